@@ -1,0 +1,14 @@
+"""The one exception that the command lines turn into a sentence and exit code 2."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Bad input. The message is one sentence: what is wrong, where, and what to do about it."""
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""
+    match = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    return f" Did you mean {match[0]!r}?" if match else ""
