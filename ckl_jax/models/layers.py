@@ -1,0 +1,348 @@
+"""Layers that every architecture shares, with T5X's parameter names and logical axes.
+
+Dimension letters, and the logical axis that each one is known by to the partitioner:
+
+| letter | meaning              | logical axis         |
+| ------ | -------------------- | -------------------- |
+| B      | batch                | batch                |
+| T, S   | query and key length | length               |
+| D      | model width          | embed                |
+| N, H   | heads, head width    | heads, kv            |
+| N*H    | all heads, flat      | joined_kv            |
+| F      | mlp width            | mlp                  |
+| V      | vocabulary           | vocab                |
+| R      | rank of an adapter   | lora_rank            |
+
+Every kernel is created by a *projection factory* (`DenseFactory`): the one seam by which a
+method can change all projections of a model without a copy of it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.linen import partitioning
+
+Array = jax.Array
+Initializer = Callable[..., Array]
+
+# T5X's default: standard deviation 1/sqrt(fan in).
+default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+# Added to masked attention logits. Finite, so that a row with no key at all stays finite.
+MASKED = -1e10
+
+
+def param(name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]) -> Array:
+    """Creates a float32 parameter of the module being called, with logical axis names.
+
+    The names are sown into the `params_axes` collection, where T5X looks for them.
+    """
+    return partitioning.param_with_axes(name, init, shape, jnp.float32, axes=axes)
+
+
+def constrain(x: Array, axes: tuple[str | None, ...]) -> Array:
+    """Asks the partitioner to lay `x` out by logical `axes`; the identity without a mesh."""
+    return partitioning.with_sharding_constraint(x, axes)
+
+
+class Dense(nn.Module):
+    """A linear map of the last axis, [..., in] -> [..., features], without bias.
+
+    The kernel is stored flat, [in, features], as T5X stores it.
+    """
+
+    features: int
+    kernel_axes: tuple[str, str]
+    kernel_init: Initializer = default_kernel_init
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        kernel = param(
+            "kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes
+        )
+        return jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseFactory:
+    """Makes the projections of a model. A method may supply a subclass (see `methods.lora`).
+
+    Hashable by value, because it travels inside a model's static configuration.
+    """
+
+    def __call__(
+        self, features: int, kernel_axes: tuple[str, str], *, name: str, **kw
+    ) -> nn.Module:
+        """Returns the module for the projection called `name` (`query`, `wi_0`, ...)."""
+        return Dense(features, kernel_axes, name=name, **kw)
+
+
+class Embed(nn.Module):
+    """Token embeddings, [V, D]; `attend` gives logits against the same table."""
+
+    vocab_size: int
+    features: int
+    dtype: Any = jnp.float32
+    embedding_init: Initializer = nn.initializers.normal(stddev=1.0)
+
+    def setup(self) -> None:
+        self.embedding = param(
+            "embedding", self.embedding_init, (self.vocab_size, self.features), ("vocab", "embed")
+        )
+
+    def __call__(self, tokens: Array) -> Array:
+        """[B, T] integers (floats are cast: T5X initialises with them) -> [B, T, D]."""
+        return jnp.take(self.embedding.astype(self.dtype), tokens.astype(jnp.int32), axis=0)
+
+    def attend(self, x: Array) -> Array:
+        """[B, T, D] -> [B, T, V]."""
+        return jnp.dot(x.astype(self.dtype), self.embedding.astype(self.dtype).T)
+
+
+class RMSNorm(nn.Module):
+    """T5's layer norm: no mean, no bias; the statistics are taken in float32."""
+
+    epsilon: float = 1e-6
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
+        x = x.astype(jnp.float32)
+        variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+        return (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype) * scale.astype(
+            self.dtype
+        )
+
+
+def dropout(rate: float, name: str | None = None) -> nn.Dropout:
+    """Dropout whose mask is shared along the length axis, as T5X's is: far fewer random bits."""
+    return nn.Dropout(rate, broadcast_dims=(-2,), name=name)
+
+
+class MlpBlock(nn.Module):
+    """Feed-forward block: `wi` (ReLU, v1.0) or the product of `wi_0` and `wi_1` (v1.1), `wo`."""
+
+    mlp_dim: int
+    activations: tuple[str, ...]
+    dropout_rate: float
+    dense: DenseFactory
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array, deterministic: bool) -> Array:
+        """[B, T, D] -> [B, T, D]."""
+        hidden = []
+        for i, name in enumerate(self.activations):
+            wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
+            h = self.dense(self.mlp_dim, ("embed", "mlp"), name=wi, dtype=self.dtype)(x)
+            hidden.append(h if name == "linear" else getattr(nn, name)(h))
+        h = hidden[0] if len(hidden) == 1 else hidden[0] * hidden[1]
+        h = dropout(self.dropout_rate)(h, deterministic=deterministic)
+        h = constrain(h, ("batch", "length", "mlp"))
+        return self.dense(x.shape[-1], ("mlp", "embed"), name="wo", dtype=self.dtype)(h)
+
+
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None,
+    *,
+    dropout_rng: Array | None = None,
+    dropout_rate: float = 0.0,
+    float32_logits: bool = False,
+) -> Array:
+    """Dot-product attention without 1/sqrt(H): T5 folds that factor into the query's init.
+
+    Args:
+      query: [B, T, N, H].
+      key: [B, S, N, H].
+      value: [B, S, N, H].
+      bias: added to the logits, broadcastable to [B, N, T, S], or None.
+      dropout_rng: drops attention weights where given; one mask for all queries and examples.
+      dropout_rate: share of the weights to drop.
+      float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
+
+    Returns:
+      [B, T, N, H].
+    """
+    dtype = query.dtype
+    if float32_logits:
+        query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+    logits = jnp.einsum("btnh,bsnh->bnts", query, key)
+    if bias is not None:
+        logits = logits + bias.astype(logits.dtype)
+    weights = jax.nn.softmax(logits).astype(dtype)
+    if dropout_rng is not None and dropout_rate > 0:
+        keep = 1.0 - dropout_rate
+        mask = jax.random.bernoulli(dropout_rng, keep, (1, weights.shape[1], 1, weights.shape[3]))
+        weights = weights * (mask.astype(dtype) / jnp.asarray(keep, dtype))
+    return jnp.einsum("bnts,bsnh->btnh", weights, value)
+
+
+class Attention(nn.Module):
+    """Multi-head attention with T5X's parameters (`query`, `key`, `value`, `out`) and a cache.
+
+    With `decode=True` the module keeps keys and values in the `cache` collection, batch axis
+    first. The first such call only sizes the cache (its length is the length of the input);
+    every later call takes one position.
+    """
+
+    num_heads: int
+    head_dim: int
+    dropout_rate: float
+    dense: DenseFactory
+    dtype: Any = jnp.float32
+    float32_logits: bool = False
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        bias: Array | None,
+        deterministic: bool,
+        decode: bool = False,
+    ) -> Array:
+        """Attends from `x` to `memory`.
+
+        Args:
+          x: [B, T, D].
+          memory: [B, S, D]; `x` itself for self-attention. For cross-attention while decoding,
+            B may be a multiple of its batch: the beams of one example share its memory.
+          bias: broadcastable to [B, N, T, S] (masks included), or None.
+          deterministic: no dropout.
+          decode: use the cache (self-attention only).
+
+        Returns:
+          [B, T, D].
+        """
+        width = self.num_heads * self.head_dim
+
+        def project(name: str, inputs: Array, init: Initializer = default_kernel_init) -> Array:
+            y = self.dense(
+                width, ("embed", "joined_kv"), name=name, dtype=self.dtype, kernel_init=init
+            )(inputs)
+            y = y.reshape(*y.shape[:-1], self.num_heads, self.head_dim)
+            return constrain(y, ("batch", "length", "heads", "kv"))
+
+        query = project("query", x, _query_init(self.head_dim))
+        key, value = project("key", memory), project("value", memory)
+        if decode:
+            key, value, bias = self._update_cache(key, value, bias)
+        batch, beams = x.shape[0], x.shape[0] // key.shape[0]
+        if beams > 1:  # the beams of an example are so many queries to one memory
+            query = query.reshape(-1, beams * x.shape[1], *query.shape[2:])
+        rng = None
+        if self.dropout_rate > 0 and not deterministic:
+            rng = self.make_rng("dropout")
+        y = attend(
+            query, key, value, bias,
+            dropout_rng=rng, dropout_rate=self.dropout_rate, float32_logits=self.float32_logits,
+        )  # fmt: skip
+        y = y.reshape(batch, -1, width)
+        return self.dense(x.shape[-1], ("joined_kv", "embed"), name="out", dtype=self.dtype)(y)
+
+    def _update_cache(self, key: Array, value: Array, bias: Array | None):
+        """Puts one position into the cache; returns all keys, values, and a bias that hides the
+        positions still empty."""
+        ready = self.has_variable("cache", "cached_key")
+        cached_key = self.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
+        cached_value = self.variable("cache", "cached_value", jnp.zeros, value.shape, value.dtype)
+        index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
+        if not ready:
+            return key, value, bias
+        at = (0, index.value, 0, 0)
+        cached_key.value = jax.lax.dynamic_update_slice(cached_key.value, key, at)
+        cached_value.value = jax.lax.dynamic_update_slice(cached_value.value, value, at)
+        filled = jnp.arange(cached_key.value.shape[1]) <= index.value
+        hidden = mask_to_bias(filled[None, None, None, :])
+        index.value = index.value + 1
+        return cached_key.value, cached_value.value, hidden if bias is None else bias + hidden
+
+
+def _query_init(head_dim: int) -> Initializer:
+    def init(*args, **kwargs) -> Array:
+        return default_kernel_init(*args, **kwargs) / np.sqrt(head_dim).astype(np.float32)
+
+    return init
+
+
+class RelativePositionBias(nn.Module):
+    """T5's bucketed relative positions: a table [N, buckets], shared by the layers of a stack."""
+
+    num_buckets: int
+    max_distance: int
+    num_heads: int
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, query_length: int, key_length: int, bidirectional: bool, decode: bool = False
+    ) -> Array:
+        """Returns the bias [1, N, T, S]; while decoding, of the current position, [1, N, 1, S]."""
+        table = param(
+            "rel_embedding",
+            nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
+            (self.num_heads, self.num_buckets),
+            ("heads", "relpos_buckets"),
+        )
+        positions = jnp.arange(query_length)
+        if decode:
+            ready = self.has_variable("cache", "cache_index")
+            index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
+            if ready:
+                positions = index.value[None]
+                index.value = index.value + 1
+        buckets = relative_position_bucket(
+            jnp.arange(key_length)[None, :] - positions[:, None],
+            bidirectional,
+            self.num_buckets,
+            self.max_distance,
+        )
+        return jnp.take(table.astype(self.dtype), buckets, axis=1)[None]
+
+
+def relative_position_bucket(
+    relative_position: Array, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Array:
+    """Maps key-minus-query distances to buckets: exact when near, logarithmic when far."""
+    bucket = jnp.zeros_like(relative_position)
+    distance = -relative_position
+    if bidirectional:
+        num_buckets //= 2
+        bucket = bucket + (distance < 0) * num_buckets
+        distance = jnp.abs(distance)
+    else:
+        distance = jnp.maximum(distance, 0)
+    exact = num_buckets // 2
+    scale = (num_buckets - exact) / np.log(max_distance / exact)
+    ratio = distance.astype(jnp.float32) / exact + np.finfo(np.float32).eps
+    far = exact + (jnp.log(ratio) * scale).astype(jnp.int32)
+    return bucket + jnp.where(distance < exact, distance, jnp.minimum(far, num_buckets - 1))
+
+
+def padding_mask(queries: Array, keys: Array) -> Array:
+    """[B, T], [B, S] truth values -> [B, 1, T, S]: which pairs may attend."""
+    return (queries[:, None, :, None] & keys[:, None, None, :]).astype(jnp.bool_)
+
+
+def causal_mask(length: int) -> Array:
+    """[1, 1, T, T], true on and below the diagonal."""
+    return jnp.tril(jnp.ones((length, length), jnp.bool_))[None, None]
+
+
+def segment_mask(queries: Array, keys: Array) -> Array:
+    """[B, T], [B, S] segment ids of packed examples -> [B, 1, T, S]: same segment."""
+    return queries[:, None, :, None] == keys[:, None, None, :]
+
+
+def mask_to_bias(mask: Array) -> Array:
+    """True -> 0, False -> a large negative number."""
+    return jnp.where(mask, 0.0, MASKED)

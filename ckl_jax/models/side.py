@@ -1,0 +1,37 @@
+"""Side networks: modules that read the encoder's hidden states and add to its output.
+
+A `Side` is a small static record inside a model's configuration: its name (the path component
+of its parameters), which hidden states it taps, the scale of its output, and how to build the
+module. It is the second seam of a method (K-Adapter and Modular fill it).
+"""
+
+import abc
+import dataclasses
+
+import flax.linen as nn
+
+
+@dataclasses.dataclass(frozen=True)
+class Side(abc.ABC):
+    """One side network.
+
+    Attributes:
+      name: module name; its parameters live under this path component.
+      scale: factor of its output before it is added to the encoder's.
+      taps: hidden states that it reads; j is the output of the first j layers, 0 the embedding.
+    """
+
+    name: str
+    scale: float
+    taps: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "taps", tuple(self.taps))
+
+    @abc.abstractmethod
+    def build(self, config) -> nn.Module:
+        """Returns the module for a trunk with configuration `config`.
+
+        It is called as `(tokens [B, S], hidden {tap: [B, S, D]}, bias, deterministic)` and
+        returns [B, S, D].
+        """

@@ -1,0 +1,399 @@
+"""T5 (v1.0 and v1.1) in linen: T5X's call signatures and parameter paths.
+
+Raffel et al. 2020 (https://arxiv.org/abs/1910.10683); v1.1 has a gated-GELU feed-forward and an
+output projection of its own. Methods enter at two attributes of the configuration, `dense` and
+`side`; the model knows none of them by name.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen import partitioning
+
+from ckl_jax.models import layers
+from ckl_jax.models.side import Side
+
+Array = jax.Array
+
+REMAT_POLICIES = ("none", "minimal", "full")
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """Hyper-parameters. Field names are those of T5X's own T5 configuration, then ours.
+
+    Attributes:
+      vocab_size: V; public checkpoints round it up to 32128.
+      dtype: of the activations; parameters stay float32.
+      emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
+      num_encoder_layers, num_decoder_layers: depth of the stacks.
+      mlp_activations: ("relu",) for v1.0, ("gelu", "linear") for v1.1.
+      dropout_rate: of embeddings, attention weights, feed-forwards and residual branches.
+      logits_via_embedding: tie the output to the embedding and scale by D^-0.5 (v1.0).
+      float32_attention_logits: attention logits in float32 whatever `dtype` is.
+      relpos_buckets, relpos_max_distance: relative positions.
+      scan_layers: stack the layers of each stack and scan over them (axis 1 of every parameter).
+      remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
+      dense: the projection factory (first seam of a method).
+      side: side networks over the encoder's hidden states (second seam of a method).
+      legacy_bypass_side: `encode` leaves the side networks out, as the released CKL evaluation
+        did; the teacher-forced call keeps them.
+    """
+
+    vocab_size: int
+    dtype: Any = jnp.float32
+    emb_dim: int = 512
+    num_heads: int = 8
+    num_encoder_layers: int = 6
+    num_decoder_layers: int = 6
+    head_dim: int = 64
+    mlp_dim: int = 2048
+    mlp_activations: tuple[str, ...] = ("relu",)
+    dropout_rate: float = 0.1
+    logits_via_embedding: bool = False
+    float32_attention_logits: bool = False
+    relpos_buckets: int = 32
+    relpos_max_distance: int = 128
+    scan_layers: bool = False
+    remat_policy: str = "none"
+    dense: layers.DenseFactory = layers.DenseFactory()
+    side: tuple[Side, ...] = ()
+    legacy_bypass_side: bool = False
+
+    def __post_init__(self) -> None:
+        # Gin gives lists; the configuration is static under jit and must be hashable.
+        object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
+        object.__setattr__(self, "side", tuple(self.side))
+        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        if self.remat_policy not in REMAT_POLICIES:
+            raise ValueError(
+                f"T5Config.remat_policy is {self.remat_policy!r}; choose from {REMAT_POLICIES}."
+            )
+
+    def attention(self, name: str) -> layers.Attention:
+        return layers.Attention(
+            self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,
+            self.float32_attention_logits, name=name,
+        )  # fmt: skip
+
+    def mlp(self) -> layers.MlpBlock:
+        return layers.MlpBlock(
+            self.mlp_dim, self.mlp_activations, self.dropout_rate, self.dense, self.dtype,
+            name="mlp",
+        )  # fmt: skip
+
+    def norm(self, name: str) -> layers.RMSNorm:
+        return layers.RMSNorm(dtype=self.dtype, name=name)
+
+    def relpos_bias(self) -> layers.RelativePositionBias:
+        return layers.RelativePositionBias(
+            self.relpos_buckets, self.relpos_max_distance, self.num_heads, self.dtype,
+            name="relpos_bias",
+        )  # fmt: skip
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each normalised before and added after."""
+
+    config: T5Config
+
+    @nn.compact
+    def __call__(self, x: Array, bias: Array | None, deterministic: bool) -> Array:
+        """x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D]."""
+        cfg = self.config
+        drop = layers.dropout(cfg.dropout_rate)
+        x = constrain_embed(x)
+        y = cfg.norm("pre_attention_layer_norm")(x)
+        y = cfg.attention("attention")(y, y, bias, deterministic)
+        x = x + drop(y, deterministic=deterministic)
+        y = cfg.norm("pre_mlp_layer_norm")(x)
+        y = cfg.mlp()(y, deterministic)
+        return constrain_embed(x + drop(y, deterministic=deterministic))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention and feed-forward."""
+
+    config: T5Config
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        encoded: Array,
+        bias: Array | None,
+        cross_bias: Array | None,
+        deterministic: bool,
+        decode: bool,
+    ) -> Array:
+        """x [B, T, D], encoded [B, S, D] -> [B, T, D]."""
+        cfg = self.config
+        drop = layers.dropout(cfg.dropout_rate)
+        x = constrain_embed(x)
+        y = cfg.norm("pre_self_attention_layer_norm")(x)
+        y = cfg.attention("self_attention")(y, y, bias, deterministic, decode)
+        x = x + drop(y, deterministic=deterministic)
+        y = cfg.norm("pre_cross_attention_layer_norm")(x)
+        y = cfg.attention("encoder_decoder_attention")(y, encoded, cross_bias, deterministic)
+        x = x + drop(y, deterministic=deterministic)
+        y = cfg.norm("pre_mlp_layer_norm")(x)
+        y = cfg.mlp()(y, deterministic)
+        return constrain_embed(x + drop(y, deterministic=deterministic))
+
+
+def constrain_embed(x: Array) -> Array:
+    return layers.constrain(x, ("batch", "length", "embed"))
+
+
+def run_layers(
+    config: T5Config, layer_cls: Any, count: int, name: str, x: Array, *args, taps: tuple = ()
+) -> tuple[Array, dict[int, Array]]:
+    """Applies `count` layers in the calling module, by loop or by scan.
+
+    Args:
+      config: says how (`scan_layers`, `remat_policy`).
+      layer_cls: `EncoderLayer` or `DecoderLayer`; its last static arguments are booleans.
+      count: number of layers.
+      name: T5X's name for the stacked layers, "encoder" or "decoder".
+      x: [B, T, D].
+      *args: further arguments of every layer.
+      taps: which hidden states to keep; state j is the output of the first j layers.
+
+    Returns:
+      The last output, and {j: hidden state j}, each [B, T, D].
+    """
+    static = tuple(i for i, a in enumerate(args, start=2) if isinstance(a, bool))
+    layer_cls = _remat(layer_cls, config.remat_policy, static)
+    hidden = {0: x} if 0 in taps else {}
+    if not config.scan_layers:
+        for i in range(count):
+            x = layer_cls(config, name=f"layers_{i}")(x, *args)
+            if i + 1 in taps:
+                hidden[i + 1] = x
+        return x, hidden
+    collect = any(j > 0 for j in taps)
+    booleans = [a for a in args if isinstance(a, bool)]
+    arrays = [a for a in args if not isinstance(a, bool)]
+    cls = _scan_body(layer_cls, collect, tuple(booleans))
+    scanned = partitioning.scan_with_axes(
+        cls,
+        variable_axes={"params": 1, "cache": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast,) * len(arrays),
+        length=count,
+        axis_name="layers",
+    )
+    x, states = scanned(config, name=name)(x, *arrays)
+    hidden.update({j: states[j - 1] for j in taps if j > 0})
+    return x, hidden
+
+
+def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any:
+    """A subclass of `layer_cls` with `scan`'s signature; parameter names stay the layer's own."""
+
+    class Body(layer_cls):
+        @nn.compact
+        def __call__(self, x: Array, *arrays):
+            y = super().__call__(x, *arrays, *booleans)
+            return y, (y if collect else None)
+
+    return Body
+
+
+def _remat(layer_cls: Any, policy: str, static_argnums: tuple[int, ...]) -> Any:
+    if policy == "none":
+        return layer_cls
+    saved = None if policy == "full" else jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return nn.remat(layer_cls, policy=saved, prevent_cse=False, static_argnums=static_argnums)
+
+
+class Encoder(nn.Module):
+    """The encoder's stack, with its relative positions and final norm."""
+
+    config: T5Config
+
+    @nn.compact
+    def __call__(
+        self, x: Array, bias: Array | None, deterministic: bool, taps: tuple[int, ...] = ()
+    ) -> tuple[Array, dict[int, Array]]:
+        """Encodes embedded tokens.
+
+        Args:
+          x: [B, S, D] embeddings.
+          bias: masks as a bias, broadcastable to [B, N, S, S].
+          deterministic: no dropout.
+          taps: hidden states to return; 0 is the embedding (after dropout), j the output of the
+            first j layers, before the final norm.
+
+        Returns:
+          The normalised output [B, S, D], and {tap: [B, S, D]}.
+        """
+        cfg = self.config
+        drop = layers.dropout(cfg.dropout_rate)
+        x = drop(x, deterministic=deterministic).astype(cfg.dtype)
+        positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
+        bias = positions if bias is None else positions + bias
+        x, hidden = run_layers(
+            cfg, EncoderLayer, cfg.num_encoder_layers, "encoder", x, bias, deterministic, taps=taps
+        )
+        x = cfg.norm("encoder_norm")(x)
+        return drop(x, deterministic=deterministic), hidden
+
+
+class Decoder(nn.Module):
+    """The decoder's stack, up to the logits."""
+
+    config: T5Config
+    token_embedder: layers.Embed
+
+    @nn.compact
+    def __call__(
+        self,
+        encoded: Array,
+        tokens: Array,
+        bias: Array | None,
+        cross_bias: Array | None,
+        deterministic: bool,
+        decode: bool = False,
+        max_decode_length: int | None = None,
+    ) -> Array:
+        """encoded [B, S, D], tokens [B, T] -> float32 logits [B, T, V]."""
+        cfg = self.config
+        drop = layers.dropout(cfg.dropout_rate)
+        x = drop(self.token_embedder(tokens), deterministic=deterministic).astype(cfg.dtype)
+        length = max_decode_length if decode and max_decode_length else tokens.shape[1]
+        positions = cfg.relpos_bias()(length, length, False, decode)
+        bias = positions if bias is None else positions + bias
+        x, _ = run_layers(
+            cfg, DecoderLayer, cfg.num_decoder_layers, "decoder",
+            x, encoded, bias, cross_bias, deterministic, decode,
+        )  # fmt: skip
+        x = cfg.norm("decoder_norm")(x)
+        x = drop(x, deterministic=deterministic)
+        if cfg.logits_via_embedding:
+            logits = self.token_embedder.attend(x / jnp.sqrt(cfg.emb_dim).astype(cfg.dtype))
+        else:
+            logits = cfg.dense(
+                cfg.vocab_size, ("embed", "vocab"), name="logits_dense", dtype=cfg.dtype
+            )(x)
+        return logits.astype(jnp.float32)
+
+
+class Transformer(nn.Module):
+    """The whole encoder-decoder. `encode` includes the side networks of the configuration."""
+
+    config: T5Config
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype)
+        self.encoder = Encoder(cfg)
+        self.decoder = Decoder(cfg, self.token_embedder)
+        for side in cfg.side:
+            setattr(self, side.name, side.build(cfg))
+
+    def encode(
+        self,
+        encoder_input_tokens: Array,
+        encoder_segment_ids: Array | None = None,
+        enable_dropout: bool = True,
+    ) -> Array:
+        """Encodes [B, S] token ids to [B, S, D], as decoding sees them."""
+        sides = () if self.config.legacy_bypass_side else self.config.side
+        return self._encode(encoder_input_tokens, encoder_segment_ids, enable_dropout, sides)
+
+    def _encode(
+        self,
+        tokens: Array,
+        segment_ids: Array | None,
+        enable_dropout: bool,
+        sides: tuple[Side, ...],
+    ) -> Array:
+        valid = tokens > 0
+        mask = layers.padding_mask(valid, valid)
+        if segment_ids is not None:
+            mask &= layers.segment_mask(segment_ids, segment_ids)
+        bias = layers.mask_to_bias(mask).astype(self.config.dtype)
+        taps = tuple(sorted({t for side in sides for t in side.taps}))
+        embedded = self.token_embedder(tokens)
+        encoded, hidden = self.encoder(embedded, bias, not enable_dropout, taps)
+        for side in sides:
+            extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
+            encoded = encoded + jnp.asarray(side.scale, encoded.dtype) * extra
+        return encoded
+
+    def decode(
+        self,
+        encoded: Array,
+        encoder_input_tokens: Array,
+        decoder_input_tokens: Array,
+        decoder_target_tokens: Array,
+        encoder_segment_ids: Array | None = None,
+        decoder_segment_ids: Array | None = None,
+        decoder_positions: Array | None = None,
+        enable_dropout: bool = True,
+        decode: bool = False,
+        max_decode_length: int | None = None,
+    ) -> Array:
+        """Logits of the decoder.
+
+        Args:
+          encoded: [B, S, D] from `encode`.
+          encoder_input_tokens: [B, S].
+          decoder_input_tokens: [B, T] targets shifted right; one position, [B*K, 1], when
+            decoding with K beams an example.
+          decoder_target_tokens: [B, T].
+          encoder_segment_ids, decoder_segment_ids: [B, S] and [B, T] of packed examples.
+          decoder_positions: unused; T5's positions are relative. Kept for T5X's signature.
+          enable_dropout: training.
+          decode: use the `cache` collection.
+          max_decode_length: length of that cache.
+
+        Returns:
+          [B, T, V] float32.
+        """
+        del decoder_positions
+        dtype = self.config.dtype
+        keys = encoder_input_tokens > 0
+        if decode:
+            bias = None
+            cross = keys[:, None, None, :]
+        else:
+            queries = decoder_target_tokens > 0
+            mask = layers.padding_mask(queries, queries)
+            mask &= layers.causal_mask(decoder_target_tokens.shape[1])
+            cross = layers.padding_mask(queries, keys)
+            if decoder_segment_ids is not None:
+                mask &= layers.segment_mask(decoder_segment_ids, decoder_segment_ids)
+                cross &= layers.segment_mask(decoder_segment_ids, encoder_segment_ids)
+            bias = layers.mask_to_bias(mask).astype(dtype)
+        return self.decoder(
+            encoded, decoder_input_tokens, bias, layers.mask_to_bias(cross).astype(dtype),
+            not enable_dropout, decode, max_decode_length,
+        )  # fmt: skip
+
+    def __call__(
+        self,
+        encoder_input_tokens: Array,
+        decoder_input_tokens: Array,
+        decoder_target_tokens: Array,
+        encoder_segment_ids: Array | None = None,
+        decoder_segment_ids: Array | None = None,
+        encoder_positions: Array | None = None,
+        decoder_positions: Array | None = None,
+        *,
+        enable_dropout: bool = True,
+        decode: bool = False,
+    ) -> Array:
+        """Teacher-forced logits [B, T, V]; see `decode` for the arguments."""
+        del encoder_positions
+        encoded = self._encode(
+            encoder_input_tokens, encoder_segment_ids, enable_dropout, self.config.side
+        )
+        return self.decode(
+            encoded, encoder_input_tokens, decoder_input_tokens, decoder_target_tokens,
+            encoder_segment_ids, decoder_segment_ids, decoder_positions, enable_dropout, decode,
+        )  # fmt: skip
