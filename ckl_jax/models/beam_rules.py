@@ -1,0 +1,91 @@
+"""What a finished beam is worth and when a beam search may stop: the rules of `decoding.py`.
+
+A rule has three functions. `bank_scores(candidates, step)` gives the final score `[B, C]` of every
+candidate that finishes at this step, and `-inf` to the others. `is_closed(state, candidates)` says
+for which examples `[B]` nothing better can come, after the step's finished sequences were banked.
+`finish(state)` gives tokens `[B, K, L]` and scores `[B, K]` to return, best first.
+
+`candidates` and `state` are `decoding.py`'s records: `C = 2K` candidates sorted by the sum of their
+log probabilities; `state.step` tokens in an open beam; `-inf` marks an empty place.
+"""
+
+import dataclasses
+
+import jax.numpy as jnp
+from jax import lax
+
+RULES = ("t5x", "hf")
+
+
+def best(scores, tokens, count):
+    """The `count` best of `[B, M]` scored sequences `[B, M, L]`: tokens and scores, best first."""
+    top, order = lax.top_k(scores, count)
+    return jnp.take_along_axis(tokens, order[..., None], axis=1), top
+
+
+@dataclasses.dataclass(frozen=True)
+class T5XRule:
+    """Brevity penalty `((5 + n) / 6)**alpha` over `n` tokens with EOS, and T5X's stop rule."""
+
+    alpha: float
+    max_decode_len: int
+
+    def _penalty(self, length):
+        return ((5.0 + length) / 6.0) ** self.alpha
+
+    def bank_scores(self, candidates, step):
+        scores = candidates.scores / self._penalty(step + 1.0)
+        return jnp.where(candidates.ended, scores, -jnp.inf)
+
+    def is_closed(self, state, candidates):
+        # The bound is T5X's: one position longer than any sequence can get.
+        bound = state.live_scores[:, 0] / self._penalty(self.max_decode_len + 1.0)
+        return state.bank_scores[:, -1] > bound
+
+    def finish(self, state):
+        nothing_ended = ~jnp.isfinite(state.bank_scores[:, 0])
+        tokens = jnp.where(nothing_ended[:, None, None], state.live_tokens, state.bank_tokens)
+        return tokens, jnp.where(nothing_ended[:, None], state.live_scores, state.bank_scores)
+
+
+@dataclasses.dataclass(frozen=True)
+class HFRule:
+    """Mean log probability over `n**length_penalty` without EOS, as of transformers 4.12."""
+
+    length_penalty: float
+    early_stopping: bool
+
+    def bank_scores(self, candidates, step):
+        beam_size = (candidates.scores.shape[1] + 1) // 2
+        ranked_in = jnp.arange(candidates.scores.shape[1]) < beam_size
+        scores = candidates.scores / self._length(step)
+        return jnp.where(candidates.ended & ranked_in, scores, -jnp.inf)
+
+    def _length(self, step):
+        # `step` tokens and the start token.
+        return (step + 1.0) ** self.length_penalty
+
+    def is_closed(self, state, candidates):
+        worst = state.bank_scores[:, -1]
+        if self.early_stopping:
+            return jnp.isfinite(worst)
+        best_open = candidates.scores[:, 0] / self._length(state.step - 1)
+        return jnp.isfinite(worst) & (worst >= best_open)
+
+    def finish(self, state):
+        open_scores = state.live_scores / self._length(state.step)
+        open_scores = jnp.where(state.closed[:, None], -jnp.inf, open_scores)
+        return best(
+            jnp.concatenate([state.bank_scores, open_scores], axis=1),
+            jnp.concatenate([state.bank_tokens, state.live_tokens], axis=1),
+            state.bank_scores.shape[1],
+        )
+
+
+def make_rule(rule, alpha, max_decode_len, length_penalty, early_stopping):
+    """The rule called `'t5x'` or `'hf'`; ValueError for any other name."""
+    if rule == "t5x":
+        return T5XRule(alpha, max_decode_len)
+    if rule == "hf":
+        return HFRule(length_penalty, early_stopping)
+    raise ValueError(f"unknown beam search rule {rule!r}; known: {', '.join(RULES)}")
