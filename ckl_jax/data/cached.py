@@ -1,0 +1,272 @@
+"""Cached tasks: tokenised examples as memory-mapped flat token files with a manifest.
+
+A cached task is a folder:
+
+    manifest.json      features (dtype, tokens, bytes, SHA-256), rows, and what the maker recorded
+    <feature>.tokens   all rows of a feature, end to end, little-endian
+    <feature>.offsets  int64 [rows + 1], where each row begins
+
+The manifest is written last: a folder without one is incomplete and is not opened. A batch is one
+gather over the memory map, without a Python loop over rows.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, write_json
+
+FORMAT = 1
+_FLUSH_ROWS = 8192
+
+
+class _FeatureWriter:
+    """Appends the rows of one feature to its two files, hashing as it goes."""
+
+    def __init__(self, directory: Path, name: str, dtype: np.dtype):
+        self.name, self.dtype, self.tokens, self.rows = name, dtype, 0, 0
+        self._pending: list[Sequence[int]] = []
+        self._files = {k: open(directory / f"{name}.{k}", "wb") for k in ("tokens", "offsets")}
+        self._hashes = {k: hashlib.sha256() for k in self._files}
+        self._append("offsets", np.zeros(1, "<i8"))
+
+    def _append(self, kind: str, values: np.ndarray) -> None:
+        data = values.tobytes()
+        self._files[kind].write(data)
+        self._hashes[kind].update(data)
+
+    def add(self, row: Sequence[int]) -> None:
+        self._pending.append(row)
+        self.rows += 1
+        if len(self._pending) >= _FLUSH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        lengths = np.array([len(r) for r in self._pending], np.int64)
+        flat = np.fromiter((t for r in self._pending for t in r), np.int64, int(lengths.sum()))
+        if len(flat) and (flat.min() < 0 or flat.max() > np.iinfo(self.dtype).max):
+            raise ValueError(f"{self.name}: a token id does not fit {self.dtype}")
+        self._append("tokens", flat.astype(self.dtype))
+        self._append("offsets", (self.tokens + np.cumsum(lengths)).astype("<i8"))
+        self.tokens += len(flat)
+        self._pending = []
+
+    def close(self) -> dict[str, Any]:
+        """Returns the feature's entry of the manifest."""
+        self.flush()
+        for f in self._files.values():
+            f.flush()
+            os.fsync(f.fileno())
+        sizes = {k: f.tell() for k, f in self._files.items()}
+        self.abandon()
+        return {
+            "dtype": self.dtype.str,
+            "tokens": self.tokens,
+            "bytes": sizes,
+            "sha256": {k: h.hexdigest() for k, h in self._hashes.items()},
+        }
+
+    def abandon(self) -> None:
+        for f in self._files.values():
+            f.close()
+
+
+def write_cached(
+    directory: str | os.PathLike,
+    rows: Iterable[Mapping[str, Sequence[int]]],
+    *,
+    meta: Mapping[str, Any] | None = None,
+    features: Sequence[str] = ("inputs", "targets"),
+    vocab_size: int = 2**16,
+    eos_id: int = 1,
+) -> dict[str, Any]:
+    """Writes a cached task from a stream of rows; replaces what is there only when it is whole.
+
+    Args:
+      directory: the folder to make.
+      rows: each row maps every feature to its token ids. Memory does not grow with their number.
+      meta: what to record in the manifest (source and its hash, vocabulary digest, versions, ...).
+      features: the names of the features.
+      vocab_size: the vocabulary's size; up to 65,536 ids are stored in two bytes, else in four.
+      eos_id: the id that a truncated row keeps as its last.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      UserError: there are no rows, or the folder cannot be written.
+    """
+    directory = Path(directory)
+    dtype = np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
+    with os_errors(directory):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}."))
+    writers: list[_FeatureWriter] = []
+    try:
+        with os_errors(directory):
+            writers += [_FeatureWriter(work, name, dtype) for name in features]
+        for row in rows:
+            for writer in writers:
+                with os_errors(directory):
+                    writer.add(row[writer.name])
+        if not writers[0].rows:
+            raise UserError(f"No rows to write to {directory}: its corpus is empty.")
+        with os_errors(directory):
+            entries = {w.name: w.close() for w in writers}
+        manifest = {
+            "format": FORMAT,
+            "rows": writers[0].rows,
+            "eos_id": eos_id,
+            "features": entries,
+            "meta": dict(meta or {}),
+        }
+        write_json(work / "manifest.json", manifest)
+        _put_in_place(work, directory)
+    finally:
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                writer.abandon()
+        shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
+def _put_in_place(work: Path, directory: Path) -> None:
+    """Moves the finished files of `work` to `directory`, the manifest last."""
+    with os_errors(directory):
+        os.chmod(work, 0o755)
+        directory.mkdir(exist_ok=True)
+        (directory / "manifest.json").unlink(missing_ok=True)
+        names = sorted(p.name for p in work.iterdir() if p.name != "manifest.json")
+        for name in [*names, "manifest.json"]:
+            os.replace(work / name, directory / name)
+
+
+def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
+    """Returns the manifest of a complete cached task, or None if there is none."""
+    path = Path(directory) / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as e:
+        raise UserError(f"Cannot read {path} ({e}); delete the folder and cache it again.") from e
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UserError(f"{path} is not a manifest of format {FORMAT}; cache the task again.")
+    return manifest
+
+
+class CachedTask:
+    """A cached task, opened by `CachedTask.open`; holds memory maps, no examples."""
+
+    def __init__(self, directory: Path, manifest: dict[str, Any]):
+        self.directory, self.manifest = directory, manifest
+        self._arrays = {name: self._map(name) for name in manifest["features"]}
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike, *, verify: bool = False) -> "CachedTask":
+        """Opens a folder made by `write_cached`.
+
+        Args:
+          directory: the folder.
+          verify: also hash every file; without it only the sizes are compared.
+
+        Raises:
+          UserError: no complete cache, or a file that differs from the manifest.
+        """
+        directory = Path(directory)
+        manifest = read_manifest(directory)
+        if manifest is None:
+            raise UserError(
+                f"{directory} holds no complete cached task (no manifest.json); cache it first."
+            )
+        for name, entry in manifest["features"].items():
+            for kind in ("tokens", "offsets"):
+                _check_file(directory / f"{name}.{kind}", entry, kind, verify)
+        return cls(directory, manifest)
+
+    def _map(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns tokens [all tokens] and offsets [rows + 1] of feature `name`."""
+        dtype, tokens = self.manifest["features"][name]["dtype"], self.directory / f"{name}.tokens"
+        empty = tokens.stat().st_size == 0  # cannot be mapped
+        flat = np.zeros(1, dtype) if empty else np.memmap(tokens, dtype, "r")
+        return flat, np.memmap(self.directory / f"{name}.offsets", "<i8", "r")
+
+    def __len__(self) -> int:
+        return self.manifest["rows"]
+
+    @property
+    def features(self) -> list[str]:
+        return list(self._arrays)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self.manifest["meta"]
+
+    def row(self, index: int) -> dict[str, list[int]]:
+        """Returns the token ids of one row."""
+        spans = {n: (flat, *offsets[index : index + 2]) for n, (flat, offsets) in self.items()}
+        return {n: flat[start:stop].tolist() for n, (flat, start, stop) in spans.items()}
+
+    def items(self):
+        """Yields (feature, (tokens, offsets))."""
+        return self._arrays.items()
+
+    def batch(self, indices: np.ndarray, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """Gathers rows.
+
+        Args:
+          indices: int [B], rows of this task.
+          lengths: feature to length, for the features wanted.
+
+        Returns:
+          feature to int32 [B, length]: zero-padded; longer rows are cut, and keep EOS as the last
+          token if they ended with it.
+        """
+        eos_id = self.manifest["eos_id"]
+        return {
+            name: _gather(*self._arrays[name], np.asarray(indices, np.int64), length, eos_id)
+            for name, length in lengths.items()
+        }
+
+
+def _gather(
+    flat: np.ndarray, offsets: np.ndarray, indices: np.ndarray, length: int, eos_id: int
+) -> np.ndarray:
+    """Returns int32 [B, length], the rows `indices` [B] of a flat token array."""
+    if len(indices) and (indices.min() < 0 or indices.max() >= len(offsets) - 1):
+        raise IndexError(f"a row is not in [0, {len(offsets) - 1})")
+    starts, ends = offsets[indices][:, None], offsets[indices + 1][:, None]  # [B, 1]
+    positions = starts + np.arange(length)[None, :]
+    inside = positions < ends
+    last = np.maximum(ends - 1, 0)  # of an empty row: any token, it is masked
+    tokens = flat[np.minimum(positions, last)].astype(np.int32)
+    cut = ((ends - starts) > length)[:, 0] & (flat[last[:, 0]] == eos_id)
+    tokens[cut, length - 1] = eos_id
+    return np.where(inside, tokens, 0)
+
+
+def _check_file(path: Path, entry: Mapping[str, Any], kind: str, verify: bool) -> None:
+    with os_errors(path, "read"):
+        size = path.stat().st_size
+    if size != entry["bytes"][kind]:
+        raise UserError(
+            f"{path} has {size} bytes where its manifest says {entry['bytes'][kind]}: "
+            "the cache is truncated; delete the folder and cache it again."
+        )
+    if verify:
+        with os_errors(path, "read"), open(path, "rb") as f:
+            digest = hashlib.file_digest(f, "sha256").hexdigest()
+        if digest != entry["sha256"][kind]:
+            raise UserError(
+                f"{path} differs from the hash in its manifest; "
+                "delete the folder and cache it again."
+            )

@@ -1,0 +1,224 @@
+"""SentencePiece vocabularies with T5's sentinels, without TensorFlow.
+
+The convention is SeqIO's: pad 0, end of sequence 1, unknown 2, then the model's pieces, then
+`extra_ids` sentinels of which `<extra_id_0>` has the last id. A sentinel swallows the space before
+it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary` agree.
+"""
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors
+
+PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_SENTINEL_PIECE = re.compile(f"^{_SPACE}?<extra_id_(\\d+)>$")
+_GLUED_SENTINEL = re.compile(r"(?<=\S)(<extra_id_\d+>)")
+
+
+class Vocabulary:
+    """The pieces of one SentencePiece model and its sentinels.
+
+    Attributes:
+      path: the model's file.
+      vocab_size: all ids, sentinels included.
+      extra_ids: the number of sentinels.
+      digest: SHA-256 (hex) over the model and its sentinels; equal digests give equal ids.
+    """
+
+    def __init__(self, path: str | os.PathLike, extra_ids: int = 100):
+        """Loads a model.
+
+        Args:
+          path: a SentencePiece `.model` file.
+          extra_ids: sentinels to add behind its pieces. A model that holds `<extra_id_n>` pieces
+            itself (as some of Hugging Face's T5 files do) keeps those and gets no others.
+
+        Raises:
+          UserError: the file is missing or no such model, its special ids are not T5's, or it
+            would have no sentinels.
+        """
+        self.path = os.fspath(path)
+        model, self._sentinels = _load_with_sentinels(self.path, extra_ids)
+        self.extra_ids = len(self._sentinels)
+        self._sentinel_ids = frozenset(self._sentinels)
+        self.digest = hashlib.sha256(model).hexdigest()
+        self._processor = _processor(model, self.path)
+        self.vocab_size: int = self._processor.GetPieceSize()
+
+    def __reduce__(self):
+        return type(self), (self.path, self.extra_ids)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.path!r}, extra_ids={self.extra_ids})"
+
+    pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+
+    def sentinel(self, i: int) -> int:
+        """Returns the id of `<extra_id_i>`.
+
+        Raises:
+          UserError: there are not that many sentinels.
+        """
+        if not 0 <= i < self.extra_ids:
+            raise UserError(
+                f"{self.path} has sentinels <extra_id_0> to <extra_id_{self.extra_ids - 1}>; "
+                f"<extra_id_{i}> is not among them."
+            )
+        return self._sentinels[i]
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, `<extra_id_n>` as sentinels, without EOS."""
+        return self._processor.EncodeAsIds(_space_sentinels(text))
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns `encode` of each of `texts`, faster than one at a time."""
+        return self._processor.Encode([_space_sentinels(t) for t in texts], out_type=int)
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Returns the text of `ids` up to the first EOS.
+
+        Args:
+          ids: token ids. Ids that the vocabulary lacks (a model's table is often padded to a round
+            size) count as unknown.
+          skip_special: leave out unknown tokens and sentinels too, not only padding.
+        """
+        kept: list[int] = []
+        for i in map(int, ids):
+            if i == EOS_ID:
+                break
+            i = i if 0 <= i < self.vocab_size else UNK_ID
+            special = i == UNK_ID or i in self._sentinel_ids
+            if i != PAD_ID and not (skip_special and special):
+                kept.append(i)
+        return self._processor.DecodeIds(kept).strip()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the piece of each id."""
+        return [self._processor.IdToPiece(int(i)) for i in ids]
+
+
+def _space_sentinels(text: str) -> str:
+    """Puts a space before sentinels that lack one; only then are they recognised."""
+    return _GLUED_SENTINEL.sub(r" \1", text) if "<extra_id_" in text else text
+
+
+def _load_with_sentinels(path: str, extra_ids: int) -> tuple[bytes, list[int]]:
+    """Returns the serialised model with its sentinels, and the sentinels' ids in order."""
+    proto = _read_model(path)
+    kind = type(proto.pieces[0]) if proto.pieces else None
+    ids = {}
+    for i, piece in enumerate(proto.pieces):
+        if match := _SENTINEL_PIECE.match(piece.piece):
+            ids[int(match[1])] = i
+            piece.piece, piece.type = f"{_SPACE}<extra_id_{match[1]}>", kind.USER_DEFINED
+    if not ids:
+        if extra_ids < 1:
+            raise UserError(
+                f"The vocabulary {path} has no sentinels (<extra_id_0>, ...), which masked spans "
+                "need; load it with extra_ids=100, T5's number."
+            )
+        for i in reversed(range(extra_ids)):
+            ids[i] = len(proto.pieces)
+            proto.pieces.add(piece=f"{_SPACE}<extra_id_{i}>", score=0.0, type=kind.USER_DEFINED)
+    if sorted(ids) != list(range(len(ids))):
+        raise UserError(f"The sentinels of {path} are not numbered from 0 without gaps.")
+    return proto.SerializeToString(deterministic=True), [ids[i] for i in range(len(ids))]
+
+
+def _read_model(path: str) -> Any:
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2
+
+    with os_errors(path, "read"):
+        data = Path(path).read_bytes()
+    try:
+        proto = sentencepiece_model_pb2.ModelProto.FromString(data)
+    except DecodeError as e:
+        raise UserError(f"{path} is not a SentencePiece model.") from e
+    if not proto.pieces:
+        raise UserError(f"{path} is not a SentencePiece model: it has no pieces.")
+    return proto
+
+
+def _processor(model: bytes, path: str) -> Any:
+    from sentencepiece import SentencePieceProcessor
+
+    processor = SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    special = processor.pad_id(), processor.eos_id(), processor.unk_id()
+    if special != (PAD_ID, EOS_ID, UNK_ID):
+        raise UserError(
+            f"{path} has pad, end-of-sequence and unknown at ids {special} where T5 has (0, 1, 2); "
+            "train one with these ids, or take T5's own."
+        )
+    return processor
+
+
+def train_vocabulary(
+    lines: Iterable[str],
+    path: str | os.PathLike,
+    size: int,
+    extra_ids: int = 100,
+    *,
+    max_lines: int = 1_000_000,
+) -> Vocabulary:
+    """Trains a unigram SentencePiece model with T5's special ids; deterministic.
+
+    The text is not normalised beyond runs of spaces, so `decode(encode(x)) == x` for text whose
+    characters occur in `lines`.
+
+    Args:
+      lines: the text, a sentence or paragraph each; only the first `max_lines` are read.
+      path: the `.model` file to write.
+      size: pieces of the model, special ids included and sentinels not. A small corpus can yield
+        fewer.
+      extra_ids: sentinels of the returned vocabulary.
+      max_lines: bound on memory.
+
+    Raises:
+      UserError: there is no text, or too little variety in it to train on.
+    """
+    from sentencepiece import SentencePieceTrainer
+
+    texts = (line for _, line in zip(range(max_lines), lines, strict=False) if line.strip())
+    first = next(texts, None)
+    if first is None:
+        raise UserError(f"Cannot train the vocabulary {os.fspath(path)}: the corpus is empty.")
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=_chain(first, texts),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            pad_id=PAD_ID,
+            eos_id=EOS_ID,
+            unk_id=UNK_ID,
+            bos_id=-1,
+            character_coverage=1.0,
+            byte_fallback=False,
+            normalization_rule_name="identity",
+            num_threads=1,  # the order of float additions, and so the model, depends on it
+            max_sentence_length=1 << 20,
+            minloglevel=2,
+        )
+    except RuntimeError as e:
+        raise UserError(
+            f"Cannot train a vocabulary of {size} pieces for {os.fspath(path)}: {e}"
+        ) from e
+    with atomic_write(path, "wb") as f:
+        f.write(model.getvalue())
+    return Vocabulary(path, extra_ids)
+
+
+def _chain(first: str, rest: Iterable[str]) -> Iterable[str]:
+    yield first
+    yield from rest
