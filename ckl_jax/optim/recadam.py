@@ -36,7 +36,7 @@ def anneal_weight(anneal: str, k: float, t0: float, t):
         return 1.0 / (1.0 + jnp.exp(-k * (t - t0)))
     if anneal == "linear":
         return jnp.minimum(1.0, t / t0)
-    return jnp.ones_like(t, dtype=jnp.float32)
+    return jnp.ones_like(t)
 
 
 def scale_by_recadam(
@@ -53,7 +53,7 @@ def scale_by_recadam(
         count = state.count + 1
         mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.mu)
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
-        t = count.astype(jnp.float32)
+        t = count.astype(jnp.result_type(float))
         correction = jnp.sqrt(1 - b2**t) / (1 - b1**t)
         updates = jax.tree.map(lambda m, v: correction * m / (jnp.sqrt(v) + eps), mu, nu)
         return updates, ScaleByRecAdamState(count, mu, nu)
@@ -103,7 +103,7 @@ def recadam(
         return learning_rate(count) if callable(learning_rate) else learning_rate
 
     def weight(count):
-        return anneal_weight(anneal, k, t0, jnp.asarray(count, jnp.float32) + 1)
+        return anneal_weight(anneal, k, t0, jnp.asarray(count, jnp.result_type(float)) + 1)
 
     if legacy_adam:
         return optax.chain(

@@ -1,0 +1,108 @@
+"""A method is a record of five seams, each the identity by default.
+
+| seam        | what it changes                                   | who fills it         |
+| ----------- | ------------------------------------------------- | -------------------- |
+| `dense`     | the projection factory of the model               | LoRA                 |
+| `side`      | side networks over the encoder's hidden states    | K-Adapter, Modular   |
+| `trainable` | which leaves train: patterns over parameter paths | all that freeze      |
+| `tx`        | the optax transformation that moves them          | RecAdam              |
+| `mixture`   | what is mixed into the data, epoch by epoch       | Mix-Review           |
+
+Vanilla training is the empty record. The runner knows this record and no method by name; two
+methods that fill different seams combine (`combine`).
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import optax
+
+from ckl_jax.data.epochs import Mixture
+from ckl_jax.errors import UserError
+from ckl_jax.models.layers import DenseFactory
+from ckl_jax.models.side import Side
+
+EVERYTHING = ("",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How a model is updated.
+
+    Attributes:
+      name: for folders, rows and tables.
+      dense: projection factory, or None to keep the model's own.
+      side: side networks to add, in order.
+      trainable: patterns over parameter paths (see `trees.partition.select`).
+      tx: `learning rate schedule -> optax transformation`, or None for the run's own optimizer.
+      mixture: review of earlier data by epoch, or None.
+      legacy_bypass_side: decode without the side networks, as CKL's released evaluation did.
+      trains: False for Initial, the model left as it is.
+    """
+
+    name: str
+    dense: DenseFactory | None = None
+    side: tuple[Side, ...] = ()
+    trainable: tuple[str, ...] = EVERYTHING
+    tx: Callable[[optax.Schedule], optax.GradientTransformation] | None = None
+    mixture: Mixture | None = None
+    legacy_bypass_side: bool = False
+    trains: bool = True
+
+    def extend(self, config: Any) -> Any:
+        """Returns the model configuration with this method's `dense` and `side` put in.
+
+        Raises:
+          UserError: the architecture lacks a seam that the method needs, or a tap lies outside
+            its encoder.
+        """
+        changes = {}
+        if self.dense is not None:
+            changes["dense"] = self.dense
+        if self.side:
+            changes["side"] = self.side
+            changes["legacy_bypass_side"] = self.legacy_bypass_side
+        fields = {f.name for f in dataclasses.fields(config)}
+        missing = sorted(set(changes) - fields)
+        if missing:
+            raise UserError(
+                f"Method {self.name!r} needs the seams {missing}, which {type(config).__name__} "
+                "does not have; choose another method or model."
+            )
+        for side in self.side:
+            outside = [t for t in side.taps if not 0 <= t <= config.num_encoder_layers]
+            if outside:
+                raise UserError(
+                    f"Method {self.name!r}: taps {outside} of {side.name!r} lie outside the "
+                    f"encoder, whose hidden states are 0 to {config.num_encoder_layers}."
+                )
+        return dataclasses.replace(config, **changes)
+
+
+def combine(first: Method, second: Method) -> Method:
+    """One method that fills the seams of both, e.g. LoRA with Mix-Review.
+
+    Raises:
+      UserError: both fill the same seam.
+    """
+    empty = Method(name="")
+    changes = {}
+    for field in ("dense", "side", "trainable", "tx", "mixture"):
+        ours, theirs = getattr(first, field), getattr(second, field)
+        default = getattr(empty, field)
+        if ours != default and theirs != default:
+            raise UserError(f"Methods {first.name!r} and {second.name!r} both fill {field!r}.")
+        changes[field] = theirs if ours == default else ours
+    bypass = first.legacy_bypass_side or second.legacy_bypass_side
+    return Method(name=f"{first.name}+{second.name}", legacy_bypass_side=bypass, **changes)
+
+
+def initial() -> Method:
+    """The model before any update: the first row of every table."""
+    return Method(name="initial", trains=False)
+
+
+def vanilla() -> Method:
+    """Plain continued training of every parameter (CKL §4.1)."""
+    return Method(name="vanilla")

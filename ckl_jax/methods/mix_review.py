@@ -1,0 +1,24 @@
+"""Mix-Review: earlier data mixed in, less of it every epoch (He et al. 2021; CKL §4.1).
+
+Differs from vanilla training in one seam: the data mixture.
+"""
+
+from ckl_jax.data.epochs import Mixture
+from ckl_jax.methods.method import Method
+
+
+def mix_review(
+    ratio: float = 4.0, decay: float = 0.7, legacy_frozen_sample: bool = False
+) -> Method:
+    """Adds `ratio * decay**epoch` times as many rows of D0 as D1 has to each epoch.
+
+    Args:
+      ratio: review rows per new row in epoch 0. (CKL's text exchanges the names of the two.)
+      decay: factor per epoch.
+      legacy_frozen_sample: review the sample of epoch 0 in every epoch, as the released trainer
+        did.
+
+    Returns:
+      The method.
+    """
+    return Method(name="mix_review", mixture=Mixture(ratio, decay, legacy_frozen_sample))

@@ -1,0 +1,114 @@
+"""Modular: a second, smaller encoder whose output is projected up and added (CKL §4.1).
+
+Differs from vanilla training in two seams: a side network with no taps (it reads the tokens), and
+the trainable leaves (the decoder and the side network).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax.methods.method import Method
+from ckl_jax.models.layers import DenseFactory, Embed, param
+from ckl_jax.models.side import Side
+from ckl_jax.models.t5 import Encoder, T5Config
+
+
+class UpProjection(nn.Module):
+    """An affine map to `features`; weights and bias uniform in +-1/sqrt(fan in)."""
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        bound = 1.0 / np.sqrt(x.shape[-1])
+
+        def init(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
+            return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+        kernel = param("kernel", init, (x.shape[-1], self.features), ("mlp", "embed"))
+        bias = param("bias", init, (self.features,), ("embed",))
+        return jnp.dot(x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
+
+
+class SecondEncoder(nn.Module):
+    """W E2(tokens) + b: an encoder with an embedding of its own, [B, S] -> [B, S, D]."""
+
+    config: T5Config
+    features: int
+
+    @nn.compact
+    def __call__(
+        self,
+        tokens: jax.Array,
+        hidden: Mapping[int, jax.Array],
+        bias: jax.Array,
+        deterministic: bool,
+    ) -> jax.Array:
+        del hidden
+        cfg = self.config
+        x = Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, name="token_embedder")(tokens)
+        x, _ = Encoder(cfg, name="encoder")(x, bias, deterministic)
+        return UpProjection(self.features, name="projection")(x)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModularSide(Side):
+    """The side record of one second encoder; its dimensions are those of T5 v1.1 small."""
+
+    emb_dim: int = 512
+    num_heads: int = 6
+    head_dim: int = 64
+    mlp_dim: int = 1024
+    num_layers: int = 8
+    mlp_activations: tuple[str, ...] = ("gelu", "linear")
+
+    def build(self, config: T5Config) -> nn.Module:
+        small = dataclasses.replace(
+            config, dense=DenseFactory(), side=(), emb_dim=self.emb_dim,
+            num_heads=self.num_heads, head_dim=self.head_dim, mlp_dim=self.mlp_dim,
+            num_encoder_layers=self.num_layers, mlp_activations=self.mlp_activations,
+            scan_layers=False,
+        )  # fmt: skip
+        return SecondEncoder(small, config.emb_dim)
+
+
+def modular(
+    scale: float = 0.05,
+    emb_dim: int = 512,
+    num_heads: int = 6,
+    head_dim: int = 64,
+    mlp_dim: int = 1024,
+    num_layers: int = 8,
+    mlp_activations: tuple[str, ...] = ("gelu", "linear"),
+    phase: int = 0,
+    legacy_bypass_side: bool = False,
+) -> Method:
+    """Modular with a second encoder of T5 v1.1 small's shape, randomly initialised.
+
+    Args:
+      scale: factor of the projected output; 0.05 in CKL.
+      emb_dim, num_heads, head_dim, mlp_dim, num_layers, mlp_activations: the second encoder.
+      phase: 0 for the first update; n adds an encoder to n earlier ones, which are frozen.
+      legacy_bypass_side: decode without the second encoder, as the released evaluation did.
+
+    Returns:
+      The method.
+    """
+    sides = tuple(
+        ModularSide(
+            f"modular_{i}", scale, (), emb_dim, num_heads, head_dim, mlp_dim, num_layers,
+            tuple(mlp_activations),
+        )  # fmt: skip
+        for i in range(phase + 1)
+    )
+    return Method(
+        name="modular",
+        side=sides,
+        trainable=("^decoder/", f"^modular_{phase}/"),
+        legacy_bypass_side=legacy_bypass_side,
+    )

@@ -1,0 +1,96 @@
+"""Toy configurations and tree assertions shared by the tests."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax.methods.k_adapter import k_adapter
+from ckl_jax.methods.lora import lora
+from ckl_jax.methods.method import vanilla
+from ckl_jax.methods.mix_review import mix_review
+from ckl_jax.methods.modular import modular
+from ckl_jax.methods.recadam import recadam
+from ckl_jax.models.t5 import T5Config, Transformer
+from ckl_jax.trees.paths import flatten
+
+TINY = T5Config(
+    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=3,
+    num_decoder_layers=2, logits_via_embedding=True, dropout_rate=0.1,
+)  # fmt: skip
+TINY_V1_1 = T5Config(
+    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=3,
+    num_decoder_layers=2, mlp_activations=("gelu", "linear"), dropout_rate=0.1,
+)  # fmt: skip
+
+_SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
+
+# Every method enters every table-driven test by one line here.
+METHODS = {
+    "vanilla": vanilla(),
+    "recadam": recadam(),
+    "mix_review": mix_review(),
+    "lora": lora(),
+    "lora_phase2": lora(phase=1),
+    "k_adapter_k2": k_adapter(taps=(1, 2)),
+    "k_adapter_k3": k_adapter(taps=(0, 1, 2)),
+    "k_adapter_phase2": k_adapter(taps=(1, 2), phase=1),
+    "modular": modular(**_SMALL),
+    "modular_phase2": modular(phase=1, **_SMALL),
+}
+
+
+def random_batch(config: T5Config, batch: int = 4, inputs: int = 7, targets: int = 5, seed: int = 0):
+    """A padded batch in the form that models take."""
+    rng = np.random.RandomState(seed)
+    source = rng.randint(1, config.vocab_size, (batch, inputs)).astype(np.int32)
+    target = rng.randint(1, config.vocab_size, (batch, targets)).astype(np.int32)
+    source[-1, inputs - 2 :] = 0
+    target[0, targets - 2 :] = 0
+    return {
+        "encoder_input_tokens": source,
+        "decoder_input_tokens": np.pad(target, ((0, 0), (1, 0)))[:, :-1],
+        "decoder_target_tokens": target,
+        "decoder_loss_weights": (target > 0).astype(np.float32),
+    }
+
+
+def tokens(batch):
+    """The three token arrays in the order of the model's call."""
+    names = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
+    return tuple(batch[n] for n in names)
+
+
+def init_params(config: T5Config, seed: int = 0):
+    """Parameters of `Transformer(config)`, under jit (eager initialisation is slow)."""
+    module = Transformer(config)
+    arrays = tokens(random_batch(config))
+    init = jax.jit(lambda key: module.init(key, *arrays, enable_dropout=False)["params"])
+    return init(jax.random.key(seed))
+
+
+def perturb(params, seed: int = 1, scale: float = 0.1):
+    """Adds noise to every leaf, so that zeros (LoRA's B) do not hide a mistake."""
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed), len(leaves))
+    noisy = [x + scale * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def assert_trees_close(actual, expected, rtol=1e-5, atol=1e-6):
+    """Compares two trees leaf by leaf, naming the leaf that differs."""
+    a, b = flatten(actual), flatten(expected)
+    assert a.keys() == b.keys()
+    for path in a:
+        np.testing.assert_allclose(
+            np.asarray(a[path], np.float64), np.asarray(b[path], np.float64), rtol, atol, err_msg=path
+        )
+
+
+def count(tree) -> int:
+    """Number of scalars in a tree of arrays or shapes."""
+    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(tree))
+
+
+def logits_of(config: T5Config, params, batch) -> jnp.ndarray:
+    """Teacher-forced logits without dropout."""
+    return Transformer(config).apply({"params": params}, *tokens(batch), enable_dropout=False)
