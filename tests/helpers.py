@@ -39,7 +39,7 @@ METHODS = {
 }
 
 
-def random_batch(config: T5Config, batch: int = 4, inputs: int = 7, targets: int = 5, seed: int = 0):
+def random_batch(config: T5Config, batch=4, inputs=7, targets=5, seed=0):
     """A padded batch in the form that models take."""
     rng = np.random.RandomState(seed)
     source = rng.randint(1, config.vocab_size, (batch, inputs)).astype(np.int32)
@@ -82,7 +82,7 @@ def assert_trees_close(actual, expected, rtol=1e-5, atol=1e-6):
     assert a.keys() == b.keys()
     for path in a:
         np.testing.assert_allclose(
-            np.asarray(a[path], np.float64), np.asarray(b[path], np.float64), rtol, atol, err_msg=path
+            np.float64(a[path]), np.float64(b[path]), rtol, atol, err_msg=path
         )
 
 
