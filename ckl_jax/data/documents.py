@@ -1,0 +1,91 @@
+"""Dated documents and their files: JSON lines, plain or gzip, read as a stream."""
+
+import dataclasses
+import datetime
+import gzip
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A text with its date.
+
+    Attributes:
+      id: unique within its corpus.
+      date: ISO date, YYYY-MM-DD.
+      title: headline, may be empty.
+      text: the body.
+      url: where it came from, may be empty.
+    """
+
+    id: str
+    date: str
+    title: str
+    text: str
+    url: str = ""
+
+
+def open_text(path: str | os.PathLike) -> IO[str]:
+    """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines."""
+    with os_errors(path, "read"):
+        if os.fspath(path).endswith(".gz"):
+            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8", newline="")
+        return open(path, encoding="utf-8", newline="")
+
+
+def read_documents(path: str | os.PathLike) -> Iterator[Document]:
+    """Yields the documents of a JSONL(.gz) file; other fields than a document's are ignored.
+
+    Raises:
+      UserError: the file cannot be read, or a line is not JSON, lacks `text` or `date`, or has a
+        date that is not ISO; the message names file, line and field.
+    """
+    with open_text(path) as f, os_errors(path, "read"):
+        for number, line in enumerate(f, 1):
+            if line.strip():
+                yield _parse(line, os.fspath(path), number)
+
+
+def _parse(line: str, path: str, number: int) -> Document:
+    where = f"{path}, line {number}"
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as e:
+        raise UserError(f"{where}: not JSON ({e.msg}).") from e
+    for field in ("date", "text"):
+        if not isinstance(record, dict) or not isinstance(record.get(field), str):
+            raise UserError(f"{where}: the field {field!r} is missing or not a string.")
+    try:
+        datetime.date.fromisoformat(record["date"])
+    except ValueError as e:
+        raise UserError(
+            f"{where}: the date {record['date']!r} is not of the form YYYY-MM-DD."
+        ) from e
+    optional = {k: str(record.get(k) or "") for k in ("title", "url")}
+    return Document(str(record.get("id", number)), record["date"], text=record["text"], **optional)
+
+
+def write_documents(path: str | os.PathLike, documents: Iterable[Document]) -> int:
+    """Writes documents as JSON lines, atomically; the bytes depend on the documents alone.
+
+    Returns:
+      How many there were.
+    """
+    count = 0
+    compress = os.fspath(path).endswith(".gz")
+    with atomic_write(path, "wb") as raw:
+        f = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) if compress else raw
+        for document in documents:
+            line = json.dumps(dataclasses.asdict(document), ensure_ascii=False)
+            f.write(line.encode() + b"\n")
+            count += 1
+        if compress:
+            f.close()
+    return count
