@@ -115,8 +115,9 @@ def standard_logical_axis_rules(
         "lora_rank memory"
     )
     rules += [(name, None) for name in replicated.split()]
-    extra = [(name, tuple(axes) if isinstance(axes, list) else axes) for name, axes in
-             additional_rules]
+    extra = [
+        (name, tuple(axes) if isinstance(axes, list) else axes) for name, axes in additional_rules
+    ]
     return (*extra, *rules)
 
 

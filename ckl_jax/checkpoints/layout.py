@@ -1,0 +1,102 @@
+"""The names that a training state has inside a checkpoint, and a digest of its content.
+
+A checkpoint holds nested dicts only. Optax states are named tuples inside tuples: their leaves
+are named by path, and come back by laying those names on the caller's own structure.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.trees import keys
+
+# The one place that maps our names to T5X's; any other key of a state is kept under "extra/".
+T5X_NAMES = {
+    "params": "target",
+    "step": "state/step",
+    "opt_state": "state/param_states",
+}
+
+
+def checkpoint_names(state: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Returns (name in the checkpoint, leaf) for every leaf, in the order of `jax.tree.leaves`.
+
+    Raises:
+      UserError: two leaves would have one name.
+    """
+    named = []
+    for name, leaf in keys.named_leaves(dict(state)):
+        top, _, rest = name.partition("/")
+        top = T5X_NAMES.get(top, f"extra/{top}")
+        named.append((f"{top}/{rest}" if rest else top, leaf))
+    seen = set()
+    for name, _ in named:
+        if name in seen:
+            raise UserError(f"Two leaves of the training state are both named {name}.")
+        seen.add(name)
+    return named
+
+
+def to_nested(named: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a/b": x} -> {"a": {"b": x}}; unlike Flax's, it refuses a leaf at a folder's name."""
+    tree: dict[str, Any] = {}
+    for name, leaf in named.items():
+        *parents, last = name.split("/")
+        node = tree
+        for part in parents:
+            node = node.setdefault(part, {})
+        if not isinstance(node, dict) or last in node:
+            raise UserError(f"The training state has a leaf and a folder of the name {name}.")
+        node[last] = leaf
+    return tree
+
+
+def to_t5x_tree(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nested dict of arrays that is written; host arrays are copied."""
+    return to_nested({name: _to_array(leaf) for name, leaf in checkpoint_names(state)})
+
+
+def _to_array(leaf: Any) -> Any:
+    if is_key(leaf):
+        return jax.random.key_data(leaf)
+    return leaf if isinstance(leaf, jax.Array) else np.array(leaf)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether `leaf` is a typed random key, concrete or abstract."""
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def key_data_like(key: Any) -> jax.ShapeDtypeStruct:
+    """Returns shape and dtype of the integers behind a typed random key."""
+    return jax.eval_shape(jax.random.key_data, key)
+
+
+def wrap_key(data: np.ndarray, like: Any) -> jax.Array:
+    """Makes a typed random key of the kind of `like` from its integers."""
+    kind = []
+    jax.eval_shape(lambda key: kind.append(jax.random.key_impl(key)), like)
+    key = jax.random.wrap_key_data(data, impl=kind[0])
+    sharding = getattr(like, "sharding", None)
+    return key if sharding is None else jax.device_put(key, sharding)
+
+
+def tree_digest(tree: Any) -> str:
+    """Returns the SHA-256 of a tree's leaves: their names, dtypes, shapes and bytes.
+
+    Equal for equal content whatever the containers, the order of dicts, the device or the
+    sharding. Leaves are fetched one at a time.
+    """
+    digest = hashlib.sha256()
+    for name, leaf in sorted(keys.named_leaves(tree), key=lambda item: item[0]):
+        if is_key(leaf):
+            leaf = jax.random.key_data(leaf)
+        array = np.asarray(leaf)
+        digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

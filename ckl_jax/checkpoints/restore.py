@@ -1,0 +1,220 @@
+"""Reading checkpoints: strict about names, shapes and dtypes; a damaged one is told apart."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+
+from ckl_jax.checkpoints import layout
+from ckl_jax.errors import UserError
+from ckl_jax.trees import keys
+
+PREFIX = "checkpoint_"
+_SHOWN = 10
+
+
+class UnreadableCheckpoint(UserError):
+    """A checkpoint whose files are damaged or missing."""
+
+
+def absolute(path: Any) -> epath.Path:
+    """Returns a path that does not depend on the working folder; addresses stay as they are."""
+    path = epath.Path(path).expanduser()
+    return path if is_remote(path) else epath.Path(path.absolute())
+
+
+def is_remote(path: Any) -> bool:
+    """Whether `path` is an address such as gs://..., where folders cannot be renamed."""
+    return str(path).startswith(("gs:/", "s3:/"))
+
+
+def step_of(path: epath.Path) -> int | None:
+    """Returns the step of a complete checkpoint folder, None if it is not one."""
+    match = re.fullmatch(rf"{PREFIX}(\d+)", path.name)
+    if not match or (is_remote(path) and not (path / "commit_success.txt").exists()):
+        return None
+    return int(match[1])
+
+
+def complete_steps(model_dir: Any) -> list[int]:
+    """Returns the steps of the complete checkpoints in a folder, ascending."""
+    model_dir = absolute(model_dir)
+    if not model_dir.is_dir():
+        return []
+    steps = [step_of(path) for path in model_dir.iterdir()]
+    return sorted(step for step in steps if step is not None)
+
+
+def find_checkpoint(path: Any) -> epath.Path:
+    """Returns a checkpoint folder: `path` itself, or the newest complete one in a model folder.
+
+    Raises:
+      UserError: there is none.
+    """
+    root = absolute(path)
+    if (root / "state").is_dir():
+        return root
+    steps = complete_steps(root)
+    if not steps:
+        what = "it has no checkpoint_<step> folder" if root.is_dir() else "no such folder"
+        raise UserError(f"No checkpoint at {path}: {what}; give a MODEL_DIR or a checkpoint in it.")
+    return root / f"{PREFIX}{steps[-1]}"
+
+
+def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
+    """Returns a JSON item of a checkpoint folder without touching the arrays; {} if absent."""
+    file = path / item / "metadata"
+    try:
+        return json.loads(file.read_text()) if file.exists() else {}
+    except (OSError, ValueError) as e:
+        raise UnreadableCheckpoint(
+            f"Checkpoint {path} is damaged: {file.name} of its item {item!r} is unreadable ({e})."
+        ) from e
+
+
+def stored_leaves(path: epath.Path) -> dict[str, Any]:
+    """Returns name -> metadata (with `shape` and `dtype`) of the arrays of a checkpoint."""
+    with _damage(path):
+        tree = ocp.PyTreeCheckpointHandler().metadata(path / "state")
+        tree = getattr(tree, "tree", tree)
+    return dict(keys.named_leaves(tree, is_leaf=lambda x: hasattr(x, "shape")))
+
+
+def restore_state(path: Any, like: Mapping[str, Any]) -> dict[str, Any]:
+    """Restores a whole training state, bit for bit.
+
+    Args:
+      path: a checkpoint folder.
+      like: the state's structure: arrays or `jax.ShapeDtypeStruct`s; a leaf with a sharding is
+        restored on it, one without as a numpy array, a Python number as one.
+
+    Raises:
+      UnreadableCheckpoint: damaged files.
+      UserError: names, shapes or dtypes differ from `like`.
+    """
+    path = absolute(path)
+    if not path.is_dir():
+        raise UserError(f"There is no checkpoint {path}.")
+    named = layout.checkpoint_names(like)
+    _check(path, dict(named), stored_leaves(path), dtypes=True)
+    for item in ("metadata", "dataset"):
+        read_json_item(path, item)
+    values = _read(path, dict(named))
+    treedef = jax.tree.structure(dict(like))
+    return jax.tree.unflatten(treedef, [values[name] for name, _ in named])
+
+
+def restore_params(path: Any, like: Any = None, *, strict: bool = True) -> Any:
+    """Restores the parameters only, from a checkpoint folder or a model folder's newest.
+
+    Args:
+      path: `checkpoint_<step>`, or a folder that holds such folders.
+      like: tree of arrays or `jax.ShapeDtypeStruct`s, giving shapes, dtypes (values are cast)
+        and shardings; None restores all parameters as numpy arrays in a nested dict.
+      strict: parameters of the checkpoint that `like` lacks are an error.
+
+    Raises:
+      UserError: no checkpoint, or names or shapes differ from `like`.
+    """
+    path = find_checkpoint(path)
+    top = layout.T5X_NAMES["params"] + "/"
+    stored = {name: leaf for name, leaf in stored_leaves(path).items() if name.startswith(top)}
+    if like is None:
+        wanted = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in stored.items()}
+        values = _read(path, wanted)
+        return layout.to_nested({name.removeprefix(top): x for name, x in values.items()})
+    named = layout.checkpoint_names({"params": like})
+    if not strict:
+        stored = {name: stored[name] for name, _ in named if name in stored}
+    _check(path, dict(named), stored, dtypes=False)
+    values = _read(path, dict(named))
+    return jax.tree.unflatten(jax.tree.structure(like), [values[name] for name, _ in named])
+
+
+def _check(path: epath.Path, wanted: dict, stored: dict, *, dtypes: bool) -> None:
+    """Raises `UserError` unless the names, shapes (and dtypes) of the two are the same."""
+    missing = [name for name in wanted if name not in stored]
+    unexpected = [name for name in stored if name not in wanted]
+    differing = []
+    for name in wanted.keys() & stored.keys():
+        want, have = _description(wanted[name], dtypes), _description(stored[name], dtypes)
+        if want != have:
+            differing.append(f"{name} (saved {have}, expected {want})")
+    problems = [
+        f"{title} ({len(names)}): {_some(names)}"
+        for title, names in (
+            ("missing in it", missing),
+            ("in it but not expected", unexpected),
+            ("different", sorted(differing)),
+        )
+        if names
+    ]
+    if problems:
+        raise UserError(
+            f"Checkpoint {path} does not fit the model and method that this run configures: "
+            + "; ".join(problems)
+            + "; use the same gin files, or another MODEL_DIR."
+        )
+
+
+def _description(leaf: Any, dtypes: bool) -> str:
+    if layout.is_key(leaf):
+        leaf = layout.key_data_like(leaf)
+    leaf = leaf if hasattr(leaf, "shape") else np.asarray(leaf)
+    shape = f"[{', '.join(map(str, leaf.shape))}]"
+    return f"{np.dtype(leaf.dtype).name}{shape}" if dtypes else shape
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _read(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Returns name -> value, each in the form of its leaf in `wanted`."""
+    if not wanted:
+        return {}
+    args = ocp.args.PyTreeRestore(
+        item=layout.to_nested(dict.fromkeys(wanted, 0)),
+        restore_args=layout.to_nested({name: _restore_args(x) for name, x in wanted.items()}),
+        partial_restore=True,
+    )
+    with _damage(path):
+        tree = ocp.PyTreeCheckpointHandler().restore(path / "state", args=args)
+    values = dict(keys.named_leaves(tree))
+    return {name: _in_form_of(like, values[name]) for name, like in wanted.items()}
+
+
+def _restore_args(like: Any) -> ocp.RestoreArgs:
+    if layout.is_key(like):
+        return ocp.RestoreArgs(restore_type=np.ndarray)
+    sharding = getattr(like, "sharding", None)
+    if sharding is None:
+        return ocp.RestoreArgs(restore_type=np.ndarray, dtype=getattr(like, "dtype", None))
+    return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=like.shape, dtype=like.dtype)
+
+
+def _in_form_of(like: Any, value: Any) -> Any:
+    if layout.is_key(like):
+        return layout.wrap_key(value, like)
+    return value if hasattr(like, "shape") else type(like)(value)
+
+
+@contextlib.contextmanager
+def _damage(path: epath.Path) -> Iterator[None]:
+    """Turns what orbax raises over broken files into `UnreadableCheckpoint`."""
+    try:
+        yield
+    except (UserError, MemoryError, jax.errors.JaxRuntimeError):
+        raise
+    except Exception as e:
+        reason = str(e).strip().split("\n")[0][:200]
+        raise UnreadableCheckpoint(
+            f"Checkpoint {path} is damaged or incomplete ({type(e).__name__}: {reason})."
+        ) from e

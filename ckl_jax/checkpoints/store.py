@@ -1,0 +1,234 @@
+"""Checkpoints of a run: `MODEL_DIR/checkpoint_<step>`, written by orbax in the background.
+
+On disk they have T5X's form: an item `state` with the tree
+{"target": params, "state": {"step", "param_states"}} and an item `dataset` (JSON); `metadata`
+(JSON, readable without the arrays) is ours. A folder gets its final name by one rename, after
+everything in it is written, so a folder of that name is complete.
+"""
+
+import contextlib
+import errno
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from ckl_jax.checkpoints.layout import to_t5x_tree, tree_digest
+from ckl_jax.checkpoints.restore import (
+    PREFIX,
+    UnreadableCheckpoint,
+    absolute,
+    complete_steps,
+    find_checkpoint,
+    is_remote,
+    read_json_item,
+    restore_params,
+    restore_state,
+    step_of,
+)
+from ckl_jax.errors import UserError
+
+__all__ = [
+    "CheckpointStore",
+    "UnreadableCheckpoint",
+    "complete_steps",
+    "find_checkpoint",
+    "restore_params",
+    "restore_state",
+    "tree_digest",
+]
+
+_LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
+_OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
+_FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
+
+
+class CheckpointStore:
+    """Saves and restores the checkpoints of one model folder.
+
+    Args:
+      model_dir: the folder; made by the first save. May be a `gs://` address.
+      keep: how many newest checkpoints stay; None is all. One more exists while a save runs.
+      period: `should_save` is true at its multiples, counted from step 0.
+    """
+
+    def __init__(self, model_dir: str, *, keep: int | None = None, period: int | None = None):
+        if keep is not None and keep < 1:
+            raise UserError(f"keep={keep} would leave no checkpoint; use None for all of them.")
+        if period is not None and period < 1:
+            raise UserError(f"The period of checkpoints is a number of steps, not {period}.")
+        self.model_dir = absolute(model_dir)
+        self.keep = keep
+        self.period = period
+        self._checkpointer = None
+
+    def __enter__(self) -> "CheckpointStore":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def all_steps(self) -> list[int]:
+        """Returns the steps of the complete checkpoints, ascending."""
+        return complete_steps(self.model_dir)
+
+    def latest_step(self) -> int | None:
+        """Returns the newest complete step, None if there is no checkpoint."""
+        return (self.all_steps() or [None])[-1]
+
+    def should_save(self, step: int) -> bool:
+        """Whether `step` is a multiple of the period: the same steps after any restart."""
+        return bool(self.period) and step % self.period == 0
+
+    def save(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        dataset: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Starts to write a checkpoint and returns once the arrays are copied to the host.
+
+        The caller may donate or overwrite the arrays afterwards. An unfinished earlier save is
+        waited for first. A checkpoint of the same step is replaced.
+
+        Args:
+          step: names the folder.
+          state: keys such as "params", "opt_state", "step", "rng"; values are any pytrees.
+          metadata: JSON: package versions, scan_layers, vocabulary digest, hash of frozen leaves.
+          dataset: JSON: the position in the data.
+
+        Raises:
+          UserError: the folder cannot be written, also if an earlier save failed.
+        """
+        path = self.model_dir / f"{PREFIX}{step}"
+        with self._errors(path):
+            self._wait_and_prune()
+            if self._checkpointer is None:
+                self._start()
+            if path.exists() and jax.process_index() == 0:
+                _remove(path)
+            args = ocp.args.Composite(
+                state=ocp.args.PyTreeSave(to_t5x_tree(state)),
+                dataset=ocp.args.JsonSave(dict(dataset or {})),
+                metadata=ocp.args.JsonSave(dict(metadata or {})),
+            )
+            self._checkpointer.save(path, args=args)
+
+    def restore(
+        self, like: Mapping[str, Any], step: int | None = None
+    ) -> tuple[int, dict[str, Any]] | None:
+        """Restores the newest readable checkpoint, or that of `step`.
+
+        Args:
+          like: the state's structure: arrays or `jax.ShapeDtypeStruct`s; a leaf with a sharding
+            is restored on it, one without as a numpy array.
+          step: this one only.
+
+        Returns:
+          (step, state) with the structure of `like`, bit for bit what was saved; None if the
+          folder has no checkpoint and `step` is None.
+
+        Raises:
+          UserError: names, shapes or dtypes differ from `like`, or nothing is readable.
+        """
+        self.wait()
+        steps = self.all_steps() if step is None else [step]
+        failure = None
+        for candidate in reversed(steps):
+            path = self.model_dir / f"{PREFIX}{candidate}"
+            try:
+                return candidate, restore_state(path, like)
+            except UnreadableCheckpoint as e:
+                failure = e
+                if candidate != steps[0]:
+                    warnings.warn(f"{e} The checkpoint before it is used instead.", stacklevel=2)
+        if failure:
+            raise failure
+        return None
+
+    def metadata(self, step: int | None = None) -> dict[str, Any]:
+        """Returns the JSON that was saved with `step` (default: the newest)."""
+        return read_json_item(self._path(step), "metadata")
+
+    def dataset(self, step: int | None = None) -> dict[str, Any]:
+        """Returns the JSON data position saved with `step` (default: the newest)."""
+        return read_json_item(self._path(step), "dataset")
+
+    def wait(self) -> None:
+        """Waits until the last save is complete; raises `UserError` if it failed."""
+        if self._checkpointer is not None:
+            with self._errors(self.model_dir):
+                self._checkpointer.wait_until_finished()
+
+    def close(self) -> None:
+        """Finishes the last save and applies `keep`."""
+        if self._checkpointer is None:
+            return
+        with self._errors(self.model_dir):
+            try:
+                self._wait_and_prune()
+            finally:
+                checkpointer, self._checkpointer = self._checkpointer, None
+                checkpointer.close()
+
+    def _path(self, step: int | None) -> epath.Path:
+        step = self.latest_step() if step is None else step
+        if step is None:
+            raise UserError(f"{self.model_dir} holds no checkpoint.")
+        return self.model_dir / f"{PREFIX}{step}"
+
+    def _start(self) -> None:
+        """Makes the folder and clears what killed runs left; only a run that writes does so."""
+        self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+        self.model_dir.mkdir(parents=True, exist_ok=True)
+        if jax.process_index() == 0:
+            for path in self.model_dir.iterdir():
+                if _LEFTOVER.fullmatch(path.name) and step_of(path) is None:
+                    path.rmtree(missing_ok=True)
+
+    def _wait_and_prune(self) -> None:
+        self.wait()
+        if self.keep and self._checkpointer is not None and jax.process_index() == 0:
+            for step in self.all_steps()[: -self.keep]:
+                _remove(self.model_dir / f"{PREFIX}{step}")
+
+    @contextlib.contextmanager
+    def _errors(self, path: epath.Path) -> Iterator[None]:
+        try:
+            yield
+        except Exception as e:
+            reason = _storage_reason(e)
+            if reason is None:
+                raise
+            raise UserError(
+                f"Cannot write the checkpoint {path}: {reason}; free space or choose another "
+                "MODEL_DIR, then restart: the run goes on from its newest complete checkpoint."
+            ) from e
+
+
+def _storage_reason(e: Exception) -> str | None:
+    """Says in words why storage refused, None if `e` is about something else."""
+    if isinstance(e, OSError) and e.errno is not None:
+        return e.strerror or errno.errorcode.get(e.errno, str(e))
+    text = str(e)
+    if any(sign in text for sign in _OUT_OF_SPACE):
+        return "no space left on the device"
+    if any(sign in text for sign in _FORBIDDEN):
+        return "the folder is not writable"
+    return None
+
+
+def _remove(path: epath.Path) -> None:
+    """Deletes a checkpoint such that a kill midway leaves no half of it under its name."""
+    if is_remote(path):
+        path.rmtree()
+        return
+    trash = path.parent / f".deleted-{path.name}"
+    trash.rmtree(missing_ok=True)
+    path.rename(trash)
+    trash.rmtree()

@@ -1,0 +1,259 @@
+"""Checkpoints come back bit for bit, say what does not fit, and survive kills and damage."""
+
+import errno
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ckl_jax.checkpoints import layout, store
+from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
+from ckl_jax.errors import UserError
+
+
+@pytest.fixture
+def state():
+    params = {
+        "encoder": {"kernel": jnp.arange(6, dtype=jnp.float32).reshape(2, 3) / 7},
+        "decoder": {"bias": jnp.array([1.5, -0.0, np.nan], jnp.bfloat16)},
+    }
+    tx = optax.chain(optax.clip(1.0), optax.adamw(optax.linear_schedule(1e-3, 0, 9)))
+    return {
+        "params": params,
+        "opt_state": tx.init(params),
+        "step": jnp.int32(7),
+        "rng": jax.random.key(3),
+    }
+
+
+def abstract(tree):
+    return jax.eval_shape(lambda: tree)
+
+
+def assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    assert tree_digest(a) == tree_digest(b)
+
+
+def test_a_state_with_optax_tuples_and_a_key_returns_bit_for_bit(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(7, state, {"scan_layers": True}, {"next_step": 7})
+        step, restored = s.restore(state)
+    assert step == 7
+    assert_same(restored, state)
+    assert restored["opt_state"][1][0].count.sharding == state["step"].sharding
+    assert s.metadata() == {"scan_layers": True}
+    assert s.dataset(7) == {"next_step": 7}
+    step, on_host = s.restore(abstract(state))
+    assert_same(on_host, state)
+    assert isinstance(on_host["params"]["encoder"]["kernel"], np.ndarray)
+
+
+def test_disk_layout_is_that_of_t5x(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(7, state)
+    folder = tmp_path / "checkpoint_7"
+    assert {"state", "dataset", "metadata"} <= {p.name for p in folder.iterdir()}
+    tree = json.loads((folder / "state" / "_METADATA").read_text())["tree_metadata"]
+    assert "('target', 'encoder', 'kernel')" in tree
+    assert "('state', 'step')" in tree
+    assert "('state', 'param_states', '1', '0', 'mu', 'encoder', 'kernel')" in tree
+
+
+def test_saved_arrays_may_be_donated_at_once(tmp_path):
+    def move(x):
+        return jax.tree.map(lambda a: a * 2 + 1, x)
+
+    step_fn = jax.jit(move, donate_argnums=0)
+    x = {"params": {str(i): jnp.full((512, 1024), float(i)) for i in range(8)}}
+    host = np.ones(4)
+    with CheckpointStore(tmp_path) as s:
+        for step in range(4):
+            expected = tree_digest(x["params"])
+            s.save(step, x | {"host": host}, {"digest": expected})
+            host += 1
+            for _ in range(3):
+                x = step_fn(x)
+        for step in range(4):
+            s.wait()
+            params = restore_params(tmp_path / f"checkpoint_{step}")
+            assert tree_digest(params) == s.metadata(step)["digest"]
+        assert s.restore({**x, "host": host}, step=0)[1]["host"].tolist() == [1.0] * 4
+
+
+def test_misfit_names_both_lists_and_shapes(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+        other = abstract(state)
+        other["params"]["lora"] = {str(i): jnp.zeros(1) for i in range(12)}
+        del other["params"]["decoder"]
+        other["params"]["encoder"] = {"kernel": jax.ShapeDtypeStruct((2, 4), "float32")}
+        other["step"] = jax.ShapeDtypeStruct((), "float32")
+        with pytest.raises(UserError) as e:
+            s.restore(other)
+    message = str(e.value)
+    assert "missing in it (12): target/lora/0," in message
+    assert "and 2 more" in message
+    assert "in it but not expected (1): target/decoder/bias" in message
+    assert "target/encoder/kernel (saved float32[2, 3], expected float32[2, 4])" in message
+    assert "state/step (saved int32[], expected float32[])" in message
+
+
+def test_no_checkpoint_is_none_or_a_sentence(tmp_path, state):
+    s = CheckpointStore(tmp_path / "new")
+    assert s.restore(state) is None
+    assert s.latest_step() is None
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(UserError, match="There is no checkpoint .*checkpoint_3"):
+        s.restore(state, step=3)
+    with pytest.raises(UserError, match="No checkpoint at .*no such folder"):
+        restore_params(tmp_path / "nowhere")
+
+
+def test_params_alone_from_a_model_folder(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(3, state)
+        s.save(12, state | {"params": jax.tree.map(lambda x: x + 1, state["params"])})
+    params = restore_params(tmp_path)
+    np.testing.assert_array_equal(
+        params["encoder"]["kernel"], state["params"]["encoder"]["kernel"] + 1
+    )
+    like = {"encoder": {"kernel": jax.ShapeDtypeStruct((2, 3), "bfloat16")}}
+    with pytest.raises(UserError, match="not expected .1.: target/decoder/bias"):
+        restore_params(tmp_path, like)
+    half = restore_params(tmp_path, like, strict=False)
+    assert half["encoder"]["kernel"].dtype == jnp.bfloat16
+
+
+def test_keep_removes_the_oldest(tmp_path, state):
+    with CheckpointStore(tmp_path, keep=2, period=5) as s:
+        assert [step for step in range(11) if s.should_save(step)] == [0, 5, 10]
+        for step in (0, 5, 10, 15):
+            s.save(step, state)
+            assert len(s.all_steps()) <= 3
+    assert s.all_steps() == [10, 15]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint_10", "checkpoint_15"]
+
+
+def test_saving_a_step_again_replaces_it(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(0, state, {"try": 1})
+        s.save(0, state, {"try": 2})
+    assert s.metadata(0) == {"try": 2}
+    with CheckpointStore(tmp_path) as s:
+        s.save(5, state)
+    assert s.all_steps() == [0, 5]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "manifest", "metadata", "json", "item"])
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, state, damage):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+        s.save(2, state)
+    folder = tmp_path / "checkpoint_2"
+    if damage == "truncate":
+        for file in (*folder.glob("state/d/*"), *folder.glob("state/ocdbt*/d/*")):
+            file.write_bytes(file.read_bytes()[:-20])
+    elif damage == "item":
+        shutil.rmtree(folder / "state")
+    else:
+        name = {"manifest": "state/manifest.ocdbt", "metadata": "state/_METADATA"}
+        (folder / name.get(damage, "dataset/metadata")).write_text("{")
+    with pytest.warns(UserWarning, match="checkpoint_2 is damaged.*before it is used"):
+        step, restored = s.restore(abstract(state))
+    assert step == 1
+    assert_same(restored, state)
+    with pytest.raises(store.UnreadableCheckpoint, match="checkpoint_2 is damaged"):
+        s.restore(state, step=2)
+    with CheckpointStore(tmp_path) as s:
+        s.save(2, state)
+        assert s.restore(state)[0] == 2
+
+
+def test_storage_that_refuses_is_one_sentence(tmp_path, state, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot write the checkpoint .*file/checkpoint_1"):
+        CheckpointStore(tmp_path / "file").save(1, state)
+    s = CheckpointStore(tmp_path)
+    s.save(1, state)
+    s.wait()
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(s._checkpointer, "save", full)
+    with pytest.raises(UserError, match="No space left on device; free space"):
+        s.save(2, state)
+    assert s.all_steps() == [1]
+    with pytest.raises(UserError, match="keep=0"):
+        CheckpointStore(tmp_path, keep=0)
+
+
+def test_names_that_collide_are_refused():
+    with pytest.raises(UserError, match="both named"):
+        layout.to_t5x_tree({"params": {"a": {"b": 1}, "a/b": 2}})
+
+
+def test_digest_sees_names_types_shapes_and_bytes():
+    base = {"a": jnp.zeros((2, 3)), "b": jnp.ones(2)}
+    same = {"b": np.ones(2, np.float32), "a": np.zeros((2, 3), np.float32)}
+    assert tree_digest(base) == tree_digest(same)
+    others = [
+        {"a": jnp.zeros((3, 2)), "b": jnp.ones(2)},
+        {"a": jnp.zeros((2, 3)), "c": jnp.ones(2)},
+        {"a": jnp.zeros((2, 3), jnp.int32), "b": jnp.ones(2)},
+        {"a": jnp.zeros((2, 3)).at[1, 1].set(-0.0), "b": jnp.ones(2)},
+    ]
+    assert len({tree_digest(tree) for tree in (base, *others)}) == 5
+
+
+CHILD = """
+    import sys
+    import jax.numpy as jnp
+    from ckl_jax.checkpoints.store import CheckpointStore, tree_digest
+    s = CheckpointStore(sys.argv[1], keep=2)
+    like = {"params": {str(i): jnp.zeros((64, 64)) for i in range(20)}, "step": jnp.int32(0)}
+    found = s.restore(like)
+    step = found[0] if found else 0
+    if found:
+        assert s.metadata(step)["digest"] == tree_digest(found[1]["params"])
+    print("ready", flush=True)
+    while True:
+        step += 1
+        params = {k: x + step for k, x in like["params"].items()}
+        state = {"params": params, "step": jnp.int32(step)}
+        s.save(step, state, {"digest": tree_digest(params)})
+"""
+
+
+def test_a_kill_during_saves_leaves_a_readable_newest_checkpoint(tmp_path):
+    last = 0
+    for delay in (0.05, 0.11, 0.23):
+        child = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(CHILD), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with child.stdout:
+            assert child.stdout.readline() == "ready\n"
+        while store.complete_steps(tmp_path)[-1:] <= [last]:
+            time.sleep(0.01)
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        steps = store.complete_steps(tmp_path)
+        assert steps[-1] > last
+        last = steps[-1]
+        for step in steps:
+            params = restore_params(tmp_path / f"checkpoint_{step}")
+            metadata = CheckpointStore(tmp_path).metadata(step)
+            assert tree_digest(params) == metadata["digest"]
