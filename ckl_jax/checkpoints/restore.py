@@ -16,6 +16,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
+CHECKSUM = "state_sha256"
 _SHOWN = 10
 
 
@@ -103,9 +104,11 @@ def restore_state(path: Any, like: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"There is no checkpoint {path}.")
     named = layout.checkpoint_names(like)
     _check(path, dict(named), stored_leaves(path), dtypes=True)
-    for item in ("metadata", "dataset"):
-        read_json_item(path, item)
+    read_json_item(path, "dataset")
+    checksum = read_json_item(path, "metadata").get(CHECKSUM)
     values = _read(path, dict(named))
+    if checksum and jax.process_count() == 1 and layout.tree_digest(values) != checksum:
+        raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: its checksum does not match.")
     treedef = jax.tree.structure(dict(like))
     return jax.tree.unflatten(treedef, [values[name] for name, _ in named])
 

@@ -17,8 +17,9 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from ckl_jax.checkpoints.layout import to_t5x_tree, tree_digest
+from ckl_jax.checkpoints.layout import checkpoint_names, to_t5x_tree, tree_digest
 from ckl_jax.checkpoints.restore import (
+    CHECKSUM,
     PREFIX,
     UnreadableCheckpoint,
     absolute,
@@ -54,9 +55,18 @@ class CheckpointStore:
       model_dir: the folder; made by the first save. May be a `gs://` address.
       keep: how many newest checkpoints stay; None is all. One more exists while a save runs.
       period: `should_save` is true at its multiples, counted from step 0.
+      checksum: also store a digest of all arrays and compare it at restore, which finds flipped
+        bits that the file format does not notice. Blocks a save for about 1.5 s per GB.
     """
 
-    def __init__(self, model_dir: str, *, keep: int | None = None, period: int | None = None):
+    def __init__(
+        self,
+        model_dir: str,
+        *,
+        keep: int | None = None,
+        period: int | None = None,
+        checksum: bool = False,
+    ):
         if keep is not None and keep < 1:
             raise UserError(f"keep={keep} would leave no checkpoint; use None for all of them.")
         if period is not None and period < 1:
@@ -64,6 +74,7 @@ class CheckpointStore:
         self.model_dir = absolute(model_dir)
         self.keep = keep
         self.period = period
+        self.checksum = checksum
         self._checkpointer = None
 
     def __enter__(self) -> "CheckpointStore":
@@ -112,10 +123,13 @@ class CheckpointStore:
                 self._start()
             if path.exists() and jax.process_index() == 0:
                 _remove(path)
+            metadata = dict(metadata or {})
+            if self.checksum:
+                metadata[CHECKSUM] = tree_digest(dict(checkpoint_names(state)))
             args = ocp.args.Composite(
                 state=ocp.args.PyTreeSave(to_t5x_tree(state)),
                 dataset=ocp.args.JsonSave(dict(dataset or {})),
-                metadata=ocp.args.JsonSave(dict(metadata or {})),
+                metadata=ocp.args.JsonSave(metadata),
             )
             self._checkpointer.save(path, args=args)
 

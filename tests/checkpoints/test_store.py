@@ -179,6 +179,16 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, state
         assert s.restore(state)[0] == 2
 
 
+def test_a_checksum_finds_what_the_format_does_not(tmp_path, state):
+    with CheckpointStore(tmp_path, checksum=True) as s:
+        s.save(1, state)
+        assert_same(s.restore(state)[1], state)
+    file = tmp_path / "checkpoint_1/metadata/metadata"
+    file.write_text(json.dumps({"state_sha256": "0" * 64}))
+    with pytest.raises(store.UnreadableCheckpoint, match="checksum"):
+        s.restore(state)
+
+
 def test_storage_that_refuses_is_one_sentence(tmp_path, state, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="Cannot write the checkpoint .*file/checkpoint_1"):

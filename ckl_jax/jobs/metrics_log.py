@@ -1,0 +1,200 @@
+"""Scalars of a run: TensorBoard events and `metrics.jsonl`, and a progress line for people.
+
+Importing this imports no TensorFlow: events are written through tensorboard's own record writer.
+"""
+
+import collections
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.files import atomic_write, os_errors
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricWriter:
+    """Writes scalars by split to `<model_dir>/<split>/events.*` and `<model_dir>/metrics.jsonl`.
+
+    A split is "train", "training_eval/<task>" or "inference_eval/<task>". Each scalar is on disk
+    when `write` returns.
+
+    Args:
+      model_dir: the run's folder.
+      resume_step: the step that was restored, 0 for a new run: rows of later steps, which the run
+        will write again, are dropped from the file, and TensorBoard is told to forget them.
+      enabled: False on all processes but the first; then nothing is written.
+    """
+
+    def __init__(self, model_dir: str | os.PathLike, *, resume_step: int = 0, enabled: bool = True):
+        self.model_dir = Path(model_dir)
+        self.enabled = enabled
+        self._resume_step = resume_step
+        self._events: dict[str, Any] = {}
+        self._known: set[tuple[str, str]] = set()
+        if enabled:
+            path = self.model_dir / METRICS_FILE
+            self._known = truncate_metrics(path, resume_step)
+            with os_errors(path):
+                self.model_dir.mkdir(parents=True, exist_ok=True)
+                self._jsonl = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def __enter__(self) -> "MetricWriter":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def write(self, split: str, step: int, scalars: Mapping[str, Any]) -> None:
+        """Writes one row and one TensorBoard event of named numbers (device scalars are fetched).
+
+        Raises:
+          UserError: the disk is full or read-only.
+        """
+        values = {name: _number(value) for name, value in scalars.items()}
+        if step == self._resume_step:
+            # Written before the restart, perhaps: a repeated evaluation gives the same numbers.
+            values = {n: v for n, v in values.items() if (split, n) not in self._known}
+        if not self.enabled or not values:
+            return
+        with os_errors(self.model_dir / METRICS_FILE):
+            row = {"step": int(step), "split": split, **values}
+            self._jsonl.write(json.dumps(row, ensure_ascii=False) + "\n")
+            self._jsonl.flush()
+            self._event_file(split).scalars(int(step), values)
+
+    def text(self, split: str, step: int, name: str, text: str) -> None:
+        """Writes a text to TensorBoard (Markdown), such as the gin config."""
+        if self.enabled:
+            with os_errors(self.model_dir / split):
+                self._event_file(split).text(int(step), name, text)
+
+    def close(self) -> None:
+        if self.enabled:
+            self.enabled = False
+            self._jsonl.close()
+            for events in self._events.values():
+                events.close()
+
+    def _event_file(self, split: str) -> "EventFile":
+        if split not in self._events:
+            self._events[split] = EventFile(self.model_dir / split, self._resume_step)
+        return self._events[split]
+
+
+def _number(value: Any) -> int | float:
+    value = np.asarray(value).item()
+    return value if isinstance(value, int) else float(value)
+
+
+def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str, str]]:
+    """Drops the rows of steps after `resume_step`, and a last line that a kill cut short.
+
+    Returns:
+      The (split, name) pairs that the file holds for `resume_step` itself.
+    """
+    if not Path(path).exists():
+        return set()
+    known, kept, dropped = set(), [], False
+    with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            row = _row(line)
+            if row is None or row["step"] > resume_step:
+                dropped = True
+                continue
+            kept.append(line)
+            if row["step"] == resume_step:
+                known |= {(row["split"], name) for name in row.keys() - {"step", "split"}}
+    if dropped:
+        with atomic_write(path) as f:
+            f.writelines(kept)
+    return known
+
+
+def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a `metrics.jsonl`; a line that is being written is left out."""
+    with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            row = _row(line)
+            if row is not None:
+                yield row
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line) if line.endswith("\n") else None
+    except json.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) and "step" in row and "split" in row else None
+
+
+class EventFile:
+    """A TensorBoard event file in a folder of its own.
+
+    Args:
+      folder: made if missing.
+      resume_step: events of later steps in the folder's older files are no longer shown.
+    """
+
+    def __init__(self, folder: str | os.PathLike, resume_step: int = 0):
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._writer = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115
+        self._add(self._event(file_version="brain.Event:2"))
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(self._event(step=resume_step + 1, session_log=start))
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        value = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]
+        self._add(self._event(step=step, summary=self._summary(value=value)))
+
+    def text(self, step: int, name: str, text: str) -> None:
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        self._add(self._event(step=step, summary=text_pb(name, text)))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _add(self, event: Any) -> None:
+        event.wall_time = time.time()
+        self._writer.write(event.SerializeToString())
+        self._writer.flush()
+
+
+class LateFetcher:
+    """Gives device scalars back `lag` steps late, so that the host never waits for the last step.
+
+    With a lag of 2 the device always has a step in its queue while the host reads an old one.
+    """
+
+    def __init__(self, lag: int = 2):
+        self.lag = lag
+        self._queue: collections.deque = collections.deque()
+
+    def push(self, step: int, scalars: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+        """Takes the scalars of `step`, unfetched; returns what is due, oldest first, as numbers."""
+        for value in scalars.values():
+            if hasattr(value, "copy_to_host_async"):
+                value.copy_to_host_async()
+        self._queue.append((step, scalars))
+        return [self._fetch() for _ in range(len(self._queue) - self.lag)]
+
+    def flush(self) -> list[tuple[int, dict[str, Any]]]:
+        """Returns all that is left, waiting for it."""
+        return [self._fetch() for _ in range(len(self._queue))]
+
+    def _fetch(self) -> tuple[int, dict[str, Any]]:
+        step, scalars = self._queue.popleft()
+        return step, {name: _number(value) for name, value in scalars.items()}

@@ -1,0 +1,144 @@
+"""A progress bar in a terminal, a plain line every few seconds in a log file."""
+
+import collections
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+PLAIN_PERIOD_SECONDS = 10.0
+_WINDOW = 20
+
+
+class ProgressBar:
+    """Shows description, epoch, step of total, loss, seconds a step, tokens a second, time left.
+
+    In a terminal it is a rich bar; otherwise one plain line about every 10 seconds and at the
+    end, so that logs stay short.
+
+    Args:
+      total: the last step's number.
+      description: what runs, e.g. "train lora".
+      start: the step already done (of a resumed run).
+      mode: "auto", "rich", "plain" or "silent".
+      write: takes a plain line; default: print to stdout.
+      clock: seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        description: str,
+        *,
+        start: int = 0,
+        mode: str = "auto",
+        write: Callable[[str], Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        if mode == "auto":
+            mode = "rich" if sys.stdout.isatty() else "plain"
+        self.total, self.description, self.mode = total, description, mode
+        self.step = start
+        self._write = write or (lambda line: print(line, flush=True))
+        self._clock = clock
+        self._times = collections.deque([(clock(), start, 0)], maxlen=_WINDOW)
+        self._last_line = clock()
+        self._fields: dict[str, Any] = {}
+        self._tokens = 0
+        self._bar = None
+
+    def __enter__(self) -> "ProgressBar":
+        if self.mode == "rich":
+            self._start_rich()
+        return self
+
+    def __exit__(self, kind, *exception) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self.mode == "plain" and kind is None:
+            self._write(self._line())
+
+    def update(
+        self,
+        step: int,
+        *,
+        epoch: int | None = None,
+        loss: float | None = None,
+        tokens: int = 0,
+    ) -> None:
+        """Reports that `step` steps are done.
+
+        Args:
+          step: the number of the step.
+          epoch: of the step, from 1.
+          loss: any recent number; fetch it late so that the device is not waited for.
+          tokens: how many were processed since the last call.
+        """
+        self.step = step
+        self._tokens += tokens
+        for name, value in (("epoch", epoch), ("loss", loss)):
+            if value is not None:
+                self._fields[name] = value
+        self._times.append((self._clock(), step, self._tokens))
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, details=self.details())
+        elif self.mode == "plain" and self._clock() - self._last_line >= PLAIN_PERIOD_SECONDS:
+            self._last_line = self._clock()
+            self._write(self._line())
+
+    def pause(self) -> None:
+        """Forgets the speed: call it after an evaluation, which is no part of a step's time."""
+        self._times.clear()
+        self._times.append((self._clock(), self.step, self._tokens))
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Mean over the last steps; None before there is one."""
+        steps = self._times[-1][1] - self._times[0][1]
+        return (self._times[-1][0] - self._times[0][0]) / steps if steps else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        seconds = self._times[-1][0] - self._times[0][0]
+        tokens = self._times[-1][2] - self._times[0][2]
+        return tokens / seconds if seconds > 0 and tokens else None
+
+    def details(self) -> str:
+        """Returns "epoch 2  loss 1.234  0.12 s/step  5,300 tokens/s", as far as it is known."""
+        parts = []
+        if "epoch" in self._fields:
+            parts.append(f"epoch {self._fields['epoch']}")
+        if "loss" in self._fields:
+            parts.append(f"loss {float(self._fields['loss']):.4g}")
+        if self.seconds_per_step is not None:
+            parts.append(f"{self.seconds_per_step:.3g} s/step")
+        if self.tokens_per_second is not None:
+            parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
+        return "  ".join(parts)
+
+    def _line(self) -> str:
+        line = f"{self.description}  step {self.step}/{self.total}  {self.details()}".rstrip()
+        if self.seconds_per_step is not None and self.step < self.total:
+            line += f"  {_duration(self.seconds_per_step * (self.total - self.step))} left"
+        return line
+
+    def _start_rich(self) -> None:
+        from rich import progress
+
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[details]}"),
+            progress.TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task(
+            self.description, total=self.total, completed=self.step, details=""
+        )
+        self._bar.start()
+
+
+def _duration(seconds: float) -> str:
+    seconds = round(seconds)
+    hours, minutes = seconds // 3600, seconds % 3600 // 60
+    return f"{hours}:{minutes:02}:{seconds % 60:02}" if hours else f"{minutes}:{seconds % 60:02}"
