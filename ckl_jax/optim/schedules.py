@@ -1,0 +1,179 @@
+"""Learning-rate schedules: functions of the number of steps taken (0 at the first step).
+
+All take a Python int or an int array and return a float32 scalar, so they go into
+`adafactor_hf(learning_rate=...)` or any optax transformation.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+Schedule = Callable[[jax.Array | int], jax.Array]
+
+FACTORS = (
+    "constant",
+    "linear_warmup",
+    "linear_decay",
+    "rsqrt_decay",
+    "rsqrt_normalized_decay",
+    "decay_every",
+    "cosine_decay",
+)
+
+
+def constant(rate: float) -> Schedule:
+    """The same rate at every step."""
+    return lambda step: jnp.full(jnp.shape(step), rate, jnp.float32)
+
+
+def warmup_linear_to_fraction(
+    peak: float, total_steps: int, warmup_fraction: float = 0.1, end_fraction: float = 0.5
+) -> Schedule:
+    """Linear warm-up, then linear decay to a fraction of the peak.
+
+    The schedule described in "Towards Continual Knowledge Learning of Language Models" (Jang et
+    al., ICLR 2022, section 4): warm-up over the first 10 % of the steps, decay to half. The paper
+    does not say where warm-up starts; here step 0 already has `peak / warmup_steps`, so that no
+    step is lost, and the peak is reached on the last warm-up step.
+
+    Args:
+      peak: the highest rate.
+      total_steps: number of steps of the run; the last one has `end_fraction * peak`, and so has
+        any step after it.
+      warmup_fraction: of `total_steps`, in [0, 1).
+      end_fraction: of `peak`.
+
+    Raises:
+      ValueError: total_steps below 1 or warmup_fraction out of range.
+    """
+    _check_steps(total_steps)
+    if not 0 <= warmup_fraction < 1:
+        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
+    warmup_steps = max(1, round(warmup_fraction * total_steps))
+    decay_steps = max(1, total_steps - warmup_steps)
+
+    def rate(step):
+        done = jnp.asarray(step, jnp.float32) + 1.0
+        rising = done / warmup_steps
+        progress = jnp.clip((done - warmup_steps) / decay_steps, 0.0, 1.0)
+        return peak * jnp.where(done < warmup_steps, rising, 1.0 - (1.0 - end_fraction) * progress)
+
+    return rate
+
+
+def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> Schedule:
+    """The one-cycle schedule that the released continual-knowledge-learning code really follows.
+
+    A linear one-cycle over `S = multiplier * total_steps` steps, of which only the first
+    `total_steps` are taken: up from `peak / 25` during the first 10 % of S, then down towards
+    `peak / 250000` at step `S - 1`. The code overstates S, so its peak comes late and its last rate
+    stays high: multiplier 2 peaks after 20 % and ends at 0.556 peak, 3 after 30 % and at 0.741,
+    4 after 40 % and at 0.833. `legacy_onecycle_steps` computes that code's S.
+
+    Args:
+      peak: the highest rate.
+      total_steps: number of steps of the run.
+      multiplier: S / total_steps, at least 1.
+
+    Raises:
+      ValueError: total_steps below 1, multiplier below 1, or fewer than 20 steps in S (no room for
+        warm-up).
+    """
+    _check_steps(total_steps)
+    if multiplier < 1:
+        raise ValueError(f"multiplier must be at least 1, got {multiplier}")
+    return _onecycle(peak, round(multiplier * total_steps))
+
+
+def _onecycle(peak: float, cycle_steps: int) -> Schedule:
+    if cycle_steps < 20:
+        raise ValueError(f"a one-cycle schedule needs 20 steps or more, got {cycle_steps}")
+    start, low = peak / 25.0, peak / 25.0 / 1e4
+    top = 0.1 * cycle_steps - 1.0
+
+    def rate(step):
+        step = jnp.minimum(jnp.asarray(step, jnp.float32), cycle_steps - 1)
+        rising = start + (peak - start) * step / top
+        falling = peak + (low - peak) * (step - top) / (cycle_steps - 1 - top)
+        return jnp.where(step <= top, rising, falling)
+
+    return rate
+
+
+def legacy_onecycle_steps(
+    rows: int, micro_batch: int, devices: int, accumulation: int, epochs: int, divisor: int
+) -> int:
+    """The S that the released code computes for its one-cycle schedule.
+
+    Args:
+      rows: training rows of an epoch.
+      micro_batch: rows of one device's micro-batch.
+      devices: number of devices.
+      accumulation: micro-batches accumulated for an update.
+      epochs: number of epochs.
+      divisor: 2 for the full corpus, 3 for the small ones, 1 for GPT-2.
+
+    Returns:
+      `epochs * (loader_length // (devices * accumulation // divisor) + 1)`.
+    """
+    loader_length = math.ceil(rows / micro_batch)
+    return epochs * (loader_length // (devices * accumulation // divisor) + 1)
+
+
+def t5x_factors(
+    factors: str = "constant * linear_warmup * rsqrt_decay",
+    base_learning_rate: float = 0.5,
+    warmup_steps: int = 1000,
+    decay_factor: float = 0.5,
+    steps_per_decay: int = 20000,
+    steps_per_cycle: int = 100000,
+    step_offset: int = 0,
+    min_learning_rate: float = 1e-8,
+) -> Schedule:
+    """T5X's `create_learning_rate_scheduler`: a product of named factors.
+
+    Args:
+      factors: names joined by `*`, out of `FACTORS`.
+      base_learning_rate: the value of `constant` (and a factor inside `linear_decay`).
+      warmup_steps: length of warm-up; the rsqrt decays are flat until then.
+      decay_factor: of `decay_every`; slope of `linear_decay`.
+      steps_per_decay: of `decay_every`.
+      steps_per_cycle: of `cosine_decay`.
+      step_offset: step that counts as 0.
+      min_learning_rate: lower bound of the product.
+
+    Raises:
+      ValueError: an unknown factor.
+    """
+    names = [name.strip() for name in factors.split("*")]
+    unknown = sorted(set(names) - set(FACTORS))
+    if unknown:
+        raise ValueError(
+            f"unknown learning rate factor {unknown[0]!r}; known: {', '.join(FACTORS)}"
+        )
+
+    def rate(step):
+        step = jnp.maximum(0.0, jnp.asarray(step, jnp.float32) - step_offset)
+        cycles = jnp.maximum(0.0, (step - warmup_steps) / steps_per_cycle)
+        late = jnp.sqrt(jnp.maximum(step, warmup_steps))
+        decaying = 1.0 + decay_factor * (warmup_steps - step)
+        values = {
+            "constant": base_learning_rate,
+            "linear_warmup": jnp.minimum(1.0, step / warmup_steps),
+            "linear_decay": base_learning_rate * jnp.minimum(step / warmup_steps, decaying),
+            "rsqrt_decay": 1.0 / late,
+            "rsqrt_normalized_decay": math.sqrt(warmup_steps) / late,
+            "decay_every": decay_factor ** (step // steps_per_decay),
+            "cosine_decay": 0.5 * (1.0 + jnp.cos(jnp.pi * (cycles % 1.0))),
+        }
+        product = math.prod(values[name] for name in names)
+        return jnp.maximum(product, min_learning_rate).astype(jnp.float32)
+
+    return rate
+
+
+def _check_steps(total_steps):
+    if total_steps < 1:
+        raise ValueError(f"total_steps must be at least 1, got {total_steps}")
