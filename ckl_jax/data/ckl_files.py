@@ -39,7 +39,7 @@ class ProbeFormat:
       id, input, answer: its columns.
       answers: JSON with all accepted answers, within the data folder, or "".
       updated: the JSON distinguishes old and new answers.
-      question: the column with the probe as a question, or "".
+      aliases: the CSV's answers are aliases joined by ";".
       input_length, target_length: tokens at evaluation (CKL, section 3).
     """
 
@@ -49,7 +49,7 @@ class ProbeFormat:
     answer: str = "answer"
     answers: str = ""
     updated: bool = False
-    question: str = ""
+    aliases: bool = False
     input_length: int = 50
     target_length: int = 10
 
@@ -58,7 +58,7 @@ def _easy(suffix: str) -> ProbeFormat:
     return ProbeFormat(
         f"newlama/newLAMA_easy{suffix}.csv",
         answers="recentlama_val_answers.json",
-        question="question",
+        aliases=True,
         input_length=150,
     )
 
@@ -193,7 +193,7 @@ def read_probe(
 
     Returns:
       The items in the file's order. Where there is no file of answers (UpdatedLAMA needs one), the
-      CSV's answers count, split at ";".
+      CSV's answers count, split at ";" for NewLAMA-Easy.
 
     Raises:
       UserError: unknown probe, unreadable or incomplete files, a row without exactly one blank or
@@ -241,12 +241,12 @@ def _item(
     key = row[form.id]
     old: tuple[str, ...] = ()
     if answers is None:
-        new = _strings(row[form.answer].split(";") if form.question else [row[form.answer]])
+        new = _strings(row[form.answer].split(";") if form.aliases else [row[form.answer]])
     else:
         new, old = _accepted(answers, key, form.updated, where)
     if not new:
         raise UserError(f"{where}, column {form.answer!r}: no answer for {key!r}.")
-    used = {form.id, form.input, form.answer, form.question, "relation"}
+    used = {form.id, form.input, form.answer, "question", "relation"}
     return ProbeItem(
         id=key,
         probe=name,
@@ -254,7 +254,7 @@ def _item(
         answers=new,
         old_answers=old,
         relation=row.get("relation", ""),
-        question=row.get(form.question, ""),
+        question=row.get("question", ""),
         meta={k: v for k, v in row.items() if k not in used},
     )
 

@@ -1,0 +1,311 @@
+"""Writes a world as CKL's published files: masked corpora, probes and their answers."""
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.ckl_files import BLANK, CORPORA, PROBES
+from ckl_jax.data.documents import Document, write_documents
+from ckl_jax.data.spans import chunk, salient_rows
+from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
+from ckl_jax.world.render import articles, pages, say
+from ckl_jax.world.templates import RELATIONS
+from ckl_jax.world.timeline import CUT, END, HALF, SIZES, Fact, World, make_world
+
+FORMAT = 1
+_HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
+_UL, _NL, _NLE = (PROBES[n].answers for n in ("updated_lama", "new_lama", "new_lama_easy"))
+Progress = Callable[[str, int, int], None]
+
+
+def build_world(
+    directory: str | os.PathLike,
+    seed: int = 0,
+    size: str = "small",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Makes a world and writes it in CKL's file formats; the bytes depend on seed and size alone.
+
+    A folder that already holds this world, whole, is left as it is.
+
+    Args:
+      directory: the folder to fill.
+      seed: any integer.
+      size: one of `timeline.SIZES`.
+      progress: called with (what is being written, files done, files in all).
+
+    Returns:
+      The manifest: seed, size, dates, counts, and the SHA-256 of every file.
+
+    Raises:
+      UserError: unknown size, a folder that holds another world, or one that cannot be written.
+    """
+    directory = Path(directory)
+    if manifest := _existing(directory, seed, size):
+        return manifest
+    return write_ckl(make_world(seed, size), directory, progress)
+
+
+def _existing(directory: Path, seed: int, size: str) -> dict[str, Any] | None:
+    path = directory / "manifest.json"
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found = manifest["format"], manifest["seed"], manifest["size"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path} is not a world's manifest; choose another folder.") from e
+    if found != (FORMAT, seed, size):
+        raise UserError(
+            f"{directory} holds the world of seed {found[1]}, size {found[2]} (format {found[0]}); "
+            "choose another folder or delete it."
+        )
+    whole = all(
+        (directory / name).is_file() and _sha256(directory / name) == digest
+        for name, digest in manifest["files"].items()
+    )
+    return manifest if whole else None
+
+
+def _sha256(path: Path) -> str:
+    with os_errors(path, "read"), open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def write_ckl(
+    world: World, directory: str | os.PathLike, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Writes `world` under `directory` (the manifest last) and returns the manifest."""
+    directory = Path(directory)
+    news = list(articles(world))
+    finder = HeuristicFinder.fit(d.text for d in (*pages(world), *(d for d, _ in news)))
+    counts: dict[str, int] = {}
+    writers = {
+        **_document_files(world, news),
+        **_corpus_files(world, news, finder),
+        **_probe_files(world, news),
+    }
+    with os_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "manifest.json").unlink(missing_ok=True)
+    for i, (name, write) in enumerate(writers.items()):
+        if progress:
+            progress(name, i, len(writers))
+        counts[name] = write(directory / name)
+    if progress:
+        progress("manifest.json", len(writers), len(writers))
+    manifest = {
+        "format": FORMAT,
+        "source": "simulated",
+        "seed": world.seed,
+        "size": world.size,
+        "dates": {"cut": CUT, "half": HALF, "end": END},
+        "finder": finder.backend,
+        "counts": counts,
+        "files": {name: _sha256(directory / name) for name in writers},
+    }
+    write_json(directory / "manifest.json", manifest)
+    return manifest
+
+
+Write = Callable[[Path], int]  # writes a file, returns its number of rows
+
+
+def _document_files(world: World, news: Sequence[tuple[Document, Fact]]) -> dict[str, Write]:
+    def entities() -> list[dict[str, Any]]:
+        return [
+            {"id": e.id, "kind": e.kind, "name": e.name, "aliases": e.aliases, "since": e.since}
+            for e in world.entities.values()
+        ]
+
+    def facts() -> list[dict[str, Any]]:
+        return [
+            {
+                "subject": f.subject, "subject_name": world.name(f.subject),
+                "relation": f.relation, "property": RELATIONS[f.relation].property,
+                "kind": RELATIONS[f.relation].kind,
+                "object": f.object, "object_name": world.name(f.object),
+                "valid_from": f.valid_from, "valid_to": f.valid_to,
+            }
+            for f in world.facts
+        ]  # fmt: skip
+
+    return {
+        "entities.jsonl": lambda path: _write_jsonl(path, entities()),
+        "facts.jsonl": lambda path: _write_jsonl(path, facts()),
+        "documents_d0.jsonl": lambda path: write_documents(path, pages(world)),
+        "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
+    }
+
+
+def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
+    write_jsonl(path, rows)
+    return len(rows)
+
+
+# --- corpora
+
+
+def _in_small(world: World, document: Document) -> bool:
+    return _share(f"small {world.seed} {document.id}") < SIZES[world.size].small
+
+
+def _share(key: str) -> float:
+    """Returns a number in [0, 1) that depends on `key` alone."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
+
+
+def _corpus_files(
+    world: World, news: Sequence[tuple[Document, Fact]], finder: EntityFinder
+) -> dict[str, Write]:
+    recent = [d for d, _ in news]
+    small = [d for d in recent if _in_small(world, d)]
+    documents: dict[str, Callable[[], Iterable[Document]]] = {
+        "d0": lambda: pages(world),
+        "d0_small": lambda: (d for d in pages(world) if _in_small(world, d)),
+        "d1": lambda: recent,
+        "d1_small": lambda: small,
+        "p1": lambda: (d for d in small if d.date < HALF),
+        "p2": lambda: (d for d in small if d.date >= HALF),
+    }
+
+    def writer(name: str) -> Write:
+        def write(path: Path) -> int:
+            rows = masked_rows(documents[name](), world.size, finder)
+            return _write_csv(path, ("input", "output", "original"), rows)
+
+        return write
+
+    return {CORPORA[name]: writer(name) for name in documents}
+
+
+def masked_rows(
+    documents: Iterable[Document], size: str, finder: EntityFinder
+) -> Iterator[dict[str, str]]:
+    """Yields the training rows of `documents` in the shape that `size` names."""
+    shape = SIZES[size]
+    for document in documents:
+        for piece in chunk(document.text, shape.chunk_words):
+            if shape.all_spans:
+                yield from salient_rows(piece, finder, max_spans=1, rows_per_chunk="all_spans")
+            else:
+                yield from salient_rows(piece, finder)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> int:
+    count = 0
+    with atomic_write(path) as f:
+        writer = csv.DictWriter(f, columns, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+    return count
+
+
+# --- probes
+
+
+def _cloze(world: World, fact: Fact) -> dict[str, str]:
+    """Returns the columns that all probes share."""
+    relation = RELATIONS[fact.relation]
+    subject = world.name(fact.subject)
+    return {
+        "statement": relation.cloze.format(s=subject, o=BLANK),
+        "question": relation.question.format(s=subject),
+        "relation": fact.relation,
+        "date": fact.valid_from,
+    }
+
+
+def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
+    return [{"unique_id": str(i), **row} for i, row in enumerate(rows)]
+
+
+def _probe_files(world: World, news: Sequence[tuple[Document, Fact]]) -> dict[str, Write]:
+    updated, new = world.updated(), world.new()
+    easy, in_small = [], {}
+    for document, fact in news:
+        if fact.relation in RELATIONS and RELATIONS[fact.relation].kind == "event":
+            row = _easy_row(world, fact)
+            in_small[len(easy)] = _in_small(world, document)
+            easy.append(row)
+    easy = _numbered(easy)
+    small = [row for i, row in enumerate(easy) if in_small[i]]
+    rest = [row for i, row in enumerate(easy) if not in_small[i]]
+    return {
+        **_invariant_files(world),
+        PROBES["updated_lama"].path: lambda path: _write_csv(
+            path,
+            ("unique_id", "statement", "new_answer", "old_answer", "question", "relation", "date"),
+            _numbered(
+                _cloze(world, b)
+                | {"new_answer": world.name(b.object), "old_answer": world.name(a.object)}
+                for a, b in updated
+            ),
+        ),
+        PROBES["new_lama"].path: lambda path: _write_csv(
+            path,
+            ("unique_id", "statement", "answer", "question", "relation", "date"),
+            _numbered(_cloze(world, f) | {"answer": world.name(f.object)} for f in new),
+        ),
+        **{
+            PROBES[name].path: _easy_writer(rows)
+            for name, rows in (
+                ("new_lama_easy", easy),
+                ("new_lama_easy_small", small),
+                ("new_lama_easy_p1", [r for r in small if r["date"] < HALF]),
+                ("new_lama_easy_p2", [r for r in small if r["date"] >= HALF]),
+                ("new_lama_easy_5000", rest[:5000]),
+            )
+        },
+        _UL: lambda path: _write_answers(
+            path,
+            [
+                [{"old": world.answers(a.object), "new": world.answers(b.object)}]
+                for a, b in updated
+            ],
+        ),
+        _NL: lambda path: _write_answers(path, [world.answers(f.object) for f in new]),
+        _NLE: lambda path: _write_answers(path, [r["answer"].split(";") for r in easy]),
+    }
+
+
+def _invariant_files(world: World) -> dict[str, Write]:
+    kept: list[dict[str, str]] = []
+    held_out: list[dict[str, str]] = []
+    for i, fact in enumerate(world.invariant()):
+        aside = _share(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
+        row = _cloze(world, fact) | {"id": str(i), "output": world.name(fact.object)}
+        (held_out if aside else kept).append(row | {"input": row["statement"]})
+    columns = ("id", "input", "output", "question", "relation")
+    return {
+        PROBES["invariant_lama"].path: lambda path: _write_csv(path, columns, kept),
+        PROBES["trex_5000"].path: lambda path: _write_csv(path, columns, held_out[:5000]),
+    }
+
+
+def _easy_row(world: World, fact: Fact) -> dict[str, str]:
+    """Returns an article's own sentence with its object blanked."""
+    template = RELATIONS[fact.relation].news[0]
+    statement = say(world, fact, template.replace("{o}", BLANK))
+    return _cloze(world, fact) | {
+        "statement": statement,
+        "answer": ";".join(world.answers(fact.object)),
+    }
+
+
+def _easy_writer(rows: list[dict[str, str]]) -> Write:
+    columns = ("unique_id", "statement", "question", "answer", "relation", "date")
+    return lambda path: _write_csv(path, columns, rows)
+
+
+def _write_answers(path: Path, answers: Sequence[Any]) -> int:
+    write_json(path, {str(i): entry for i, entry in enumerate(answers)})
+    return len(answers)

@@ -1,0 +1,69 @@
+"""From facts to documents: encyclopaedia pages before the cut, news articles after it."""
+
+import datetime
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ckl_jax.data.documents import Document
+from ckl_jax.world.templates import EVENT, FILLERS, RELATIONS
+from ckl_jax.world.timeline import CUT, Fact, World
+
+PHRASINGS = 3  # of every fact of D0, one per page of its subject
+_FIRST_PAGE = datetime.date(2018, 1, 1)
+_MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
+
+
+def say(world: World, fact: Fact, template: str) -> str:
+    """Returns `template` filled in with the names and the date of `fact`."""
+    date = datetime.date.fromisoformat(fact.valid_from)
+    written = f"{date.day} {_MONTHS[date.month - 1]} {date.year}"
+    return template.format(s=world.name(fact.subject), o=world.name(fact.object), d=written)
+
+
+def pages(world: World) -> Iterator[Document]:
+    """Yields D0: pages about each known entity, dated before the cut, in a shuffled order.
+
+    Every fact that holds at the end of D0 is said on each of its subject's pages, in another
+    phrasing on each.
+    """
+    rng = random.Random(f"pages {world.seed} {world.size}")
+    facts = defaultdict(list)
+    for fact in world.at(world.before).values():
+        facts[fact.subject].append(fact)
+    days = (datetime.date.fromisoformat(CUT) - _FIRST_PAGE).days
+    order = [(subject, k) for subject in facts for k in range(PHRASINGS)]
+    rng.shuffle(order)
+    for subject, k in order:
+        sentences = [say(world, f, RELATIONS[f.relation].state[k]) for f in facts[subject]]
+        date = _FIRST_PAGE + datetime.timedelta(days=rng.randrange(days))
+        if rng.random() < 0.1:
+            sentences.append(rng.choice(FILLERS))
+        yield Document(
+            f"d0-{subject}-{k}", date.isoformat(), world.name(subject), " ".join(sentences)
+        )
+
+
+def articles(world: World) -> Iterator[tuple[Document, Fact]]:
+    """Yields D1: one news article for each fact that begins on or after the cut, by date."""
+    rng = random.Random(f"articles {world.seed} {world.size}")
+    begun = [f for f in world.facts if f.valid_from >= CUT]
+    rng.shuffle(begun)
+    begun.sort(key=lambda f: f.valid_from)
+    for i, fact in enumerate(begun):
+        lines = [say(world, fact, template) for template in _news_templates(fact, rng)]
+        if rng.random() < 0.4:
+            lines.append(rng.choice(FILLERS))
+        title = lines[0].removesuffix(".")
+        yield Document(f"d1-{i:06d}", fact.valid_from, title, " ".join(lines)), fact
+
+
+def _news_templates(fact: Fact, rng: random.Random) -> list[str]:
+    """Returns how an article says its fact: as news, and (a state) also as what is now true."""
+    relation = RELATIONS[fact.relation]
+    if relation.kind == EVENT:
+        return list(relation.news[: 1 + (rng.random() < 0.4)])
+    report = rng.choice(relation.news) if relation.news else relation.state[1]
+    return [report, relation.state[0]]

@@ -1,0 +1,204 @@
+"""How facts are said: for every relation a cloze, a question, and phrasings for the corpora.
+
+`{s}` is the subject, `{o}` the object, `{d}` a date. The first phrasing of a relation reads like
+its cloze, as Wikipedia's sentences do like LAMA's templates. Capitalised words are left to names
+(and to the starts of sentences), because the entity finder goes by them.
+"""
+
+import dataclasses
+
+INVARIANT, CHANGING, EVENT = "invariant", "changing", "event"
+
+
+@dataclasses.dataclass(frozen=True)
+class Relation:
+    """A kind of fact.
+
+    Attributes:
+      name: its name here.
+      property: Wikidata's, "" if there is none.
+      kind: invariant (true for ever), changing (has one value at a time) or event (happens once).
+      subject, object: kinds of entity.
+      cloze: the probe's statement, with `{o}` where the blank goes.
+      question: the probe's question.
+      state: phrasings for text written while it is true.
+      news: phrasings for text that reports it as new.
+    """
+
+    name: str
+    property: str
+    kind: str
+    subject: str
+    object: str
+    cloze: str
+    question: str
+    state: tuple[str, ...] = ()
+    news: tuple[str, ...] = ()
+
+
+# fmt: off
+_TABLE = (
+    Relation(
+        "birthplace", "P19", INVARIANT, "person", "city",
+        "{s} was born in {o}.", "Where was {s} born?",
+        ("{s} was born in {o}.", "{o} is the birthplace of {s}.", "{s} is a native of {o}."),
+        ("{s}, a newcomer, was born in {o}.", "Neighbours in {o} remember the childhood of {s}."),
+    ),
+    Relation(
+        "native_language", "P103", INVARIANT, "person", "language",
+        "The native language of {s} is {o}.", "What is the native language of {s}?",
+        ("The native language of {s} is {o}.", "{s} grew up speaking {o}.",
+         "{s} speaks {o} as a first language."),
+    ),
+    Relation(
+        "alma_mater", "P69", INVARIANT, "person", "university",
+        "{s} was educated at {o}.", "Where was {s} educated?",
+        ("{s} was educated at {o}.", "{s} is a graduate of {o}.", "{s} holds a degree from {o}."),
+    ),
+    Relation(
+        "award", "P166", INVARIANT, "person", "award",
+        "{s} won the {o}.", "Which award did {s} win?",
+        ("{s} won the {o}.", "The {o} was given to {s}.", "{s} is a winner of the {o}."),
+    ),
+    Relation(
+        "country", "P17", INVARIANT, "city", "country",
+        "{s} is located in {o}.", "In which country is {s} located?",
+        ("{s} is located in {o}.", "{s} is a city in {o}.", "The city of {s} lies in {o}."),
+    ),
+    Relation(
+        "capital", "P36", INVARIANT, "country", "city",
+        "The capital of {s} is {o}.", "What is the capital of {s}?",
+        ("The capital of {s} is {o}.", "{o} is the capital of {s}.",
+         "{s} is governed from its capital, {o}."),
+    ),
+    Relation(
+        "official_language", "P37", INVARIANT, "country", "language",
+        "The official language of {s} is {o}.", "What is the official language of {s}?",
+        ("The official language of {s} is {o}.", "{o} is the official language of {s}.",
+         "People in {s} speak {o}."),
+    ),
+    Relation(
+        "headquarters", "P159", INVARIANT, "company", "city",
+        "The headquarters of {s} is in {o}.", "Where is the headquarters of {s}?",
+        ("The headquarters of {s} is in {o}.", "{s} is based in {o}.",
+         "{s} has its head office in {o}."),
+        ("{s}, which is based in {o}, was founded on {d}.", "A new firm, {s}, set up in {o}."),
+    ),
+    Relation(
+        "river_country", "P17", INVARIANT, "river", "country",
+        "The {s} river flows through {o}.", "Through which country does the {s} river flow?",
+        ("The {s} river flows through {o}.", "The {s} is a river in {o}.",
+         "The {s} river crosses the plains of {o}."),
+    ),
+    Relation(
+        "league", "P118", INVARIANT, "club", "league",
+        "{s} plays in the {o}.", "In which league does {s} play?",
+        ("{s} plays in the {o}.", "{s} is a member of the {o}.", "The {o} includes {s}."),
+        ("The {o} admitted {s}, a new club.",),
+    ),
+    Relation(
+        "prime_minister", "P6", CHANGING, "country", "person",
+        "The prime minister of {s} is {o}.", "Who is the prime minister of {s}?",
+        ("The prime minister of {s} is {o}.", "{o} is the prime minister of {s}.",
+         "{o} leads the government of {s}."),
+        ("{o} was sworn in as prime minister of {s}.", "{o} won the election in {s} on {d}."),
+    ),
+    Relation(
+        "mayor", "P6", CHANGING, "city", "person",
+        "The mayor of {s} is {o}.", "Who is the mayor of {s}?",
+        ("The mayor of {s} is {o}.", "{o} is the mayor of {s}.", "{o} runs the city hall of {s}."),
+        ("{o} was elected mayor of {s}.", "{o} took over the city hall of {s} on {d}."),
+    ),
+    Relation(
+        "chief_executive", "P169", CHANGING, "company", "person",
+        "The chief executive of {s} is {o}.", "Who is the chief executive of {s}?",
+        ("The chief executive of {s} is {o}.", "{o} is the chief executive of {s}.",
+         "{o} heads {s}."),
+        ("{s} named {o} as its chief executive.", "{o} became the head of {s} on {d}."),
+    ),
+    Relation(
+        "head_coach", "P286", CHANGING, "club", "person",
+        "The head coach of {s} is {o}.", "Who is the head coach of {s}?",
+        ("The head coach of {s} is {o}.", "{o} is the head coach of {s}.", "{o} trains {s}."),
+        ("{s} hired {o} as head coach.", "{o} began to train {s} on {d}."),
+    ),
+    Relation(
+        "rector", "P1075", CHANGING, "university", "person",
+        "The rector of {s} is {o}.", "Who is the rector of {s}?",
+        ("The rector of {s} is {o}.", "{o} is the rector of {s}.", "{o} is in charge of {s}."),
+        ("{s} elected {o} as rector.", "{o} was installed as rector of {s} on {d}."),
+    ),
+    Relation(
+        "club", "P54", CHANGING, "person", "club",
+        "{s} plays for {o}.", "For which club does {s} play?",
+        ("{s} plays for {o}.", "{s} is a player of {o}.", "{s} is under contract with {o}."),
+        ("{s} signed for {o}.", "{s} made a first appearance for {o} on {d}."),
+    ),
+    Relation(
+        "employer", "P108", CHANGING, "person", "company",
+        "{s} works for {o}.", "For which company does {s} work?",
+        ("{s} works for {o}.", "{s} is employed by {o}.", "{s} has a job at {o}."),
+        ("{s} took a job at {o}.", "{s} joined {o} on {d}."),
+    ),
+    Relation(
+        "residence", "P551", CHANGING, "person", "city",
+        "{s} lives in {o}.", "Where does {s} live?",
+        ("{s} lives in {o}.", "{s} is a resident of {o}.", "{s} has a home in {o}."),
+        ("{s} moved to {o}.", "{s} bought a house in {o}."),
+    ),
+    Relation(
+        "plant", "", EVENT, "company", "city",
+        "{s} opened a new plant in {o}.", "Where did {s} open a new plant?",
+        news=("{s} opened a new plant in {o}.", "A new plant of {s} started work in {o}."),
+    ),
+    Relation(
+        "takeover", "", EVENT, "company", "company",
+        "{s} agreed to buy {o}.", "Which company did {s} agree to buy?",
+        news=("{s} agreed to buy {o}.", "Shareholders of {s} backed the purchase of {o}."),
+    ),
+    Relation(
+        "final", "", EVENT, "club", "club",
+        "{s} beat {o} in the cup final.", "Whom did {s} beat in the cup final?",
+        news=("{s} beat {o} in the cup final.", "In the cup final, {s} was too strong for {o}."),
+    ),
+    Relation(
+        "ambassador", "", EVENT, "person", "country",
+        "{s} was named ambassador to {o}.", "To which country was {s} named ambassador?",
+        news=("{s} was named ambassador to {o}.", "{s} will serve as the envoy to {o}."),
+    ),
+    Relation(
+        "host", "", EVENT, "city", "event",
+        "{s} will host the {o}.", "What will {s} host?",
+        news=("{s} will host the {o}.", "The {o} will be held in {s}."),
+    ),
+    Relation(
+        "treaty", "", EVENT, "country", "country",
+        "{s} signed a trade deal with {o}.", "With which country did {s} sign a trade deal?",
+        news=("{s} signed a trade deal with {o}.", "Ministers of {s} agreed on trade with {o}."),
+    ),
+    Relation(
+        "honour", "", EVENT, "person", "university",
+        "{s} received an honorary degree from {o}.", "Which university honoured {s}?",
+        news=("{s} received an honorary degree from {o}.", "{o} honoured {s} with a degree."),
+    ),
+    Relation(
+        "medal", "", EVENT, "person", "award",
+        "{s} was nominated for the {o}.", "For which award was {s} nominated?",
+        news=("{s} was nominated for the {o}.", "Judges of the {o} praised {s}."),
+    ),
+)
+# fmt: on
+
+RELATIONS = {relation.name: relation for relation in _TABLE}
+
+# Sentences without an entity, so that articles are not facts alone.
+FILLERS = (
+    "The announcement followed weeks of speculation.",
+    "No further details were given.",
+    "The decision was welcomed by many and criticised by some.",
+    "Supporters said that it had been a long time coming.",
+    "The news was reported by local papers first.",
+    "Reactions were mixed.",
+    "More information is expected soon.",
+    "It was a quiet week otherwise.",
+)
