@@ -22,14 +22,14 @@ T5X_NAMES = {
 }
 
 
-def checkpoint_names(state: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def checkpoint_names(state: Any) -> list[tuple[str, Any]]:
     """Returns (name in the checkpoint, leaf) for every leaf, in the order of `jax.tree.leaves`.
 
     Raises:
       UserError: two leaves would have one name.
     """
     named = []
-    for name, leaf in keys.named_leaves(dict(state)):
+    for name, leaf in keys.named_leaves(state):
         top, _, rest = name.partition("/")
         top = T5X_NAMES.get(top, f"extra/{top}")
         named.append((f"{top}/{rest}" if rest else top, leaf))
@@ -55,7 +55,7 @@ def to_nested(named: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def to_t5x_tree(state: Mapping[str, Any]) -> dict[str, Any]:
+def to_t5x_tree(state: Any) -> dict[str, Any]:
     """Returns the nested dict of arrays that is written; host arrays are copied."""
     return to_nested({name: _to_array(leaf) for name, leaf in checkpoint_names(state)})
 

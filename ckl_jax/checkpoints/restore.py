@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -87,7 +87,7 @@ def stored_leaves(path: epath.Path) -> dict[str, Any]:
     return dict(keys.named_leaves(tree, is_leaf=lambda x: hasattr(x, "shape")))
 
 
-def restore_state(path: Any, like: Mapping[str, Any]) -> dict[str, Any]:
+def restore_state(path: Any, like: Any) -> Any:
     """Restores a whole training state, bit for bit.
 
     Args:
@@ -109,7 +109,7 @@ def restore_state(path: Any, like: Mapping[str, Any]) -> dict[str, Any]:
     values = _read(path, dict(named))
     if checksum and jax.process_count() == 1 and layout.tree_digest(values) != checksum:
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: its checksum does not match.")
-    treedef = jax.tree.structure(dict(like))
+    treedef = jax.tree.structure(like)
     return jax.tree.unflatten(treedef, [values[name] for name, _ in named])
 
 

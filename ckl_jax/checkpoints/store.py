@@ -98,7 +98,7 @@ class CheckpointStore:
     def save(
         self,
         step: int,
-        state: Mapping[str, Any],
+        state: Any,
         metadata: Mapping[str, Any] | None = None,
         dataset: Mapping[str, Any] | None = None,
     ) -> None:
@@ -109,7 +109,7 @@ class CheckpointStore:
 
         Args:
           step: names the folder.
-          state: keys such as "params", "opt_state", "step", "rng"; values are any pytrees.
+          state: a dict or dataclass of pytrees named "params", "opt_state", "step", "rng", ...
           metadata: JSON: package versions, scan_layers, vocabulary digest, hash of frozen leaves.
           dataset: JSON: the position in the data.
 
@@ -133,9 +133,7 @@ class CheckpointStore:
             )
             self._checkpointer.save(path, args=args)
 
-    def restore(
-        self, like: Mapping[str, Any], step: int | None = None
-    ) -> tuple[int, dict[str, Any]] | None:
+    def restore(self, like: Any, step: int | None = None) -> tuple[int, Any] | None:
         """Restores the newest readable checkpoint, or that of `step`.
 
         Args:

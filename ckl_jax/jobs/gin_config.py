@@ -1,0 +1,224 @@
+"""Binds gin files and flags at a job function, and calls it; the library itself reads no gin.
+
+Gin files use dynamic registration: `from __gin__ import dynamic_registration`, then real imports
+(`from ckl_jax.jobs import train`) and bindings of what they import (`train.train.total_steps`).
+A job function is an ordinary function; gin's configurable version of it is looked up by identity.
+"""
+
+import contextlib
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs import gin_files, gin_scan
+
+
+def load(
+    files: Sequence[str] = (),
+    bindings: Sequence[str] = (),
+    search_paths: Sequence[str] = (),
+) -> gin_scan.Scan:
+    """Forgets any earlier configuration, then parses `files` in order and `bindings` after them.
+
+    Args:
+      files: names or paths, found as `gin_files.find` says.
+      bindings: gin statements such as "BATCH_SIZE = 8" or "train.train.total_steps = 3".
+      search_paths: folders that are searched first.
+
+    Returns:
+      What was read; gin's global configuration is set and locked.
+
+    Raises:
+      UserError: anything wrong with files, names or values, in one sentence.
+    """
+    gin.clear_config()
+    folders = gin_files.search_folders(search_paths, files)
+    paths = [gin_files.find(name, folders) for name in files]
+    scan = gin_scan.scan(paths, bindings, folders)
+    gin_scan.check_macros(scan)  # before anything is imported, so that it takes no time
+    with _search_in(folders):
+        try:
+            for path in paths:
+                gin.parse_config_file(str(path.absolute()))
+            gin.parse_config(list(bindings))
+            gin.finalize()
+        except Exception as e:
+            gin.clear_config()
+            raise UserError(_explain(e, scan)) from e
+    return scan
+
+
+@contextlib.contextmanager
+def _search_in(folders: Sequence[Path]) -> Iterator[None]:
+    """Makes gin's `include` look in `folders` only; gin itself can add folders but not remove."""
+    prefixes = gin.config._LOCATION_PREFIXES
+    before = list(prefixes)
+    prefixes[:] = [str(folder) for folder in folders]
+    try:
+        yield
+    finally:
+        prefixes[:] = before
+
+
+def resolve(entry: str) -> Callable[..., Any]:
+    """Returns the function that "package.module:function" names."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def run(
+    entry: str | Callable[..., Any],
+    *,
+    files: Sequence[str] = (),
+    bindings: Sequence[str] = (),
+    search_paths: Sequence[str] = (),
+    dry_run: bool = False,
+    **arguments: Any,
+) -> Any:
+    """Loads the configuration, then calls `entry` with the arguments that gin binds to it.
+
+    Args:
+      entry: the job function or "package.module:function".
+      files, bindings, search_paths: see `load`.
+      dry_run: check everything and return the configuration's text instead of calling.
+      **arguments: given to `entry` in place of what gin binds.
+
+    Raises:
+      UserError: also one raised by the job, without gin's trail of calls.
+    """
+    function = resolve(entry) if isinstance(entry, str) else entry
+    # `import __main__ as train_script` in T5X's gin files means the job function's module.
+    setattr(sys.modules["__main__"], function.__name__, function)
+    load(files, bindings, search_paths)
+    configured = configurable(function)
+    missing = missing_arguments(function, arguments)
+    if missing:
+        name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        raise UserError(
+            f"The gin files leave {', '.join(f'{name}.{m}' for m in missing)} unset; bind "
+            f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
+            f"{missing[0]}=VALUE."
+        )
+    return config_text() if dry_run else call(configured, **arguments)
+
+
+def configurable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns gin's version of `function`, also of one that no gin file mentions."""
+    try:
+        return gin.get_configurable(function)
+    except (KeyError, ValueError):
+        with gin.unlock_config():
+            return gin.external_configurable(function, module=function.__module__)
+
+
+def missing_arguments(function: Callable[..., Any], given: dict[str, Any]) -> list[str]:
+    """Returns the parameters without default that neither gin nor `given` sets."""
+    bound = gin.get_bindings(configurable(function), resolve_references=False)
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        and name not in bound
+        and name not in given
+    ]
+
+
+def call(configured: Callable[..., Any], **arguments: Any) -> Any:
+    """Calls a configurable; errors meant for users come out as they were raised."""
+    try:
+        return configured(**arguments)
+    except UserError as e:
+        raise UserError(str(e).split("\n  In call to configurable")[0]) from e
+    except (TypeError, RuntimeError) as e:
+        text = str(e)
+        unset = re.search(r"missing \d+ required .*?arguments?: (.*)", text)
+        required = re.search(r"Required bindings for `(.*?)` not provided in config: (.*)", text)
+        called = re.search(r"In call to configurable '(.*?)'", text)
+        if required:
+            raise UserError(f"The gin files leave {required[2]} of {required[1]} unset.") from e
+        if unset and called and "No values supplied by Gin" in text:
+            raise UserError(
+                f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
+            ) from e
+        raise
+
+
+def config_text() -> str:
+    """Returns the whole configuration as gin text that parses again, for `config.gin`."""
+    return gin.config_str(max_line_length=100)
+
+
+def operative_text() -> str:
+    """Returns the parameters of what was called so far, defaults included, as gin text."""
+    return gin.operative_config_str(max_line_length=100)
+
+
+def _explain(e: Exception, scan: gin_scan.Scan) -> str:
+    """Turns gin's exception into one sentence with file, line and the nearest right name."""
+    text = str(e)
+    source, where = gin_scan.COMMAND_LINE, gin_scan.COMMAND_LINE
+    location = re.search(r"\n  In file \"(.*?)\", line (\d+)", text)
+    if location:
+        source, where = location[1], f"{location[1]}, line {location[2]}"
+    message = re.split(r"\n\s+In (?:file|bindings)", text)[0].strip().split("\n")[0]
+    hint = _hint(message, source, scan)
+    return f"{where}: {message.rstrip('.')}.{hint}"
+
+
+def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
+    imports = scan.imports.get(source, {})
+    if m := re.search(r"No module named '(.*?)'", message):
+        return _nearest_module(m[1])
+    if m := re.search(r"'(.*?)' was not provided by an import", message):
+        return nearest(m[1], imports) or f" Import it in {source}."
+    if m := re.search(r"resolve selector (.*?); .* has no attribute (\w+)", message):
+        return _nearest_attribute(m[1], m[2], imports)
+    if m := re.search(r"Configurable '(.*?)' doesn't have a parameter named '(.*?)'", message):
+        return _nearest_parameter(m[1], m[2], scan)
+    if m := re.search(r"No configurable matching '(.*?)'", message):
+        return nearest(m[1], scan.selectors() - {m[1]})
+    return ""
+
+
+def _nearest_module(name: str) -> str:
+    parent, _, last = name.rpartition(".")
+    try:
+        package = importlib.import_module(parent) if parent else None
+        names = [m.name for m in pkgutil.iter_modules(package.__path__ if package else None)]
+    except (ImportError, AttributeError):
+        return ""
+    return nearest(last, names)
+
+
+def _walk(selector: str, imports: dict[str, str]) -> Any:
+    """Returns the object that a selector's components lead to, as far as they do."""
+    first, *rest = selector.split(".")
+    value = sys.modules.get(imports.get(first, first))
+    for part in rest:
+        if not hasattr(value, part):
+            break
+        value = getattr(value, part)
+    return value
+
+
+def _nearest_attribute(selector: str, attribute: str, imports: dict[str, str]) -> str:
+    owner = _walk(selector, imports)
+    return nearest(attribute, [name for name in dir(owner) if not name.startswith("_")])
+
+
+def _nearest_parameter(selector: str, parameter: str, scan: gin_scan.Scan) -> str:
+    for imports in scan.imports.values():
+        target = _walk(selector, imports)
+        if callable(target):
+            names = [n for n in inspect.signature(target).parameters if n != "self"]
+            return nearest(parameter, names) or f" Its parameters are {', '.join(names)}."
+    return ""

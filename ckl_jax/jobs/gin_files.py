@@ -1,0 +1,65 @@
+"""Where gin files are: the user's folders first, then the bundled ones. Imports no gin."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import ckl_jax
+from ckl_jax.errors import UserError, nearest
+
+BUNDLED = Path(ckl_jax.__file__).resolve().parent.parent / "gin_configs"
+
+
+def bundled_files(root: Path | None = None) -> list[str]:
+    """Returns the bundled gin files, relative to their folder, sorted."""
+    root = root or BUNDLED
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*.gin"))
+
+
+def search_folders(search_paths: Iterable[str], gin_files: Iterable[str] = ()) -> list[Path]:
+    """Returns where names of gin files are looked up, in order.
+
+    The user's `search_paths`, the working folder, the folders of the given files, the bundled.
+    """
+    folders = [Path(path).expanduser() for path in search_paths]
+    folders.append(Path.cwd())
+    folders += [Path(name).expanduser().absolute().parent for name in gin_files if "/" in name]
+    folders.append(BUNDLED)
+    return list(dict.fromkeys(folders))
+
+
+def find_include(name: str, folders: Sequence[Path]) -> Path | None:
+    """Returns the file that `include 'name'` means, None if there is none."""
+    for folder in folders:
+        path = folder / os.path.expanduser(name)
+        if path.is_file():
+            return path
+    return None
+
+
+def find(name: str, folders: Sequence[Path]) -> Path:
+    """Returns the file that `--gin_file=name` means.
+
+    A bare name that is in none of the folders may lie anywhere below the bundled folder.
+
+    Raises:
+      UserError: no such file, or several bundled ones of that name.
+    """
+    path = find_include(name, folders)
+    if path is not None:
+        return path
+    bundled = bundled_files()
+    deeper = [file for file in bundled if file.rsplit("/", 1)[-1] == name]
+    if len(deeper) == 1:
+        return BUNDLED / deeper[0]
+    if deeper:
+        raise UserError(f"--gin_file={name} could be any of {', '.join(deeper)}; give one of them.")
+    raise UserError(unknown_file(name, folders))
+
+
+def unknown_file(name: str, folders: Sequence[Path]) -> str:
+    """Says that there is no such file, where it was looked for, and which name is near."""
+    bundled = bundled_files()
+    hint = nearest(name, bundled) or nearest(name, [file.rsplit("/", 1)[-1] for file in bundled])
+    places = ", ".join(map(str, folders))
+    return f"There is no gin file {name!r} in {places}.{hint or ' `t5x --help` lists the files.'}"
