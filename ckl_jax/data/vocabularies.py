@@ -168,6 +168,7 @@ def train_vocabulary(
     extra_ids: int = 100,
     *,
     max_lines: int = 1_000_000,
+    max_piece_length: int = 16,
 ) -> Vocabulary:
     """Trains a unigram SentencePiece model with T5's special ids; deterministic.
 
@@ -181,6 +182,8 @@ def train_vocabulary(
         fewer.
       extra_ids: sentinels of the returned vocabulary.
       max_lines: bound on memory.
+      max_piece_length: characters of the longest piece. A small one makes a small corpus's names
+        fall into parts that new names share, as in a vocabulary trained on much text.
 
     Raises:
       UserError: there is no text, or too little variety in it to train on.
@@ -208,6 +211,7 @@ def train_vocabulary(
             normalization_rule_name="identity",
             num_threads=1,  # the order of float additions, and so the model, depends on it
             max_sentence_length=1 << 20,
+            max_sentencepiece_length=max_piece_length,
             minloglevel=2,
         )
     except RuntimeError as e:

@@ -1,0 +1,218 @@
+"""From a folder in CKL's published layout to a vocabulary and cached tasks; resumable.
+
+    OUT/vocabulary.model      trained on the corpora, unless one is given
+    OUT/tasks/<name>/         d0, d0_small, d1, d1_small, p1, p2 (see `ckl_files.CORPORA`)
+
+A task that is complete and was made from the same bytes, vocabulary and lengths is left as it is.
+"""
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.cached import CachedTask, read_manifest, write_cached
+from ckl_jax.data.ckl_files import CORPORA, read_corpus
+from ckl_jax.data.spans import fill_spans
+from ckl_jax.data.vocabularies import EOS_ID, Vocabulary, train_vocabulary
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import os_errors, write_json
+
+_BATCH = 1000
+Progress = Callable[[str, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What `prepare_ckl` made.
+
+    Attributes:
+      vocabulary: the vocabulary of all tasks.
+      tasks: name to folder.
+    """
+
+    vocabulary: Vocabulary
+    tasks: dict[str, Path]
+
+    def open(self, name: str) -> CachedTask:
+        """Opens the cached task `name`."""
+        if name not in self.tasks:
+            known = ", ".join(self.tasks)
+            raise UserError(f"No corpus {name!r} was prepared; there are {known}.")
+        return CachedTask.open(self.tasks[name])
+
+
+def prepare_ckl(
+    directory: str | os.PathLike,
+    out: str | os.PathLike,
+    vocab_size: int = 4096,
+    lengths: Mapping[str, int] | None = None,
+    *,
+    corpora: Sequence[str] | None = None,
+    vocabulary: Vocabulary | str | os.PathLike | None = None,
+    vocabulary_corpora: Sequence[str] = ("d0", "d1"),
+    extra_ids: int = 100,
+    max_piece_length: int = 16,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Makes the vocabulary and the cached tasks of a data folder.
+
+    Args:
+      directory: CKL's data folder, published or simulated.
+      out: the folder to fill.
+      vocab_size: pieces of a vocabulary to be trained (a small corpus yields fewer).
+      lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
+        keeps all.
+      corpora: names out of `CORPORA`; None prepares those whose files are there.
+      vocabulary: one to use instead of training.
+      vocabulary_corpora: the corpora to train one on, of those prepared.
+      extra_ids: sentinels of the vocabulary.
+      max_piece_length: see `train_vocabulary`.
+      progress: called with (task, rows done) now and then.
+
+    Raises:
+      UserError: no corpus there, an empty one, one that lacks a column, a vocabulary without
+        sentinels, or a folder that cannot be written.
+    """
+    directory, out = Path(directory), Path(out)
+    sources = _sources(directory, corpora)
+    digests = {name: _sha256(path) for name, path in sources.items()}
+    if vocabulary is None:
+        chosen = [n for n in vocabulary_corpora if n in sources] or list(sources)
+        recipe = {
+            "corpora": {n: digests[n] for n in chosen},
+            "size": vocab_size,
+            "max_piece_length": max_piece_length,
+        }
+        lines = _originals(sources[n] for n in chosen)
+        vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids)
+    elif not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary(vocabulary, extra_ids)
+    tasks = {}
+    for name, path in sources.items():
+        tasks[name] = out / "tasks" / name
+        meta = _meta(name, path, digests[name], vocabulary, lengths)
+        if not _is_current(tasks[name], meta):
+            _cache(path, tasks[name], vocabulary, lengths, meta, progress)
+    return Prepared(vocabulary, tasks)
+
+
+def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
+    """Returns name -> file of the corpora to prepare."""
+    for name in corpora or ():
+        if name not in CORPORA:
+            known = ", ".join(CORPORA)
+            raise UserError(
+                f"No corpus is called {name!r}; there are {known}." + nearest(name, CORPORA)
+            )
+        if not (directory / CORPORA[name]).is_file():
+            raise UserError(
+                f"{directory} has no {CORPORA[name]}, the corpus {name!r}; "
+                "check the folder, or leave this corpus out."
+            )
+    sources = {n: directory / p for n, p in CORPORA.items() if (directory / p).is_file()}
+    if not sources:
+        raise UserError(
+            f"{directory} holds none of CKL's corpora (such as {CORPORA['d1']}); "
+            "check the folder, or make one with `ckl world`."
+        )
+    return {n: p for n, p in sources.items() if corpora is None or n in corpora}
+
+
+def _sha256(path: Path) -> str:
+    with os_errors(path, "read"), open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def _originals(paths: Iterable[Path]) -> Iterator[str]:
+    """Yields the unmasked texts of corpora; neighbouring rows of one text count once."""
+    texts = (
+        row["original"] or fill_spans(row["input"], row["output"])
+        for path in paths
+        for row in read_corpus(path)
+    )
+    return (text for text, _ in itertools.groupby(texts))
+
+
+def _trained(
+    path: Path, lines: Iterable[str], recipe: dict[str, Any], extra_ids: int
+) -> Vocabulary:
+    """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
+    record = path.with_suffix(".json")
+    if path.is_file() and record.is_file():
+        with os_errors(record, "read"):
+            made_by = json.loads(record.read_text(encoding="utf-8"))
+        if made_by == {**recipe, "sha256": _sha256(path)}:
+            return Vocabulary(path, extra_ids)
+    vocabulary = train_vocabulary(
+        lines,
+        path,
+        recipe["size"],
+        extra_ids,
+        max_piece_length=recipe["max_piece_length"],
+    )
+    write_json(record, {**recipe, "sha256": _sha256(path)})
+    return vocabulary
+
+
+def _meta(
+    name: str,
+    path: Path,
+    digest: str,
+    vocabulary: Vocabulary,
+    lengths: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    return {
+        "task": name,
+        "source": path.name,
+        "source_sha256": digest,
+        "vocabulary_digest": vocabulary.digest,
+        "vocab_size": vocabulary.vocab_size,
+        "lengths": dict(lengths) if lengths else None,
+        "versions": {p: importlib.metadata.version(p) for p in ("numpy", "sentencepiece")},
+    }
+
+
+def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
+    """Whether `directory` holds the complete task that `meta` describes."""
+    try:
+        manifest = read_manifest(directory)
+        if manifest is None:
+            return False
+        CachedTask.open(directory)
+    except UserError:  # damaged: made anew
+        return False
+    keys = set(meta) - {"versions"}
+    return all(manifest["meta"].get(k) == meta[k] for k in keys)
+
+
+def _cache(
+    path: Path,
+    directory: Path,
+    vocabulary: Vocabulary,
+    lengths: Mapping[str, int] | None,
+    meta: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    def rows() -> Iterator[dict[str, list[int]]]:
+        stream, done = read_corpus(path), 0
+        while batch := list(itertools.islice(stream, _BATCH)):
+            inputs = vocabulary.encode_many([r["input"] for r in batch])
+            targets = vocabulary.encode_many([r["output"] for r in batch])
+            for i, t in zip(inputs, targets, strict=True):
+                yield {"inputs": _end(i, "inputs", lengths), "targets": _end(t, "targets", lengths)}
+            done += len(batch)
+            if progress:
+                progress(meta["task"], done)
+
+    write_cached(directory, rows(), meta=meta, vocab_size=vocabulary.vocab_size, eos_id=EOS_ID)
+
+
+def _end(ids: list[int], feature: str, lengths: Mapping[str, int] | None) -> list[int]:
+    """Returns `ids` with EOS, cut to the feature's length."""
+    return (ids[: lengths[feature] - 1] if lengths else ids) + [EOS_ID]
