@@ -1,0 +1,93 @@
+"""The configuration records that gin files bind, with T5X's names."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.errors import UserError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConfig:
+    """A cached task, and how to read it.
+
+    Attributes:
+      mixture_or_task_name: the new corpus: a cached task's folder, or its name in `cache_dirs`.
+      task_feature_lengths: {"inputs": S, "targets": T}; longer rows are cut, shorter padded.
+      batch_size: examples of a global batch.
+      replay_task_name: the earlier corpus, for methods that review it.
+      cache_dirs: folders of cached tasks.
+      seed: of the order of examples.
+      use_cached: must be true: this runner reads cached tasks.
+    """
+
+    mixture_or_task_name: str
+    task_feature_lengths: Mapping[str, int]
+    batch_size: int
+    replay_task_name: str | None = None
+    cache_dirs: Sequence[str] = ()
+    seed: int = 0
+    use_cached: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.use_cached:
+            raise UserError(
+                "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
+                "'ckl data prepare' and leave USE_CACHED_TASKS at True."
+            )
+        missing = [f for f in ("inputs", "targets") if f not in self.task_feature_lengths]
+        if missing:
+            raise UserError(f"TASK_FEATURE_LENGTHS lacks {missing}; give it as {{'inputs': 350, "
+                            "'targets': 350}}.")  # fmt: skip
+
+    def open(self, name: str) -> CachedTask:
+        """Opens a cached task by folder or by name.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        candidates = [Path(name), *(Path(root) / name for root in self.cache_dirs)]
+        for path in candidates:
+            if (path / "manifest.json").exists():
+                return CachedTask.open(path)
+        known = sorted(
+            p.name for root in self.cache_dirs if os.path.isdir(root) for p in Path(root).iterdir()
+        )
+        raise UserError(
+            f"Task {name!r} does not exist in any of the task cache directories "
+            f"{list(self.cache_dirs)}; make it with 'ckl data prepare'.{nearest(name, known)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveCheckpointConfig:
+    """When checkpoints are written and how many stay.
+
+    Attributes:
+      period: steps between them; None is once an epoch. The last step is always saved.
+      keep: how many of the newest stay; None is all.
+    """
+
+    period: int | None = None
+    keep: int | None = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreCheckpointConfig:
+    """The parameters to start from.
+
+    Attributes:
+      path: a MODEL_DIR or a `checkpoint_<step>` in one; None starts from random parameters.
+    """
+
+    path: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """Saving and restoring."""
+
+    save: SaveCheckpointConfig = SaveCheckpointConfig()
+    restore: RestoreCheckpointConfig = RestoreCheckpointConfig()

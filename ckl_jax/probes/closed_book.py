@@ -1,0 +1,190 @@
+"""Closed-book probing: decode the blank of each item and write one row per item.
+
+A row says what was asked, what was answered and whether it was right; every score, table and
+curve is a function of rows (CKL §4; reference/ckl.md gives the published decoding settings).
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax.data.ckl_files import PROBES, ProbeItem, read_probe
+from ckl_jax.data.converters import pad_rows
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.probes import metrics
+
+PRECISION_KS = (1, 5, 10, 20, 50, 100)
+_SENTINEL = re.compile(r"<extra_id_\d+>")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClosedBook:
+    """Which probes to put, and how to decode.
+
+    Attributes:
+      data_dir: folder in CKL's published layout.
+      probes: names in `data.ckl_files.PROBES`.
+      batch_size: items decoded at once; the last batch is padded.
+      beam_size, rule, length_penalty, early_stopping: the beam search of EM and F1; the defaults
+        are those of the published numbers.
+      input_lengths, target_lengths: {probe: tokens} that replace the published lengths; the key
+        "*" replaces all. A target length counts the start token, as Hugging Face's does.
+      ks: the k of P@k; they are read off one search with max(ks) beams.
+      precision: when to search that wide: "last" evaluation only, "always" or "never".
+      precision_items: items of each probe searched so (the first ones); None is all.
+      questions: put the question form instead of the cloze statement.
+      legacy_truncate_gold: cut InvariantLAMA's gold answers to the decoding length, as the
+        released evaluation did.
+    """
+
+    data_dir: str
+    probes: tuple[str, ...] = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy")
+    batch_size: int = 32
+    beam_size: int = 2
+    rule: str = "hf"
+    length_penalty: float = 1.0
+    early_stopping: bool = True
+    input_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    ks: tuple[int, ...] = PRECISION_KS
+    precision: str = "last"
+    precision_items: int | None = None
+    questions: bool = False
+    legacy_truncate_gold: bool = False
+
+    def lengths(self, probe: str) -> tuple[int, int]:
+        """Input and target length of a probe."""
+        form = PROBES[probe]
+        pairs = ((self.input_lengths, form.input_length), (self.target_lengths, form.target_length))
+        return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)
+
+
+class ClosedBookEvaluator:
+    """Runs the probes of a `ClosedBook` on one model; keeps tokens and compilations."""
+
+    def __init__(self, config: ClosedBook, model: EncoderDecoderModel, put_batch=None):
+        """Reads the probe files.
+
+        Args:
+          config: the probes.
+          model: the model with its method in it.
+          put_batch: places a dict of host arrays on the devices; default: as they are.
+
+        Raises:
+          UserError: a probe file is missing or malformed.
+        """
+        self.config, self.model = config, model
+        self._put = put_batch or (lambda batch: batch)
+        self._items = {name: _read(config, name) for name in config.probes}
+        self._predict = jax.jit(self._search, static_argnums=(2, 3))
+
+    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int):
+        options = {}
+        if self.config.rule == "hf":
+            options = {
+                "length_penalty": self.config.length_penalty,
+                "early_stopping": self.config.early_stopping,
+            }
+        decoded = self.model.predict(
+            params, tokens, length, beam_size=beams, num_return=beams, rule=self.config.rule,
+            **options,
+        )  # fmt: skip
+        return decoded.tokens
+
+    def rows(
+        self, params: Any, context: Mapping[str, Any], *, last: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one row per item.
+
+        Args:
+          params: all parameters, as the model takes them.
+          context: put into every row: run, method, phase, epoch, step.
+          last: the run's last evaluation.
+        """
+        config = self.config
+        wide = config.precision == "always" or (config.precision == "last" and last)
+        for probe, items in self._items.items():
+            answers = self._answers(params, probe, items, config.beam_size)
+            ranked = []
+            if wide and config.ks:
+                chosen = items[: config.precision_items]
+                ranked = list(self._answers(params, probe, chosen, max(config.ks)))
+            for i, (item, predictions) in enumerate(zip(items, answers, strict=True)):
+                candidates = ranked[i] if i < len(ranked) else predictions
+                yield {**context, "probe": probe, **self._row(item, predictions, candidates)}
+
+    def _row(self, item: ProbeItem, predictions: list[str], candidates: list[str]) -> dict:
+        golds = item.answers
+        if self.config.legacy_truncate_gold and item.probe == "invariant_lama":
+            golds = tuple(self._truncate(gold) for gold in golds)
+        best = predictions[0]
+        hits = [i for i, answer in enumerate(candidates, 1) if metrics.exact_match(answer, golds)]
+        return {
+            "item": item.id,
+            "relation": item.relation,
+            "input": item.question if self.config.questions else item.input,
+            "answers": list(golds),
+            "old_answers": list(item.old_answers),
+            "predictions": predictions,
+            "em": int(metrics.exact_match(best, golds)),
+            "f1": float(metrics.f1(best, golds)),
+            "em_old": int(bool(item.old_answers) and metrics.exact_match(best, item.old_answers)),
+            "hit_rank": hits[0] if hits else 0,
+            "beams": len(candidates),
+        }
+
+    def _truncate(self, gold: str) -> str:
+        vocabulary = self.model.output_vocabulary
+        keep = self.config.lengths("invariant_lama")[1] - 1
+        return vocabulary.decode(vocabulary.encode(gold)[:keep])
+
+    def _answers(
+        self, params: Any, probe: str, items: Sequence[ProbeItem], beams: int
+    ) -> Iterator[list[str]]:
+        """The decoded strings of each item, best first."""
+        source_length, target_length = self.config.lengths(probe)
+        vocabulary = self.model.input_vocabulary
+        texts = [i.question if self.config.questions else i.input for i in items]
+        eos = [vocabulary.eos_id]
+        tokens = pad_rows([vocabulary.encode(text) + eos for text in texts], source_length)
+        size = self.config.batch_size
+        for start in range(0, len(items), size):
+            part = tokens[start : start + size]
+            padded = np.pad(part, ((0, size - len(part)), (0, 0)))
+            padded[len(part) :, 0] = vocabulary.eos_id  # an empty row would attend to nothing
+            batch = self._put({"tokens": padded})["tokens"]
+            decoded = jax.device_get(self._predict(params, batch, target_length - 1, beams))
+            for row in decoded[: len(part)]:
+                yield [clean(self.model.output_vocabulary.decode(ids)) for ids in row]
+
+
+def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
+    return list(read_probe(name, Path(config.data_dir)))
+
+
+def clean(text: str) -> str:
+    """Removes sentinels and outer blanks from a decoded answer."""
+    return _SENTINEL.sub(" ", text).strip()
+
+
+def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>."""
+    scores = {}
+    for probe in dict.fromkeys(row["probe"] for row in rows):
+        mine = [row for row in rows if row["probe"] == probe]
+        scores[probe] = {
+            name: 100.0 * float(np.mean([row[name] for row in mine])) for name in ("em", "f1")
+        }
+        if any(row["old_answers"] for row in mine):
+            scores[probe]["em_old"] = 100.0 * float(np.mean([row["em_old"] for row in mine]))
+        widest = max(row["beams"] for row in mine)
+        ranked = [row["hit_rank"] for row in mine if row["beams"] == widest]
+        for k in PRECISION_KS:
+            if 1 < k <= widest:
+                scores[probe][f"p_at_{k}"] = 100.0 * float(np.mean([0 < r <= k for r in ranked]))
+    return scores
