@@ -6,8 +6,10 @@ A job function is an ordinary function; gin's configurable version of it is look
 """
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import sys
@@ -39,33 +41,67 @@ def load(
     Raises:
       UserError: anything wrong with files, names or values, in one sentence.
     """
-    gin.clear_config()
+    source = read(files, bindings, search_paths)
+    bind(source)
+    return source.scan
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Gin files and bindings that were read and checked, but not bound."""
+
+    paths: list[Path]
+    bindings: list[str]
+    folders: list[Path]
+    scan: gin_scan.Scan
+
+
+def read(
+    files: Sequence[str] = (),
+    bindings: Sequence[str] = (),
+    search_paths: Sequence[str] = (),
+) -> Source:
+    """Finds and checks the files without importing what they import: takes no time."""
     folders = gin_files.search_folders(search_paths, files)
-    paths = [gin_files.find(name, folders) for name in files]
+    paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)
-    gin_scan.check_macros(scan)  # before anything is imported, so that it takes no time
-    with _search_in(folders):
+    gin_scan.check_macros(scan)
+    return Source(paths, list(bindings), folders, scan)
+
+
+def bind(source: Source) -> None:
+    """Makes `source` gin's only configuration, importing what its files import."""
+    gin.clear_config()
+    with _search_in(source.folders):
         try:
-            for path in paths:
-                gin.parse_config_file(str(path.absolute()))
-            gin.parse_config(list(bindings))
+            for path in source.paths:
+                gin.parse_config_file(str(path))
+            gin.parse_config(source.bindings)
             gin.finalize()
         except Exception as e:
             gin.clear_config()
-            raise UserError(_explain(e, scan)) from e
-    return scan
+            if isinstance(e, UserError):
+                raise
+            raise UserError(_explain(e, source.scan)) from e
 
 
 @contextlib.contextmanager
 def _search_in(folders: Sequence[Path]) -> Iterator[None]:
-    """Makes gin's `include` look in `folders` only; gin itself can add folders but not remove."""
-    prefixes = gin.config._LOCATION_PREFIXES
-    before = list(prefixes)
-    prefixes[:] = [str(folder) for folder in folders]
+    """Makes gin's `include` look for plain files in `folders` only.
+
+    Gin can add folders and readers but not remove them, and its reader of package resources logs
+    an error for every folder that lacks a file.
+    """
+    wanted = ([str(folder) for folder in folders], [(open, os.path.isfile)])
+    lists = (gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS)
+    before = [list(entries) for entries in lists]
     try:
+        for entries, new in zip(lists, wanted, strict=True):
+            entries[:] = new
         yield
     finally:
-        prefixes[:] = before
+        for entries, old in zip(lists, before, strict=True):
+            entries[:] = old
 
 
 def resolve(entry: str) -> Callable[..., Any]:
@@ -94,10 +130,11 @@ def run(
     Raises:
       UserError: also one raised by the job, without gin's trail of calls.
     """
+    source = read(files, bindings, search_paths)
     function = resolve(entry) if isinstance(entry, str) else entry
     # `import __main__ as train_script` in T5X's gin files means the job function's module.
     setattr(sys.modules["__main__"], function.__name__, function)
-    load(files, bindings, search_paths)
+    bind(source)
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
     if missing:

@@ -5,6 +5,7 @@ parameters (each device holds a slice and gathers a layer when it needs it), `mo
 mlp and vocabulary. Parameters carry logical axis names; a list of rules maps those to mesh axes.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -289,6 +290,10 @@ class Partitioner:
     @property
     def replicated(self) -> NamedSharding:
         return replicated(self.mesh)
+
+    def axis_rules(self) -> contextlib.AbstractContextManager[None]:
+        """A `with` block in which the model's logical constraints mean this mesh."""
+        return nn.logical_axis_rules(self.rules)
 
     def check_batch_size(self, batch_size: int) -> None:
         """Raises `UserError` if a global batch does not divide over the mesh."""

@@ -1,0 +1,341 @@
+"""The `t5x` command: parses flags, finds the job, calls it. Help and errors import nothing heavy.
+
+Flags, macros and gin files are those of T5X; every flag is taken in every mode.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import ckl_jax
+from ckl_jax.errors import UserError, nearest
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """A subcommand.
+
+    Attributes:
+      entry: "module:function" of the job.
+      summary: one line for the help.
+      macros: (name, meaning) that users often set.
+      arguments: given to the job besides what gin binds.
+      upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
+    """
+
+    entry: str
+    summary: str
+    macros: tuple[tuple[str, str], ...] = ()
+    arguments: tuple[tuple[str, Any], ...] = ()
+    upstream: str = ""
+
+
+_COMMON = (
+    ("MIXTURE_OR_TASK_NAME", "'name' of the task or mixture"),
+    ("TASK_FEATURE_LENGTHS", "{'inputs': 350, 'targets': 50}"),
+    ("BATCH_SIZE", "rows of a batch over all devices"),
+)
+_TRAIN = (
+    ("MODEL_DIR", "'folder' of the run: checkpoints, metrics, config"),
+    ("INITIAL_CHECKPOINT_PATH", "'folder' of the weights to start from"),
+    ("TRAIN_STEPS", "last step, counted from step 0 of the checkpoint"),
+    ("TRAIN_STEPS_RELATIVE", "or: how many more steps"),
+    ("DROPOUT_RATE", "0.0 to 1.0"),
+    ("EVAL_PERIOD", "steps between evaluations and checkpoints"),
+    ("RANDOM_SEED", "of weights, dropout and the order of the data"),
+    ("USE_CACHED_TASKS", "True reads cached tasks, False runs preprocessing"),
+)
+MODES = {
+    "train": Mode(
+        "ckl_jax.jobs.train:train",
+        "train a model, resuming from the newest checkpoint in MODEL_DIR",
+        (*_TRAIN, *_COMMON),
+        upstream="t5x.train",
+    ),
+    "eval": Mode(
+        "ckl_jax.jobs.eval:evaluate",
+        "evaluate checkpoints on a task",
+        (("CHECKPOINT_PATH", "'folder'"), ("EVAL_OUTPUT_DIR", "'folder'"), *_COMMON),
+        upstream="t5x.eval",
+    ),
+    "infer": Mode(
+        "ckl_jax.jobs.infer:infer",
+        "write predictions or scores of a task to JSON lines",
+        (("CHECKPOINT_PATH", "'folder'"), ("INFER_OUTPUT_DIR", "'folder'"), *_COMMON),
+        upstream="t5x.infer",
+    ),
+    "dynamic_eval": Mode(
+        "ckl_jax.jobs.dynamic_eval:dynamic_eval",
+        "score a text while updating the model on what it has read",
+        (("CHECKPOINT_PATH", "'folder'"), *_COMMON),
+    ),
+    "precompile": Mode(
+        "ckl_jax.jobs.train:train",
+        "compile the train step; report parameters, memory, FLOPs; train nothing",
+        (*_TRAIN, *_COMMON),
+        arguments=(("precompile_only", True),),
+        upstream="t5x.main",
+    ),
+}
+_ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", "log_dir")
+_USAGE = "t5x {train,eval,infer,dynamic_eval,precompile} [flags]"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
+    try:
+        return run(list(sys.argv[1:] if argv is None else argv))
+    except UserError as e:
+        print(f"t5x: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("t5x: interrupted", file=sys.stderr)
+        return 130
+
+
+def run(argv: list[str]) -> int:
+    """Parses and dispatches; raises `UserError`."""
+    command = argv.pop(0) if argv and not argv[0].startswith("-") else None
+    parser = _parser(command)
+    args = parser.parse_args(_rewrite(argv))
+    if args.version:
+        print(f"ckl_jax {ckl_jax.__version__}")
+        return 0
+    name = _mode_name(command, args.run_mode)
+    if args.help or name is None:
+        print(_help(parser, name))
+        return 0 if args.help else 2
+    mode = MODES[name]
+    if args.runner == "upstream":
+        return _run_upstream(name, mode, argv, args.process_count)
+    return _run_native(name, mode, args)
+
+
+def _mode_name(command: str | None, run_mode: str | None) -> str | None:
+    if command and run_mode and command != run_mode:
+        raise UserError(f"`t5x {command}` and --run_mode={run_mode} name two modes; give one.")
+    name = command or run_mode
+    if name is not None and name not in MODES:
+        raise UserError(
+            f"There is no mode {name!r}; the modes are {', '.join(MODES)}.{nearest(name, MODES)}"
+        )
+    return name
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        if message.startswith("unrecognized arguments: "):
+            raise UserError(_unknown(message.split(": ", 1)[1].split()[0], self))
+        raise UserError(message.removeprefix("argument ") + "; see `t5x --help`.")
+
+
+def _unknown(flag: str, parser: argparse.ArgumentParser) -> str:
+    name = flag.split("=")[0]
+    if not flag.startswith("-"):
+        return f"{flag!r} is no flag; a value is given as --flag=value."
+    if name.lstrip("-").isupper():
+        return f"Unknown flag {name}; macros are set by --gin.{name.lstrip('-')}=VALUE."
+    known = [s for a in parser._actions for s in a.option_strings if a.help != argparse.SUPPRESS]
+    return f"Unknown flag {name}." + (nearest(name, known) or " See `t5x --help`.")
+
+
+def _switch(value: str) -> bool:
+    if value.lower() in ("true", "t", "1", "yes"):
+        return True
+    if value.lower() in ("false", "f", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"{value!r} is neither true nor false")
+
+
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    usage = f"t5x {command} [flags]" if command in MODES else _USAGE
+    parser = _Parser(
+        prog="t5x",
+        usage=usage,
+        add_help=False,
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=34, width=96),
+    )
+    add = parser.add_argument
+    add("-h", "--help", action="store_true", help="show this help")
+    add("--version", action="store_true", help="show the version")
+    add(
+        "--gin_file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="parsed in order; a bare "
+        "name is looked up in --gin_search_paths, here, and among the bundled files",
+    )
+    add(
+        "--gin_bindings",
+        action="append",
+        default=[],
+        metavar="'A = 1'",
+        help="gin statement, "
+        "parsed after all files; --gin.A=1 is the same (text: --gin.A=\"'text'\")",
+    )
+    add(
+        "--gin_search_paths",
+        action="append",
+        default=[],
+        metavar="A,B",
+        help="folders of gin files",
+    )
+    _add_switch(parser, "dry_run", "check and print the whole configuration, then stop")
+    add(
+        "--runner",
+        choices=("native", "upstream"),
+        default="native",
+        help="upstream: run the same gin files under T5X itself, if it is installed",
+    )
+    add("--run_mode", metavar="MODE", help="the subcommand, as T5X spells it")
+    add("--shard_id", type=int, metavar="N", help="infer: which shard of the input to do")
+    add("--tfds_data_dir", metavar="DIR", help="data folder of TensorFlow Datasets tasks")
+    add("--seqio_additional_cache_dirs", metavar="A,B", help="more roots of cached seqio tasks")
+    _add_switch(parser, "multiprocess_gpu", "several processes, each with GPUs")
+    add("--coordinator_address", metavar="HOST:PORT", help="of the first process")
+    add("--process_count", type=int, metavar="N", help="how many processes there are")
+    add("--process_index", type=int, metavar="I", help="which of them this is")
+    add("--initialization_timeout", type=int, metavar="SECONDS", help="to wait for the others")
+    for name in _ABSL:
+        add(f"--{name}", nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_switch(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """Adds --name, --name=false and --noname, as absl has them."""
+    parser.add_argument(
+        f"--{name}", nargs="?", type=_switch, const=True, default=False, metavar="BOOL", help=text
+    )
+    parser.add_argument(f"--no{name}", dest=name, action="store_false", help=argparse.SUPPRESS)
+
+
+def _rewrite(argv: list[str]) -> list[str]:
+    """Turns --gin.NAME=VALUE into --gin_bindings, and --jax_x=y into JAX's environment."""
+    rewritten = []
+    for argument in argv:
+        if argument.startswith("--gin."):
+            name, equals, value = argument.removeprefix("--gin.").partition("=")
+            if not equals:
+                raise UserError(f"{argument} needs its value after `=`: --gin.{name}=VALUE.")
+            rewritten.append(f"--gin_bindings={name} = {value}")
+        elif argument.startswith("--jax_"):
+            name, _, value = argument.removeprefix("--").partition("=")
+            os.environ[name.upper()] = value or "true"
+        else:
+            rewritten.append(argument)
+    return rewritten
+
+
+def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
+    from ckl_jax.jobs import gin_files
+
+    modes = "\n".join(f"  {mode:14}{spec.summary}" for mode, spec in MODES.items())
+    title = MODES[name].summary if name else "Train and evaluate models from gin files."
+    parts = [parser.format_usage() + f"\n{title[0].upper()}{title[1:]}"]
+    if name is None:
+        parts.append(f"modes:\n{modes}")
+    flags = parser.format_help().split("\n\n", 1)[1].replace("options:", "flags:").rstrip()
+    parts.append(flags)
+    macros = MODES[name or "train"].macros
+    lines = "\n".join(f"  --gin.{macro + '=':26}{text}" for macro, text in macros)
+    parts.append(f"macros often set ({name or 'train'}):\n{lines}")
+    groups: dict[str, list[str]] = {}
+    for file in gin_files.bundled_files():
+        folder, _, base = file.rpartition("/")
+        groups.setdefault(folder, []).append(base)
+    lines = "\n".join(
+        f"  {folder or '.'}/\n    {'  '.join(names)}" for folder, names in groups.items()
+    )
+    parts.append(f"bundled gin files ({gin_files.BUNDLED}):\n{lines or '  none'}")
+    return "\n\n".join(parts)
+
+
+def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
+    if not args.gin_file and not args.gin_bindings:
+        raise UserError(f"`t5x {name}` needs --gin_file=FILE; `t5x {name} --help` lists the files.")
+    arguments = dict(mode.arguments)
+    if args.shard_id is not None:
+        if name != "infer":
+            raise UserError(f"--shard_id is a flag of `t5x infer`, not of `t5x {name}`.")
+        arguments["shard_id"] = args.shard_id
+    _check_processes(args)
+    try:
+        from ckl_jax.jobs import gin_config, processes
+    except ImportError as e:
+        raise UserError(f"{e}; install the package's requirements.") from e
+    _require_job(name, mode.entry)
+    if not args.dry_run:
+        processes.initialize(
+            args.coordinator_address,
+            args.process_count,
+            args.process_index,
+            args.initialization_timeout,
+            multiprocess=args.multiprocess_gpu,
+        )
+    processes.set_data_folders(args.tfds_data_dir, _split(args.seqio_additional_cache_dirs))
+    result = gin_config.run(
+        mode.entry,
+        files=args.gin_file,
+        bindings=args.gin_bindings,
+        search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
+        dry_run=args.dry_run,
+        **arguments,
+    )
+    if args.dry_run:
+        print(result)
+    return 0
+
+
+def _split(paths: str | None) -> list[str]:
+    return [path for path in (paths or "").split(",") if path]
+
+
+def _check_processes(args: argparse.Namespace) -> None:
+    given = [
+        n
+        for n in ("coordinator_address", "process_count", "process_index")
+        if getattr(args, n) is not None
+    ]
+    if given and len(given) < 3:
+        raise UserError(
+            f"--{given[0]} is given without all of --coordinator_address, --process_count and "
+            "--process_index; give all three or none."
+        )
+
+
+def _require_job(name: str, entry: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec(entry.split(":")[0]) is None:
+        raise UserError(f"`t5x {name}` is not part of ckl_jax {ckl_jax.__version__} yet.")
+
+
+def _run_upstream(name: str, mode: Mode, argv: list[str], process_count: int | None) -> int:
+    from importlib.util import find_spec
+
+    from ckl_jax.jobs import gin_files
+
+    if not mode.upstream:
+        raise UserError(f"T5X has no mode {name!r}; leave out --runner=upstream.")
+    try:
+        # Not 't5x': a folder of that name, or the placeholder on PyPI, would be found too.
+        found = find_spec("t5x.partitioning")
+    except ImportError:
+        found = None
+    if found is None:
+        raise UserError(
+            "--runner=upstream needs T5X, which is not installed here; install "
+            "requirements-t5x.txt, or leave the flag out to run the same gin files natively."
+        )
+    flags = [a for a in argv if not a.startswith(("--runner", "--run_mode"))]
+    if mode.upstream == "t5x.main":
+        flags.append(f"--run_mode={name}")
+    if not any(a.startswith("--gin_search_paths") for a in flags):
+        flags.append(f"--gin_search_paths=.,{gin_files.BUNDLED}")
+    os.execv(sys.executable, [sys.executable, "-m", mode.upstream, *flags])
+    return 0

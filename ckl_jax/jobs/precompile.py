@@ -1,0 +1,142 @@
+"""What a compiled train step costs: parameters, memory, FLOPs and collectives; runs nothing."""
+
+import collections
+import math
+import re
+from typing import Any
+
+import jax
+import numpy as np
+
+_COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+_COLLECTIVE = re.compile(rf" ({'|'.join(_COLLECTIVES)})(?:-start)?\(")
+_MEMORY = (
+    ("argument_bytes", "argument_size_in_bytes"),
+    ("output_bytes", "output_size_in_bytes"),
+    ("alias_bytes", "alias_size_in_bytes"),
+    ("temp_bytes", "temp_size_in_bytes"),
+    ("code_bytes", "generated_code_size_in_bytes"),
+)
+
+
+def compile_report(
+    lowered: Any,
+    compiled: Any = None,
+    *,
+    params: Any = None,
+    trainable: Any = None,
+    opt_state: Any = None,
+) -> dict[str, Any]:
+    """Returns the cost of a jitted step.
+
+    Args:
+      lowered: `jax.jit(step).lower(...)`.
+      compiled: `lowered.compile()`, if it is there already.
+      params, trainable, opt_state: trees of arrays or `jax.ShapeDtypeStruct`s, to be counted.
+
+    Returns:
+      Numbers by name; those that the backend does not tell are None. Counts are of the whole
+      model; memory and FLOPs are of one device:
+        {params, trainable, opt_state}_{count, bytes}
+        {argument, output, alias, temp, code}_bytes; alias is donated arguments reused as outputs
+        peak_bytes: XLA's own figure if it gives one, else arguments + outputs + temp - alias
+        flops, bytes_accessed: of one step
+        collectives: {kind: how many instructions}
+        devices: how many the step runs on
+    """
+    compiled = lowered.compile() if compiled is None else compiled
+    report: dict[str, Any] = {}
+    for name, tree in (("params", params), ("trainable", trainable), ("opt_state", opt_state)):
+        if tree is not None:
+            report[f"{name}_count"], report[f"{name}_bytes"] = _size(tree)
+    report |= _memory(compiled)
+    cost = compiled.cost_analysis() or {}
+    cost = cost[0] if isinstance(cost, list) else cost
+    report["flops"] = cost.get("flops")
+    report["bytes_accessed"] = cost.get("bytes accessed")
+    report["collectives"] = count_collectives(compiled.as_text() or "")
+    report["devices"] = len(_devices(compiled))
+    return report
+
+
+def _devices(compiled: Any) -> set:
+    shardings = jax.tree.leaves(compiled.input_shardings)
+    return set().union(*(s.device_set for s in shardings)) or set(jax.devices()[:1])
+
+
+def _size(tree: Any) -> tuple[int, int]:
+    leaves = jax.tree.leaves(tree)
+    counts = [math.prod(leaf.shape) for leaf in leaves]
+    sizes = [n * np.dtype(leaf.dtype).itemsize for n, leaf in zip(counts, leaves, strict=True)]
+    return sum(counts), sum(sizes)
+
+
+def _memory(compiled: Any) -> dict[str, int | None]:
+    stats = compiled.memory_analysis()
+    report = {name: getattr(stats, field, None) for name, field in _MEMORY}
+    peak = getattr(stats, "peak_memory_in_bytes", None)
+    if not peak and report["temp_bytes"] is not None:
+        peak = report["argument_bytes"] + report["output_bytes"] + report["temp_bytes"]
+        peak -= report["alias_bytes"]
+    report["peak_bytes"] = peak
+    return report
+
+
+def count_collectives(hlo: str) -> dict[str, int]:
+    """Counts collective instructions in the text of a compiled module, by kind.
+
+    An instruction inside a loop's body counts once; an asynchronous pair counts as one.
+    """
+    return dict(sorted(collections.Counter(_COLLECTIVE.findall(hlo)).items()))
+
+
+_ROWS = (
+    ("parameters", "params_count", "count"),
+    ("  trainable", "trainable_count", "count"),
+    ("parameter memory, all devices", "params_bytes", "bytes"),
+    ("  trainable", "trainable_bytes", "bytes"),
+    ("optimizer state, all devices", "opt_state_bytes", "bytes"),
+    ("arguments of the step, per device", "argument_bytes", "bytes"),
+    ("outputs", "output_bytes", "bytes"),
+    ("  reused from arguments", "alias_bytes", "bytes"),
+    ("temporary", "temp_bytes", "bytes"),
+    ("peak", "peak_bytes", "bytes"),
+    ("FLOPs per step, per device", "flops", "flops"),
+    ("memory traffic per step, per device", "bytes_accessed", "bytes"),
+    ("devices", "devices", "count"),
+)
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """Returns a report as an aligned table, one line a number."""
+    rows = [(label, _human(report[key], unit)) for label, key, unit in _ROWS if key in report]
+    collectives = report.get("collectives") or {}
+    rows += [(f"{kind} instructions", str(count)) for kind, count in collectives.items()]
+    if not collectives:
+        rows.append(("collectives", "none"))
+    left = max(len(label) for label, _ in rows)
+    right = max(len(value) for _, value in rows)
+    return "\n".join(f"{label:{left}}  {value:>{right}}" for label, value in rows)
+
+
+def _human(value: float | None, unit: str) -> str:
+    if value is None:
+        return "not told"
+    if unit == "count":
+        return f"{value:,}"
+    base, suffixes = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if unit == "bytes" else (
+        1000, ("", "k", "M", "G", "T", "P")
+    )  # fmt: skip
+    value = float(value)
+    for suffix in suffixes:
+        if value < base or suffix == suffixes[-1]:
+            return f"{value:,.4g} {suffix}".rstrip()
+        value /= base
+    raise AssertionError

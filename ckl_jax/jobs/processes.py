@@ -1,0 +1,90 @@
+"""Starting one of several processes of a run, and stopping when the machine is taken away."""
+
+import os
+import signal
+import types
+from collections.abc import Mapping, Sequence
+
+from ckl_jax.errors import UserError
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    process_count: int | None = None,
+    process_index: int | None = None,
+    initialization_timeout: int | None = None,
+    *,
+    multiprocess: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Joins the other processes of the run, if there are any.
+
+    With an address the three first arguments say everything; `multiprocess` alone, or a TPU pod
+    (several names in TPU_WORKER_HOSTNAMES), leaves them to what JAX finds in the environment.
+
+    Raises:
+      UserError: the others do not answer.
+    """
+    pod = len(environment.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
+    if coordinator_address is None and not multiprocess and not pod:
+        return
+    import jax
+
+    arguments = {
+        "coordinator_address": coordinator_address,
+        "num_processes": process_count,
+        "process_id": process_index,
+        "initialization_timeout": initialization_timeout,
+    }
+    try:
+        jax.distributed.initialize(**{k: v for k, v in arguments.items() if v is not None})
+    except (RuntimeError, ValueError) as e:
+        reason = str(e).strip().split("\n")[0]
+        raise UserError(
+            f"The processes of the run did not find each other ({reason}); start the same command "
+            "on every host, with the same --coordinator_address and its own --process_index."
+        ) from e
+
+
+def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> None:
+    """Tells seqio where data and cached tasks are; imports it only if there is something to say."""
+    if not tfds_data_dir and not cache_dirs:
+        return
+    try:
+        import seqio
+    except ImportError as e:
+        raise UserError(
+            f"--tfds_data_dir and --seqio_additional_cache_dirs need seqio ({e}); "
+            "install `ckl-jax[seqio]`."
+        ) from e
+    if tfds_data_dir:
+        seqio.set_tfds_data_dir_override(tfds_data_dir)
+    if cache_dirs:
+        seqio.add_global_cache_dirs(list(cache_dirs))
+
+
+class StopSignal:
+    """A `with` block in which SIGTERM sets `received` instead of ending the process.
+
+    A preempted machine gets some seconds: the train loop sees the flag after the step at hand,
+    saves a checkpoint and returns. A second SIGTERM ends the process at once.
+    """
+
+    def __init__(self):
+        self.received = False
+        self._before = None
+
+    def __enter__(self) -> "StopSignal":
+        try:
+            self._before = signal.signal(signal.SIGTERM, self._receive)
+        except ValueError:  # not the main thread: the host program handles signals
+            self._before = None
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _receive(self, number: int, frame: types.FrameType | None) -> None:
+        self.received = True
+        signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)

@@ -1,0 +1,70 @@
+"""The report of a compiled step counts what the step really holds."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ckl_jax.jobs import artifacts
+from ckl_jax.jobs.precompile import compile_report, count_collectives, format_report
+from ckl_jax.jobs.state import TrainState
+
+
+def test_report_of_a_small_step():
+    params = {"w": jnp.ones((64, 128)), "b": jnp.ones(128)}
+    tx = optax.adam(1e-3)
+
+    def step(params, opt_state, x):
+        grads = jax.grad(lambda p: ((x @ p["w"] + p["b"]) ** 2).mean())(params)
+        updates, opt_state = tx.update(grads, opt_state)
+        return optax.apply_updates(params, updates), opt_state
+
+    opt_state = tx.init(params)
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(params, opt_state, jnp.ones((32, 64)))
+    trainable = {"b": params["b"]}
+    report = compile_report(lowered, params=params, trainable=trainable, opt_state=opt_state)
+    assert report["params_count"] == 64 * 128 + 128
+    assert report["trainable_bytes"] == 128 * 4
+    assert report["opt_state_bytes"] == 2 * report["params_bytes"] + 4
+    inputs = report["params_bytes"] + report["opt_state_bytes"] + 32 * 64 * 4
+    assert report["argument_bytes"] == inputs
+    assert report["alias_bytes"] == report["params_bytes"] + report["opt_state_bytes"]
+    assert report["peak_bytes"] >= inputs
+    assert report["flops"] > 2 * 2 * 32 * 64 * 128
+    assert report["collectives"] == {} and report["devices"] == 1
+    lines = format_report(report).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[0].split() == ["parameters", "8,320"]
+    assert lines[2].endswith("32.5 KiB")
+
+
+def test_collectives_are_counted_by_kind():
+    hlo = """
+      %ar = f32[8] all-reduce(f32[8] %x), replica_groups={}
+      %s = (f32[8], f32[8]) all-reduce-start(f32[8] %x), replica_groups={}
+      %d = f32[8] all-reduce-done((f32[8], f32[8]) %s)
+      %g = f32[8]{0} all-gather(f32[4] %x), dimensions={0}
+      %f = f32[8] fusion(f32[8] %all-reduce.1), calls=%c
+    """
+    assert count_collectives(hlo) == {"all-gather": 1, "all-reduce": 2}
+
+
+def test_model_info_lists_parameters_and_optimizer(tmp_path):
+    params = {"dense": {"kernel": jnp.ones((2, 3))}, "norm": {"scale": jnp.ones(2)}}
+    shapes = types.SimpleNamespace(params=params, trainable={"norm": params["norm"]})
+    state = TrainState.create(shapes.trainable, optax.adam(1e-3))
+    axes = {"dense": {"kernel": ("embed", "mlp")}, "norm": {"scale": ("embed",)}}
+    artifacts.write_model_info(tmp_path, shapes, state, axes)
+    lines = (tmp_path / "model-info.txt").read_text().splitlines()
+    assert lines[0].split()[:7] == "Variable dense/kernel size 6 shape (embed=2, mlp=3)".split()
+    assert "partition spec" in lines[0]
+    assert lines[2] == "Total number of parameters: 8"
+    assert lines[3] == "Number of trainable parameters: 2"
+    assert lines[4] == ""
+    assert [line.split()[1] for line in lines[5:]] == [
+        "step", "param_states/0/count", "param_states/0/mu/norm/scale",
+        "param_states/0/nu/norm/scale",
+    ]  # fmt: skip
+    text = artifacts.model_info(shapes)
+    assert "shape (2, 3)" in text and "State" not in text
