@@ -1,4 +1,4 @@
-"""Reading and writing checkpoint folders: formats, and the sentence for each thing that is wrong."""
+"""Checkpoint folders: the formats read and written, and a sentence for each thing wrong."""
 
 import json
 

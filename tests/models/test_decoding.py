@@ -19,6 +19,7 @@ EOS = 1
 
 def table_step(table):
     """A one-step function over a table `[B, L, V, V]`: logits by example, position, last token."""
+
     def step(ids, cache):
         logits = table[cache["example"], cache["cache_index"], ids[:, 0]]
         return logits, {**cache, "cache_index": cache["cache_index"] + 1}
@@ -244,6 +245,7 @@ def test_a_forbidden_token_is_never_chosen():
 
 def history_step(table, beam_size):
     """Like `table_step`, but reads the last token from a cache of all tokens: tests reordering."""
+
     def step(ids, cache):
         index = cache["cache_index"]
         at = index if index.ndim == 0 else index[0]

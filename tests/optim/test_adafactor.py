@@ -126,9 +126,7 @@ def test_stacked_layers_move_as_separate_layers_do(name, axis):
     sizes = [1.0, 100.0, 0.01]
 
     def stack(trees):
-        return {
-            f"encoder/encoder/{k}": np.stack([t[k] for t in trees], axis=axis) for k in shapes
-        }
+        return {f"encoder/encoder/{k}": np.stack([t[k] for t in trees], axis=axis) for k in shapes}
 
     start = stack([run[0] for run in runs])
     grads = [

@@ -54,6 +54,7 @@ SIZES = dict(
 
 def install(source):
     """Makes `t5x` importable without running its `__init__`, which imports everything."""
+
     def stub(name, **members):
         sys.modules[name] = module = types.ModuleType(name)
         vars(module).update(members)
@@ -96,6 +97,7 @@ def search_tables():
 
 def gradients(step):
     """Deterministic, of sizes that exercise the clipping of updates."""
+
     def leaf(shape, i):
         x = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
         return (np.sin(x * 1.7 + step * 0.9 + i) * (1 + 5 * (step % 4 == 3))).astype(np.float16)

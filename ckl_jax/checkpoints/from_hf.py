@@ -1,0 +1,139 @@
+"""Reads a Hugging Face T5 checkpoint folder, without torch or transformers.
+
+    config, params = load_hf("t5-small", scan_layers=True)
+
+Weights come from `model.safetensors`, from its shards by `model.safetensors.index.json`, or from
+`flax_model.msgpack`, whichever is there first. Tensors of safetensors files are read one by one.
+PyTorch's `.bin` files are pickles: loading one can run any code it contains, so they are refused.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+from ckl_jax.models.t5 import T5Config
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+FLAX = "flax_model.msgpack"
+
+
+def load_hf(folder: str | Path, **overrides: Any) -> tuple[T5Config, dict[str, Any]]:
+    """Reads configuration and parameters.
+
+    Args:
+      folder: holds `config.json` and the weights.
+      **overrides: fields of `T5Config` that the checkpoint does not decide (`scan_layers`, ...).
+
+    Returns:
+      The configuration, and float32 parameters as `Transformer(config)` initialises them.
+
+    Raises:
+      UserError: a file is missing or unreadable, or names or shapes do not fit a T5.
+    """
+    folder = Path(folder)
+    settings = _read_json(folder / "config.json")
+    config = config_from_hf(settings, **overrides)
+    state = with_output(read_state(folder), settings)
+    return config, params_from_hf(state, config, str(folder))
+
+
+def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
+    """The weights of a checkpoint folder by Hugging Face's PyTorch names, read when asked for.
+
+    Raises:
+      UserError: no weights in a readable format.
+    """
+    folder = Path(folder)
+    if (folder / SINGLE).exists():
+        return SafetensorsState({name: folder / SINGLE for name in _names(folder / SINGLE)})
+    if (folder / INDEX).exists():
+        return _sharded(folder)
+    if (folder / FLAX).exists():
+        return _flax_state(folder / FLAX)
+    pickles = sorted(p.name for p in folder.glob("*.bin"))
+    if pickles:
+        raise UserError(
+            f"{folder} holds weights as {pickles[0]} only, a pickle that could run any code when "
+            f"loaded: convert it to {SINGLE} with transformers (save_pretrained) and try again."
+        )
+    raise UserError(f"{folder} holds neither {SINGLE} nor {INDEX} nor {FLAX}.")
+
+
+class SafetensorsState(Mapping):
+    """{tensor name: array} over one or more safetensors files; nothing is kept in memory."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        path = self._files[name]
+        with _open_safetensors(path) as f:
+            return f.get_tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _sharded(folder):
+    weight_map = _read_json(folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise UserError(f"{folder / INDEX} has no 'weight_map': not an index of safetensors files.")
+    absent = sorted({f for f in weight_map.values() if not (folder / f).exists()})
+    if absent:
+        raise UserError(f"{folder / INDEX} names files that are not there: {', '.join(absent)}.")
+    held = {file: set(_names(folder / file)) for file in set(weight_map.values())}
+    lost = sorted(name for name, file in weight_map.items() if name not in held[file])
+    if lost:
+        raise UserError(f"{folder / INDEX} names tensors that its files lack: {', '.join(lost)}.")
+    return SafetensorsState({name: folder / file for name, file in weight_map.items()})
+
+
+def _names(path):
+    with _open_safetensors(path) as f:
+        return list(f.keys())
+
+
+def _open_safetensors(path):
+    import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
+    import safetensors
+
+    try:
+        return safetensors.safe_open(str(path), framework="numpy")
+    except (safetensors.SafetensorError, OSError) as e:
+        raise UserError(f"{path} cannot be read as safetensors: {e}.") from e
+
+
+def _flax_state(path):
+    """Renames and transposes Flax's tree to the PyTorch names: kernels are `[in, out]` there."""
+    from flax import serialization, traverse_util
+
+    with os_errors(path, "read"):
+        data = path.read_bytes()
+    try:
+        flat = traverse_util.flatten_dict(serialization.msgpack_restore(data), sep=".")
+    except Exception as e:  # msgpack raises many kinds
+        raise UserError(f"{path} cannot be read as Flax weights: {e}.") from e
+    state = {}
+    for name, value in flat.items():
+        stem, _, last = name.rpartition(".")
+        state[f"{stem}.weight"] = np.asarray(value).T if last == "kernel" else np.asarray(value)
+    return state
+
+
+def _read_json(path):
+    with os_errors(path, "read"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as e:
+        raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}).") from e

@@ -1,0 +1,66 @@
+"""What the parity tests share: stored models, and decoding with them."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax.models import decoding
+from ckl_jax.models.t5 import Transformer
+from tests.parity.golden import packing
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def load(name):
+    """({weight name: float32 array}, {other name: array}) of a stored model."""
+    with np.load(GOLDEN / name) as stored:
+        weights = packing.unpack(stored)
+        rest = {k: stored[k] for k in stored if k not in ("values", "index")}
+    return weights, rest
+
+
+def batch_of(rest):
+    """Encoder inputs, shifted decoder inputs and targets, int32."""
+    inputs, targets = rest["inputs"].astype(np.int32), rest["targets"].astype(np.int32)
+    return inputs, np.pad(targets, ((0, 0), (1, 0)))[:, :-1], targets
+
+
+def teacher_forced(config, params, inputs, shifted, targets):
+    logits = Transformer(config).apply(
+        {"params": params}, inputs, shifted, targets, enable_dropout=False
+    )
+    return np.asarray(logits)
+
+
+def start_decoding(config, params, inputs, beam_size, length):
+    """A one-step function over `B * K` rows, and the empty cache of `B` rows."""
+    model = Transformer(config)
+    variables = {"params": params}
+    encoded = model.apply(variables, inputs, enable_dropout=False, method=model.encode)
+    dummy = jnp.ones((inputs.shape[0], length), jnp.int32)
+    _, made = model.apply(
+        variables, inputs, dummy, dummy, enable_dropout=False, decode=True, mutable=["cache"]
+    )
+    encoded, rows = decoding.expand_to_beams((encoded, jnp.asarray(inputs)), beam_size)
+
+    def step(ids, cache):
+        logits, new = model.apply(
+            {**variables, "cache": cache}, encoded, rows, ids, ids, enable_dropout=False,
+            decode=True, max_decode_length=length, mutable=["cache"], method=model.decode,
+        )  # fmt: skip
+        return logits[:, 0], new["cache"]
+
+    return step, jax.tree.map(jnp.zeros_like, made["cache"])
+
+
+def decode(config, params, inputs, beams, length):
+    """Greedy for one beam, else beam search as Hugging Face does it."""
+    step, cache = start_decoding(config, params, inputs, beams, length)
+    common = dict(
+        batch_size=len(inputs), max_decode_len=length, cache_offset=int(config.scan_layers)
+    )
+    if beams == 1:
+        return decoding.greedy_decode(step, cache, **common)
+    return decoding.beam_search(step, cache, beam_size=beams, rule="hf", **common)
