@@ -141,7 +141,8 @@ def salient_rows(
 
 def _groups(spans: list[Span], size: int, all_spans: bool, key: str) -> Iterator[list[Span]]:
     if all_spans or len(spans) <= size:
-        yield from (spans[i : i + size] for i in range(0, len(spans), size))
+        rows = -(-len(spans) // size)
+        yield from (spans[i::rows] for i in range(rows))  # neighbours fall into different rows
     else:
         draw = random.Random(hashlib.sha256(key.encode()).digest())
         yield sorted(draw.sample(spans, size))

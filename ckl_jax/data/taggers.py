@@ -130,10 +130,10 @@ class HeuristicFinder:
         dates = find_dates(text)
         taken = {i for start, end, _ in dates for i in range(start, end)}
         words = _words(text)
-        following = [w[2] for w in words[1:]] + [""]
+        following = [*(word for _, _, word, _ in words[1:]), ""]
         names = [
             start not in taken and self._is_name(word, initial, after)
-            for (start, _, word, initial), after in zip(words, following, strict=True)
+            for (start, _, word, initial), after in zip(words, following, strict=False)
         ]
         return sorted(dates + _runs(text, words, names))
 

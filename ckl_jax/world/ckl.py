@@ -15,7 +15,7 @@ from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
 from ckl_jax.world.render import articles, pages, say
-from ckl_jax.world.templates import RELATIONS
+from ckl_jax.world.templates import EVENT, RELATIONS
 from ckl_jax.world.timeline import CUT, END, HALF, SIZES, Fact, World, make_world
 
 FORMAT = 1
@@ -117,7 +117,7 @@ def write_ckl(
 Write = Callable[[Path], int]  # writes a file, returns its number of rows
 
 
-def _document_files(world: World, news: Sequence[tuple[Document, Fact]]) -> dict[str, Write]:
+def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
     def entities() -> list[dict[str, Any]]:
         return [
             {"id": e.id, "kind": e.kind, "name": e.name, "aliases": e.aliases, "since": e.since}
@@ -162,7 +162,7 @@ def _share(key: str) -> float:
 
 
 def _corpus_files(
-    world: World, news: Sequence[tuple[Document, Fact]], finder: EntityFinder
+    world: World, news: Sequence[tuple[Document, list[Fact]]], finder: EntityFinder
 ) -> dict[str, Write]:
     recent = [d for d, _ in news]
     small = [d for d in recent if _in_small(world, d)]
@@ -192,10 +192,9 @@ def masked_rows(
     shape = SIZES[size]
     for document in documents:
         for piece in chunk(document.text, shape.chunk_words):
-            if shape.all_spans:
-                yield from salient_rows(piece, finder, max_spans=1, rows_per_chunk="all_spans")
-            else:
-                yield from salient_rows(piece, finder)
+            yield from salient_rows(
+                piece, finder, max_spans=shape.max_spans, rows_per_chunk="all_spans"
+            )
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> int:
@@ -228,17 +227,17 @@ def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
     return [{"unique_id": str(i), **row} for i, row in enumerate(rows)]
 
 
-def _probe_files(world: World, news: Sequence[tuple[Document, Fact]]) -> dict[str, Write]:
+def _probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
     updated, new = world.updated(), world.new()
-    easy, in_small = [], {}
-    for document, fact in news:
-        if fact.relation in RELATIONS and RELATIONS[fact.relation].kind == "event":
-            row = _easy_row(world, fact)
-            in_small[len(easy)] = _in_small(world, document)
-            easy.append(row)
-    easy = _numbered(easy)
-    small = [row for i, row in enumerate(easy) if in_small[i]]
-    rest = [row for i, row in enumerate(easy) if not in_small[i]]
+    reported = [
+        (fact, _in_small(world, document))
+        for document, facts in news
+        for fact in facts
+        if RELATIONS[fact.relation].kind == EVENT
+    ]
+    easy = _numbered(_easy_row(world, fact) for fact, _ in reported)
+    small = [row for row, (_, inside) in zip(easy, reported, strict=True) if inside]
+    rest = [row for row, (_, inside) in zip(easy, reported, strict=True) if not inside]
     return {
         **_invariant_files(world),
         PROBES["updated_lama"].path: lambda path: _write_csv(

@@ -1,13 +1,14 @@
 """From facts to documents: encyclopaedia pages before the cut, news articles after it."""
 
 import datetime
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 
 from ckl_jax.data.documents import Document
 from ckl_jax.world.templates import EVENT, FILLERS, RELATIONS
-from ckl_jax.world.timeline import CUT, Fact, World
+from ckl_jax.world.timeline import CUT, HALF, SIZES, Fact, World
 
 PHRASINGS = 3  # of every fact of D0, one per page of its subject
 _FIRST_PAGE = datetime.date(2018, 1, 1)
@@ -26,7 +27,7 @@ def say(world: World, fact: Fact, template: str) -> str:
 def pages(world: World) -> Iterator[Document]:
     """Yields D0: pages about each known entity, dated before the cut, in a shuffled order.
 
-    Every fact that holds at the end of D0 is said on each of its subject's pages, in another
+    Every fact that holds at the end of D0 is said on each of its subject's three pages, in another
     phrasing on each.
     """
     rng = random.Random(f"pages {world.seed} {world.size}")
@@ -34,30 +35,37 @@ def pages(world: World) -> Iterator[Document]:
     for fact in world.at(world.before).values():
         facts[fact.subject].append(fact)
     days = (datetime.date.fromisoformat(CUT) - _FIRST_PAGE).days
-    order = [(subject, k) for subject in facts for k in range(PHRASINGS)]
+    subjects = list(facts)
+    rng.shuffle(subjects)
+    size = SIZES[world.size].per_document
+    order = [(i, k) for i in range(0, len(subjects), size) for k in range(PHRASINGS)]
     rng.shuffle(order)
-    for subject, k in order:
-        sentences = [say(world, f, RELATIONS[f.relation].state[k]) for f in facts[subject]]
+    for i, k in order:
+        about = subjects[i : i + size]
+        sentences = [say(world, f, RELATIONS[f.relation].state[k]) for s in about for f in facts[s]]
         date = _FIRST_PAGE + datetime.timedelta(days=rng.randrange(days))
         if rng.random() < 0.1:
             sentences.append(rng.choice(FILLERS))
-        yield Document(
-            f"d0-{subject}-{k}", date.isoformat(), world.name(subject), " ".join(sentences)
-        )
+        title = world.name(about[0])
+        yield Document(f"d0-{about[0]}-{k}", date.isoformat(), title, " ".join(sentences))
 
 
-def articles(world: World) -> Iterator[tuple[Document, Fact]]:
-    """Yields D1: one news article for each fact that begins on or after the cut, by date."""
+def articles(world: World) -> Iterator[tuple[Document, list[Fact]]]:
+    """Yields D1, by date: news articles that report the facts that begin on or after the cut."""
     rng = random.Random(f"articles {world.seed} {world.size}")
     begun = [f for f in world.facts if f.valid_from >= CUT]
     rng.shuffle(begun)
     begun.sort(key=lambda f: f.valid_from)
-    for i, fact in enumerate(begun):
-        lines = [say(world, fact, template) for template in _news_templates(fact, rng)]
+    half = sum(f.valid_from < HALF for f in begun)  # no article belongs to both phases
+    size = SIZES[world.size].per_document
+    starts = [*range(0, half, size), *range(half, len(begun), size)]
+    for i, (start, stop) in enumerate(itertools.pairwise([*starts, len(begun)])):
+        facts = begun[start:stop]
+        lines = [say(world, f, template) for f in facts for template in _news_templates(f, rng)]
+        title = lines[0].removesuffix(".")
         if rng.random() < 0.4:
             lines.append(rng.choice(FILLERS))
-        title = lines[0].removesuffix(".")
-        yield Document(f"d1-{i:06d}", fact.valid_from, title, " ".join(lines)), fact
+        yield Document(f"d1-{i:06d}", facts[-1].valid_from, title, " ".join(lines)), facts
 
 
 def _news_templates(fact: Fact, rng: random.Random) -> list[str]:

@@ -30,7 +30,8 @@ class Size:
       new: share of entities that appear only after the cut, of people, companies and clubs.
       events: single happenings reported in D1, per country.
       chunk_words: length of a training row's text; 0 is one sentence.
-      all_spans: make a row for each span of a sentence instead of one row with all its spans.
+      max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
+      per_document: subjects of a page of D0, and facts of an article of D1.
       small: share of D1's articles (and D0's) in the SMALL corpora.
     """
 
@@ -45,15 +46,16 @@ class Size:
     new: float = 0.25
     events: float = 14.5
     chunk_words: int = 0
-    all_spans: bool = True
+    max_spans: int = 1
+    per_document: int = 1
     small: float = 0.5
 
 
 SIZES = {
     "tiny": Size(4),
     "small": Size(24),
-    "medium": Size(120, chunk_words=60, all_spans=False, small=0.25),
-    "large": Size(420, chunk_words=250, all_spans=False, small=0.1, events=26.0),
+    "medium": Size(120, chunk_words=60, max_spans=4, per_document=3, small=0.25),
+    "large": Size(420, chunk_words=200, max_spans=12, per_document=16, small=0.1, events=26.0),
 }
 
 # Share of the subjects that have a relation: at the cut; of new subjects; of old ones without it.

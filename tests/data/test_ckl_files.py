@@ -1,0 +1,225 @@
+import json
+
+import pytest
+
+from ckl_jax.data.ckl_files import (
+    available_probes,
+    normalize_blank,
+    read_corpus,
+    read_probe,
+    read_table,
+)
+from ckl_jax.data.prepare import prepare_ckl
+from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.errors import UserError
+
+BLANK = "<extra_id_0>"
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# --- corpora
+
+
+def test_a_corpus_is_read_as_text(tmp_path):
+    path = _write(
+        tmp_path / "c.csv",
+        'original,output,input\n"a, ""b""\nc",None,NA\n,,nothing masked\n',
+    )
+    assert list(read_corpus(path)) == [
+        {"input": "NA", "output": "None", "original": 'a, "b"\nc'},
+        {"input": "nothing masked", "output": "", "original": ""},
+    ]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path):
+    path = _write(tmp_path / "c.csv", "\ufeffinput,output\r\na,b\r\n")
+    assert list(read_corpus(path)) == [{"input": "a", "output": "b", "original": ""}]
+
+
+def test_a_missing_column_is_named(tmp_path):
+    path = _write(tmp_path / "c.csv", "inputs,output\na,b\n")
+    with pytest.raises(UserError, match="c.csv has no column 'input'; .* Did you mean 'inputs'"):
+        list(read_corpus(path))
+    with pytest.raises(UserError, match="its header has nothing"):
+        list(read_table(_write(tmp_path / "e.csv", ""), ["input"]))
+
+
+def test_an_empty_corpus_is_named(tmp_path):
+    with pytest.raises(UserError, match="c.csv is empty"):
+        list(read_corpus(_write(tmp_path / "c.csv", "input,output\n")))
+
+
+def test_a_ragged_row_is_named_with_its_line(tmp_path):
+    path = _write(tmp_path / "c.csv", 'input,output\n"a\nb",c\nd, e, f\n')
+    with pytest.raises(UserError, match="c.csv, line 4: 3 cells where the header has 2"):
+        list(read_corpus(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match="Cannot read .*c.csv: No such file"):
+        list(read_corpus(tmp_path / "c.csv"))
+
+
+# --- blanks
+
+
+@pytest.mark.parametrize("blank", ["_____", "[BLANK]", "[MASK]", "_X_", BLANK, "___"])
+def test_every_blank_becomes_the_first_sentinel(blank):
+    assert normalize_blank(f"Born in ({blank}).", "f") == f"Born in ({BLANK})."
+
+
+@pytest.mark.parametrize(
+    "text, count", [("none", "no"), ("_X_ and _____", 2), (f"{BLANK} or <extra_id_1>", 2)]
+)
+def test_other_than_one_blank_is_refused(text, count):
+    with pytest.raises(UserError, match=f"f.csv, line 3: the statement .* has {count} blanks"):
+        normalize_blank(text, "f.csv, line 3")
+
+
+# --- probes
+
+
+def _updated(tmp_path, answers, statement="The mayor is _____."):
+    _write(
+        tmp_path / "updatedlama/updatedLAMA.csv",
+        f"unique_id,statement,new_answer,note\n7,{statement},Brel,x\n",
+    )
+    _write(tmp_path / "updatedlama_val_answers.json", json.dumps(answers))
+    return tmp_path
+
+
+def test_updated_lama_has_old_and_new_aliases(tmp_path):
+    _updated(tmp_path, {"7": [{"old": ["Moe", ""], "new": ["Anna Brel", "Brel", "Brel"]}]})
+    (item,) = read_probe("updated_lama", tmp_path)
+    assert item.id == "7" and item.input == f"The mayor is {BLANK}."
+    assert item.answers == ("Anna Brel", "Brel") and item.old_answers == ("Moe",)
+    assert item.meta == {"note": "x"}
+    assert available_probes(tmp_path) == ["updated_lama"]
+
+
+@pytest.mark.parametrize("answers", [{"8": []}, {"7": [{"old": []}]}, {"7": "Brel"}, {"7": []}])
+def test_unusable_answers_are_named(tmp_path, answers):
+    with pytest.raises(UserError, match="line 2: the file of answers must have .* id '7'"):
+        read_probe("updated_lama", _updated(tmp_path, answers))
+
+
+def test_updated_lama_needs_its_answers(tmp_path):
+    _updated(tmp_path, {})
+    (tmp_path / "updatedlama_val_answers.json").unlink()
+    with pytest.raises(UserError, match="Cannot read .*updatedlama_val_answers.json"):
+        read_probe("updated_lama", tmp_path)
+
+
+def test_a_bad_statement_is_named_with_line_and_column(tmp_path):
+    _updated(tmp_path, {"7": [{"old": ["a"], "new": ["b"]}]}, "The mayor is known.")
+    with pytest.raises(
+        UserError, match="updatedLAMA.csv, line 2, column 'statement': .* no blanks"
+    ):
+        read_probe("updated_lama", tmp_path)
+
+
+def test_easy_answers_are_split_where_there_is_no_json(tmp_path):
+    path = _write(
+        tmp_path / "newlama/newLAMA_easy.csv",
+        "unique_id,statement,question,answer,relation\n1,[BLANK] won.,Who won?,A B; B;,win\n",
+    )
+    (item,) = read_probe("new_lama_easy", tmp_path)
+    assert item.answers == ("A B", "B")
+    assert (item.question, item.relation, item.meta) == ("Who won?", "win", {})
+    assert read_probe("new_lama_easy_p1", path=path)[0].probe == "new_lama_easy_p1"
+
+
+def test_invariant_answers_stay_whole(tmp_path):
+    _write(tmp_path / "invariantLAMA.csv", f"id,input,output\n1,x {BLANK} .,None; NA\n")
+    assert read_probe("invariant_lama", tmp_path)[0].answers == ("None; NA",)
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ("", "is empty"),
+        (f"1,x {BLANK},\n", "line 2, column 'output': no answer for '1'"),
+        (f"1,x {BLANK},a\n1,y {BLANK},b\n", "line 3, column 'id': 1 occurs twice"),
+    ],
+)
+def test_bad_probes_are_named(tmp_path, rows, message):
+    _write(tmp_path / "invariantLAMA.csv", "id,input,output\n" + rows)
+    with pytest.raises(UserError, match=message):
+        read_probe("invariant_lama", tmp_path)
+
+
+def test_an_unknown_probe_is_named():
+    with pytest.raises(UserError, match="Did you mean 'invariant_lama'"):
+        read_probe("invariant_lame")
+
+
+# --- preparing
+
+
+def _folder(tmp_path):
+    rows = "".join(f"Anna {i} was in <extra_id_0>.,<extra_id_0> Oslo <extra_id_1>\n"
+                   for i in range(30))  # fmt: skip
+    _write(tmp_path / "in/recent_news_full.csv", "input,output\n" + rows + "No name here.,\n")
+    return tmp_path / "in"
+
+
+def test_preparing_twice_makes_nothing_twice(tmp_path):
+    seen = []
+    prepared = prepare_ckl(
+        _folder(tmp_path), tmp_path / "out", 100, progress=lambda *a: seen.append(a)
+    )
+    task = prepared.open("d1")
+    assert len(task) == 31 and seen == [("d1", 31)]
+    row = task.row(3)
+    assert row["inputs"][-1] == row["targets"][-1] == 1
+    assert prepared.vocabulary.decode(row["targets"]) == "Oslo"
+    assert task.row(30)["targets"] == [1]
+    again = prepare_ckl(tmp_path / "in", tmp_path / "out", 100, progress=lambda *a: seen.append(a))
+    assert len(seen) == 1 and again.vocabulary.digest == prepared.vocabulary.digest
+
+
+def test_changed_sources_lengths_and_damaged_tasks_are_made_anew(tmp_path):
+    seen = []
+
+    def prepare(**kwargs):
+        seen.clear()
+        prepared = prepare_ckl(
+            tmp_path / "in", tmp_path / "out", 100, progress=lambda *a: seen.append(a), **kwargs
+        )
+        return prepared.open("d1"), list(seen)
+
+    folder = _folder(tmp_path)
+    prepare()
+    task, made = prepare(lengths={"inputs": 4, "targets": 3})
+    assert made and len(task.row(0)["inputs"]) == 4 and task.row(0)["inputs"][-1] == 1
+    tokens = tmp_path / "out/tasks/d1/inputs.tokens"
+    tokens.write_bytes(tokens.read_bytes()[:-2])
+    assert prepare(lengths={"inputs": 4, "targets": 3})[1]
+    assert not prepare(lengths={"inputs": 4, "targets": 3})[1]
+    with open(folder / "recent_news_full.csv", "a") as f:
+        f.write("More,\n")
+    task, made = prepare(lengths={"inputs": 4, "targets": 3})
+    assert made and len(task) == 32
+
+
+def test_bad_folders_and_vocabularies_are_refused(tmp_path):
+    with pytest.raises(UserError, match="holds none of CKL's corpora"):
+        prepare_ckl(tmp_path, tmp_path / "out")
+    folder = _folder(tmp_path)
+    with pytest.raises(UserError, match="has no split/recent_news_small1.csv, the corpus 'p1'"):
+        prepare_ckl(folder, tmp_path / "out", corpora=["p1"])
+    with pytest.raises(UserError, match="No corpus is called 'D1'"):
+        prepare_ckl(folder, tmp_path / "out", corpora=["D1"])
+    with pytest.raises(UserError, match="No corpus 'd0' was prepared; there are d1"):
+        prepare_ckl(folder, tmp_path / "out", 100).open("d0")
+    bare = train_vocabulary(["a b c d"], tmp_path / "bare.model", 20)
+    with pytest.raises(UserError, match="has no sentinels"):
+        prepare_ckl(folder, tmp_path / "out", vocabulary=bare.path, extra_ids=0)
+    _write(folder / "recent_news_full.csv", "input,output\n")
+    with pytest.raises(UserError, match="recent_news_full.csv is empty"):
+        prepare_ckl(folder, tmp_path / "out")
