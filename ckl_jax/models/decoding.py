@@ -66,6 +66,7 @@ def expand_to_beams(tree: Any, beam_size: int, cache_offset: int = 0) -> Any:
       beam_size: `K`.
       cache_offset: 1 if a stacked `layers` axis comes first, else 0.
     """
+
     def repeat(leaf):
         return jnp.repeat(leaf, beam_size, axis=cache_offset)
 
@@ -232,8 +233,13 @@ def beam_search(
         if beam_size > 1:
             cache = gather_beams(cache, parents, cache_offset, constant_leaves)
         new = state._replace(
-            step=state.step + 1, live_tokens=live.tokens, live_scores=live.scores, last=live.last,
-            bank_tokens=bank_tokens, bank_scores=bank_scores, cache=cache,
+            step=state.step + 1,
+            live_tokens=live.tokens,
+            live_scores=live.scores,
+            last=live.last,
+            bank_tokens=bank_tokens,
+            bank_scores=bank_scores,
+            cache=cache,
         )
         return new._replace(closed=state.closed | chosen_rule.is_closed(new, candidates))
 
