@@ -62,8 +62,15 @@ def to_t5x_tree(state: Any) -> dict[str, Any]:
 
 def _to_array(leaf: Any) -> Any:
     if is_key(leaf):
-        return jax.random.key_data(leaf)
-    return leaf if isinstance(leaf, jax.Array) else np.array(leaf)
+        leaf = jax.random.key_data(leaf)
+    if isinstance(leaf, jax.Array) and not is_local(leaf.sharding):
+        return leaf
+    return np.array(leaf)
+
+
+def is_local(sharding: jax.sharding.Sharding | None) -> bool:
+    """Whether each of several processes has its own array; orbax then takes the first one's."""
+    return sharding is not None and jax.process_count() > 1 and sharding.is_fully_addressable
 
 
 def is_key(leaf: Any) -> bool:

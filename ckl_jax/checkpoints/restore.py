@@ -198,7 +198,7 @@ def _restore_args(like: Any) -> ocp.RestoreArgs:
     if layout.is_key(like):
         return ocp.RestoreArgs(restore_type=np.ndarray)
     sharding = getattr(like, "sharding", None)
-    if sharding is None:
+    if sharding is None or layout.is_local(sharding):
         return ocp.RestoreArgs(restore_type=np.ndarray, dtype=getattr(like, "dtype", None))
     return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=like.shape, dtype=like.dtype)
 
@@ -206,6 +206,9 @@ def _restore_args(like: Any) -> ocp.RestoreArgs:
 def _in_form_of(like: Any, value: Any) -> Any:
     if layout.is_key(like):
         return layout.wrap_key(value, like)
+    sharding = getattr(like, "sharding", None)
+    if layout.is_local(sharding):
+        return jax.device_put(value, sharding)
     return value if hasattr(like, "shape") else type(like)(value)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 
 from ckl_jax.checkpoints.layout import checkpoint_names, to_t5x_tree, tree_digest
 from ckl_jax.checkpoints.restore import (
@@ -123,6 +124,8 @@ class CheckpointStore:
                 self._start()
             if path.exists() and jax.process_index() == 0:
                 _remove(path)
+            if jax.process_count() > 1:  # none looks before the first has cleared the place
+                multihost_utils.sync_global_devices(f"ready for {path.name}")
             metadata = dict(metadata or {})
             if self.checksum:
                 metadata[CHECKSUM] = tree_digest(dict(checkpoint_names(state)))
