@@ -75,11 +75,11 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, `<extra_id_n>` as sentinels, without EOS."""
-        return self._processor.EncodeAsIds(_space_sentinels(text))
+        return self._processor.EncodeAsIds(space_sentinels(text))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
-        return self._processor.Encode([_space_sentinels(t) for t in texts], out_type=int)
+        return self._processor.Encode([space_sentinels(t) for t in texts], out_type=int)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first EOS.
@@ -104,7 +104,7 @@ class Vocabulary:
         return [self._processor.IdToPiece(int(i)) for i in ids]
 
 
-def _space_sentinels(text: str) -> str:
+def space_sentinels(text: str) -> str:
     """Puts a space before sentinels that lack one; only then are they recognised."""
     return _GLUED_SENTINEL.sub(r" \1", text) if "<extra_id_" in text else text
 
