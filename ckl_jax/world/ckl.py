@@ -14,9 +14,9 @@ from ckl_jax.data.spans import chunk, salient_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
+from ckl_jax.world.facts import Fact, Shape, World
 from ckl_jax.world.render import articles, pages, say
-from ckl_jax.world.templates import EVENT, RELATIONS
-from ckl_jax.world.timeline import CUT, END, HALF, SIZES, Fact, World, make_world
+from ckl_jax.world.timeline import make_world
 
 FORMAT = 1
 _HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
@@ -102,10 +102,10 @@ def write_ckl(
         progress("manifest.json", len(writers), len(writers))
     manifest = {
         "format": FORMAT,
-        "source": "simulated",
+        "source": world.source,
         "seed": world.seed,
         "size": world.size,
-        "dates": {"cut": CUT, "half": HALF, "end": END},
+        "dates": {"cut": world.cut, "half": world.half, "end": world.end},
         "finder": finder.backend,
         "counts": counts,
         "files": {name: _sha256(directory / name) for name in writers},
@@ -128,8 +128,8 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
         return [
             {
                 "subject": f.subject, "subject_name": world.name(f.subject),
-                "relation": f.relation, "property": RELATIONS[f.relation].property,
-                "kind": RELATIONS[f.relation].kind,
+                "relation": f.relation, "property": world.relations[f.relation].property,
+                "kind": world.relations[f.relation].kind,
                 "object": f.object, "object_name": world.name(f.object),
                 "valid_from": f.valid_from, "valid_to": f.valid_to,
             }
@@ -153,7 +153,7 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
 
 
 def _in_small(world: World, document: Document) -> bool:
-    return _share(f"small {world.seed} {document.id}") < SIZES[world.size].small
+    return _share(f"small {world.seed} {document.id}") < world.shape.small
 
 
 def _share(key: str) -> float:
@@ -171,13 +171,13 @@ def _corpus_files(
         "d0_small": lambda: (d for d in pages(world) if _in_small(world, d)),
         "d1": lambda: recent,
         "d1_small": lambda: small,
-        "p1": lambda: (d for d in small if d.date < HALF),
-        "p2": lambda: (d for d in small if d.date >= HALF),
+        "p1": lambda: (d for d in small if d.date < world.half),
+        "p2": lambda: (d for d in small if d.date >= world.half),
     }
 
     def writer(name: str) -> Write:
         def write(path: Path) -> int:
-            rows = masked_rows(documents[name](), world.size, finder)
+            rows = masked_rows(documents[name](), world.shape, finder)
             return _write_csv(path, ("input", "output", "original"), rows)
 
         return write
@@ -186,10 +186,9 @@ def _corpus_files(
 
 
 def masked_rows(
-    documents: Iterable[Document], size: str, finder: EntityFinder
+    documents: Iterable[Document], shape: Shape, finder: EntityFinder
 ) -> Iterator[dict[str, str]]:
-    """Yields the training rows of `documents` in the shape that `size` names."""
-    shape = SIZES[size]
+    """Yields the training rows of `documents`."""
     for document in documents:
         for piece in chunk(document.text, shape.chunk_words):
             yield from salient_rows(
@@ -213,7 +212,7 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, s
 
 def _cloze(world: World, fact: Fact) -> dict[str, str]:
     """Returns the columns that all probes share."""
-    relation = RELATIONS[fact.relation]
+    relation = world.relations[fact.relation]
     subject = world.name(fact.subject)
     return {
         "statement": relation.cloze.format(s=subject, o=BLANK),
@@ -229,11 +228,12 @@ def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 
 def _probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
     updated, new = world.updated(), world.new()
+    easy_facts = set(world.events() or world.begun())
     reported = [
         (fact, _in_small(world, document))
         for document, facts in news
         for fact in facts
-        if RELATIONS[fact.relation].kind == EVENT
+        if fact in easy_facts
     ]
     easy = _numbered(_easy_row(world, fact) for fact, _ in reported)
     small = [row for row, (_, inside) in zip(easy, reported, strict=True) if inside]
@@ -259,8 +259,8 @@ def _probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> d
             for name, rows in (
                 ("new_lama_easy", easy),
                 ("new_lama_easy_small", small),
-                ("new_lama_easy_p1", [r for r in small if r["date"] < HALF]),
-                ("new_lama_easy_p2", [r for r in small if r["date"] >= HALF]),
+                ("new_lama_easy_p1", [r for r in small if r["date"] < world.half]),
+                ("new_lama_easy_p2", [r for r in small if r["date"] >= world.half]),
                 ("new_lama_easy_5000", rest[:5000]),
             )
         },
@@ -292,7 +292,7 @@ def _invariant_files(world: World) -> dict[str, Write]:
 
 def _easy_row(world: World, fact: Fact) -> dict[str, str]:
     """Returns an article's own sentence with its object blanked."""
-    template = RELATIONS[fact.relation].news[0]
+    template = world.relations[fact.relation].news[0]
     statement = say(world, fact, template.replace("{o}", BLANK))
     return _cloze(world, fact) | {
         "statement": statement,

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ckl_jax.data.documents import Document
-from ckl_jax.world.templates import EVENT, FILLERS, RELATIONS
-from ckl_jax.world.timeline import CUT, HALF, SIZES, Fact, World
+from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.templates import EVENT, FILLERS
 
 PHRASINGS = 3  # of every fact of D0, one per page of its subject
-_FIRST_PAGE = datetime.date(2018, 1, 1)
+_PAGE_DAYS = 850  # before the cut, in which the pages were written
 _MONTHS = (
     "January February March April May June July August September October November December".split()
 )
@@ -34,16 +34,18 @@ def pages(world: World) -> Iterator[Document]:
     facts = defaultdict(list)
     for fact in world.at(world.before).values():
         facts[fact.subject].append(fact)
-    days = (datetime.date.fromisoformat(CUT) - _FIRST_PAGE).days
+    cut = datetime.date.fromisoformat(world.cut)
     subjects = list(facts)
     rng.shuffle(subjects)
-    size = SIZES[world.size].per_document
+    size = world.shape.per_document
     order = [(i, k) for i in range(0, len(subjects), size) for k in range(PHRASINGS)]
     rng.shuffle(order)
     for i, k in order:
         about = subjects[i : i + size]
-        sentences = [say(world, f, RELATIONS[f.relation].state[k]) for s in about for f in facts[s]]
-        date = _FIRST_PAGE + datetime.timedelta(days=rng.randrange(days))
+        sentences = [
+            say(world, f, world.relations[f.relation].state[k]) for s in about for f in facts[s]
+        ]
+        date = cut - datetime.timedelta(days=1 + rng.randrange(_PAGE_DAYS))
         if rng.random() < 0.1:
             sentences.append(rng.choice(FILLERS))
         title = world.name(about[0])
@@ -53,24 +55,26 @@ def pages(world: World) -> Iterator[Document]:
 def articles(world: World) -> Iterator[tuple[Document, list[Fact]]]:
     """Yields D1, by date: news articles that report the facts that begin on or after the cut."""
     rng = random.Random(f"articles {world.seed} {world.size}")
-    begun = [f for f in world.facts if f.valid_from >= CUT]
+    begun = world.begun()
     rng.shuffle(begun)
     begun.sort(key=lambda f: f.valid_from)
-    half = sum(f.valid_from < HALF for f in begun)  # no article belongs to both phases
-    size = SIZES[world.size].per_document
+    half = sum(f.valid_from < world.half for f in begun)  # no article belongs to both phases
+    size = world.shape.per_document
     starts = [*range(0, half, size), *range(half, len(begun), size)]
     for i, (start, stop) in enumerate(itertools.pairwise([*starts, len(begun)])):
         facts = begun[start:stop]
-        lines = [say(world, f, template) for f in facts for template in _news_templates(f, rng)]
+        lines = [
+            say(world, f, template) for f in facts for template in _news_templates(world, f, rng)
+        ]
         title = lines[0].removesuffix(".")
         if rng.random() < 0.4:
             lines.append(rng.choice(FILLERS))
         yield Document(f"d1-{i:06d}", facts[-1].valid_from, title, " ".join(lines)), facts
 
 
-def _news_templates(fact: Fact, rng: random.Random) -> list[str]:
+def _news_templates(world: World, fact: Fact, rng: random.Random) -> list[str]:
     """Returns how an article says its fact: as news, and (a state) also as what is now true."""
-    relation = RELATIONS[fact.relation]
+    relation = world.relations[fact.relation]
     if relation.kind == EVENT:
         return list(relation.news[: 1 + (rng.random() < 0.4)])
     report = rng.choice(relation.news) if relation.news else relation.state[1]

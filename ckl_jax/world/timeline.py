@@ -1,7 +1,8 @@
-"""The simulated world: entities and dated facts, from which all texts and probes are rendered.
+"""The simulated world: invented entities and facts that change, from one seed.
 
-A fact is (subject, relation, object, valid from, valid to); splits, diffs, probes and phases are
-questions about dates. Same seed and size, same world.
+People, cities, companies and offices are known at the cut; after it some facts get another
+object, some entities appear for the first time, and some things happen once. The same seed and size
+give the same world.
 """
 
 import collections
@@ -11,8 +12,9 @@ import random
 from collections.abc import Iterable
 
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
 from ckl_jax.world.names import NameMaker
-from ckl_jax.world.templates import CHANGING, EVENT, INVARIANT, RELATIONS, Relation
+from ckl_jax.world.templates import CHANGING, EVENT, RELATIONS, Relation
 
 CUT = "2020-05-01"  # D0 was written before, D1 on or after it
 HALF = "2020-11-01"  # D1's phases: P1 before, P2 on or after it
@@ -22,17 +24,14 @@ _START = "2000-01-01"
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How large a world is, and the shape of its corpora.
+    """How large a world is.
 
     Attributes:
       countries: number of countries; the other entities of D0 are multiples of it.
       people, cities, companies, clubs, universities, rivers, awards: per country.
       new: share of entities that appear only after the cut, of people, companies and clubs.
       events: single happenings reported in D1, per country.
-      chunk_words: length of a training row's text; 0 is one sentence.
-      max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
-      per_document: subjects of a page of D0, and facts of an article of D1.
-      small: share of D1's articles (and D0's) in the SMALL corpora.
+      shape: of the corpora.
     """
 
     countries: int
@@ -45,17 +44,16 @@ class Size:
     awards: float = 1.25
     new: float = 0.25
     events: float = 14.5
-    chunk_words: int = 0
-    max_spans: int = 1
-    per_document: int = 1
-    small: float = 0.5
+    shape: Shape = Shape()
 
 
 SIZES = {
     "tiny": Size(4),
     "small": Size(24),
-    "medium": Size(120, chunk_words=60, max_spans=4, per_document=3, small=0.25),
-    "large": Size(420, chunk_words=200, max_spans=12, per_document=16, small=0.1, events=26.0),
+    "medium": Size(120, shape=Shape(chunk_words=60, max_spans=4, per_document=3, small=0.25)),
+    "large": Size(
+        420, events=26.0, shape=Shape(chunk_words=200, max_spans=12, per_document=16, small=0.1)
+    ),
 }
 
 # Share of the subjects that have a relation: at the cut; of new subjects; of old ones without it.
@@ -71,87 +69,6 @@ _NEW_SUBJECT = {
 }  # fmt: skip
 _LATE = {"residence": 0.1, "employer": 0.08, "club": 0.04, "mayor": 0.5, "rector": 0.5}
 _CHANGES = 0.62  # share of the changing facts that do change in D1
-
-
-@dataclasses.dataclass(frozen=True)
-class Entity:
-    """A thing with a name.
-
-    Attributes:
-      id: "person_12".
-      kind: person, city, country, ...
-      name: as texts write it.
-      aliases: other answers that are right.
-      country: index of its country, which decides how it sounds.
-      since: ISO date of its first mention; "" if it was known before the cut.
-    """
-
-    id: str
-    kind: str
-    name: str
-    aliases: tuple[str, ...] = ()
-    country: int = 0
-    since: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Fact:
-    """`subject` has `relation` to `object` from `valid_from` until before `valid_to` ("": open)."""
-
-    subject: str
-    relation: str
-    object: str
-    valid_from: str
-    valid_to: str = ""
-
-    def holds(self, date: str) -> bool:
-        return self.valid_from <= date and (not self.valid_to or date < self.valid_to)
-
-
-@dataclasses.dataclass(frozen=True)
-class World:
-    """All entities and facts. The last day of D0 is `before`, of D1 `after`."""
-
-    seed: int
-    size: str
-    entities: dict[str, Entity]
-    facts: tuple[Fact, ...]
-
-    before = "2020-04-30"
-    after = "2021-04-30"
-
-    def name(self, entity: str) -> str:
-        return self.entities[entity].name
-
-    def answers(self, entity: str) -> tuple[str, ...]:
-        """Returns the name and the aliases of an entity."""
-        return (self.entities[entity].name, *self.entities[entity].aliases)
-
-    def at(self, date: str) -> dict[tuple[str, str], Fact]:
-        """Returns the states (not the events) that hold at `date`, by subject and relation."""
-        return {
-            (f.subject, f.relation): f
-            for f in self.facts
-            if f.holds(date) and RELATIONS[f.relation].kind != EVENT
-        }
-
-    def invariant(self) -> list[Fact]:
-        """Returns the time-invariant facts known at D0."""
-        return [f for f in self.at(self.before).values() if RELATIONS[f.relation].kind == INVARIANT]
-
-    def updated(self) -> list[tuple[Fact, Fact]]:
-        """Returns (old, new) of each subject and relation whose object changed from D0 to D1."""
-        old, new = self.at(self.before), self.at(self.after)
-        return [(old[k], new[k]) for k in old if k in new and old[k].object != new[k].object]
-
-    def new(self) -> list[Fact]:
-        """Returns the facts at the end of D1 whose subject had no such relation at D0."""
-        old = self.at(self.before)
-        return [fact for key, fact in self.at(self.after).items() if key not in old]
-
-    def events(self) -> list[Fact]:
-        """Returns the single happenings of D1."""
-        return [f for f in self.facts if RELATIONS[f.relation].kind == EVENT]
 
 
 def make_world(seed: int = 0, size: str = "small") -> World:
@@ -170,7 +87,18 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     maker.make_changes()
     maker.make_new()
     maker.make_events()
-    return World(seed, size, maker.entities, tuple(maker.facts))
+    return World(
+        "simulated",
+        seed,
+        size,
+        maker.entities,
+        tuple(maker.facts),
+        RELATIONS,
+        CUT,
+        HALF,
+        END,
+        SIZES[size].shape,
+    )
 
 
 class _Maker:
@@ -246,7 +174,7 @@ class _Maker:
             pool = home
         for _ in range(20):
             chosen = self.rng.choice(pool)
-            if chosen.id not in (avoid, subject.id) and not _inside(chosen, subject):
+            if chosen.id not in (avoid, subject.id) and not occurs_in(chosen, subject):
                 return chosen
         return None
 
@@ -301,14 +229,9 @@ class _Maker:
             pool = self.new["event"] if relation.object == "event" else self.old[relation.object]
             chosen = self.rng.choice(pool)
             key = (subject.id, relation.name)
-            if key in self.held or chosen.id == subject.id or _inside(chosen, subject):
+            if key in self.held or chosen.id == subject.id or occurs_in(chosen, subject):
                 continue
             self.held.add(key)
             date = self._date(CUT, END)
             self.facts.append(Fact(subject.id, relation.name, chosen.id, date))
             wanted -= 1
-
-
-def _inside(answer: Entity, subject: Entity) -> bool:
-    """Whether an accepted answer occurs in the subject's name."""
-    return any(a.lower() in subject.name.lower() for a in (answer.name, *answer.aliases))

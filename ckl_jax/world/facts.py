@@ -1,0 +1,151 @@
+"""Entities, dated facts and the questions that turn them into corpora and probes.
+
+A fact is (subject, relation, object, valid from, valid to); splits, diffs, probes and phases are
+questions about dates. Where the facts come from (`timeline` invents them, `wikidata` reads them)
+makes no difference to what is rendered from them.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+
+from ckl_jax.world.templates import EVENT, INVARIANT, Relation
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The shape of the corpora.
+
+    Attributes:
+      chunk_words: length of a training row's text; 0 is one sentence.
+      max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
+      per_document: subjects of a page of D0, and facts of an article of D1.
+      small: share of D1's articles (and D0's) in the SMALL corpora.
+    """
+
+    chunk_words: int = 0
+    max_spans: int = 1
+    per_document: int = 1
+    small: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Entity:
+    """A thing with a name.
+
+    Attributes:
+      id: "person_12".
+      kind: person, city, country, ...
+      name: as texts write it.
+      aliases: other answers that are right.
+      country: index of its country, which decides how it sounds.
+      since: ISO date of its first mention; "" if it was known before the cut.
+    """
+
+    id: str
+    kind: str
+    name: str
+    aliases: tuple[str, ...] = ()
+    country: int = 0
+    since: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """`subject` has `relation` to `object` from `valid_from` until before `valid_to` ("": open)."""
+
+    subject: str
+    relation: str
+    object: str
+    valid_from: str
+    valid_to: str = ""
+
+    def holds(self, date: str) -> bool:
+        return self.valid_from <= date and (not self.valid_to or date < self.valid_to)
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """All entities and facts, and when the corpora were written.
+
+    Attributes:
+      source: "simulated" or "wikidata".
+      seed, size: what it was made from.
+      entities: by id.
+      facts: all, in a fixed order.
+      relations: by name.
+      cut: D0 was written before this ISO date, D1 on or after it.
+      half: D1's phases: P1 before it, P2 on or after it.
+      end: D1 was written before it.
+      shape: of the corpora.
+    """
+
+    source: str
+    seed: int
+    size: str
+    entities: Mapping[str, Entity]
+    facts: tuple[Fact, ...]
+    relations: Mapping[str, Relation]
+    cut: str
+    half: str
+    end: str
+    shape: Shape = Shape()
+
+    @property
+    def before(self) -> str:
+        """The last day of D0."""
+        return _day_before(self.cut)
+
+    @property
+    def after(self) -> str:
+        """The last day of D1."""
+        return _day_before(self.end)
+
+    def kind(self, fact: Fact) -> str:
+        return self.relations[fact.relation].kind
+
+    def name(self, entity: str) -> str:
+        return self.entities[entity].name
+
+    def answers(self, entity: str) -> tuple[str, ...]:
+        """Returns the name and the aliases of an entity."""
+        return (self.entities[entity].name, *self.entities[entity].aliases)
+
+    def at(self, date: str) -> dict[tuple[str, str], Fact]:
+        """Returns the states (not the events) that hold at `date`, by subject and relation."""
+        return {
+            (f.subject, f.relation): f
+            for f in self.facts
+            if f.holds(date) and self.kind(f) != EVENT
+        }
+
+    def invariant(self) -> list[Fact]:
+        """Returns the time-invariant facts known at D0."""
+        return [f for f in self.at(self.before).values() if self.kind(f) == INVARIANT]
+
+    def updated(self) -> list[tuple[Fact, Fact]]:
+        """Returns (old, new) of each subject and relation whose object changed from D0 to D1."""
+        old, new = self.at(self.before), self.at(self.after)
+        return [(old[k], new[k]) for k in old if k in new and old[k].object != new[k].object]
+
+    def new(self) -> list[Fact]:
+        """Returns the facts at the end of D1 whose subject had no such relation at D0."""
+        old = self.at(self.before)
+        return [fact for key, fact in self.at(self.after).items() if key not in old]
+
+    def begun(self) -> list[Fact]:
+        """Returns what D1 reports: the facts that begin on or after the cut, in no order."""
+        return [f for f in self.facts if self.cut <= f.valid_from < self.end]
+
+    def events(self) -> list[Fact]:
+        """Returns the single happenings of D1."""
+        return [f for f in self.begun() if self.kind(f) == EVENT]
+
+
+def _day_before(date: str) -> str:
+    return (datetime.date.fromisoformat(date) - datetime.timedelta(days=1)).isoformat()
+
+
+def occurs_in(answer: Entity, subject: Entity) -> bool:
+    """Whether an accepted answer occurs in the subject's name, and so gives itself away."""
+    return any(a.lower() in subject.name.lower() for a in (answer.name, *answer.aliases))
