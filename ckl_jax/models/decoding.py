@@ -190,8 +190,9 @@ def beam_search(
     """Beam search; see the module's text for the two rules.
 
     Args:
-      tokens_to_logits: one step of the decoder, with `N = B * K`. Whatever it closes over (the
-        encoded input) must already have `N` rows: `expand_to_beams`.
+      tokens_to_logits: one step of the decoder, with `N = B * K`. What it closes over (the encoded
+        input) is not touched: a decoder that wants `N` rows of it gets them by `expand_to_beams`;
+        `models.t5` takes `B` and lets the beams of an example share them.
       cache: the decoder's cache before the first step, with `B` rows; it is expanded here.
       batch_size: `B`.
       beam_size: `K`.

@@ -34,8 +34,8 @@ def teacher_forced(config, params, inputs, shifted, targets):
     return np.asarray(logits)
 
 
-def start_decoding(config, params, inputs, beam_size, length):
-    """A one-step function over `B * K` rows, and the empty cache of `B` rows."""
+def start_decoding(config, params, inputs, length):
+    """A one-step function over `B * K` rows for any K, and the empty cache of `B` rows."""
     model = Transformer(config)
     variables = {"params": params}
     encoded = model.apply(variables, inputs, enable_dropout=False, method=model.encode)
@@ -43,11 +43,10 @@ def start_decoding(config, params, inputs, beam_size, length):
     _, made = model.apply(
         variables, inputs, dummy, dummy, enable_dropout=False, decode=True, mutable=["cache"]
     )
-    encoded, rows = decoding.expand_to_beams((encoded, jnp.asarray(inputs)), beam_size)
 
     def step(ids, cache):
         logits, new = model.apply(
-            {**variables, "cache": cache}, encoded, rows, ids, ids, enable_dropout=False,
+            {**variables, "cache": cache}, encoded, inputs, ids, ids, enable_dropout=False,
             decode=True, max_decode_length=length, mutable=["cache"], method=model.decode,
         )  # fmt: skip
         return logits[:, 0], new["cache"]
@@ -57,7 +56,7 @@ def start_decoding(config, params, inputs, beam_size, length):
 
 def decode(config, params, inputs, beams, length):
     """Greedy for one beam, else beam search as Hugging Face does it."""
-    step, cache = start_decoding(config, params, inputs, beams, length)
+    step, cache = start_decoding(config, params, inputs, length)
     common = dict(
         batch_size=len(inputs), max_decode_len=length, cache_offset=int(config.scan_layers)
     )

@@ -57,7 +57,7 @@ def test_cached_decoding_equals_teacher_forcing(version, scan):
     targets = np.random.default_rng(0).integers(2, 64, size=(len(inputs), 6)).astype(np.int32)
     shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
     expected = golden_t5.teacher_forced(config, params, inputs, shifted, targets)
-    step, cache = golden_t5.start_decoding(config, params, inputs, 1, targets.shape[1])
+    step, cache = golden_t5.start_decoding(config, params, inputs, targets.shape[1])
     for i in range(targets.shape[1]):
         logits, cache = step(shifted[:, i : i + 1], cache)
         np.testing.assert_allclose(logits, expected[:, i], atol=2e-5, rtol=0)
