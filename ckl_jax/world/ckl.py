@@ -17,6 +17,7 @@ from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, Shape, World
 from ckl_jax.world.render import articles, pages, say
 from ckl_jax.world.timeline import make_world
+from ckl_jax.world.wikidata import wikidata_world
 
 FORMAT = 1
 _HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
@@ -29,6 +30,9 @@ def build_world(
     seed: int = 0,
     size: str = "small",
     progress: Progress | None = None,
+    *,
+    source: str = "simulated",
+    data_dir: str | os.PathLike | None = None,
 ) -> dict[str, Any]:
     """Makes a world and writes it in CKL's file formats; the bytes depend on seed and size alone.
 
@@ -39,32 +43,40 @@ def build_world(
       seed: any integer.
       size: one of `timeline.SIZES`.
       progress: called with (what is being written, files done, files in all).
+      source: "simulated", or "wikidata" for real facts.
+      data_dir: where the real facts are; see `world.wikidata`.
 
     Returns:
-      The manifest: seed, size, dates, counts, and the SHA-256 of every file.
+      The manifest: source, seed, size, dates, counts, and the SHA-256 of every file.
 
     Raises:
       UserError: unknown size, a folder that holds another world, or one that cannot be written.
     """
     directory = Path(directory)
-    if manifest := _existing(directory, seed, size):
+    if source not in ("simulated", "wikidata"):
+        raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
+    if source == "wikidata" and data_dir is None:
+        raise UserError("The source 'wikidata' needs a data_dir that holds its facts.")
+    if manifest := _existing(directory, source, seed, size):
         return manifest
-    return write_ckl(make_world(seed, size), directory, progress)
+    simulated = source == "simulated"
+    world = make_world(seed, size) if simulated else wikidata_world(data_dir, seed, size)
+    return write_ckl(world, directory, progress)
 
 
-def _existing(directory: Path, seed: int, size: str) -> dict[str, Any] | None:
+def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, Any] | None:
     path = directory / "manifest.json"
     if not path.is_file():
         return None
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        found = manifest["format"], manifest["seed"], manifest["size"]
+        found = tuple(manifest[k] for k in ("source", "seed", "size", "format"))
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path} is not a world's manifest; choose another folder.") from e
-    if found != (FORMAT, seed, size):
+    if found != (source, seed, size, FORMAT):
         raise UserError(
-            f"{directory} holds the world of seed {found[1]}, size {found[2]} (format {found[0]}); "
-            "choose another folder or delete it."
+            f"{directory} holds the {found[0]} world of seed {found[1]}, size {found[2]} (format "
+            f"{found[3]}); choose another folder or delete it."
         )
     whole = all(
         (directory / name).is_file() and _sha256(directory / name) == digest

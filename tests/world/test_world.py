@@ -237,7 +237,7 @@ def test_a_whole_world_is_left_alone_and_a_damaged_one_mended(tmp_path):
 def test_bad_requests_are_refused(folder, tmp_path):
     with pytest.raises(UserError, match="No world has the size 'smal'.* Did you mean 'small'"):
         build_world(tmp_path, 0, "smal")
-    with pytest.raises(UserError, match="holds the world of seed 0, size tiny"):
+    with pytest.raises(UserError, match="holds the simulated world of seed 0, size tiny"):
         build_world(folder, 1, "tiny")
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(UserError, match="is not a world's manifest"):

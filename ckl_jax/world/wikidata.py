@@ -1,0 +1,215 @@
+"""The world of real facts: T-REx triples that stay, Wikidata facts as of 2021, 2023 and 2024.
+
+The files are ParaRel's (`probes/pararel/trex/P*.jsonl` and `patterns/`, MIT) for what is invariant,
+and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The texts are made from
+ParaRel's patterns and the table below, not from articles.
+"""
+
+import gzip
+import itertools
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, read_jsonl
+from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
+from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
+from ckl_jax.world.timeline import SIZES
+
+CUT, HALF, END = "2021-12-31", "2024-01-01", "2024-04-01"
+_SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024-03", "2024-03-15"))
+_FACTS = "probes/wikidata-facts-2021-2023-2024.jsonl.gz"
+_PER_RELATION = {"tiny": 8, "small": 75, "medium": 400, "large": 10_000}
+
+# T-REx relations whose objects are names and (nearly always) single, with their questions.
+_INVARIANT = {
+    "P17": "In which country is {s} located?",
+    "P20": "Where did {s} die?",
+    "P30": "On which continent is {s}?",
+    "P37": "What is an official language of {s}?",
+    "P103": "What is the native language of {s}?",
+    "P131": "Where is {s} located?",
+    "P138": "What is {s} named after?",
+    "P159": "Where is the headquarters of {s}?",
+    "P178": "Who developed {s}?",
+    "P264": "Which label represents {s}?",
+    "P364": "What is the original language of {s}?",
+    "P937": "Where did {s} work?",
+    "P1412": "In which language did {s} communicate?",
+}
+
+# Wikidata's property -> what its value is called, and whether the value is the holder of an office
+# of the subject or something that the subject belongs to.
+_OFFICES = {
+    "P6": "head of government",
+    "P35": "head of state",
+    "P286": "head coach",
+    "P488": "chairperson",
+    "P1037": "director",
+    "P127": "owner",
+}
+_MEMBERSHIPS = {"P54": "team", "P102": "party", "P108": "employer", "P39": "position"}
+
+
+def _office(prop: str, title: str, previous: bool) -> Relation:
+    if previous:
+        cloze = f"The previous {title} of {{s}} was {{o}}."
+        question = f"Who was the previous {title} of {{s}}?"
+        state = (cloze, f"{{o}} was the previous {title} of {{s}}.",
+                 f"{{s}} had {{o}} as its previous {title}.")  # fmt: skip
+        news = (f"{{o}} is no longer the {title} of {{s}}.",)
+    else:
+        cloze = f"The {title} of {{s}} is {{o}}."
+        question = f"Who is the {title} of {{s}}?"
+        state = (cloze, f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
+        news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
+    return _relation(prop, previous, cloze, question, state, news)
+
+
+def _membership(prop: str, title: str, previous: bool) -> Relation:
+    when, verb = ("previous", "was") if previous else ("current", "is")
+    cloze = f"The {when} {title} of {{s}} {verb} {{o}}."
+    state = (cloze, f"{{o}} {verb} the {when} {title} of {{s}}.",
+             f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.")  # fmt: skip
+    question = f"What {verb} the {when} {title} of {{s}}?"
+    news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
+    return _relation(prop, previous, cloze, question, state, news)
+
+
+def _relation(
+    prop: str,
+    previous: bool,
+    cloze: str,
+    question: str,
+    state: tuple[str, ...],
+    news: tuple[str, ...],
+) -> Relation:
+    name = f"{prop}_previous" if previous else prop
+    return Relation(name, prop, CHANGING, "item", "item", cloze, question, state, news)
+
+
+def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "small") -> World:
+    """Reads the facts under `data_dir`.
+
+    Args:
+      data_dir: holds `probes/`.
+      seed: of the choice among the facts.
+      size: "tiny", "small", ...: up to 8, 75, 400 or all invariant facts of a relation, and as many
+        of those that could have changed and did not. What changed or is new is always in.
+
+    Raises:
+      UserError: the files are not there or not readable.
+    """
+    if size not in _PER_RELATION:
+        raise UserError(f"No world has the size {size!r}; there are {', '.join(_PER_RELATION)}.")
+    shape: Shape = SIZES[size].shape
+    reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
+    reader.read_invariant()
+    reader.read_changing()
+    used = {e for fact in reader.facts for e in (fact.subject, fact.object)}
+    return World(
+        "wikidata",
+        seed,
+        size,
+        {key: entity for key, entity in reader.entities.items() if key in used},
+        tuple(reader.facts),
+        reader.relations,
+        CUT,
+        HALF,
+        END,
+        shape,
+    )
+
+
+class _Reader:
+    """Collects entities, relations and facts."""
+
+    def __init__(self, directory: Path, rng: random.Random, per_relation: int):
+        self.directory, self.rng, self.per_relation = directory, rng, per_relation
+        self.entities: dict[str, Entity] = {}
+        self.relations: dict[str, Relation] = {}
+        self.facts: list[Fact] = []
+
+    def _entity(self, key: str, name: str) -> Entity:
+        return self.entities.setdefault(key, Entity(key, "item", " ".join(name.split())))
+
+    def _sample(self, groups: list[list[Fact]]) -> list[Fact]:
+        """Returns the facts of at most `per_relation` of `groups`, in their order."""
+        count = min(self.per_relation, len(groups))
+        chosen = sorted(self.rng.sample(range(len(groups)), count))
+        return [fact for i in chosen for fact in groups[i]]
+
+    def read_invariant(self) -> None:
+        for prop, question in _INVARIANT.items():
+            patterns = _patterns(self.directory / f"probes/pararel/patterns/{prop}.jsonl")
+            self.relations[f"{prop}_trex"] = Relation(
+                f"{prop}_trex", prop, INVARIANT, "item", "item", patterns[0], question, patterns
+            )
+            triples: dict[str, Fact] = {}
+            for row in read_jsonl(self.directory / f"probes/pararel/trex/{prop}.jsonl"):
+                subject = self._entity(f"trex:{row['sub_label']}", row["sub_label"])
+                answer = self._entity(f"trex:{row['obj_label']}", row["obj_label"])
+                if not occurs_in(answer, subject):
+                    fact = Fact(subject.id, f"{prop}_trex", answer.id, "2000-01-01")
+                    triples.setdefault(subject.id, fact)
+            self.facts += self._sample([[fact] for fact in triples.values()])
+
+    def read_changing(self) -> None:
+        for prop, previous in itertools.product([*_OFFICES, *_MEMBERSHIPS], (False, True)):
+            make, titles = (_office, _OFFICES) if prop in _OFFICES else (_membership, _MEMBERSHIPS)
+            relation = make(prop, titles[prop], previous)
+            self.relations[relation.name] = relation
+        stayed: dict[str, list[list[Fact]]] = {name: [] for name in self.relations}
+        for row in _read_gzip(self.directory / _FACTS):
+            facts = self._history(row)
+            if len(facts) > 1 or (facts and facts[0].valid_from >= CUT):
+                self.facts += facts
+            elif facts:
+                stayed[facts[0].relation].append(facts)
+        for groups in stayed.values():
+            self.facts += self._sample(groups)
+
+    def _history(self, row: dict[str, Any]) -> list[Fact]:
+        """Returns the successive facts of one row; a value that is still listed has not changed."""
+        name = row["relation"] + ("_previous" if row["slot"] == "previous" else "")
+        if name not in self.relations:
+            return []
+        subject = self._entity(row["subject_id"], row["subject"])
+        facts: list[Fact] = []
+        for snapshot, begin in _SNAPSHOTS:
+            values = [self._entity(key, label) for key, label in row["objects"].get(snapshot, [])]
+            values = [v for v in values if not occurs_in(v, subject)]
+            if not values or (facts and facts[-1].object in {v.id for v in values}):
+                continue
+            if facts:
+                last = facts[-1]
+                facts[-1] = Fact(last.subject, name, last.object, last.valid_from, begin)
+            facts.append(Fact(subject.id, name, values[0].id, begin))
+        return facts
+
+
+def _patterns(path: Path) -> tuple[str, ...]:
+    """Returns three whole sentences among ParaRel's patterns of a relation."""
+    texts = [" ".join(row["pattern"].split()) for row in read_jsonl(path)]
+    sentences = [
+        t.replace(" .", ".").replace("[X]", "{s}").replace("[Y]", "{o}")
+        for t in texts
+        if t.endswith(".") and "," not in t and t[0] in "[T" and "[X]" in t and "[Y]" in t
+    ]
+    kept = list(dict.fromkeys(sentences))[:3]
+    if not kept:
+        raise UserError(f"{path} has no pattern that is a whole sentence.")
+    return tuple(itertools.islice(itertools.cycle(kept), 3))
+
+
+def _read_gzip(path: Path) -> Iterator[dict[str, Any]]:
+    with os_errors(path, "read"), gzip.open(path, "rt", encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as e:
+                raise UserError(f"{path}, line {number}: not JSON ({e.msg}).") from e
