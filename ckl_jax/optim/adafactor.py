@@ -56,7 +56,10 @@ class AdafactorState(NamedTuple):
     m: Any
 
 
-class _Moments(NamedTuple):
+class _Leaf(NamedTuple):
+    """One leaf's update and statistics."""
+
+    update: Any
     v_row: Any
     v_col: Any
     v: Any
@@ -193,10 +196,10 @@ def _adafactor(settings: _Settings, stacked: Stacked) -> optax.GradientTransform
 
     def init(params):
         _check_patterns(params, stacked)
-        moments = jax.tree_util.tree_map_with_path(
+        leaves = jax.tree_util.tree_map_with_path(
             lambda path, leaf: _zeros(leaf, axes_of(path, leaf), settings), params
         )
-        return AdafactorState(jnp.zeros([], jnp.int32), *_pick(params, moments, _Moments._fields))
+        return AdafactorState(jnp.zeros([], jnp.int32), *_unzip(params, leaves)[1:])
 
     def update(grads, state, params=None):
         if params is None:
@@ -206,28 +209,22 @@ def _adafactor(settings: _Settings, stacked: Stacked) -> optax.GradientTransform
 
         def move(path, grad, param, *moments):
             axes = axes_of(path, grad)
-            return _Result(*_move(grad, param, _Moments(*moments), axes, rate, beta, settings))
+            return _move(param, _Leaf(grad, *moments), axes, rate, beta, settings)
 
-        results = jax.tree_util.tree_map_with_path(
+        leaves = jax.tree_util.tree_map_with_path(
             move, grads, params, state.v_row, state.v_col, state.v, state.m
         )
-        updates, *moments = _pick(grads, results, _Result._fields)
+        updates, *moments = _unzip(grads, leaves)
         return updates, AdafactorState(optax.safe_increment(state.count), *moments)
 
     return optax.GradientTransformation(init, update)
 
 
-class _Result(NamedTuple):
-    update: Any
-    v_row: Any
-    v_col: Any
-    v: Any
-    m: Any
-
-
-def _pick(like, tree, fields):
-    """A tree of records -> one tree per field, each with the structure of `like`."""
-    return [jax.tree.map(lambda _, record, f=f: getattr(record, f), like, tree) for f in fields]
+def _unzip(like, leaves):
+    """A tree of `_Leaf` -> its five fields as trees, each with the structure of `like`."""
+    return [
+        jax.tree.map(lambda _, leaf, f=f: getattr(leaf, f), like, leaves) for f in _Leaf._fields
+    ]
 
 
 def _zeros(leaf, axes, settings):
@@ -235,20 +232,15 @@ def _zeros(leaf, axes, settings):
     shape = jnp.shape(leaf)
     m = unused if settings.beta1 is None else jnp.zeros(shape, jnp.float32)
     if axes.row is None:
-        return _Moments(unused, unused, jnp.zeros(shape, jnp.float32), m)
+        return _Leaf(None, unused, unused, jnp.zeros(shape, jnp.float32), m)
     without = [tuple(n for i, n in enumerate(shape) if i != a) for a in (axes.column, axes.row)]
-    return _Moments(jnp.zeros(without[0]), jnp.zeros(without[1]), unused, m)
+    return _Leaf(None, jnp.zeros(without[0]), jnp.zeros(without[1]), unused, m)
 
 
-def _move(grad, param, moments, axes, rate, beta, settings):
-    """One leaf: (update, v_row, v_col, v, m)."""
-    grad, param = grad.astype(jnp.float32), param.astype(jnp.float32)
-    squared = jnp.square(grad) + settings.epsilon
-    if axes.row is None:
-        v = _blend(beta, moments.v, squared)
-        step, moments = grad * jax.lax.rsqrt(v), moments._replace(v=v)
-    else:
-        step, moments = _factored_step(grad, squared, moments, axes, beta)
+def _move(param, leaf, axes, rate, beta, settings):
+    """The leaf with its gradient in `update` -> the leaf with its update there."""
+    param, grad = param.astype(jnp.float32), leaf.update.astype(jnp.float32)
+    step, leaf = _normalize(grad, leaf, axes, beta, settings.epsilon)
     if settings.clipping_threshold is not None:
         step /= jnp.maximum(1.0, _rms(step, axes) / settings.clipping_threshold)
     scale = rate
@@ -256,23 +248,28 @@ def _move(grad, param, moments, axes, rate, beta, settings):
         scale *= jnp.maximum(_rms(param, axes), settings.parameter_scale_floor)
     step *= scale
     if settings.beta1 is not None:
-        step = _blend(settings.beta1, moments.m, step)
-        moments = moments._replace(m=step)
+        step = _blend(settings.beta1, leaf.m, step)
+        leaf = leaf._replace(m=step)
     if settings.weight_decay:
         follow = rate if settings.decay_follows_learning_rate else 1.0
         step += settings.weight_decay * follow * param
-    return -step, *moments
+    return leaf._replace(update=-step)
 
 
-def _factored_step(grad, squared, moments, axes, beta):
-    v_row = _blend(beta, moments.v_row, jnp.mean(squared, axis=axes.column))
-    v_col = _blend(beta, moments.v_col, jnp.mean(squared, axis=axes.row))
+def _normalize(grad, leaf, axes, beta, epsilon):
+    """The gradient over the root of its second moment, and the leaf with that moment updated."""
+    squared = jnp.square(grad) + epsilon
+    if axes.row is None:
+        v = _blend(beta, leaf.v, squared)
+        return grad * jax.lax.rsqrt(v), leaf._replace(v=v)
+    v_row = _blend(beta, leaf.v_row, jnp.mean(squared, axis=axes.column))
+    v_col = _blend(beta, leaf.v_col, jnp.mean(squared, axis=axes.row))
     rows = jnp.expand_dims(v_row, axes.column)
     columns = jnp.expand_dims(v_col, axes.row)
     relative = rows / jnp.mean(rows, axis=axes.row, keepdims=True)
     # Two roots, not one of a product: r c can leave float32's range.
     step = grad * jax.lax.rsqrt(relative) * jax.lax.rsqrt(columns)
-    return step, moments._replace(v_row=v_row, v_col=v_col)
+    return step, leaf._replace(v_row=v_row, v_col=v_col)
 
 
 def _blend(beta, old, new):

@@ -69,7 +69,7 @@ def test_hf_equals_transformers(settings):
 
 def test_hf_equals_optax_on_vectors_and_matrices():
     start, grads = make_run({k: s for k, s in SHAPES.items() if len(s) < 3})
-    # optax.adafactor would also average the learning rate's sign and scale in; these are its parts.
+    # The parts of optax.adafactor that Hugging Face's has too.
     theirs = optax.chain(
         optax.scale_by_factored_rms(min_dim_size_to_factor=1, decay_rate=0.8),
         optax.clip_by_block_rms(1.0),
@@ -98,16 +98,32 @@ T5X_SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", T5X_SETTINGS)
-def test_t5x_equals_t5x(name):
+def golden_run():
     with np.load(GOLDEN / "t5x_adafactor.npz") as stored:
         leaves = sorted(k.split("/")[1] for k in stored if k.startswith("start/"))
         start = {k: stored[f"start/{k}"].astype(np.float32) for k in leaves}
         grads = {k: stored[f"grad/{k}"].astype(np.float32) for k in leaves}
-        expected = {k: stored[f"{name}/{k}"] for k in leaves}
-    steps = [{k: g[i] for k, g in grads.items()} for i in range(len(grads["norm"]))]
-    params, _ = train(adafactor_t5x(0.01, **T5X_SETTINGS[name]), start, steps)
-    assert_close(params, expected)
+    return start, [{k: g[i] for k, g in grads.items()} for i in range(len(grads["norm"]))]
+
+
+def golden_end(file, name):
+    with np.load(GOLDEN / file) as stored:
+        return {k.split("/")[1]: stored[k] for k in stored if k.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize("name", T5X_SETTINGS)
+def test_t5x_equals_t5x(name):
+    params, _ = train(adafactor_t5x(0.01, **T5X_SETTINGS[name]), *golden_run())
+    assert_close(params, golden_end("t5x_adafactor.npz", name))
+
+
+HF_SETTINGS = {"default": {}, "decayed": dict(weight_decay=0.01, beta1=0.9)}
+
+
+@pytest.mark.parametrize("name", HF_SETTINGS)
+def test_hf_equals_stored_values_of_transformers(name):
+    params, _ = train(adafactor_hf(0.01, **HF_SETTINGS[name]), *golden_run())
+    assert_close(params, golden_end("hf_adafactor.npz", name))
 
 
 STACK_SHAPES = {"mlp/kernel": (10, 12), "norm/scale": (10,), "deep/kernel": (2, 9, 11)}

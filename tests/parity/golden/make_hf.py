@@ -40,6 +40,7 @@ MODELS = {
     "v1_0": (11, dict(feed_forward_proj="relu", tie_word_embeddings=True)),
     "v1_1": (7, dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
 }
+ADAFACTORS = {"default": {}, "decayed": dict(weight_decay=0.01, beta1=0.9)}
 EOS_WEIGHT = {"v1_0": 2.2, "v1_1": 0.6}
 COMMON = dict(
     vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
@@ -161,10 +162,35 @@ def run_model(name):
     return {k: found[k] for k in found if k.endswith("/tokens")}
 
 
+def run_adafactor():
+    """On the start and the gradients that `t5x_adafactor.npz` holds."""
+    import torch
+    from transformers.optimization import Adafactor
+
+    found = {}
+    with np.load(HERE / "t5x_adafactor.npz") as stored:
+        names = sorted(k.split("/")[1] for k in stored if k.startswith("start/"))
+        start = {k: stored[f"start/{k}"].astype(np.float32) for k in names}
+        grads = {k: stored[f"grad/{k}"].astype(np.float32) for k in names}
+    for run, settings in ADAFACTORS.items():
+        params = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in start.items()}
+        optimizer = Adafactor(
+            list(params.values()), lr=0.01, scale_parameter=False, relative_step=False,
+            warmup_init=False, **settings,
+        )  # fmt: skip
+        for step in range(len(grads[names[0]])):
+            for k, p in params.items():
+                p.grad = torch.tensor(grads[k][step])
+            optimizer.step()
+        found |= {f"{run}/{k}": p.detach().numpy() for k, p in params.items()}
+    np.savez_compressed(HERE / "hf_adafactor.npz", **found)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", action="append", default=[], help="a folder to import from")
     import_old_transformers(parser.parse_args().library)
     search_tables()
+    run_adafactor()
     for model_name in MODELS:
         print(model_name, run_model(model_name))
