@@ -8,7 +8,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import ckl_jax
 from ckl_jax.errors import UserError, nearest
@@ -22,14 +21,14 @@ class Mode:
       entry: "module:function" of the job.
       summary: one line for the help.
       macros: (name, meaning) that users often set.
-      arguments: given to the job besides what gin binds.
+      call: "module:function" to call with the job's arguments in its place; "" is the job itself.
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
     """
 
     entry: str
     summary: str
     macros: tuple[tuple[str, str], ...] = ()
-    arguments: tuple[tuple[str, Any], ...] = ()
+    call: str = ""
     upstream: str = ""
 
 
@@ -76,7 +75,7 @@ MODES = {
         "ckl_jax.jobs.train:train",
         "compile the train step; report parameters, memory, FLOPs; train nothing",
         (*_TRAIN, *_COMMON),
-        arguments=(("precompile_only", True),),
+        call="ckl_jax.jobs.precompile:precompile",
         upstream="t5x.main",
     ),
 }
@@ -258,7 +257,7 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
 def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
     if not args.gin_file and not args.gin_bindings:
         raise UserError(f"`t5x {name}` needs --gin_file=FILE; `t5x {name} --help` lists the files.")
-    arguments = dict(mode.arguments)
+    arguments = {}
     if args.shard_id is not None:
         if name != "infer":
             raise UserError(f"--shard_id is a flag of `t5x infer`, not of `t5x {name}`.")
@@ -284,6 +283,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         bindings=args.gin_bindings,
         search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
         dry_run=args.dry_run,
+        instead=mode.call or None,
         **arguments,
     )
     if args.dry_run:

@@ -104,8 +104,10 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
             entries[:] = old
 
 
-def resolve(entry: str) -> Callable[..., Any]:
-    """Returns the function that "package.module:function" names."""
+def resolve_function(entry: str | Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function that "package.module:function" names; a function is itself."""
+    if callable(entry):
+        return entry
     module, _, name = entry.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -117,6 +119,7 @@ def run(
     bindings: Sequence[str] = (),
     search_paths: Sequence[str] = (),
     dry_run: bool = False,
+    instead: str | Callable[..., Any] | None = None,
     **arguments: Any,
 ) -> Any:
     """Loads the configuration, then calls `entry` with the arguments that gin binds to it.
@@ -125,13 +128,14 @@ def run(
       entry: the job function or "package.module:function".
       files, bindings, search_paths: see `load`.
       dry_run: check everything and return the configuration's text instead of calling.
+      instead: called in the place of `entry`, with the arguments that gin binds to that.
       **arguments: given to `entry` in place of what gin binds.
 
     Raises:
       UserError: also one raised by the job, without gin's trail of calls.
     """
     source = read(files, bindings, search_paths)
-    function = resolve(entry) if isinstance(entry, str) else entry
+    function = resolve_function(entry)
     # `import __main__ as train_script` in T5X's gin files means the job function's module.
     setattr(sys.modules["__main__"], function.__name__, function)
     bind(source)
@@ -144,7 +148,12 @@ def run(
             f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
             f"{missing[0]}=VALUE."
         )
-    return config_text() if dry_run else call(configured, **arguments)
+    if dry_run:
+        return config_text()
+    if instead is None:
+        return call(configured, **arguments)
+    target = resolve_function(instead)
+    return call(lambda **given: target(**{**gin.get_bindings(configured), **given}), **arguments)
 
 
 def configurable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,8 +1,10 @@
-"""What a compiled train step costs: parameters, memory, FLOPs and collectives; runs nothing."""
+"""`t5x precompile`: what a compiled train step costs, without allocating or training anything."""
 
 import collections
+import inspect
 import math
 import re
+import time
 from typing import Any
 
 import jax
@@ -26,6 +28,41 @@ _MEMORY = (
 )
 
 
+def precompile(**arguments: Any) -> dict[str, Any]:
+    """Compiles the step of the run that `train(**arguments)` would do, and prints its report.
+
+    Returns:
+      See `compile_report`; also {lower, compile}_seconds.
+    """
+    from ckl_jax.jobs import mesh, train
+
+    bound = inspect.signature(train.train).bind(**arguments)
+    bound.apply_defaults()
+    given = bound.arguments
+    if given.get("prepare") is not None:
+        given["prepare"]()
+    names = list(inspect.signature(train.Run).parameters)
+    given["dataset"] = given["train_dataset_cfg"]
+    given["partitioner"] = given["partitioner"] or mesh.Partitioner()
+    run = train.Run(**{name: given[name] for name in names})
+    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
+        start = time.monotonic()
+        lowered = run.lower()
+        seconds = [time.monotonic() - start]
+        compiled = lowered.compile()
+        seconds.append(time.monotonic() - start - seconds[0])
+        report = compile_report(
+            lowered,
+            compiled,
+            params=run.shapes.params,
+            trainable=run.shapes.trainable,
+            opt_state=run.state_shapes().opt_state,
+        )
+    report["lower_seconds"], report["compile_seconds"] = seconds
+    print(format_report(report), flush=True)
+    return report
+
+
 def compile_report(
     lowered: Any,
     compiled: Any = None,
@@ -46,8 +83,9 @@ def compile_report(
       model; memory and FLOPs are of one device:
         {params, trainable, opt_state}_{count, bytes}
         {argument, output, alias, temp, code}_bytes; alias is donated arguments reused as outputs
-        peak_bytes: XLA's own figure if it gives one, else arguments + outputs + temp - alias
-        flops, bytes_accessed: of one step
+        peak_bytes: arguments + outputs + temp - alias
+        flops, bytes_accessed: of one step, as XLA counts them: the body of a loop (scanned layers,
+          micro-batches) counts once
         collectives: {kind: how many instructions}
         devices: how many the step runs on
     """
@@ -81,8 +119,8 @@ def _size(tree: Any) -> tuple[int, int]:
 def _memory(compiled: Any) -> dict[str, int | None]:
     stats = compiled.memory_analysis()
     report = {name: getattr(stats, field, None) for name, field in _MEMORY}
-    peak = getattr(stats, "peak_memory_in_bytes", None)
-    if not peak and report["temp_bytes"] is not None:
+    peak = None
+    if report["temp_bytes"] is not None:  # XLA's own peak leaves temporaries out on some backends
         peak = report["argument_bytes"] + report["output_bytes"] + report["temp_bytes"]
         peak -= report["alias_bytes"]
     report["peak_bytes"] = peak
@@ -111,6 +149,8 @@ _ROWS = (
     ("FLOPs per step, per device", "flops", "flops"),
     ("memory traffic per step, per device", "bytes_accessed", "bytes"),
     ("devices", "devices", "count"),
+    ("seconds to trace and lower", "lower_seconds", "seconds"),
+    ("seconds to compile", "compile_seconds", "seconds"),
 )
 
 
@@ -129,6 +169,8 @@ def format_report(report: dict[str, Any]) -> str:
 def _human(value: float | None, unit: str) -> str:
     if value is None:
         return "not told"
+    if unit == "seconds":
+        return f"{value:.1f}"
     if unit == "count":
         return f"{value:,}"
     base, suffixes = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if unit == "bytes" else (

@@ -101,6 +101,14 @@ def test_t5x_script_modules_resolve_to_the_job(bundled):
     assert run("script.gin", SET_DIR)[-1] == "script"
 
 
+def test_another_function_gets_the_arguments_of_the_job():
+    given = run("job.gin", SET_DIR, instead=lambda **kw: kw, note="n")
+    assert given["model"].width == 8
+    assert {**given, "model": 0} == {
+        "model": 0, "model_dir": "/x", "total_steps": 5, "note": "n",
+    }  # fmt: skip
+
+
 def test_config_text_parses_again(tmp_path):
     text = run("job.gin", SET_DIR, dry_run=True)
     assert "TRAIN_STEPS = 5" in text and "from tests.jobs import gin_example" in text
