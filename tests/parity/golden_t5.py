@@ -54,12 +54,12 @@ def start_decoding(config, params, inputs, length):
     return step, jax.tree.map(jnp.zeros_like, made["cache"])
 
 
-def decode(config, params, inputs, beams, length):
-    """Greedy for one beam, else beam search as Hugging Face does it."""
+def decode(config, params, inputs, beams, length, rule="hf"):
+    """Greedy for one beam, else beam search by the given rule."""
     step, cache = start_decoding(config, params, inputs, length)
     common = dict(
         batch_size=len(inputs), max_decode_len=length, cache_offset=int(config.scan_layers)
     )
     if beams == 1:
         return decoding.greedy_decode(step, cache, **common)
-    return decoding.beam_search(step, cache, beam_size=beams, rule="hf", **common)
+    return decoding.beam_search(step, cache, beam_size=beams, rule=rule, **common)

@@ -1,5 +1,7 @@
 """Our T5 has T5X's parameter tree and gives T5X's logits."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -30,3 +32,24 @@ def test_the_tree_and_the_logits_are_those_of_t5x(name):
     }
     logits = golden_t5.teacher_forced(CONFIGS[name], paths.unflatten(weights), *batch)
     np.testing.assert_allclose(logits, rest["logits"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("beams", [1, 4])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_decodes_are_those_of_t5x(name, beams, scan):
+    weights, rest = golden_t5.load(f"t5x_network_{name}.npz")
+    params = paths.unflatten(weights)
+    config = dataclasses.replace(CONFIGS[name], scan_layers=scan)
+    params = paths.loop_to_scan(params) if scan else params
+    expected = rest[f"beams_{beams}/tokens"]
+    inputs = golden_t5.batch_of(rest)[0]
+    found = golden_t5.decode(config, params, inputs, beams, expected.shape[-1], rule="t5x")
+    if beams == 1:
+        np.testing.assert_array_equal(found.tokens, expected)
+        return
+    real = rest[f"beams_{beams}/scores"] > -1e6
+    np.testing.assert_array_equal(np.asarray(found.tokens)[real], expected[real])
+    np.testing.assert_allclose(
+        np.asarray(found.scores)[real], rest[f"beams_{beams}/scores"][real], atol=1e-5
+    )

@@ -147,7 +147,42 @@ def run_network(name):
     )
     found["logits"] = np.asarray(model.apply({"params": params}, *args, enable_dropout=False))
     found |= {"inputs": inputs, "targets": targets}
+    found |= decode(model, params, args[0])
     np.savez_compressed(HERE / f"t5x_network_{name}.npz", **found)
+    print(name, found["beams_4/tokens"].tolist())
+
+
+def decode(model, params, inputs, length=6):
+    """Greedy and four beams with T5X's own cache and decoders."""
+    from t5x import decoding
+
+    found, dummy = {}, jnp.ones((len(inputs), length), jnp.int32)
+    _, made = model.apply(
+        {"params": params}, inputs, dummy, dummy, decode=True, enable_dropout=False,
+        mutable=["cache"],
+    )  # fmt: skip
+    encoded = model.apply({"params": params}, inputs, enable_dropout=False, method=model.encode)
+    for beams in (1, 4):
+        rows = [jnp.repeat(x, beams, axis=0) for x in (encoded, inputs)]
+
+        def step(state, rows=rows):
+            logits, new = model.apply(
+                {"params": params, "cache": state.cache}, *rows, state.cur_token,
+                state.cur_token, enable_dropout=False, decode=True, max_decode_length=length,
+                mutable=["cache"], method=model.decode,
+            )  # fmt: skip
+            return logits[:, 0], new["cache"]
+
+        start = jnp.zeros((len(inputs), length + (beams > 1)), jnp.int32)
+        if beams == 1:
+            tokens, _ = decoding.temperature_sample(start, made["cache"], step, EOS, topk=1)
+        else:
+            tokens, scores = decoding.beam_search(
+                start, made["cache"], step, EOS, num_decodes=beams, max_decode_len=length
+            )
+            found[f"beams_{beams}/scores"] = np.asarray(scores)[:, ::-1]
+        found[f"beams_{beams}/tokens"] = np.asarray(tokens)[:, ::-1].astype(np.int8)
+    return found
 
 
 if __name__ == "__main__":
