@@ -8,6 +8,7 @@ everything in it is written, so a folder of that name is complete.
 
 import contextlib
 import errno
+import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,18 @@ __all__ = [
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
 _OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
 _FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
+
+
+class _ReportedElsewhere(logging.Filter):
+    """Drops the tracebacks that orbax's threads log for errors which `save` or `wait` raise."""
+
+    signs = ("_SignalingThread.run() raised", "Handler Commit operations", "never retrieved")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not any(sign in record.getMessage() for sign in self.signs)
+
+
+_reported_elsewhere = _ReportedElsewhere()
 
 
 class CheckpointStore:
@@ -199,6 +212,8 @@ class CheckpointStore:
 
     def _start(self) -> None:
         """Makes the folder and clears what killed runs left; only a run that writes does so."""
+        for logger in ("absl", "asyncio"):
+            logging.getLogger(logger).addFilter(_reported_elsewhere)  # adding twice is once
         self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
         self.model_dir.mkdir(parents=True, exist_ok=True)
         if jax.process_index() == 0:

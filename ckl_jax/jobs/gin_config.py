@@ -22,6 +22,8 @@ import gin
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs import gin_files, gin_scan
 
+_running: list[Callable[..., Any]] = []
+
 
 def load(
     files: Sequence[str] = (),
@@ -133,7 +135,10 @@ def run(
 
     Raises:
       UserError: also one raised by the job, without gin's trail of calls.
+      RuntimeError: called from within a job; start a process instead.
     """
+    if _running:
+        raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
     source = read(files, bindings, search_paths)
     function = resolve_function(entry)
     # `import __main__ as train_script` in T5X's gin files means the job function's module.
@@ -150,10 +155,17 @@ def run(
         )
     if dry_run:
         return config_text()
-    if instead is None:
+    if instead is not None:
+        target = resolve_function(instead)
+
+        def configured(job=configured, **given):
+            return target(**{**gin.get_bindings(job), **given})
+
+    _running.append(function)
+    try:
         return call(configured, **arguments)
-    target = resolve_function(instead)
-    return call(lambda **given: target(**{**gin.get_bindings(configured), **given}), **arguments)
+    finally:
+        _running.pop()
 
 
 def configurable(function: Callable[..., Any]) -> Callable[..., Any]:

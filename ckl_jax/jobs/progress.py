@@ -42,6 +42,7 @@ class ProgressBar:
         self._write = write or (lambda line: print(line, flush=True))
         self._clock = clock
         self._times = collections.deque([(clock(), start, 0)], maxlen=_WINDOW)
+        self._speed: tuple[float | None, float | None] = (None, None)
         self._last_line = clock()
         self._fields: dict[str, Any] = {}
         self._tokens = 0
@@ -87,21 +88,22 @@ class ProgressBar:
             self._write(self._line())
 
     def pause(self) -> None:
-        """Forgets the speed: call it after an evaluation, which is no part of a step's time."""
+        """Starts to measure anew: call it after an evaluation, whose time is no step's."""
+        self._speed = (self.seconds_per_step, self.tokens_per_second)
         self._times.clear()
         self._times.append((self._clock(), self.step, self._tokens))
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Mean over the last steps; None before there is one."""
+        """Mean over the last steps, or over those before a pause; None before there is one."""
         steps = self._times[-1][1] - self._times[0][1]
-        return (self._times[-1][0] - self._times[0][0]) / steps if steps else None
+        return (self._times[-1][0] - self._times[0][0]) / steps if steps else self._speed[0]
 
     @property
     def tokens_per_second(self) -> float | None:
         seconds = self._times[-1][0] - self._times[0][0]
         tokens = self._times[-1][2] - self._times[0][2]
-        return tokens / seconds if seconds > 0 and tokens else None
+        return tokens / seconds if seconds > 0 and tokens else self._speed[1]
 
     def details(self) -> str:
         """Returns "epoch 2  loss 1.234  0.12 s/step  5,300 tokens/s", as far as it is known."""

@@ -109,6 +109,15 @@ def test_another_function_gets_the_arguments_of_the_job():
     }  # fmt: skip
 
 
+def test_a_run_inside_a_run_would_forget_its_configuration():
+    def nested(**kwargs):
+        return run("job.gin", SET_DIR)
+
+    with pytest.raises(RuntimeError, match="one configuration only"):
+        run("job.gin", SET_DIR, instead=nested)
+    assert run("job.gin", SET_DIR)[-1] == "none"
+
+
 def test_config_text_parses_again(tmp_path):
     text = run("job.gin", SET_DIR, dry_run=True)
     assert "TRAIN_STEPS = 5" in text and "from tests.jobs import gin_example" in text
