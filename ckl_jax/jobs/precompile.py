@@ -39,8 +39,6 @@ def precompile(**arguments: Any) -> dict[str, Any]:
     bound = inspect.signature(train.train).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments
-    if given.get("prepare") is not None:
-        given["prepare"]()
     names = list(inspect.signature(train.Run).parameters)
     given["dataset"] = given["train_dataset_cfg"]
     given["partitioner"] = given["partitioner"] or mesh.Partitioner()

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 import optax
-from flax.linen import partitioning
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.layout import tree_digest
@@ -54,7 +53,6 @@ def train(
     phase: int = 1,
     log_period: int = 10,
     progress: str = "auto",
-    prepare: Callable[[], Any] | None = None,
 ) -> tuple[int, TrainState]:
     """Trains a model, resuming from the newest checkpoint in `model_dir` if there is one.
 
@@ -68,7 +66,8 @@ def train(
       clip_norm: bound of the global gradient norm, or None.
       epochs: passes over the corpus. Give this or `total_steps`.
       total_steps: ends the run at this step, within as many epochs as it takes.
-      probes: closed-book probes, put before the first step and after every epoch.
+      probes: closed-book probes, put after every epoch, and before the first
+        step where training starts from a checkpoint.
       eval_period: probe every so many steps instead of every epoch.
       checkpoint_cfg: what to start from; when to save.
       partitioner: mesh and rules.
@@ -78,7 +77,6 @@ def train(
       phase: number of this update in a sequence of corpora, for rows.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
-      prepare: called first; makes data or a base model that does not exist yet.
 
     Returns:
       The last step and state.
@@ -86,8 +84,6 @@ def train(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
-    if prepare is not None:
-        prepare()
     run = Run(
         model, train_dataset_cfg, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner or Partitioner(), num_microbatches, random_seed,
@@ -96,7 +92,7 @@ def train(
     evaluator = None
     if probes is not None:
         evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_batch)
-    with jax.set_mesh(run.partitioner.mesh), partitioning.axis_rules(run.partitioner.rules):
+    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
         loop = Loop(run, evaluator, context, eval_period, log_period, progress)
         return loop.run()
 
@@ -201,7 +197,8 @@ class Loop:
             _on_sigterm(self),
         ):
             self.writer, self.bar = writer, bar
-            if step == 0 and self.evaluator:
+            writer.text("train", step, "gin_config", _as_markdown(self.config_text))
+            if step == 0 and self.evaluator and job.checkpoint_cfg.restore.path:
                 self._probe(state, 0, last=total == 0)
             clock = time.monotonic()
             batches = iterate(job.source, step) if step < total else ()
@@ -346,6 +343,10 @@ class Loop:
 
 def _count(tree: Any) -> int:
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(tree))
+
+
+def _as_markdown(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""The `ckl` command: everything that is not a gin job. Help and errors import nothing heavy."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import ckl_jax
+from ckl_jax.errors import UserError
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises `UserError` in place of exiting, so that all errors look alike."""
+
+    def error(self, message: str) -> None:
+        raise UserError(f"{message}; see '{self.prog} --help'.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
+    try:
+        args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+        args.run(args)
+        return 0
+    except UserError as e:
+        print(f"ckl: {e}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ckl: interrupted; start it again to go on", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="ckl", description="Update a language model; see what it kept and lost.")
+    parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for add in (_demo, _world, _data, _report, _ledger, _import_hf, _export_hf):
+        add(commands)
+    return parser
+
+
+def _command(commands, name: str, summary: str, run) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name, help=summary, description=summary,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _demo(commands) -> None:
+    p = _command(commands, "demo", "run CKL's main experiment at a small size, to a report", demo)
+    p.add_argument("--out", default=None, help="folder of everything (runs/demo[-SOURCE])")
+    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
+    p.add_argument("--data", default="../shared/data", help="folder of the real facts")
+    p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
+    p.add_argument("--size", default="small", help="of the world: tiny, small, medium or large")
+    p.add_argument("--methods", default="all", help="comma-separated names")
+    p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    )
+
+
+def demo(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import demo as job
+
+    methods = job.METHODS if args.methods == "all" else tuple(args.methods.split(","))
+    out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
+    facts = str(Path(args.data).absolute()) if args.source != "simulated" else None
+    job.run(
+        job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin)
+    )
+
+
+def _world(commands) -> None:
+    p = _command(commands, "world", "write a simulated world in CKL's file formats", world)
+    p.add_argument("--out", required=True, help="folder to write")
+    p.add_argument("--seed", type=int, default=0, help="of everything in it")
+    p.add_argument("--size", default="small", help="tiny, small, medium or large")
+    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
+    p.add_argument("--data", default="../shared/data", help="folder of the real facts")
+
+
+def world(args: argparse.Namespace) -> None:
+    from ckl_jax.world.ckl import build_world
+
+    manifest = build_world(
+        args.out, args.seed, args.size, source=args.source,
+        data_dir=args.data if args.source != "simulated" else None,
+    )  # fmt: skip
+    for name, rows in manifest["counts"].items():
+        print(f"{rows:8,}  {name}")
+
+
+def _data(commands) -> None:
+    data = commands.add_parser("data", help="make data sets")
+    kinds = data.add_subparsers(metavar="KIND", required=True, parser_class=_Parser)
+    p = _command(kinds, "prepare", "cached tasks out of a folder in CKL's layout", prepare)
+    p.add_argument("--dir", required=True, help="folder with recent_news_full.csv and so on")
+    p.add_argument("--out", required=True, help="folder for the vocabulary and the tasks")
+    p.add_argument("--vocabulary", default=None, help="SentencePiece model; none: train one")
+    p.add_argument("--vocab-size", type=int, default=32000, help="pieces of a trained vocabulary")
+    p.add_argument("--input-length", type=int, default=350, help="tokens kept of an input")
+    p.add_argument("--target-length", type=int, default=350, help="tokens kept of a target")
+
+
+def prepare(args: argparse.Namespace) -> None:
+    from ckl_jax.data.prepare import prepare_ckl
+
+    lengths = {"inputs": args.input_length, "targets": args.target_length}
+    prepared = prepare_ckl(
+        args.dir, args.out, args.vocab_size, lengths, vocabulary=args.vocabulary,
+        progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
+    )  # fmt: skip
+    print()
+    for name, folder in prepared.tasks.items():
+        print(f"{len(prepared.open(name)):10,}  {folder}")
+
+
+def _report(commands) -> None:
+    p = _command(commands, "report", "table, curves and changes of runs", report)
+    p.add_argument("runs", nargs="+", help="MODEL_DIRs, the Initial model first; or a demo folder")
+    p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
+
+
+def report(args: argparse.Namespace) -> None:
+    from ckl_jax.analysis.report import find_runs, write_report
+
+    runs = find_runs(args.runs)
+    print(write_report(runs, Path(args.out) if args.out else runs[0].parent))
+
+
+def _ledger(commands) -> None:
+    p = _command(commands, "ledger", "what became of each fact in a run", ledger)
+    p.add_argument("run_dir", metavar="RUN", help="a MODEL_DIR with probe rows")
+    p.add_argument("--initial", default=None, help="MODEL_DIR of the Initial model")
+    p.add_argument("--diff", default=None, metavar="RUN2", help="compare with another run")
+    p.add_argument("--state", default=None, help="list the facts of one state only")
+    p.add_argument("--limit", type=int, default=20, help="facts listed")
+
+
+def ledger(args: argparse.Namespace) -> None:
+    from ckl_jax.analysis import ledger as facts
+
+    print(
+        facts.describe(
+            args.run_dir, initial=args.initial, diff=args.diff, state=args.state, limit=args.limit
+        )
+    )
+
+
+def _import_hf(commands) -> None:
+    p = _command(commands, "import-hf", "a Hugging Face T5 as a checkpoint of ours", import_hf)
+    p.add_argument("--model", required=True, help="folder with config.json and safetensors")
+    p.add_argument("--out", required=True, help="MODEL_DIR to write")
+
+
+def import_hf(args: argparse.Namespace) -> None:
+    from ckl_jax.checkpoints.hf_command import import_checkpoint
+
+    print(import_checkpoint(args.model, args.out))
+
+
+def _export_hf(commands) -> None:
+    p = _command(commands, "export-hf", "a checkpoint of ours as a Hugging Face T5", export_hf)
+    p.add_argument("--model", required=True, help="MODEL_DIR or checkpoint_<step>")
+    p.add_argument("--like", required=True, help="config.json of the Hugging Face model")
+    p.add_argument("--out", required=True, help="folder to write")
+
+
+def export_hf(args: argparse.Namespace) -> None:
+    from ckl_jax.checkpoints.hf_command import export_checkpoint
+
+    print(export_checkpoint(args.model, args.like, args.out))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Data and base model of the embedded world, made where they are missing.
+
+Gin binds these in place of a vocabulary file and a checkpoint path, so that a gin file of the
+embedded world works in an empty folder. Both only fill in what is not there.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.data.prepare import prepare_ckl
+from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.world.ckl import build_world
+
+
+def prepare(
+    data_dir: str,
+    seed: int = 0,
+    size: str = "small",
+    vocab_size: int = 4096,
+    source: str = "simulated",
+    facts_dir: str | None = None,
+) -> Path:
+    """Makes a world's files, its vocabulary and its cached tasks in `data_dir`.
+
+    Args:
+      data_dir: gets `ckl/` (files in CKL's layout) and `prepared/` (vocabulary and tasks).
+      seed, size: of the world; see `world.ckl.build_world`.
+      vocab_size: upper bound on the vocabulary's pieces.
+      source: "simulated", or "wikidata" for real facts out of `facts_dir`.
+      facts_dir: folder of the real facts.
+
+    Returns:
+      The path of the vocabulary.
+    """
+    root = Path(data_dir)
+    vocabulary = root / "prepared" / "vocabulary.model"
+    if not (root / "ckl" / "manifest.json").exists():
+        print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
+    build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir)
+    prepare_ckl(root / "ckl", root / "prepared", vocab_size)
+    return vocabulary
+
+
+def vocabulary(data_dir: str, seed: int = 0, size: str = "small") -> Vocabulary:
+    """The vocabulary of the world in `data_dir`; makes the world if need be."""
+    path = Path(data_dir) / "prepared" / "vocabulary.model"
+    if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
+        prepare(data_dir, seed, size)
+    return Vocabulary(path)
+
+
+def initial_checkpoint(path: str, gin_file: str, data_dir: str) -> str:
+    """The folder of the Initial model; trains it by `gin_file` if it has no checkpoint.
+
+    Args:
+      path: its MODEL_DIR.
+      gin_file: the job that makes it.
+      data_dir: of the world.
+
+    Returns:
+      `path`.
+
+    Raises:
+      UserError: the training failed.
+    """
+    if not (Path(path) / "summary.json").exists() or not complete_steps(path):
+        print(f"There is no Initial model in {path} yet: training it by {gin_file}.", flush=True)
+        command = [
+            sys.executable, "-m", "ckl_jax", "train", f"--gin_file={gin_file}",
+            f"--gin.MODEL_DIR={path!r}", f"--gin.DATA_DIR={data_dir!r}",
+        ]  # fmt: skip
+        if subprocess.run(command, check=False).returncode:
+            raise UserError(f"Training the Initial model in {path} failed; see above.")
+    return path
