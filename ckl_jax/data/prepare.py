@@ -144,11 +144,8 @@ def _trained(
 ) -> Vocabulary:
     """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
     record = path.with_suffix(".json")
-    if path.is_file() and record.is_file():
-        with os_errors(record, "read"):
-            made_by = json.loads(record.read_text(encoding="utf-8"))
-        if made_by == {**recipe, "sha256": _sha256(path)}:
-            return Vocabulary(path, extra_ids)
+    if path.is_file() and _read_record(record) == {**recipe, "sha256": _sha256(path)}:
+        return Vocabulary(path, extra_ids)
     vocabulary = train_vocabulary(
         lines,
         path,
@@ -158,6 +155,14 @@ def _trained(
     )
     write_json(record, {**recipe, "sha256": _sha256(path)})
     return vocabulary
+
+
+def _read_record(path: Path) -> Any:
+    """Returns what the vocabulary was made from; None if that is not known."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _meta(

@@ -1,27 +1,25 @@
 """Writes a world as CKL's published files: masked corpora, probes and their answers."""
 
-import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.ckl_files import BLANK, CORPORA, PROBES
+from ckl_jax.data.ckl_files import CORPORA
 from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.spans import chunk, salient_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
+from ckl_jax.files import os_errors, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, Shape, World
-from ckl_jax.world.render import articles, pages, say
+from ckl_jax.world.probe_files import Write, in_small, probe_files, write_csv
+from ckl_jax.world.render import articles, pages
 from ckl_jax.world.timeline import make_world
 from ckl_jax.world.wikidata import wikidata_world
 
 FORMAT = 1
-_HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
-_UL, _NL, _NLE = (PROBES[n].answers for n in ("updated_lama", "new_lama", "new_lama_easy"))
 Progress = Callable[[str, int, int], None]
 
 
@@ -101,7 +99,7 @@ def write_ckl(
     writers = {
         **_document_files(world, news),
         **_corpus_files(world, news, finder),
-        **_probe_files(world, news),
+        **probe_files(world, news),
     }
     with os_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -124,9 +122,6 @@ def write_ckl(
     }
     write_json(directory / "manifest.json", manifest)
     return manifest
-
-
-Write = Callable[[Path], int]  # writes a file, returns its number of rows
 
 
 def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
@@ -164,23 +159,14 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
 # --- corpora
 
 
-def _in_small(world: World, document: Document) -> bool:
-    return _share(f"small {world.seed} {document.id}") < world.shape.small
-
-
-def _share(key: str) -> float:
-    """Returns a number in [0, 1) that depends on `key` alone."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
-
-
 def _corpus_files(
     world: World, news: Sequence[tuple[Document, list[Fact]]], finder: EntityFinder
 ) -> dict[str, Write]:
     recent = [d for d, _ in news]
-    small = [d for d in recent if _in_small(world, d)]
+    small = [d for d in recent if in_small(world, d)]
     documents: dict[str, Callable[[], Iterable[Document]]] = {
         "d0": lambda: pages(world),
-        "d0_small": lambda: (d for d in pages(world) if _in_small(world, d)),
+        "d0_small": lambda: (d for d in pages(world) if in_small(world, d)),
         "d1": lambda: recent,
         "d1_small": lambda: small,
         "p1": lambda: (d for d in small if d.date < world.half),
@@ -190,7 +176,7 @@ def _corpus_files(
     def writer(name: str) -> Write:
         def write(path: Path) -> int:
             rows = masked_rows(documents[name](), world.shape, finder)
-            return _write_csv(path, ("input", "output", "original"), rows)
+            return write_csv(path, ("input", "output", "original"), rows)
 
         return write
 
@@ -206,117 +192,3 @@ def masked_rows(
             yield from salient_rows(
                 piece, finder, max_spans=shape.max_spans, rows_per_chunk="all_spans"
             )
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> int:
-    count = 0
-    with atomic_write(path) as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(row)
-            count += 1
-    return count
-
-
-# --- probes
-
-
-def _cloze(world: World, fact: Fact) -> dict[str, str]:
-    """Returns the columns that all probes share."""
-    relation = world.relations[fact.relation]
-    subject = world.name(fact.subject)
-    return {
-        "statement": relation.cloze.format(s=subject, o=BLANK),
-        "question": relation.question.format(s=subject),
-        "relation": fact.relation,
-        "date": fact.valid_from,
-    }
-
-
-def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    return [{"unique_id": str(i), **row} for i, row in enumerate(rows)]
-
-
-def _probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
-    updated, new = world.updated(), world.new()
-    easy_facts = set(world.events() or world.begun())
-    reported = [
-        (fact, _in_small(world, document))
-        for document, facts in news
-        for fact in facts
-        if fact in easy_facts
-    ]
-    easy = _numbered(_easy_row(world, fact) for fact, _ in reported)
-    small = [row for row, (_, inside) in zip(easy, reported, strict=True) if inside]
-    rest = [row for row, (_, inside) in zip(easy, reported, strict=True) if not inside]
-    return {
-        **_invariant_files(world),
-        PROBES["updated_lama"].path: lambda path: _write_csv(
-            path,
-            ("unique_id", "statement", "new_answer", "old_answer", "question", "relation", "date"),
-            _numbered(
-                _cloze(world, b)
-                | {"new_answer": world.name(b.object), "old_answer": world.name(a.object)}
-                for a, b in updated
-            ),
-        ),
-        PROBES["new_lama"].path: lambda path: _write_csv(
-            path,
-            ("unique_id", "statement", "answer", "question", "relation", "date"),
-            _numbered(_cloze(world, f) | {"answer": world.name(f.object)} for f in new),
-        ),
-        **{
-            PROBES[name].path: _easy_writer(rows)
-            for name, rows in (
-                ("new_lama_easy", easy),
-                ("new_lama_easy_small", small),
-                ("new_lama_easy_p1", [r for r in small if r["date"] < world.half]),
-                ("new_lama_easy_p2", [r for r in small if r["date"] >= world.half]),
-                ("new_lama_easy_5000", rest[:5000]),
-            )
-        },
-        _UL: lambda path: _write_answers(
-            path,
-            [
-                [{"old": world.answers(a.object), "new": world.answers(b.object)}]
-                for a, b in updated
-            ],
-        ),
-        _NL: lambda path: _write_answers(path, [world.answers(f.object) for f in new]),
-        _NLE: lambda path: _write_answers(path, [r["answer"].split(";") for r in easy]),
-    }
-
-
-def _invariant_files(world: World) -> dict[str, Write]:
-    kept: list[dict[str, str]] = []
-    held_out: list[dict[str, str]] = []
-    for i, fact in enumerate(world.invariant()):
-        aside = _share(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
-        row = _cloze(world, fact) | {"id": str(i), "output": world.name(fact.object)}
-        (held_out if aside else kept).append(row | {"input": row["statement"]})
-    columns = ("id", "input", "output", "question", "relation")
-    return {
-        PROBES["invariant_lama"].path: lambda path: _write_csv(path, columns, kept),
-        PROBES["trex_5000"].path: lambda path: _write_csv(path, columns, held_out[:5000]),
-    }
-
-
-def _easy_row(world: World, fact: Fact) -> dict[str, str]:
-    """Returns an article's own sentence with its object blanked."""
-    template = world.relations[fact.relation].news[0]
-    statement = say(world, fact, template.replace("{o}", BLANK))
-    return _cloze(world, fact) | {
-        "statement": statement,
-        "answer": ";".join(world.answers(fact.object)),
-    }
-
-
-def _easy_writer(rows: list[dict[str, str]]) -> Write:
-    columns = ("unique_id", "statement", "question", "answer", "relation", "date")
-    return lambda path: _write_csv(path, columns, rows)
-
-
-def _write_answers(path: Path, answers: Sequence[Any]) -> int:
-    write_json(path, {str(i): entry for i, entry in enumerate(answers)})
-    return len(answers)
