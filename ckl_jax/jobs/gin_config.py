@@ -142,7 +142,8 @@ def run(
     source = read(files, bindings, search_paths)
     function = resolve_function(entry)
     # `import __main__ as train_script` in T5X's gin files means the job function's module.
-    setattr(sys.modules["__main__"], function.__name__, function)
+    if not hasattr(sys.modules["__main__"], function.__name__):
+        setattr(sys.modules["__main__"], function.__name__, function)
     bind(source)
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
