@@ -26,8 +26,11 @@ GATED = T5Config(**SIZES, mlp_activations=("gelu", "linear"))
 def make(config=TIED):
     ids = np.ones((1, 3), np.int32)
     model = Transformer(config)
-    made = model.init(jax.random.key(0), ids, ids, ids, enable_dropout=False)
-    return jax.tree.map(np.asarray, made["params"])
+    made = jax.eval_shape(
+        lambda: model.init(jax.random.key(0), ids, ids, ids, enable_dropout=False)["params"]
+    )
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), made)
 
 
 def write(folder, state, config=TIED, **settings):

@@ -1,5 +1,6 @@
 """Beam search on table models: against enumeration, against both originals, and by invariants."""
 
+import functools
 import itertools
 import math
 import pathlib
@@ -31,15 +32,23 @@ def table_cache(table):
     return {"cache_index": jnp.int32(0), "example": jnp.arange(table.shape[0])}
 
 
+@functools.lru_cache
+def compiled_search(beam_size, settings):
+    """Compiled once for each setting and shape of table."""
+
+    def run(table):
+        batch, length = table.shape[:2]
+        return decoding.beam_search(
+            table_step(table), table_cache(table), batch_size=batch, beam_size=beam_size,
+            max_decode_len=length, eos_id=EOS, **dict(settings),
+        )  # fmt: skip
+
+    return jax.jit(run)
+
+
 def search(table, beam_size, **kwargs):
-    table = jnp.asarray(table, jnp.float32)
-    run = jax.jit(
-        lambda cache: decoding.beam_search(
-            table_step(table), cache, batch_size=table.shape[0], beam_size=beam_size,
-            max_decode_len=table.shape[1], eos_id=EOS, **kwargs,
-        )
-    )  # fmt: skip
-    return jax.tree.map(np.asarray, run(table_cache(table)))
+    run = compiled_search(beam_size, tuple(sorted(kwargs.items())))
+    return jax.tree.map(np.asarray, run(jnp.asarray(table, jnp.float32)))
 
 
 def greedy(table, **kwargs):

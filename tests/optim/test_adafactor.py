@@ -204,7 +204,8 @@ def test_bfloat16_leaves_keep_float32_statistics():
 
 def test_learning_rate_may_be_a_schedule():
     start, grads = make_run()
-    rates = jnp.linspace(1e-2, 1e-3, STEPS)
+    grads = grads[:4]
+    rates = jnp.linspace(1e-2, 1e-3, len(grads))
     scheduled, _ = train(adafactor_hf(lambda step: rates[step]), start, grads)
     params, tx = start, None
     state = adafactor_hf(1.0).init(start)

@@ -1,5 +1,6 @@
 """What the parity tests share: stored models, and decoding with them."""
 
+import functools
 import pathlib
 
 import jax
@@ -27,11 +28,16 @@ def batch_of(rest):
     return inputs, np.pad(targets, ((0, 0), (1, 0)))[:, :-1], targets
 
 
-def teacher_forced(config, params, inputs, shifted, targets):
-    logits = Transformer(config).apply(
+@functools.partial(jax.jit, static_argnums=0)
+def _teacher_forced(config, params, inputs, shifted, targets):
+    return Transformer(config).apply(
         {"params": params}, inputs, shifted, targets, enable_dropout=False
     )
-    return np.asarray(logits)
+
+
+def teacher_forced(*args):
+    """Logits [B, T, V] for (config, params, inputs, shifted, targets)."""
+    return np.asarray(_teacher_forced(*args))
 
 
 def start_decoding(config, params, inputs, length):
@@ -40,8 +46,10 @@ def start_decoding(config, params, inputs, length):
     variables = {"params": params}
     encoded = model.apply(variables, inputs, enable_dropout=False, method=model.encode)
     dummy = jnp.ones((inputs.shape[0], length), jnp.int32)
-    _, made = model.apply(
-        variables, inputs, dummy, dummy, enable_dropout=False, decode=True, mutable=["cache"]
+    made = jax.eval_shape(
+        lambda: model.apply(
+            variables, inputs, dummy, dummy, enable_dropout=False, decode=True, mutable=["cache"]
+        )[1]
     )
 
     def step(ids, cache):
@@ -51,9 +59,10 @@ def start_decoding(config, params, inputs, length):
         )  # fmt: skip
         return logits[:, 0], new["cache"]
 
-    return step, jax.tree.map(jnp.zeros_like, made["cache"])
+    return step, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), made["cache"])
 
 
+@functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))
 def decode(config, params, inputs, beams, length, rule="hf"):
     """Greedy for one beam, else beam search by the given rule."""
     step, cache = start_decoding(config, params, inputs, length)

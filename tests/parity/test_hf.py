@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -58,6 +59,7 @@ def test_cached_decoding_equals_teacher_forcing(version, scan):
     shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
     expected = golden_t5.teacher_forced(config, params, inputs, shifted, targets)
     step, cache = golden_t5.start_decoding(config, params, inputs, targets.shape[1])
+    step = jax.jit(step)
     for i in range(targets.shape[1]):
         logits, cache = step(shifted[:, i : i + 1], cache)
         np.testing.assert_allclose(logits, expected[:, i], atol=2e-5, rtol=0)
