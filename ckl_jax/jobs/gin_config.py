@@ -23,6 +23,7 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs import gin_files, gin_scan
 
 _running: list[Callable[..., Any]] = []
+_lent: dict[str, Callable[..., Any]] = {}
 
 
 def load(
@@ -141,9 +142,7 @@ def run(
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
     source = read(files, bindings, search_paths)
     function = resolve_function(entry)
-    # `import __main__ as train_script` in T5X's gin files means the job function's module.
-    if not hasattr(sys.modules["__main__"], function.__name__):
-        setattr(sys.modules["__main__"], function.__name__, function)
+    _lend_to_main(function)
     bind(source)
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
@@ -167,6 +166,17 @@ def run(
         return call(configured, **arguments)
     finally:
         _running.pop()
+
+
+def _lend_to_main(function: Callable[..., Any]) -> None:
+    """Makes `import __main__ as train_script` in T5X's gin files find the job function.
+
+    A name that the caller's own script defines is left alone.
+    """
+    main, name = sys.modules["__main__"], function.__name__
+    if getattr(main, name, None) is _lent.get(name):
+        setattr(main, name, function)
+        _lent[name] = function
 
 
 def configurable(function: Callable[..., Any]) -> Callable[..., Any]:
