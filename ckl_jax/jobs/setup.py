@@ -16,13 +16,10 @@ from ckl_jax.jobs.configs import DatasetConfig
 from ckl_jax.jobs.mesh import Partitioner, params_logical_axes
 from ckl_jax.methods.method import Method
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.optim.adafactor import T5_SCANNED
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import split
 from ckl_jax.trees.paths import flatten, unflatten
-
-# Parameters of stacked layers, whose axis 1 counts layers.
-STACKED = ((r"^(encoder/encoder|decoder/decoder)/", 1),)
-
 
 def make_source(
     dataset: DatasetConfig, method: Method, epochs: int, vocabulary: Any
@@ -71,7 +68,7 @@ def make_optimizer(
     if method.tx is not None:
         tx = method.tx(schedule)
     elif model.config.scan_layers:
-        tx = optimizer(schedule, stacked=STACKED)
+        tx = optimizer(schedule, stacked=T5_SCANNED)
     else:
         tx = optimizer(schedule)
     return optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx

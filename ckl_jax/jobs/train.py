@@ -1,7 +1,6 @@
 """`t5x train`: update a model on a corpus by a method, and probe it as it learns."""
 
 import collections
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from ckl_jax.jobs import artifacts, setup
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import MetricWriter
+from ckl_jax.jobs.processes import StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
@@ -177,7 +177,7 @@ class Loop:
         save = run.checkpoint_cfg.save
         self.store = CheckpointStore(run.model_dir, keep=save.keep, period=save.period)
         self.dir = Path(run.model_dir)
-        self.seconds, self.stop_requested = 0.0, False
+        self.seconds = 0.0
 
     def run(self) -> tuple[int, TrainState]:
         job = self.job
@@ -194,7 +194,7 @@ class Loop:
             ProgressBar(
                 total, f"train {job.method.name}", start=step, mode=self.progress
             ) as bar,
-            _on_sigterm(self),
+            StopSignal() as stop,
         ):
             self.writer, self.bar = writer, bar
             writer.text("train", step, "gin_config", _as_markdown(self.config_text))
@@ -211,7 +211,7 @@ class Loop:
                 while len(pending) > _METRICS_BEHIND:
                     self._log(*pending.popleft())
                 evaluate, save = self._due(step)
-                if not (evaluate or save or self.stop_requested):
+                if not (evaluate or save or stop.received):
                     continue
                 while pending:
                     self._log(*pending.popleft())
@@ -219,9 +219,9 @@ class Loop:
                 if evaluate and self.evaluator:
                     self._probe(state, step, last=step == total)
                 # Rows first: a run killed in between probes again and writes the same rows.
-                if save or self.stop_requested:
+                if save or stop.received:
                     self._save(state, step)
-                if self.stop_requested and step < total:
+                if stop.received and step < total:
                     self.store.close()
                     raise SystemExit(143)
                 bar.pause()
@@ -251,17 +251,18 @@ class Loop:
         else:
             if restore.path:
                 print(f"Resuming from {self.dir}/checkpoint_{latest}; {restore.path} is its base.")
+            # The newest checkpoint may be damaged: what counts is the one that was restored.
+            latest, restored = self.store.restore(_as_dict(job.state_shapes()))
+            state = TrainState(**restored)
             saved = self.store.metadata(latest).get("frozen_digest")
             if saved and saved != self.frozen_digest:
                 raise UserError(
                     f"{self.dir} was trained on another base model than {restore.path}: the "
                     "frozen parameters differ; use another MODEL_DIR."
                 )
-            like = _as_dict(job.state_shapes())
-            latest, restored = self.store.restore(like)
-            state = TrainState(**restored)
             self.seconds = float(self.store.dataset(latest).get("train_seconds", 0.0))
         artifacts.write_model_info(self.dir, job.shapes, job.state_shapes())
+        self.config_text = artifacts.write_config(self.dir)
         return state
 
     def _due(self, step: int) -> tuple[bool, bool]:
@@ -351,23 +352,3 @@ def _as_markdown(text: str) -> str:
 
 def _as_dict(state: TrainState) -> dict[str, Any]:
     return {"step": state.step, "params": state.params, "opt_state": state.opt_state}
-
-
-class _on_sigterm:
-    """Asks a loop to save and stop at its next step when the process is told to end."""
-
-    def __init__(self, loop: Loop):
-        self.loop = loop
-
-    def __enter__(self):
-        try:
-            self.previous = signal.signal(signal.SIGTERM, self._handle)
-        except ValueError:  # not in the main thread
-            self.previous = None
-
-    def _handle(self, *_):
-        self.loop.stop_requested = True
-
-    def __exit__(self, *exception):
-        if self.previous is not None:
-            signal.signal(signal.SIGTERM, self.previous)

@@ -62,9 +62,7 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        kernel = param(
-            "kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes
-        )
+        kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
         return jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
 
 

@@ -106,9 +106,7 @@ def recadam(
         return anneal_weight(anneal, k, t0, jnp.asarray(count, jnp.result_type(float)) + 1)
 
     if legacy_adam:
-        return optax.chain(
-            scale_by_recadam(b1, b2, eps), optax.scale_by_schedule(lambda n: -lr(n))
-        )
+        return optax.chain(scale_by_recadam(b1, b2, eps), optax.scale_by_schedule(lambda n: -lr(n)))
 
     def pull_rate(count):
         return lr(count) * (1 - weight(count)) * gamma
