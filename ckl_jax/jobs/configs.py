@@ -9,6 +9,11 @@ from ckl_jax.data.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
 
 
+def path(folder: str, name: str) -> str:
+    """A path below a folder: gin files derive one from another by it."""
+    return str(Path(folder) / name)
+
+
 @dataclasses.dataclass(frozen=True)
 class DatasetConfig:
     """A cached task, and how to read it.

@@ -6,6 +6,7 @@ embedded world works in an empty folder. Both only fill in what is not there.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ckl_jax.checkpoints.restore import complete_steps
@@ -52,12 +53,12 @@ def vocabulary(data_dir: str, seed: int = 0, size: str = "small") -> Vocabulary:
     return Vocabulary(path)
 
 
-def initial_checkpoint(path: str, gin_file: str, data_dir: str) -> str:
-    """The folder of the Initial model; trains it by `gin_file` if it has no checkpoint.
+def initial_checkpoint(path: str, gin_files: Sequence[str], data_dir: str) -> str:
+    """The folder of the Initial model; trains it by `gin_files` if it has no checkpoint.
 
     Args:
       path: its MODEL_DIR.
-      gin_file: the job that makes it.
+      gin_files: the job that makes it.
       data_dir: of the world.
 
     Returns:
@@ -67,9 +68,10 @@ def initial_checkpoint(path: str, gin_file: str, data_dir: str) -> str:
       UserError: the training failed.
     """
     if not (Path(path) / "summary.json").exists() or not complete_steps(path):
-        print(f"There is no Initial model in {path} yet: training it by {gin_file}.", flush=True)
+        names = " and ".join(gin_files)
+        print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
         command = [
-            sys.executable, "-m", "ckl_jax", "train", f"--gin_file={gin_file}",
+            sys.executable, "-m", "ckl_jax", "train", *(f"--gin_file={f}" for f in gin_files),
             f"--gin.MODEL_DIR={path!r}", f"--gin.DATA_DIR={data_dir!r}",
         ]  # fmt: skip
         if subprocess.run(command, check=False).returncode:
