@@ -21,6 +21,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import split
 from ckl_jax.trees.paths import flatten, unflatten
 
+
 def make_source(
     dataset: DatasetConfig, method: Method, epochs: int, vocabulary: Any
 ) -> BatchSource:

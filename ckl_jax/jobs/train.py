@@ -17,6 +17,7 @@ from ckl_jax.data.pipeline import iterate
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import artifacts, setup
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
+from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import MetricWriter
 from ckl_jax.jobs.processes import StopSignal
@@ -25,7 +26,7 @@ from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator, summarize
+from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
@@ -261,6 +262,8 @@ class Loop:
                     "frozen parameters differ; use another MODEL_DIR."
                 )
             self.seconds = float(self.store.dataset(latest).get("train_seconds", 0.0))
+        if jax.process_index() == 0:
+            forget_later_steps(self.dir, latest or 0)
         artifacts.write_model_info(self.dir, job.shapes, job.state_shapes())
         self.config_text = artifacts.write_config(self.dir)
         return state
@@ -301,8 +304,7 @@ class Loop:
         rows = list(self.evaluator.rows(params, context, last=last))
         if jax.process_index() != 0:
             return
-        files.write_jsonl(self.dir / "probes" / f"rows_{step:06}.jsonl", rows)
-        for probe, scores in summarize(rows).items():
+        for probe, scores in write_evaluation(self.dir, step, rows).items():
             self.writer.write(f"inference_eval/{probe}", step, {"epoch": epoch, **scores})
 
     def _save(self, state: TrainState, step: int) -> None:
@@ -316,7 +318,8 @@ class Loop:
             "frozen_digest": self.frozen_digest,
             "frozen_paths": sorted(flatten(self.frozen)),
         }
-        dataset = {"next_step": step, "train_seconds": self.seconds}
+        epoch = self.job.plan.epoch_of(step - 1) + 1 if step else 0
+        dataset = {"next_step": step, "epoch": epoch, "train_seconds": self.seconds}
         self.store.save(step, _as_dict(state), metadata, dataset)
 
     def _base(self) -> str | None:

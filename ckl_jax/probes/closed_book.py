@@ -5,21 +5,18 @@ curve is a function of rows (CKL §4; reference/ckl.md gives the published decod
 """
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ckl_jax.data.ckl_files import PROBES, ProbeItem, read_probe
-from ckl_jax.data.converters import pad_rows
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes import metrics
+from ckl_jax.probes.answering import Answerer
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
-_SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +60,13 @@ class ClosedBook:
         pairs = ((self.input_lengths, form.input_length), (self.target_lengths, form.target_length))
         return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)
 
+    @property
+    def search_options(self) -> dict[str, Any]:
+        """Arguments of the rule's beam search."""
+        if self.rule != "hf":
+            return {}
+        return {"length_penalty": self.length_penalty, "early_stopping": self.early_stopping}
+
 
 class ClosedBookEvaluator:
     """Runs the probes of a `ClosedBook` on one model; keeps tokens and compilations."""
@@ -79,22 +83,10 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        self._put = put_batch or (lambda batch: batch)
         self._items = {name: _read(config, name) for name in config.probes}
-        self._predict = jax.jit(self._search, static_argnums=(2, 3))
-
-    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int):
-        options = {}
-        if self.config.rule == "hf":
-            options = {
-                "length_penalty": self.config.length_penalty,
-                "early_stopping": self.config.early_stopping,
-            }
-        decoded = self.model.predict(
-            params, tokens, length, beam_size=beams, num_return=beams, rule=self.config.rule,
-            **options,
-        )  # fmt: skip
-        return decoded.tokens
+        self._answerer = Answerer(
+            model, config.batch_size, config.rule, config.search_options, put_batch
+        )
 
     def rows(
         self, params: Any, context: Mapping[str, Any], *, last: bool = False
@@ -147,29 +139,14 @@ class ClosedBookEvaluator:
         self, params: Any, probe: str, items: Sequence[ProbeItem], beams: int
     ) -> Iterator[list[str]]:
         """The decoded strings of each item, best first."""
-        source_length, target_length = self.config.lengths(probe)
         vocabulary = self.model.input_vocabulary
         texts = [i.question if self.config.questions else i.input for i in items]
-        eos = [vocabulary.eos_id]
-        tokens = pad_rows([vocabulary.encode(text) + eos for text in texts], source_length)
-        size = self.config.batch_size
-        for start in range(0, len(items), size):
-            part = tokens[start : start + size]
-            padded = np.pad(part, ((0, size - len(part)), (0, 0)))
-            padded[len(part) :, 0] = vocabulary.eos_id  # an empty row would attend to nothing
-            batch = self._put({"tokens": padded})["tokens"]
-            decoded = jax.device_get(self._predict(params, batch, target_length - 1, beams))
-            for row in decoded[: len(part)]:
-                yield [clean(self.model.output_vocabulary.decode(ids)) for ids in row]
+        rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
+        return self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
 
 
 def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
     return list(read_probe(name, Path(config.data_dir)))
-
-
-def clean(text: str) -> str:
-    """Removes sentinels and outer blanks from a decoded answer."""
-    return _SENTINEL.sub(" ", text).strip()
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

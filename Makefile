@@ -1,0 +1,43 @@
+# Two commands do everything: `make demo` and `make test`. Both make their own environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: demo test test-slow lint bench clean
+
+demo: $(VENV)/.core  ## The CKL paper's main experiment at a small size: runs/demo/report.html
+	$(BIN)/ckl demo $(ARGS)
+
+test: $(VENV)/.dev lint  ## The fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-slow: $(VENV)/.seqio  ## All tests, the seqio bridge and the kill-and-resume test among them
+	$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.train_step $(ARGS)
+
+$(VENV)/.core: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.seqio: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,seqio]'
+	@touch $@
+
+$(VENV)/.hf: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[hf]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info
