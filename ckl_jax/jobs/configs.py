@@ -5,8 +5,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
+
+RESTORE_MODES = ("latest", "specific", "all")
 
 
 def path(folder: str, name: str) -> str:
@@ -81,13 +84,42 @@ class SaveCheckpointConfig:
 
 @dataclasses.dataclass(frozen=True)
 class RestoreCheckpointConfig:
-    """The parameters to start from.
+    """The parameters to start from, or to evaluate.
 
     Attributes:
       path: a MODEL_DIR or a `checkpoint_<step>` in one; None starts from random parameters.
+      mode: "latest" takes the newest of a MODEL_DIR, or the one that `path` names; "specific"
+        insists on the latter; "all" takes every one of a MODEL_DIR (evaluation only).
     """
 
     path: str | None = None
+    mode: str = "latest"
+
+    def __post_init__(self) -> None:
+        if self.mode not in RESTORE_MODES:
+            raise UserError(
+                f"RestoreCheckpointConfig.mode is {self.mode!r}; choose from "
+                f"{', '.join(RESTORE_MODES)}.{nearest(self.mode, RESTORE_MODES)}"
+            )
+
+    def checkpoints(self) -> list[str]:
+        """The `checkpoint_<step>` folders that path and mode mean, in the order of their steps.
+
+        Raises:
+          UserError: there is none.
+        """
+        if self.path is None:
+            raise UserError("CHECKPOINT_PATH is None; give a MODEL_DIR or a checkpoint in one.")
+        found = find_checkpoint(self.path)
+        single = (Path(self.path) / "state").is_dir()
+        if self.mode == "specific" and not single:
+            raise UserError(
+                f"{self.path} is no checkpoint but the mode is 'specific'; give "
+                f"{self.path}/{found.name} or the mode 'latest'."
+            )
+        if self.mode == "all" and not single:
+            return [str(found.parent / f"{PREFIX}{n}") for n in complete_steps(self.path)]
+        return [str(found)]
 
 
 @dataclasses.dataclass(frozen=True)

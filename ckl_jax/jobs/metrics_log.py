@@ -139,10 +139,11 @@ class EventFile:
 
     Args:
       folder: made if missing.
-      resume_step: events of later steps in the folder's older files are no longer shown.
+      resume_step: events of later steps in the folder's older files are no longer shown; None
+        shows all.
     """
 
-    def __init__(self, folder: str | os.PathLike, resume_step: int = 0):
+    def __init__(self, folder: str | os.PathLike, resume_step: int | None = 0):
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -152,8 +153,9 @@ class EventFile:
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._writer = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115
         self._add(self._event(file_version="brain.Event:2"))
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(self._event(step=resume_step + 1, session_log=start))
+        if resume_step is not None:
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(self._event(step=resume_step + 1, session_log=start))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         value = [self._summary.Value(tag=n, simple_value=v) for n, v in values.items()]

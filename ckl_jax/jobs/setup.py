@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 
+from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
@@ -104,27 +106,54 @@ def load_params(path: str) -> dict[str, Any]:
     """All parameters of a checkpoint, as numpy arrays.
 
     A checkpoint of a method that freezes leaves holds the others only; the frozen ones come from
-    the checkpoint that it names as its base.
+    the checkpoint that it names as its base, where that is or beside its own folder.
+
+    Raises:
+      UserError: no checkpoint, or its base is not there or not what it was.
     """
     found = find_checkpoint(path)
     params = flatten(restore_params(found))
-    base = read_json_item(found, "metadata").get("base_checkpoint")
-    frozen = read_json_item(found, "metadata").get("frozen_paths") or []
-    missing = [p for p in frozen if p not in params]
-    if missing and base:
+    metadata = read_json_item(found, "metadata")
+    missing = [p for p in metadata.get("frozen_paths") or [] if p not in params]
+    base = metadata.get("base_checkpoint")
+    if not (missing and base):
+        return unflatten(params)
+    moved = found.parent.parent / Path(base).name
+    if not Path(base).exists() and moved.exists():
+        base = str(moved)
+    try:
         inherited = flatten(load_params(base))
-        absent = [p for p in missing if p not in inherited]
-        if absent:
+    except UserError as e:
+        raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
+    frozen = {p: inherited[p] for p in missing if p in inherited}
+    digest = metadata.get("frozen_digest")
+    if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
+        raise UserError(
+            f"Checkpoint {found} rests on {base}, which has been replaced since: its frozen "
+            "parameters are others; restore that folder or train again."
+        )
+    return unflatten({**params, **frozen})
+
+
+def check_vocabulary(model: EncoderDecoderModel) -> None:
+    """Raises `UserError` if a vocabulary has ids that the model's embedding lacks."""
+    rows = model.config.vocab_size
+    for vocabulary in (model.input_vocabulary, model.output_vocabulary):
+        size = getattr(vocabulary, "vocab_size", 0)
+        if size > rows:
             raise UserError(
-                f"Checkpoint {found} rests on {base}, which lacks {len(absent)} of its frozen "
-                f"parameters, {absent[0]!r} among them; it has been replaced since."
+                f"{vocabulary!r} has {size} ids but T5Config.vocab_size is {rows}; set it to "
+                f"{size} or more (a multiple of 128 runs fastest)."
             )
-        params.update({p: inherited[p] for p in missing})
-    return unflatten(params)
 
 
 def initial_params(
-    model: EncoderDecoderModel, shapes: Shapes, key: jax.Array, path: str | None
+    model: EncoderDecoderModel,
+    shapes: Shapes,
+    key: jax.Array,
+    path: str | None,
+    *,
+    complete: bool = False,
 ) -> dict[str, Any]:
     """Parameters at the start of a run, on the devices.
 
@@ -133,6 +162,7 @@ def initial_params(
       shapes: of its parameters.
       key: initialises the leaves that no checkpoint has.
       path: checkpoint to start from, or None.
+      complete: the checkpoint must have the method's own leaves too.
 
     Raises:
       UserError: the checkpoint lacks parameters of the base model, has ones that the model lacks,
@@ -142,7 +172,7 @@ def initial_params(
     stored = flatten(load_params(path)) if path else {}
     new = [p for p in wanted if p not in stored]
     if path:
-        _check_fit(path, wanted, stored, [p for p in new if not is_added(p)])
+        _check_fit(path, wanted, stored, [p for p in new if complete or not is_added(p)])
     params = {}
     if new:
         names = list(new)

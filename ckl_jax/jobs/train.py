@@ -110,6 +110,7 @@ class Run:
         self.model_dir, self.method, self.partitioner = str(model_dir), method, partitioner
         self.checkpoint_cfg, self.seed = checkpoint_cfg, random_seed
         self.model = model.with_method(method)
+        setup.check_vocabulary(self.model)
         partitioner.check_batch_size(dataset.batch_size)
         if dataset.batch_size % num_microbatches:
             raise UserError(

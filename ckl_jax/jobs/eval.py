@@ -1,0 +1,112 @@
+"""`t5x eval`: put the probes to checkpoints of a run, whatever method trained them."""
+
+from pathlib import Path
+
+import jax
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.jobs.configs import RestoreCheckpointConfig
+from ckl_jax.jobs.evaluations import write_evaluation
+from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.jobs.metrics_log import EventFile
+from ckl_jax.jobs.restored import RestoredModel, position
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
+
+Scores = dict[str, dict[str, float]]
+
+
+def evaluate(
+    *,
+    model: EncoderDecoderModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    output_dir: str,
+    probes: ClosedBook,
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+    partitioner: Partitioner | None = None,
+    run_name: str | None = None,
+    phase: int = 1,
+) -> dict[int, Scores]:
+    """Probes one checkpoint, or all of a run, and writes rows, inferences and metrics.
+
+    With the mode "all" a checkpoint whose probes are listed in every `eval.<probe>.ckpt` of the
+    output folder is left out, so an interrupted evaluation goes on where it was.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoints.
+      output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`.
+      probes: what to ask, and how to decode.
+      method: the one that trained the checkpoints.
+      partitioner: mesh and rules.
+      run_name: for rows; default, the checkpoints' folder's name.
+      phase: for rows.
+
+    Returns:
+      Scores by step and probe, in percent.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
+    evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_batch)
+    done = _Done(output_dir, probes.probes)
+    results = {}
+    with restored.on_mesh():
+        restored.describe(output_dir)
+        for path in restored.paths:
+            if restore_checkpoint_cfg.mode == "all" and done.has(path):
+                continue
+            step, epoch = position(path)
+            run = run_name or Path(path).absolute().parent.name
+            context = {
+                "run": run, "method": method.name, "phase": phase, "epoch": epoch, "step": step,
+            }  # fmt: skip
+            rows = list(evaluator.rows(restored.load(path), context, last=True))
+            if jax.process_index() == 0:
+                results[step] = write_evaluation(output_dir, step, rows)
+                _write_events(output_dir, step, results[step])
+                done.add(path)
+                print(_table(path, results[step]), flush=True)
+    return results
+
+
+class _Done:
+    """T5X's `eval.<task>.ckpt`: the checkpoints that were evaluated on a task, one a line."""
+
+    def __init__(self, folder: str, probes: tuple[str, ...]):
+        self._files = [Path(folder) / f"eval.{probe}.ckpt" for probe in probes]
+
+    def _lines(self, file: Path) -> list[str]:
+        with os_errors(file, "read"):
+            return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    def has(self, path: str) -> bool:
+        return all(path in self._lines(file) for file in self._files)
+
+    def add(self, path: str) -> None:
+        for file in self._files:
+            lines = dict.fromkeys([*self._lines(file), path])
+            with atomic_write(file) as f:
+                f.writelines(f"{line}\n" for line in lines)
+
+
+def _write_events(folder: str, step: int, scores: Scores) -> None:
+    for probe, values in scores.items():
+        with os_errors(folder):
+            events = EventFile(Path(folder) / "inference_eval" / probe, None)
+            events.scalars(step, values)
+            events.close()
+
+
+def _table(path: str, scores: Scores) -> str:
+    if not scores:
+        raise UserError("No probe was put; bind ClosedBook.probes.")
+    width = max(map(len, scores))
+    lines = [path]
+    for probe, values in scores.items():
+        numbers = "  ".join(f"{name} {value:6.2f}" for name, value in values.items())
+        lines.append(f"  {probe:{width}}  {numbers}")
+    return "\n".join(lines)

@@ -1,0 +1,65 @@
+"""The files of one evaluation: probe rows, and beside them what T5X writes of it."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.probes.closed_book import summarize
+
+Row = Mapping[str, Any]
+
+
+def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict[str, dict]:
+    """Writes the rows of one step, in two forms; writing them again changes nothing.
+
+    `probes/rows_<step>.jsonl` is what reports read. `inference_eval/<probe>-<step>.jsonl` and
+    `inference_eval/<probe>-metrics.jsonl` are T5X's.
+
+    Args:
+      folder: MODEL_DIR or EVAL_OUTPUT_DIR.
+      step: of the checkpoint.
+      rows: of all probes.
+
+    Returns:
+      Scores by probe, see `probes.closed_book.summarize`.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    files.write_jsonl(folder / "probes" / f"rows_{step:06}.jsonl", rows)
+    scores = summarize(rows)
+    for probe, values in scores.items():
+        mine = [_inference(row) for row in rows if row["probe"] == probe]
+        files.write_jsonl(folder / "inference_eval" / f"{probe}-{step:06}.jsonl", mine)
+        _add_metrics(folder / "inference_eval" / f"{probe}-metrics.jsonl", step, values)
+    return scores
+
+
+def _inference(row: Row) -> dict[str, Any]:
+    pretokenized = {"inputs_pretokenized": row["input"], "targets_pretokenized": row["answers"][0]}
+    return {"input": pretokenized, "target": row["answers"], "prediction": row["predictions"][0]}
+
+
+def _add_metrics(path: Path, step: int, values: Mapping[str, float]) -> None:
+    known = {}
+    if path.exists():
+        known = {row["step"]: row for row in files.read_jsonl(path)}
+    known[step] = {"step": step, **values}
+    files.write_jsonl(path, [known[s] for s in sorted(known)])
+
+
+def forget_later_steps(folder: str | Path, step: int) -> None:
+    """Removes the evaluations of steps after `step`: a run that resumes there repeats them."""
+    folder = Path(folder)
+    for path in [*folder.glob("probes/rows_*.jsonl"), *folder.glob("inference_eval/*-*.jsonl")]:
+        number = path.stem.replace("_", "-").rsplit("-", 1)[1]
+        if number.isdigit() and int(number) > step:
+            with files.os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
+                path.unlink()
+    for path in folder.glob("inference_eval/*-metrics.jsonl"):
+        rows = list(files.read_jsonl(path))
+        if any(row["step"] > step for row in rows):
+            files.write_jsonl(path, [row for row in rows if row["step"] <= step])

@@ -1,0 +1,189 @@
+"""`t5x infer`: answers or scores of many inputs to JSON lines, in chunks that survive a kill."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import files
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs.configs import RestoreCheckpointConfig
+from ckl_jax.jobs.inputs import Example, InferenceData
+from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.jobs.restored import RestoredModel
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.probes.answering import Answerer
+
+MODES = ("predict", "score")
+
+
+def infer(
+    *,
+    mode: str = "predict",
+    model: EncoderDecoderModel,
+    dataset_cfg: InferenceData,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    output_dir: str,
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+    partitioner: Partitioner | None = None,
+    checkpoint_period: int = 10,
+    shard_id: int = 0,
+    num_shards: int = 1,
+    beam_size: int = 2,
+    rule: str = "hf",
+) -> list[Path]:
+    """Writes `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line for each input, in order.
+
+    A line is {"inputs": {"inputs_pretokenized": ..., "targets_pretokenized": ...}, "prediction":
+    ...}, or "score" (log likelihood of the targets) in its place. While it runs, finished chunks
+    lie in `tmp-<file>/`; started again, it does only the others. At the end the chunks become the
+    file, and `<file>.COMPLETED` says that it is whole.
+
+    Args:
+      mode: "predict" or "score".
+      model: the base model; the method is put into it here.
+      dataset_cfg: the inputs.
+      restore_checkpoint_cfg: the checkpoint; with the mode "all", each one's files are in
+        `<output_dir>/checkpoint_<step>/`.
+      output_dir: where the files go.
+      method: the one that trained the checkpoint.
+      partitioner: mesh and rules.
+      checkpoint_period: batches in a chunk.
+      shard_id: does the inputs whose number is `shard_id` modulo `num_shards`.
+      num_shards: how many such processes share the work.
+      beam_size, rule: of the search, see `probes.closed_book.ClosedBook`.
+
+    Returns:
+      The files.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    _check(mode, shard_id, num_shards, checkpoint_period)
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
+    restored.partitioner.check_batch_size(dataset_cfg.batch_size)
+    examples = dataset_cfg.examples(restored.model.input_vocabulary)
+    if mode == "score" and any(example.targets is None for example in examples):
+        raise UserError(
+            f"{dataset_cfg.mixture_or_task_name} has inputs without targets: mode 'score' needs a "
+            "target for each."
+        )
+    name = f"{dataset_cfg.task}-{mode}.jsonl-{shard_id:05}-of-{num_shards:05}"
+    answerer = Answerer(
+        restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_batch
+    )
+    job = _Job(answerer, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
+    chunk = checkpoint_period * dataset_cfg.batch_size
+    written = []
+    with restored.on_mesh():
+        restored.describe(output_dir)
+        for path in restored.paths:
+            several = restore_checkpoint_cfg.mode == "all"
+            folder = Path(output_dir) / Path(path).name if several else Path(output_dir)
+            settings = {
+                "checkpoint": path, "mode": mode, "inputs": len(job.examples), "chunk": chunk,
+                "lengths": list(job.lengths), "beam_size": beam_size, "rule": rule,
+                "task": dataset_cfg.mixture_or_task_name,
+            }  # fmt: skip
+            output = _Output(folder / name, settings)
+            if not output.completed:
+                params = restored.load(path)
+                output.run(lambda start, p=params: job.lines(p, start, chunk), len(job.examples))
+            print(f"{output.path}: {len(job.examples)} lines", flush=True)
+            written.append(output.path)
+    return written
+
+
+def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) -> None:
+    if mode not in MODES:
+        raise UserError(
+            f"infer.mode is {mode!r}; choose from predict, score.{nearest(mode, MODES)}"
+        )
+    if not 0 <= shard_id < num_shards:
+        raise UserError(f"shard_id={shard_id} is not in 0 to num_shards-1={num_shards - 1}.")
+    if checkpoint_period < 1:
+        raise UserError(f"infer.checkpoint_period is {checkpoint_period}; give 1 or more batches.")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """Inputs to output lines."""
+
+    answerer: Answerer
+    mode: str
+    lengths: tuple[int, int]
+    beam_size: int
+    examples: Sequence[Example]
+
+    def lines(self, params: Any, start: int, count: int) -> Iterator[dict[str, Any]]:
+        part = self.examples[start : start + count]
+        inputs = [example.inputs for example in part]
+        if self.mode == "score":
+            targets = [example.targets for example in part]
+            values = self.answerer.scores(params, inputs, targets, self.lengths)
+            key = "score"
+        else:
+            answers = self.answerer.answers(params, inputs, *self.lengths, self.beam_size)
+            values, key = (best[0] for best in answers), "prediction"
+        for example, value in zip(part, values, strict=True):
+            yield {"inputs": example.shown, key: value}
+
+
+class _Output:
+    """An output file that is made of chunks.
+
+    Raises:
+      UserError: the place holds results of other settings.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]):
+        self.path, self.settings = path, settings
+        self._done = path.with_name(path.name + ".COMPLETED")
+        self._chunks = path.with_name("tmp-" + path.name)
+        for record in (self._done, self._chunks / "settings.json"):
+            if record.exists():
+                with files.os_errors(record, "read"):
+                    text = record.read_text(encoding="utf-8")
+                if not text or json.loads(text) != settings:
+                    raise UserError(
+                        f"{record} belongs to an inference with other settings (checkpoint, "
+                        "inputs or decoding); choose another INFER_OUTPUT_DIR or remove it."
+                    )
+
+    @property
+    def completed(self) -> bool:
+        return self._done.exists() and self.path.exists()
+
+    def run(self, lines, total: int) -> None:
+        """Makes the chunks that are missing, then the file.
+
+        Args:
+          lines: `start -> iterator` over the lines of the chunk that begins at input `start`.
+          total: inputs.
+        """
+        starts = range(0, total, self.settings["chunk"])
+        if jax.process_index() == 0:
+            files.write_json(self._chunks / "settings.json", self.settings)
+        for start in starts:
+            if not self._chunk(start).exists():
+                rows = list(lines(start))
+                if jax.process_index() == 0:
+                    files.write_jsonl(self._chunk(start), rows)
+        if jax.process_index() == 0:
+            self._merge(starts)
+
+    def _chunk(self, start: int) -> Path:
+        return self._chunks / f"chunk_{start:09}.jsonl"
+
+    def _merge(self, starts: range) -> None:
+        with files.atomic_write(self.path, "wb") as out:
+            for start in starts:
+                with open(self._chunk(start), "rb") as f:
+                    shutil.copyfileobj(f, out)
+        files.write_json(self._done, self.settings)
+        shutil.rmtree(self._chunks, ignore_errors=True)

@@ -1,0 +1,144 @@
+"""What `t5x infer` reads: a probe, a file of inputs, or a cached task; each as token rows."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.ckl_files import PROBES, read_probe
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import os_errors, read_jsonl
+
+_TEXT = (".txt", ".jsonl")
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One input.
+
+    Attributes:
+      shown: what the output file says of it: `inputs_pretokenized`, `targets_pretokenized`.
+      inputs, targets: token ids with EOS; no targets where none are known.
+    """
+
+    shown: dict[str, str]
+    inputs: Sequence[int]
+    targets: Sequence[int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class InferenceData:
+    """The inputs of an inference.
+
+    Attributes:
+      mixture_or_task_name: a probe's name (`invariant_lama`, ...), a `.txt` file (an input a
+        line), a `.jsonl` file (a string, or {"inputs": ..., "targets": ...}, a line), or a cached
+        task: its folder, or its name in `cache_dirs`.
+      task_feature_lengths: {"inputs": S, "targets": T}; None takes a probe's published lengths.
+        T counts the start token of a decode.
+      batch_size: inputs at once.
+      probe_dir: folder of the probes.
+      cache_dirs: folders of cached tasks.
+    """
+
+    mixture_or_task_name: str
+    task_feature_lengths: Mapping[str, int] | None = None
+    batch_size: int = 32
+    probe_dir: str = "."
+    cache_dirs: Sequence[str] = ()
+
+    @property
+    def task(self) -> str:
+        """The name in the output file's name."""
+        return Path(self.mixture_or_task_name).name.removesuffix(".jsonl").removesuffix(".txt")
+
+    def lengths(self) -> tuple[int, int]:
+        """(S, T)."""
+        given = self.task_feature_lengths
+        if given is None:
+            if self.mixture_or_task_name in PROBES:
+                form = PROBES[self.mixture_or_task_name]
+                return form.input_length, form.target_length
+            raise UserError(
+                "TASK_FEATURE_LENGTHS is None, which only probes allow; give it as "
+                "{'inputs': 50, 'targets': 10}."
+            )
+        if missing := [f for f in ("inputs", "targets") if f not in given]:
+            raise UserError(f"TASK_FEATURE_LENGTHS lacks {missing}.")
+        return given["inputs"], given["targets"]
+
+    def examples(self, vocabulary: Any) -> list[Example]:
+        """Reads all inputs.
+
+        Raises:
+          UserError: no such probe, file or task; a malformed line; an empty file.
+        """
+        name = self.mixture_or_task_name
+        if name in PROBES:
+            found = (
+                _example(vocabulary, item.input, item.answers[0])
+                for item in read_probe(name, self.probe_dir)
+            )
+        elif name.endswith(_TEXT):
+            found = _read_file(vocabulary, name)
+        else:
+            found = _read_task(vocabulary, self._open())
+        examples = list(found)
+        if not examples:
+            raise UserError(f"{name} has no inputs: it is empty.")
+        return examples
+
+    def _open(self) -> CachedTask:
+        name = self.mixture_or_task_name
+        for folder in (Path(name), *(Path(root) / name for root in self.cache_dirs)):
+            if (folder / "manifest.json").exists():
+                return CachedTask.open(folder)
+        known = [*PROBES, *(p.name for r in self.cache_dirs for p in Path(r).glob("*"))]
+        raise UserError(
+            f"{name!r} is neither a probe nor a .txt or .jsonl file nor a cached task in "
+            f"{list(self.cache_dirs)}.{nearest(name, known)}"
+        )
+
+
+def _example(vocabulary: Any, text: str, target: str | None) -> Example:
+    shown = {"inputs_pretokenized": text}
+    eos = [vocabulary.eos_id]
+    if target is None:
+        return Example(shown, vocabulary.encode(text) + eos, None)
+    shown["targets_pretokenized"] = target
+    return Example(shown, vocabulary.encode(text) + eos, vocabulary.encode(target) + eos)
+
+
+def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
+    if path.endswith(".txt"):
+        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
+            yield from (_example(vocabulary, line.strip(), None) for line in f if line.strip())
+        return
+    for number, row in enumerate(read_jsonl(path), 1):
+        row = {"inputs": row} if isinstance(row, str) else row
+        values = []
+        for feature in ("inputs", "targets"):
+            value = row.get(feature, row.get(f"{feature}_pretokenized"))
+            if isinstance(value, dict):  # a line that `t5x infer` wrote
+                value = value.get(f"{feature}_pretokenized")
+            values.append(value)
+        if not isinstance(values[0], str) or not isinstance(values[1], str | None):
+            raise UserError(
+                f"{path}, row {number}: no text in 'inputs'; a row is a string or "
+                '{"inputs": "...", "targets": "..."}.'
+            )
+        yield _example(vocabulary, *values)
+
+
+def _read_task(vocabulary: Any, task: CachedTask) -> Iterator[Example]:
+    made_with, mine = task.meta.get("vocabulary_digest"), getattr(vocabulary, "digest", None)
+    if made_with and mine and made_with != mine:
+        raise UserError(
+            f"The cached task {task.directory} was tokenised with another vocabulary "
+            f"({made_with[:12]}) than the model's ({mine[:12]}); prepare it again."
+        )
+    for i in range(len(task)):
+        row = task.row(i)
+        shown = {f"{f}_pretokenized": vocabulary.decode(ids, False) for f, ids in row.items()}
+        yield Example(shown, row["inputs"], row.get("targets"))

@@ -1,0 +1,78 @@
+"""A model and the parameters of its checkpoints: what `t5x eval` and `t5x infer` share."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax.checkpoints.restore import absolute, read_json_item, step_of
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+from ckl_jax.jobs import artifacts, setup
+from ckl_jax.jobs.configs import RestoreCheckpointConfig
+from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.methods.method import Method
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+
+
+class RestoredModel:
+    """A model with a method in it, on a mesh, into which checkpoints are loaded.
+
+    Raises:
+      UserError: the vocabulary or the mesh does not fit the model.
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoderModel,
+        method: Method,
+        partitioner: Partitioner | None,
+        restore: RestoreCheckpointConfig,
+    ):
+        self.partitioner = partitioner or Partitioner()
+        self.model = model.with_method(method)
+        setup.check_vocabulary(self.model)
+        self.paths = restore.checkpoints()
+        for path in self.paths:
+            _check_vocabulary_digest(path, self.model)
+        self.shapes = setup.param_shapes(self.model, method, self.partitioner)
+
+    @contextlib.contextmanager
+    def on_mesh(self) -> Iterator[None]:
+        """A `with` block in which the model runs on its mesh."""
+        with jax.set_mesh(self.partitioner.mesh), self.partitioner.axis_rules():
+            yield
+
+    def load(self, path: str) -> dict[str, Any]:
+        """All parameters of a checkpoint, on the devices.
+
+        Raises:
+          UserError: they are not those of the model; both lists are in the message.
+        """
+        return setup.initial_params(self.model, self.shapes, jax.random.key(0), path, complete=True)
+
+    def describe(self, folder: str | Path) -> None:
+        """Writes `config.gin` and `model-info.txt`."""
+        with os_errors(folder):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        artifacts.write_model_info(folder, self.shapes)
+        artifacts.write_config(folder)
+
+
+def position(path: str) -> tuple[int, int]:
+    """(step, epoch) of a checkpoint; 0 where it does not say."""
+    dataset = read_json_item(absolute(path), "dataset")
+    step = step_of(absolute(path))
+    return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
+
+
+def _check_vocabulary_digest(path: str, model: EncoderDecoderModel) -> None:
+    trained = read_json_item(absolute(path), "metadata").get("vocabulary_digest")
+    mine = getattr(model.output_vocabulary, "digest", None)
+    if trained and mine and trained != mine:
+        raise UserError(
+            f"Checkpoint {path} was trained with another vocabulary ({trained[:12]}) than "
+            f"{model.output_vocabulary!r} ({mine[:12]}); bind the one that it was trained with."
+        )

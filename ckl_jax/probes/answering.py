@@ -1,0 +1,108 @@
+"""Token rows to answers or scores, a batch at a time: shared by probing and `t5x infer`."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax.data.converters import encoder_decoder_batch, pad_rows
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+
+_SENTINEL = re.compile(r"<extra_id_\d+>")
+
+
+class Answerer:
+    """Decodes and scores with one model; keeps what it compiled.
+
+    Args:
+      model: the model with its method in it.
+      batch_size: rows at once; the last batch is padded.
+      rule: "hf" or "t5x", the beam search's.
+      options: further arguments of that rule, such as `length_penalty`.
+      put_batch: places a dict of host arrays on the devices; default: as they are.
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoderModel,
+        batch_size: int,
+        rule: str = "hf",
+        options: Mapping[str, Any] | None = None,
+        put_batch=None,
+    ):
+        self.model, self.batch_size = model, batch_size
+        self._rule, self._options = rule, dict(options or {})
+        self._put = put_batch or (lambda batch: batch)
+        self._predict = jax.jit(self._search, static_argnums=(2, 3))
+        self._score = jax.jit(model.score_batch)
+
+    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> jax.Array:
+        decoded = self.model.predict(
+            params, tokens, length, beam_size=beams, num_return=beams, rule=self._rule,
+            **self._options,
+        )  # fmt: skip
+        return decoded.tokens
+
+    def answers(
+        self,
+        params: Any,
+        rows: Sequence[Sequence[int]],
+        source_length: int,
+        target_length: int,
+        beams: int,
+    ) -> Iterator[list[str]]:
+        """Yields the decoded strings of each row of token ids, best first.
+
+        Args:
+          params: all parameters.
+          rows: inputs with EOS; longer ones than `source_length` are cut.
+          source_length: S.
+          target_length: counts the start token, as Hugging Face's does.
+          beams: how many beams to search, and answers to return.
+        """
+        tokens = pad_rows(rows, source_length)
+        for part, batch in self._batches(tokens):
+            tokens_out = self._predict(params, batch["tokens"], target_length - 1, beams)
+            for row in jax.device_get(tokens_out)[:part]:
+                yield [clean(self.model.output_vocabulary.decode(ids)) for ids in row]
+
+    def _batches(self, tokens: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
+        for start in range(0, len(tokens), self.batch_size):
+            part = tokens[start : start + self.batch_size]
+            padded = np.pad(part, ((0, self.batch_size - len(part)), (0, 0)))
+            # An empty row would attend to nothing.
+            padded[len(part) :, 0] = self.model.input_vocabulary.eos_id
+            yield len(part), self._put({"tokens": padded})
+
+    def scores(
+        self,
+        params: Any,
+        inputs: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        lengths: tuple[int, int],
+    ) -> Iterator[float]:
+        """Yields the log likelihood of each row's target.
+
+        Args:
+          params: all parameters.
+          inputs, targets: token ids with EOS.
+          lengths: (S, T).
+        """
+        sources = pad_rows(inputs, lengths[0])
+        golds = pad_rows(targets, lengths[1])
+        for start in range(0, len(sources), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            missing = self.batch_size - len(sources[part])
+            source, gold = (np.pad(x[part], ((0, missing), (0, 0))) for x in (sources, golds))
+            source[self.batch_size - missing :, 0] = self.model.input_vocabulary.eos_id
+            valid = np.arange(self.batch_size) < self.batch_size - missing
+            batch = self._put(encoder_decoder_batch(source, gold, valid))
+            scores = jax.device_get(self._score(params, batch))
+            yield from map(float, scores[: self.batch_size - missing])
+
+
+def clean(text: str) -> str:
+    """Removes sentinels and outer blanks from a decoded answer."""
+    return _SENTINEL.sub(" ", text).strip()
