@@ -126,6 +126,8 @@ def command(demo: Demo, name: str) -> list[str]:
         "RANDOM_SEED": demo.seed,
     }
     files = [f"ckl_{name}.gin"]
+    if demo.source == "wikidata":
+        files.append("data/wikidata.gin")
     return [
         sys.executable, "-m", "ckl_jax", "train",
         *(f"--gin_file={f}" for f in files),
