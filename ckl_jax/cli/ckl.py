@@ -157,7 +157,7 @@ def _import_hf(commands) -> None:
 
 
 def import_hf(args: argparse.Namespace) -> None:
-    from ckl_jax.checkpoints.hf_command import import_checkpoint
+    from ckl_jax.jobs.hugging_face import import_checkpoint
 
     print(import_checkpoint(args.model, args.out))
 
@@ -170,7 +170,7 @@ def _export_hf(commands) -> None:
 
 
 def export_hf(args: argparse.Namespace) -> None:
-    from ckl_jax.checkpoints.hf_command import export_checkpoint
+    from ckl_jax.jobs.hugging_face import export_checkpoint
 
     print(export_checkpoint(args.model, args.like, args.out))
 
