@@ -23,6 +23,8 @@ class Mode:
       macros: (name, meaning) that users often set.
       call: "module:function" to call with the job's arguments in its place; "" is the job itself.
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
+      overrides: gin statements after all others: macros that the mode does without.
+      example: a whole command, for the help.
     """
 
     entry: str
@@ -30,6 +32,8 @@ class Mode:
     macros: tuple[tuple[str, str], ...] = ()
     call: str = ""
     upstream: str = ""
+    overrides: tuple[str, ...] = ()
+    example: str = ""
 
 
 _COMMON = (
@@ -47,24 +51,38 @@ _TRAIN = (
     ("RANDOM_SEED", "of weights, dropout and the order of the data"),
     ("USE_CACHED_TASKS", "True reads cached tasks, False runs preprocessing"),
 )
+_CHECKPOINT = (
+    ("CHECKPOINT_PATH", "'folder': a MODEL_DIR or a checkpoint in it; default MODEL_DIR"),
+    ("CHECKPOINT_MODE", "'latest', 'specific' or 'all'"),
+)
+_INFER = (
+    ("INFER_INPUTS", "'name' of a probe or cached task, or a .txt or .jsonl file"),
+    ("INFER_MODE", "'predict' or 'score'"),
+    ("INFER_LENGTHS", "{'inputs': 50, 'targets': 10}"),
+    ("INFER_OUTPUT_DIR", "'folder'; default MODEL_DIR/infer"),
+)
 MODES = {
     "train": Mode(
         "ckl_jax.jobs.train:train",
         "train a model, resuming from the newest checkpoint in MODEL_DIR",
         (*_TRAIN, *_COMMON),
         upstream="t5x.train",
+        example="t5x train --gin_file=ckl_lora.gin --gin.EPOCHS=2",
     ),
     "eval": Mode(
         "ckl_jax.jobs.eval:evaluate",
-        "evaluate checkpoints on a task",
-        (("CHECKPOINT_PATH", "'folder'"), ("EVAL_OUTPUT_DIR", "'folder'"), *_COMMON),
+        "put the probes to checkpoints of a run",
+        (*_CHECKPOINT, ("EVAL_OUTPUT_DIR", "'folder'; default MODEL_DIR/eval"), *_COMMON),
         upstream="t5x.eval",
+        example="t5x eval --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_eval.gin",
     ),
     "infer": Mode(
         "ckl_jax.jobs.infer:infer",
-        "write predictions or scores of a task to JSON lines",
-        (("CHECKPOINT_PATH", "'folder'"), ("INFER_OUTPUT_DIR", "'folder'"), *_COMMON),
+        "write predictions or scores of many inputs to JSON lines",
+        (*_CHECKPOINT, *_INFER, *_COMMON),
         upstream="t5x.infer",
+        example="t5x infer --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_infer.gin "
+        "--gin.INFER_INPUTS=\"'new_lama'\"",
     ),
     "dynamic_eval": Mode(
         "ckl_jax.jobs.dynamic_eval:dynamic_eval",
@@ -74,9 +92,12 @@ MODES = {
     "precompile": Mode(
         "ckl_jax.jobs.train:train",
         "compile the train step; report parameters, memory, FLOPs; train nothing",
-        (*_TRAIN, *_COMMON),
+        (*_TRAIN, *_COMMON, ("COMPILE", "False stops after counting parameters")),
         call="ckl_jax.jobs.precompile:precompile",
         upstream="t5x.main",
+        # Neither changes a shape, and both may be costly to make.
+        overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None"),
+        example="t5x precompile --gin_file=ckl_modular.gin --gin_file=ckl_full.gin",
     ),
 }
 _ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", "log_dir")
@@ -241,6 +262,8 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
     flags = parser.format_help().split("\n\n", 1)[1].replace("options:", "flags:").rstrip()
     parts.append(flags)
     macros = MODES[name or "train"].macros
+    if example := MODES[name or "train"].example:
+        parts.append(f"for example:\n  {example}")
     lines = "\n".join(f"  --gin.{macro + '=':26}{text}" for macro, text in macros)
     parts.append(f"macros often set ({name or 'train'}):\n{lines}")
     groups: dict[str, list[str]] = {}
@@ -284,6 +307,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
         dry_run=args.dry_run,
         instead=mode.call or None,
+        overrides=mode.overrides,
         **arguments,
     )
     if args.dry_run:

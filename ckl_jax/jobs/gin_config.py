@@ -123,6 +123,7 @@ def run(
     search_paths: Sequence[str] = (),
     dry_run: bool = False,
     instead: str | Callable[..., Any] | None = None,
+    overrides: Sequence[str] = (),
     **arguments: Any,
 ) -> Any:
     """Loads the configuration, then calls `entry` with the arguments that gin binds to it.
@@ -131,7 +132,8 @@ def run(
       entry: the job function or "package.module:function".
       files, bindings, search_paths: see `load`.
       dry_run: check everything and return the configuration's text instead of calling.
-      instead: called in the place of `entry`, with the arguments that gin binds to that.
+      instead: called in the place of `entry`, with the arguments that gin binds to either.
+      overrides: bindings after all others, of macros that the files need not have.
       **arguments: given to `entry` in place of what gin binds.
 
     Raises:
@@ -143,7 +145,7 @@ def run(
     source = read(files, bindings, search_paths)
     function = resolve_function(entry)
     _lend_to_main(function)
-    bind(source)
+    bind(dataclasses.replace(source, bindings=[*source.bindings, *overrides]))
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
     if missing:
@@ -156,7 +158,7 @@ def run(
     if dry_run:
         return config_text()
     if instead is not None:
-        target = resolve_function(instead)
+        target = configurable(resolve_function(instead))
 
         def configured(job=configured, **given):
             return target(**{**gin.get_bindings(job), **given})

@@ -1,14 +1,19 @@
 """`t5x precompile`: what a compiled train step costs, without allocating or training anything."""
 
 import collections
+import dataclasses
 import inspect
 import math
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import configs
 
 _COLLECTIVES = (
     "all-reduce",
@@ -28,8 +33,15 @@ _MEMORY = (
 )
 
 
-def precompile(**arguments: Any) -> dict[str, Any]:
+def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
     """Compiles the step of the run that `train(**arguments)` would do, and prints its report.
+
+    Allocates no parameters, and reads no vocabulary, no checkpoint and no data: a task that is
+    not there yet is stood in for by an empty one.
+
+    Args:
+      compile: False only traces shapes: parameters and optimizer state are counted in seconds.
+      **arguments: those of `train`.
 
     Returns:
       See `compile_report`; also {lower, compile}_seconds.
@@ -40,24 +52,61 @@ def precompile(**arguments: Any) -> dict[str, Any]:
     bound.apply_defaults()
     given = bound.arguments
     names = list(inspect.signature(train.Run).parameters)
-    given["dataset"] = given["train_dataset_cfg"]
+    given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
     given["partitioner"] = given["partitioner"] or mesh.Partitioner()
     run = train.Run(**{name: given[name] for name in names})
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
+        trees = {
+            "params": run.shapes.params,
+            "trainable": run.shapes.trainable,
+            "opt_state": run.state_shapes().opt_state,
+        }
+        if not compile:
+            report = count_trees(**trees)
+            print(format_report(report), flush=True)
+            return report
         start = time.monotonic()
         lowered = run.lower()
         seconds = [time.monotonic() - start]
         compiled = lowered.compile()
         seconds.append(time.monotonic() - start - seconds[0])
-        report = compile_report(
-            lowered,
-            compiled,
-            params=run.shapes.params,
-            trainable=run.shapes.trainable,
-            opt_state=run.state_shapes().opt_state,
-        )
+        report = compile_report(lowered, compiled, **trees)
     report["lower_seconds"], report["compile_seconds"] = seconds
     print(format_report(report), flush=True)
+    return report
+
+
+class _StandInDataset(configs.DatasetConfig):
+    """A `DatasetConfig` whose missing tasks have rows of padding: shapes need no more."""
+
+    @classmethod
+    def like(cls, dataset: configs.DatasetConfig) -> "_StandInDataset":
+        return cls(**{f.name: getattr(dataset, f.name) for f in dataclasses.fields(dataset)})
+
+    def open(self, name: str) -> Any:
+        try:
+            return super().open(name)
+        except UserError:
+            return _NoRows(10 * self.batch_size)
+
+
+class _NoRows:
+    def __init__(self, rows: int):
+        self._rows, self.meta = rows, {}
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def batch(self, indices: np.ndarray, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
+        return {n: np.zeros((len(indices), size), np.int32) for n, size in lengths.items()}
+
+
+def count_trees(**trees: Any) -> dict[str, int]:
+    """{name}_count and {name}_bytes of each tree of arrays or shapes; None is left out."""
+    report = {}
+    for name, tree in trees.items():
+        if tree is not None:
+            report[f"{name}_count"], report[f"{name}_bytes"] = _size(tree)
     return report
 
 
@@ -88,11 +137,9 @@ def compile_report(
         devices: how many the step runs on
     """
     compiled = lowered.compile() if compiled is None else compiled
-    report: dict[str, Any] = {}
-    for name, tree in (("params", params), ("trainable", trainable), ("opt_state", opt_state)):
-        if tree is not None:
-            report[f"{name}_count"], report[f"{name}_bytes"] = _size(tree)
-    report |= _memory(compiled)
+    report: dict[str, Any] = count_trees(
+        params=params, trainable=trainable, opt_state=opt_state
+    ) | _memory(compiled)
     cost = compiled.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, list) else cost
     report["flops"] = cost.get("flops")
@@ -157,7 +204,7 @@ def format_report(report: dict[str, Any]) -> str:
     rows = [(label, _human(report[key], unit)) for label, key, unit in _ROWS if key in report]
     collectives = report.get("collectives") or {}
     rows += [(f"{kind} instructions", str(count)) for kind, count in collectives.items()]
-    if not collectives:
+    if not collectives and "flops" in report:
         rows.append(("collectives", "none"))
     left = max(len(label) for label, _ in rows)
     right = max(len(value) for _, value in rows)
