@@ -1,0 +1,65 @@
+"""Names and colours of methods, probes and fact states, the same in every table and figure."""
+
+METHODS = {
+    "initial": "Initial", "vanilla": "Vanilla", "recadam": "RecAdam", "mix_review": "Mix-Review",
+    "lora": "LoRA", "k_adapter_k2": "K-Adapter (k=2)", "k_adapter_k3": "K-Adapter (k=3)",
+    "modular": "Modular",
+}  # fmt: skip
+PROBES = {
+    "invariant_lama": ("IL", "InvariantLAMA"),
+    "updated_lama": ("UL", "UpdatedLAMA"),
+    "new_lama": ("NL", "NewLAMA"),
+    "new_lama_easy": ("NLE", "NewLAMA-Easy"),
+    "new_lama_easy_small": ("NLE-S", "NewLAMA-Easy small"),
+    "new_lama_easy_p1": ("NLE-P1", "NewLAMA-Easy, phase 1"),
+    "new_lama_easy_p2": ("NLE-P2", "NewLAMA-Easy, phase 2"),
+    "new_lama_easy_5000": ("NLE-5k", "NewLAMA-Easy 5000"),
+    "trex_5000": ("T-REx", "T-REx 5000"),
+}
+# Okabe and Ito's palette: distinct under every common colour blindness. Figures vary marker and
+# line style as well.
+COLORS = {
+    "initial": "#7f7f7f", "vanilla": "#000000", "recadam": "#E69F00", "mix_review": "#56B4E9",
+    "lora": "#009E73", "k_adapter_k2": "#0072B2", "k_adapter_k3": "#CC79A7", "modular": "#D55E00",
+}  # fmt: skip
+MARKERS = {
+    "initial": "*", "vanilla": "o", "recadam": "s", "mix_review": "D", "lora": "^",
+    "k_adapter_k2": "v", "k_adapter_k3": "<", "modular": "P",
+}  # fmt: skip
+STATE_COLORS = {
+    "kept": "#0072B2", "updated": "#009E73", "learned": "#56B4E9", "stale": "#F0E442",
+    "forgotten": "#D55E00", "never known": "#D9D9D9",
+}  # fmt: skip
+_SPARE = ("#8c564b", "#bcbd22", "#17becf", "#9467bd", "#e377c2")
+
+
+def method_key(name: str) -> str:
+    """A run's name without a leading "ckl_": the key of its label and colour."""
+    return name.removeprefix("ckl_")
+
+
+def method_label(key: str) -> str:
+    return METHODS.get(key, key)
+
+
+def color(key: str, position: int = 0) -> str:
+    return COLORS.get(key) or _SPARE[position % len(_SPARE)]
+
+
+def marker(key: str) -> str:
+    return MARKERS.get(key, "X")
+
+
+def short(probe: str) -> str:
+    """Abbreviation of a probe, as the paper's tables use it."""
+    return PROBES.get(probe, (probe, probe))[0]
+
+
+def long(probe: str) -> str:
+    return PROBES.get(probe, (probe, probe))[1]
+
+
+def probe_order(probes) -> list[str]:
+    """The probes in the order of the paper, unknown ones last."""
+    known = list(PROBES)
+    return sorted(probes, key=lambda p: known.index(p) if p in known else len(known))

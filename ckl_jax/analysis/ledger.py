@@ -1,0 +1,218 @@
+"""The fact ledger: what became of each fact, at each evaluation, relative to the Initial model.
+
+A fact is one item of a probe. It is *right* when the model's first answer matches a current one
+(EM), and *old* when it matches an answer that used to be right (UpdatedLAMA). Its state is the
+first that applies:
+
+    kept         right now, and right at Initial
+    updated      right now, and Initial gave the old answer
+    learned      right now, and Initial gave neither
+    stale        the old answer is still (or again) given
+    forgotten    neither now, but Initial gave the right or the old answer
+    never known  neither now, neither then
+
+States partition the facts; kept + updated + learned are the facts that EM counts, and
+kept + forgotten those that Initial knew, where there are no old answers.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.rows import Run, Scored, initial_scores
+from ckl_jax.errors import UserError, nearest
+
+STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
+_WIDTH = 44
+
+
+def fact_states(now: Scored, initial: Scored) -> np.ndarray:
+    """[N] index into STATES of each fact.
+
+    Raises:
+      UserError: the two evaluations put different items.
+    """
+    if now.items != initial.items:
+        raise UserError(
+            f"The runs were probed with different items ({len(now.items)} and "
+            f"{len(initial.items)}); probe both with the same files."
+        )
+    right, old = now.em > 0, now.em_old > 0
+    was_right, was_old = initial.em > 0, initial.em_old > 0
+    conditions = [right & was_right, right & was_old, right, old, was_right | was_old]
+    return np.select(conditions, range(5), default=5)
+
+
+def counts(states: np.ndarray) -> dict[str, int]:
+    """{state: facts}, all states present."""
+    return dict(zip(STATES, np.bincount(states, minlength=len(STATES)).tolist(), strict=True))
+
+
+def ledger_rows(run: Run, initial: Mapping[str, Scored]) -> Iterator[dict[str, Any]]:
+    """One row per fact and evaluation: probe, item, step, epoch, state, prediction, ..."""
+    for step in run.steps:
+        for probe, now in run.at(step).items():
+            if probe not in initial:
+                continue
+            before = initial[probe]
+            states = fact_states(now, before)
+            for row, then, state in zip(now.rows, before.rows, states, strict=True):
+                yield {
+                    "run": run.name, "step": step, "epoch": row["epoch"], "probe": probe,
+                    "item": row["item"], "relation": row.get("relation", ""),
+                    "state": STATES[state], "input": row.get("input", ""),
+                    "answers": row["answers"], "old_answers": row.get("old_answers", []),
+                    "initial_prediction": then["predictions"][0],
+                    "prediction": row["predictions"][0],
+                }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """Facts of one probe in two runs: matrix[i, j] of them are in STATES[i] and STATES[j]."""
+
+    probe: str
+    matrix: np.ndarray
+    changed: tuple[int, ...]
+
+
+def difference(probe: str, a: np.ndarray, b: np.ndarray) -> Difference:
+    """Compares the states [N] of the same facts in two runs."""
+    n = len(STATES)
+    matrix = np.bincount(a * n + b, minlength=n * n).reshape(n, n)
+    return Difference(probe, matrix, tuple(np.flatnonzero(a != b).tolist()))
+
+
+def describe(
+    run_dir: str | Path,
+    *,
+    initial: str | Path | None = None,
+    diff: str | Path | None = None,
+    state: str | None = None,
+    limit: int = 20,
+) -> str:
+    """The ledger of a run as text: counts at each evaluation, then facts.
+
+    Args:
+      run_dir: a MODEL_DIR with probe rows.
+      initial: MODEL_DIR of the Initial model; default, the run's own rows of step 0, else those
+        of the run it started from.
+      diff: another MODEL_DIR; the facts whose state differs are listed.
+      state: list the facts of this state only.
+      limit: facts listed of each probe.
+
+    Raises:
+      UserError: a folder without rows, an unknown state, or runs that do not fit together.
+    """
+    if state is not None:
+        state = state.replace("_", " ").replace("-", " ")
+    if state is not None and state not in STATES:
+        raise UserError(
+            f"No state {state!r}; choose from {', '.join(STATES)}.{nearest(state, STATES)}"
+        )
+    run = Run.open(run_dir)
+    before = Run.open(initial).last if initial else initial_scores(run)
+    if before is None:
+        raise UserError(
+            f"{run_dir} has no rows of step 0 and does not say what it started from; give "
+            "--initial MODEL_DIR."
+        )
+    if diff is None:
+        return "\n".join([*_timeline(run, before), *_facts(run, before, state, limit)])
+    return "\n".join(_compare(run, Run.open(diff), before, state, limit))
+
+
+def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
+    lines = [f"{run.path}: facts relative to the Initial model"]
+    tables: dict[str, list] = {}
+    for step in run.steps:
+        for probe, now in run.at(step).items():
+            if probe in before:
+                tables.setdefault(probe, []).append((step, counts(fact_states(now, before[probe]))))
+    if not tables:
+        raise UserError(f"{run.path} and its Initial model share no probe; probe both alike.")
+    for probe in labels.probe_order(tables):
+        lines += ["", f"{labels.long(probe)} ({len(before[probe].items)} facts)"]
+        lines.append("".join([f"{'epoch':>8}{'step':>8}", *(f"{s:>13}" for s in STATES)]))
+        for step, count in tables[probe]:
+            cells = "".join(f"{count[s]:>13}" for s in STATES)
+            lines.append(f"{run.epoch_at(step):>8.3g}{step:>8}{cells}")
+    return lines
+
+
+def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
+    lines = []
+    for probe in labels.probe_order(set(run.last) & set(before)):
+        now, then = run.last[probe], before[probe]
+        states = fact_states(now, then)
+        chosen = [i for i, s in enumerate(states) if state is None or STATES[s] == state]
+        if state is None:  # some of each state, rather than the most frequent one only
+            chosen = _taken_in_turn([i for i in chosen if states[i] != len(STATES) - 1], states)
+        kind = f" {state}" if state else ", some of each state"
+        lines += ["", f"{labels.long(probe)}: {len(chosen)} facts{kind}"]
+        for i in chosen[:limit]:
+            answer = now.rows[i]["predictions"][0]
+            lines.append(
+                f"  {STATES[states[i]]:<12}{_cut(_question(now, i))}  "
+                f"{then.rows[i]['predictions'][0]!r} -> {answer!r}  (answer: {_answer(now, i)})"
+            )
+        lines += _left_out(len(chosen), limit)
+    return lines
+
+
+def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
+    """One fact of each state, then the second of each, and so on."""
+    seen: collections.Counter = collections.Counter()
+    turns = []
+    for i in chosen:
+        turns.append((seen[states[i]], states[i], i))
+        seen[states[i]] += 1
+    return [i for _, _, i in sorted(turns)]
+
+
+def _compare(run: Run, other: Run, before, state: str | None, limit: int) -> list[str]:
+    lines = [f"A = {run.path}", f"B = {other.path}"]
+    shared = set(run.last) & set(other.last) & set(before)
+    if not shared:
+        raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
+    for probe in labels.probe_order(shared):
+        a, b = (fact_states(r.last[probe], before[probe]) for r in (run, other))
+        result = difference(probe, a, b)
+        lines += ["", f"{labels.long(probe)}: {len(result.changed)} of {len(a)} facts differ"]
+        lines.append(f"{'A down, B across':<18}" + "".join(f"{s:>13}" for s in STATES))
+        lines += [
+            f"{name:<18}" + "".join(f"{n:>13}" for n in row)
+            for name, row in zip(STATES, result.matrix.tolist(), strict=True)
+        ]
+        named = [i for i in result.changed if state in (None, STATES[a[i]], STATES[b[i]])]
+        for i in named[:limit]:
+            first, second = (r.last[probe].rows[i]["predictions"][0] for r in (run, other))
+            lines.append(
+                f"  {_cut(_question(before[probe], i))}  {STATES[a[i]]} {first!r} | "
+                f"{STATES[b[i]]} {second!r}  (answer: {_answer(before[probe], i)})"
+            )
+        lines += _left_out(len(named), limit)
+    return lines
+
+
+def _left_out(found: int, limit: int) -> Sequence[str]:
+    return [f"  ... and {found - limit} more (--limit)"] if found > limit else []
+
+
+def _question(scored: Scored, i: int) -> str:
+    return str(scored.rows[i].get("input", "")).replace("<extra_id_0>", "____")
+
+
+def _answer(scored: Scored, i: int) -> str:
+    row = scored.rows[i]
+    old = row.get("old_answers") or []
+    return "; ".join(row["answers"][:2]) + (f"; before: {old[0]}" if old else "")
+
+
+def _cut(text: str) -> str:
+    return f"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + '…':<{_WIDTH}}"

@@ -1,0 +1,201 @@
+"""Probe rows of a run: MODEL_DIR/probes/rows_<step>.jsonl, one row per item and evaluation."""
+
+import dataclasses
+import functools
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, read_jsonl
+
+FIELDS = {
+    "probe": str, "item": str, "step": int, "epoch": int, "em": int, "f1": (float, int),
+    "predictions": list, "answers": list,
+}  # fmt: skip
+_FILE = re.compile(r"rows_(\d+)\.jsonl$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scored:
+    """One probe at one evaluation, as columns; N items in file order.
+
+    Attributes:
+      items: [N] ids.
+      em, f1, em_old: [N] in 0..1.
+      hit_rank: [N] rank of the first right answer among `beams`, 0 if none.
+      beams: [N] width of the search behind hit_rank.
+      relations: [N] names; "" if unknown.
+      rows: [N] the rows themselves.
+    """
+
+    items: tuple[str, ...]
+    em: np.ndarray
+    f1: np.ndarray
+    em_old: np.ndarray
+    hit_rank: np.ndarray
+    beams: np.ndarray
+    relations: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+
+    @property
+    def has_old(self) -> bool:
+        """Whether some item also has an answer that used to be right."""
+        return any(row.get("old_answers") for row in self.rows)
+
+
+def as_columns(rows: list[dict[str, Any]]) -> Scored:
+    """The rows of one probe as columns."""
+
+    def column(name: str, default: int = 0) -> np.ndarray:
+        return np.array([row.get(name, default) for row in rows], dtype=np.float64)
+
+    return Scored(
+        tuple(row["item"] for row in rows), column("em"), column("f1"), column("em_old"),
+        column("hit_rank").astype(int), column("beams", 1).astype(int),
+        tuple(row.get("relation", "") for row in rows), tuple(rows),
+    )  # fmt: skip
+
+
+def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file, one at a time.
+
+    Raises:
+      UserError: the file cannot be read, or a row lacks a field or has one of the wrong type.
+    """
+    for number, row in enumerate(read_jsonl(path), 1):
+        if not isinstance(row, dict):
+            raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
+        for name, kind in FIELDS.items():
+            if not isinstance(row.get(name), kind):
+                what = "is missing" if name not in row else f"has the value {row[name]!r}"
+                raise UserError(
+                    f"{path}, row {number}: the field {name!r} {what}; run the probes again."
+                )
+        if not row["predictions"]:
+            raise UserError(f"{path}, row {number}: no predictions; run the probes again.")
+        yield row
+
+
+def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[str, Scored]:
+    """Groups the rows of one evaluation by probe, each item once."""
+    groups: dict[str, list] = {}
+    seen = set()
+    for row in rows:
+        key = (row["probe"], row["item"])
+        if key in seen:
+            raise UserError(f"{path}: item {key[1]!r} of {key[0]} occurs twice; probe again.")
+        seen.add(key)
+        groups.setdefault(row["probe"], []).append(row)
+    if not groups:
+        raise UserError(f"{path} holds no rows; run the probes again.")
+    return {probe: as_columns(group) for probe, group in groups.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A MODEL_DIR that was probed.
+
+    Attributes:
+      path: the folder.
+      summary: what summary.json says; empty while the run is not finished.
+      files: {step: file of rows}, ascending.
+    """
+
+    path: Path
+    summary: Mapping[str, Any]
+    files: Mapping[int, Path]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "Run":
+        """Finds the rows of a run; reads none of them yet.
+
+        Raises:
+          UserError: there is no such folder, or it has no rows.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise UserError(f"No folder {path}; give a MODEL_DIR of `t5x train`.")
+        found = (path / "probes").glob("rows_*.jsonl")
+        files = {int(m[1]): p for p in found if (m := _FILE.search(p.name))}
+        if not files:
+            raise UserError(
+                f"{path} has no probes/rows_<step>.jsonl; train with probes set, or wait for its "
+                "first evaluation."
+            )
+        return cls(path, _read_summary(path / "summary.json"), dict(sorted(files.items())))
+
+    @property
+    def name(self) -> str:
+        """The run's name: what its summary says, else the name of its folder."""
+        return str(self.summary.get("run") or self.path.resolve().name)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        return tuple(self.files)
+
+    @functools.cached_property
+    def last(self) -> dict[str, Scored]:
+        """{probe: scores} of the last evaluation."""
+        return self.at(self.steps[-1])
+
+    def at(self, step: int) -> dict[str, Scored]:
+        """{probe: scores} of the evaluation after `step`.
+
+        Raises:
+          UserError: nothing was probed then.
+        """
+        if step not in self.files:
+            known = ", ".join(map(str, self.steps))
+            raise UserError(f"{self.path} was not probed at step {step}; it was at {known}.")
+        path = self.files[step]
+        return by_probe(read_rows(path), path)
+
+    def epoch_at(self, step: int) -> float:
+        """Passes over the corpus done after `step`; within one, a fraction."""
+        done = 0
+        for epoch, steps in enumerate(self.summary.get("steps_per_epoch") or ()):
+            if step < done + steps:
+                return epoch + (step - done) / steps
+            done += steps
+        if "steps_per_epoch" in self.summary:
+            return float(len(self.summary["steps_per_epoch"]))
+        return float(next(iter(read_rows(self.files[step])))["epoch"])
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    with os_errors(path, "read"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        summary = json.loads(text)
+    except json.JSONDecodeError as e:
+        raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}); remove the file.") from e
+    if not isinstance(summary, dict):
+        raise UserError(f"{path}: not a JSON object; remove the file.")
+    return summary
+
+
+def base_of(run: Run) -> Run | None:
+    """The run that `run` started from, if its summary says so and it was probed."""
+    base = run.summary.get("base_checkpoint")
+    if not base:
+        return None
+    for folder in (Path(base), Path(base).parent, run.path.parent / Path(base).name):
+        if (folder / "probes").is_dir() and folder.resolve() != run.path.resolve():
+            return Run.open(folder)
+    return None
+
+
+def initial_scores(run: Run) -> dict[str, Scored] | None:
+    """What the run knew before its first step: its own rows of step 0, else its base's last."""
+    if 0 in run.files:
+        return run.at(0)
+    base = base_of(run)
+    return base.last if base else None

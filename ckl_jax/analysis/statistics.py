@@ -1,0 +1,146 @@
+"""Uncertainty of scores over items, and tests between models that answered the same items.
+
+The bootstrap resamples the items of a probe, the same resample for every model, so that pairs
+stay paired. The intervals say how far the choice of items matters; they say nothing on the choice
+of the random seed.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ckl_jax.probes.forgetting import fuar_parts
+
+SAMPLES = 2000
+
+
+def bootstrap_means(
+    values: np.ndarray, samples: int = SAMPLES, seed: int = 0
+) -> np.ndarray:
+    """Means of resampled items, paired over models.
+
+    Items on which all models score alike are interchangeable, so whole patterns are drawn from a
+    multinomial: the same distribution as drawing items, at a cost that hardly grows with N.
+
+    Args:
+      values: [M, N] score of each model on each item.
+      samples: B.
+      seed: of the draw.
+
+    Returns:
+      [M, B].
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(f"need [models, items] with at least one item, got {values.shape}")
+    n = values.shape[1]
+    patterns, counts = np.unique(values, axis=1, return_counts=True)
+    generator = np.random.default_rng(seed)
+    draws = generator.multinomial(n, counts / n, size=samples)
+    return patterns @ draws.T / n
+
+
+def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of [B] samples; infinity is allowed and ranks as the largest."""
+    tail = 50.0 * (1.0 - level)
+    low, high = np.percentile(samples, [tail, 100.0 - tail], method="nearest")
+    return float(low), float(high)
+
+
+def fuar_samples(
+    scores: Sequence[Mapping[str, np.ndarray]], forgotten, updated, acquired
+) -> np.ndarray:
+    """FUAR of each bootstrap sample, [B]; infinity where nothing was gained."""
+    lost, gained = fuar_parts(scores, forgotten, updated, acquired)
+    lost, gained = np.broadcast_arrays(np.asarray(lost, float), np.asarray(gained, float))
+    out = np.full(lost.shape, np.inf)
+    np.divide(lost, gained, out=out, where=gained > 1e-9)
+    return out
+
+
+def mcnemar(a: np.ndarray, b: np.ndarray) -> float:
+    """Two-sided p of the exact McNemar test on right/wrong answers [N] of two models."""
+    a, b = np.asarray(a, bool), np.asarray(b, bool)
+    if a.shape != b.shape:
+        raise ValueError(f"the models answered {a.shape} and {b.shape} items")
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    return sign_test(only_a, only_b)
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Two-sided p of so uneven a split of wins + losses fair coins."""
+    n, k = wins + losses, min(wins, losses)
+    if n == 0:
+        return 1.0
+    log_factorial = [math.lgamma(i + 1) for i in (n, *range(k + 1))]
+    terms = [
+        log_factorial[0] - log_factorial[i + 1] - math.lgamma(n - i + 1) - n * math.log(2)
+        for i in range(k + 1)
+    ]
+    top = max(terms)
+    return min(1.0, 2.0 * math.exp(top) * math.fsum(math.exp(t - top) for t in terms))
+
+
+def paired_difference(
+    a: np.ndarray, b: np.ndarray, samples: int = SAMPLES, seed: int = 0
+) -> dict[str, float]:
+    """Mean of a - b over items [N], its 95 % interval and two-sided bootstrap p."""
+    means = bootstrap_means(np.stack([a, b]), samples, seed)
+    difference = means[0] - means[1]
+    low, high = interval(difference)
+    return {
+        "difference": float(np.mean(a) - np.mean(b)), "low": low, "high": high,
+        "p": two_sided(difference),
+    }  # fmt: skip
+
+
+def two_sided(difference: np.ndarray) -> float:
+    """Share of samples [B] on the rarer side of 0, doubled; never 0, as B is finite."""
+    b = len(difference)
+    below, above = (difference <= 0).sum(), (difference >= 0).sum()
+    return float(min(1.0, 2.0 * (min(below, above) + 1) / (b + 1)))
+
+
+def holm(p_values: Mapping, alpha: float | None = None) -> dict:
+    """Adjusts p values for their number (Holm, 1979).
+
+    Args:
+      p_values: {test: p}.
+      alpha: if given, {test: rejected at alpha} is returned instead.
+    """
+    adjusted, running = {}, 0.0
+    ordered = sorted(p_values.items(), key=lambda pair: pair[1])
+    for rank, (name, p) in enumerate(ordered):
+        running = max(running, min(1.0, p * (len(ordered) - rank)))
+        adjusted[name] = running
+    adjusted = {name: adjusted[name] for name in p_values}
+    return {n: p <= alpha for n, p in adjusted.items()} if alpha is not None else adjusted
+
+
+def precision_curve(
+    hit_rank: np.ndarray, beams: np.ndarray, ks: Sequence[int] = (1, 5, 10, 20, 50, 100)
+) -> dict[int, float]:
+    """{k: share of items whose first k answers hold a right one}, up to the widest search.
+
+    Items that were searched less widely are left out. Always holds k = 1 and the widest k.
+    """
+    widest = int(np.max(beams))
+    ranks = np.asarray(hit_rank)[np.asarray(beams) == widest]
+    wanted = sorted({k for k in ks if k <= widest} | {1, widest})
+    return {k: float(np.mean((ranks > 0) & (ranks <= k))) for k in wanted}
+
+
+def by_relation(values: np.ndarray, relations: Sequence[str]) -> dict[str, tuple[int, float]]:
+    """{relation: (items, mean)} in order of first occurrence."""
+    names, first, inverse = np.unique(np.array(relations), return_index=True, return_inverse=True)
+    counts = np.bincount(inverse)
+    means = np.bincount(inverse, weights=values) / counts
+    return {
+        str(names[i]): (int(counts[i]), float(means[i])) for i in np.argsort(first, kind="stable")
+    }
+
+
+def macro_mean(values: np.ndarray, relations: Sequence[str]) -> float:
+    """Mean over relations of the mean over items, as LAMA reports P@1."""
+    return float(np.mean([mean for _, mean in by_relation(values, relations).values()]))

@@ -1,0 +1,143 @@
+"""A study: the Initial model and the runs that updated it, put to the same probes."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.ledger import fact_states
+from ckl_jax.analysis.rows import Run, Scored, initial_scores
+from ckl_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One row of the tables.
+
+    Attributes:
+      key: name of the method or run; unique.
+      run: where it comes from; None for an Initial model known by its scores alone.
+      scores: {probe: its last evaluation}.
+    """
+
+    key: str
+    run: Run | None
+    scores: dict[str, Scored]
+
+    @property
+    def label(self) -> str:
+        return labels.method_label(self.key)
+
+    @property
+    def summary(self) -> dict:
+        return dict(self.run.summary) if self.run else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """The runs of one experiment.
+
+    Attributes:
+      initial: the model before any update; None if unknown.
+      methods: the updated models, in the order given.
+      notes: what had to be left out, in sentences.
+    """
+
+    initial: Entry | None
+    methods: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return ((self.initial,) if self.initial else ()) + self.methods
+
+    @functools.cached_property
+    def probes(self) -> list[str]:
+        return labels.probe_order(dict.fromkeys(p for e in self.entries for p in e.scores))
+
+    @property
+    def vanilla(self) -> Entry | None:
+        """The baseline of the significance marks."""
+        return next((e for e in self.methods if e.key == "vanilla"), None)
+
+    def values(self, probe: str, metric: str) -> tuple[list[str], np.ndarray]:
+        """Keys [M] of the models put to a probe, and their scores [M, N]."""
+        mine = [e for e in self.entries if probe in e.scores]
+        return [e.key for e in mine], np.stack([getattr(e.scores[probe], metric) for e in mine])
+
+    def states(self, entry: Entry, probe: str) -> np.ndarray | None:
+        """Fact states [N] of a model relative to Initial, if both answered the probe."""
+        if self.initial is None or probe not in entry.scores or probe not in self.initial.scores:
+            return None
+        return fact_states(entry.scores[probe], self.initial.scores[probe])
+
+
+def load_study(run_dirs: Sequence[str | Path]) -> Study:
+    """Reads the last evaluation of every run.
+
+    Folders without rows are left out with a note. The Initial model is the first run that did
+    not start from a checkpoint; without one it is what the first method knew at step 0.
+
+    Raises:
+      UserError: no folder has rows, or the runs answered different items.
+    """
+    runs, notes, errors = [], [], []
+    for folder in map(Path, run_dirs):
+        try:
+            runs.append(Run.open(folder))
+        except UserError as e:
+            errors.append(e)
+            notes.append(f"{labels.method_label(labels.method_key(folder.name))}: not run yet.")
+    if not runs:
+        raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
+    notes += [f"{run.name}: not finished; its newest evaluation is shown." for run in runs
+              if not run.summary]  # fmt: skip
+    first = next((r for r in runs if _is_initial(r)), None)
+    methods = _entries([r for r in runs if r is not first])
+    if first is not None:
+        initial = Entry("initial", first, first.last)
+    else:
+        scores = next(filter(None, map(initial_scores, runs)), None)
+        initial = Entry("initial", None, scores) if scores else None
+    study = Study(initial, methods, tuple(notes))
+    _check_items(study)
+    return study
+
+
+def _is_initial(run: Run) -> bool:
+    """Whether a finished run trained from random parameters, or did not train at all."""
+    fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
+    return bool(run.summary) and (fresh or run.steps == (0,))
+
+
+def _entries(runs: Sequence[Run]) -> tuple[Entry, ...]:
+    keys = [labels.method_key(r.name) for r in runs]
+    unique = [
+        k if keys.count(k) == 1 else f"{k} [{r.path}]" for k, r in zip(keys, runs, strict=True)
+    ]
+    return tuple(Entry(k, r, r.last) for k, r in zip(unique, runs, strict=True))
+
+
+def _check_items(study: Study) -> None:
+    for probe in study.probes:
+        mine = [e for e in study.entries if probe in e.scores]
+        for entry in mine[1:]:
+            if entry.scores[probe].items != mine[0].scores[probe].items:
+                raise UserError(
+                    f"{mine[0].label} and {entry.label} were put to different items of {probe} "
+                    f"({len(mine[0].scores[probe].items)} and {len(entry.scores[probe].items)}); "
+                    "report on runs that were probed with the same files."
+                )
+
+
+def seed_of(run: Run) -> str:
+    """RANDOM_SEED of the run's config.gin, "" if it is not there."""
+    path = run.path / "config.gin"
+    if not path.exists():
+        return ""
+    found = re.search(r"^RANDOM_SEED\s*=\s*(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""

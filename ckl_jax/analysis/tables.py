@@ -1,0 +1,232 @@
+"""The main table of a study (CKL, Table 2): scores, intervals, FUAR, tests, in three formats."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.statistics import (
+    SAMPLES,
+    bootstrap_means,
+    fuar_samples,
+    holm,
+    interval,
+    mcnemar,
+    two_sided,
+)
+from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.probes.forgetting import Cell, fuar
+
+ALPHA = 0.05
+EASY = ("new_lama_easy", "new_lama_easy_small", "new_lama_easy_p1", "new_lama_easy_p2")
+
+
+@dataclasses.dataclass(frozen=True)
+class FuarTasks:
+    """Which probes FUAR compares, and how the paper writes that."""
+
+    forgotten: Cell
+    updated: Cell
+    acquired: Cell
+    notation: str
+
+
+def fuar_tasks(probes: Iterable[str]) -> FuarTasks | None:
+    """The paper's choice for these probes; None if FUAR is not defined on them.
+
+    ((IL), UL, NL) where all are there. Without NewLAMA, NewLAMA-Easy takes its place, or the mean
+    gap of its two halves; a missing UpdatedLAMA is not defined (n.d.).
+    """
+    probes = set(probes)
+    forgotten = next((p for p in ("invariant_lama", "trex_5000") if p in probes), None)
+    updated = "updated_lama" if "updated_lama" in probes else None
+    acquired: Cell = None
+    name = "n.d."
+    halves = [p for p in EASY[2:] if p in probes]
+    if "new_lama" in probes or "new_lama_easy" in probes or "new_lama_easy_small" in probes:
+        acquired = next(p for p in ("new_lama", *EASY) if p in probes)
+        name = labels.short(acquired)
+    elif halves:
+        acquired = [(p, 1.0) for p in halves]
+        name = " & ".join(map(labels.short, halves))
+    if forgotten is None or (updated is None and acquired is None):
+        return None
+    notation = f"(({labels.short(forgotten)}), {'UL' if updated else 'n.d.'}, {name})"
+    return FuarTasks(forgotten, updated, acquired, notation)
+
+
+def compute_table(
+    study: Study, metric: str = "em", samples: int = SAMPLES, seed: int = 0
+) -> dict[str, Any]:
+    """All numbers of the main table, in percent points, as JSON would hold them.
+
+    Args:
+      study: the runs.
+      metric: "em" or "f1".
+      samples: of the bootstrap.
+      seed: of the bootstrap.
+
+    Returns:
+      {"metric", "probes", "fuar", "baseline", "rows": [{"key", "label", "trainable", "total",
+      "seconds", "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "old",
+      "fuar": {"value" (None: no gain), "low", "high"} or None, "tests": {probe or "fuar":
+      {"difference", "p", "p_holm"}}}]}. A missing number is None.
+    """
+    numbers = _Numbers(study, metric, samples, seed)
+    tasks = fuar_tasks(study.probes) if study.initial else None
+    rows = [_row(study, entry, numbers, tasks) for entry in study.entries]
+    _add_tests(study, rows, numbers, tasks)
+    return {
+        "metric": metric,
+        "probes": study.probes,
+        "fuar": tasks.notation if tasks else None,
+        "baseline": study.vanilla.key if study.vanilla else None,
+        "bootstrap": {"samples": samples, "seed": seed, "level": 0.95},
+        "alpha": ALPHA,
+        "rows": rows,
+    }
+
+
+class _Numbers:
+    """Means and bootstrap means of every model and probe, in percent points.
+
+    `means[model][probe]` is a number, `draws[model][probe]` is [B]; the resamples of a probe are
+    the same for all models.
+    """
+
+    def __init__(self, study: Study, metric: str, samples: int, seed: int):
+        self.metric = metric
+        self.means: dict[str, dict] = {entry.key: {} for entry in study.entries}
+        self.draws: dict[str, dict] = {entry.key: {} for entry in study.entries}
+        for i, probe in enumerate(study.probes):
+            keys, values = study.values(probe, metric)
+            sampled = bootstrap_means(values, samples, seed + i)
+            for key, row, draw in zip(keys, values, sampled, strict=True):
+                self.means[key][probe] = 100.0 * float(row.mean())
+                self.draws[key][probe] = 100.0 * draw
+
+
+def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None) -> dict:
+    summary = entry.summary
+    is_initial = entry is study.initial
+    scores = {}
+    for probe, scored in entry.scores.items():
+        low, high = interval(numbers.draws[entry.key][probe])
+        scores[probe] = {"value": numbers.means[entry.key][probe], "low": low, "high": high,
+                         "right": int(scored.em.sum()), "items": len(scored.items)}  # fmt: skip
+    updated = entry.scores.get("updated_lama")
+    return {
+        "key": entry.key,
+        "label": entry.label,
+        "trainable": None if is_initial else summary.get("trainable_parameters"),
+        "total": summary.get("total_parameters"),
+        "seconds": None if is_initial else summary.get("train_seconds"),
+        "steps": None if is_initial else summary.get("steps"),
+        "scores": scores,
+        "old": 100.0 * float(updated.em_old.mean()) if updated and updated.has_old else None,
+        "fuar": None if is_initial else _fuar(study, entry, numbers, tasks),
+        "tests": {},
+    }
+
+
+def _cells(tasks: FuarTasks) -> tuple:
+    return [tasks.forgotten], tasks.updated, tasks.acquired
+
+
+def _is_defined(study: Study, entry: Entry, tasks: FuarTasks | None) -> bool:
+    if tasks is None or study.initial is None:
+        return False
+    cells = (tasks.forgotten, tasks.updated, tasks.acquired)
+    parts = [[(c, 1.0)] if isinstance(c, str) else c or () for c in cells]
+    names = [name for part in parts for name, _ in part]
+    return all(n in entry.scores and n in study.initial.scores for n in names)
+
+
+def _fuar(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None) -> dict | None:
+    if not _is_defined(study, entry, tasks):
+        return None
+    means = [numbers.means["initial"], numbers.means[entry.key]]
+    result = fuar(means, *_cells(tasks))
+    low, high = interval(_sampled(entry, numbers, tasks))
+    return {
+        "value": result.value, "lost": result.lost, "gained": result.gained,
+        "low": _finite(low), "high": _finite(high),
+    }  # fmt: skip
+
+
+def _sampled(entry: Entry, numbers: _Numbers, tasks: FuarTasks) -> np.ndarray:
+    return fuar_samples([numbers.draws["initial"], numbers.draws[entry.key]], *_cells(tasks))
+
+
+def _finite(value: float) -> float | None:
+    """None in place of infinity, which JSON cannot hold: "no gain"."""
+    return value if np.isfinite(value) else None
+
+
+def _add_tests(study: Study, rows: list[dict], numbers: _Numbers, tasks) -> None:
+    """Tests of every method against Vanilla, corrected for their number (Holm).
+
+    Exact McNemar on right answers for EM; paired bootstrap for F1 and for FUAR.
+    """
+    base = study.vanilla
+    if base is None:
+        return
+    p_values, differences = {}, {}
+    for entry in (e for e in study.methods if e is not base):
+        for probe in set(entry.scores) & set(base.scores):
+            test = (entry.key, probe)
+            means = numbers.means
+            differences[test] = means[entry.key][probe] - means[base.key][probe]
+            if numbers.metric == "em":
+                p_values[test] = mcnemar(entry.scores[probe].em, base.scores[probe].em)
+            else:
+                draws = numbers.draws
+                p_values[test] = two_sided(draws[entry.key][probe] - draws[base.key][probe])
+        if _is_defined(study, entry, tasks) and _is_defined(study, base, tasks):
+            test = (entry.key, "fuar")
+            ours, theirs = (_sampled(e, numbers, tasks) for e in (entry, base))
+            p_values[test] = two_sided(_order(ours, theirs))
+            differences[test] = None
+    adjusted = holm(p_values)
+    for row in rows:
+        row["tests"] = {
+            name: {"difference": differences[key, name], "p": p, "p_holm": adjusted[key, name]}
+            for (key, name), p in p_values.items() if key == row["key"]
+        }  # fmt: skip
+
+
+def _order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Sign of a - b; two infinities ("no gain" twice) are equal."""
+    return (a > b).astype(float) - (a < b)
+
+
+def best(table: dict[str, Any], column: str) -> dict[str, int]:
+    """{key: 1 for the best, 2 for the second best} of a column; ties share a rank.
+
+    Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns.
+    """
+    if column != "fuar" and column not in table["probes"]:
+        return {}
+    values = {row["key"]: cell_value(row, column) for row in table["rows"]}
+    known = {k: round(v, 2) for k, v in values.items() if v is not None}
+    if len(known) < 2:
+        return {}
+    ranked = sorted(set(known.values()), reverse=column != "fuar")[:2]
+    return {k: ranked.index(v) + 1 for k, v in known.items() if v in ranked}
+
+
+def cell_value(row: dict, column: str) -> float | None:
+    """The number of a cell: a probe's score, "fuar", or a top-level column such as "seconds"."""
+    if column in row["scores"]:
+        return row["scores"][column]["value"]
+    if column == "fuar":
+        return row["fuar"]["value"] if row["fuar"] else None
+    return row.get(column)
+
+
+def mark(row: dict, column: str) -> str:
+    """"*" where a method differs from Vanilla, after Holm's correction."""
+    test = row["tests"].get(column)
+    return "*" if test and test["p_holm"] <= ALPHA else ""
