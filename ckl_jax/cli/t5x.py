@@ -55,10 +55,16 @@ _CHECKPOINT = (
     ("CHECKPOINT_PATH", "'folder': a MODEL_DIR or a checkpoint in it; default MODEL_DIR"),
     ("CHECKPOINT_MODE", "'latest', 'specific' or 'all'"),
 )
+_EVAL = (
+    ("EVAL_OUTPUT_DIR", "'folder'; default MODEL_DIR/eval"),
+    ("PROBE_DIR", "'folder' of the probes"),
+    ("PROBE_BATCH_SIZE", "questions at once"),
+)
 _INFER = (
     ("INFER_INPUTS", "'name' of a probe or cached task, or a .txt or .jsonl file"),
     ("INFER_MODE", "'predict' or 'score'"),
     ("INFER_LENGTHS", "{'inputs': 50, 'targets': 10}"),
+    ("INFER_BATCH_SIZE", "inputs at once"),
     ("INFER_OUTPUT_DIR", "'folder'; default MODEL_DIR/infer"),
 )
 MODES = {
@@ -72,14 +78,14 @@ MODES = {
     "eval": Mode(
         "ckl_jax.jobs.eval:evaluate",
         "put the probes to checkpoints of a run",
-        (*_CHECKPOINT, ("EVAL_OUTPUT_DIR", "'folder'; default MODEL_DIR/eval"), *_COMMON),
+        (*_CHECKPOINT, *_EVAL),
         upstream="t5x.eval",
         example="t5x eval --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_eval.gin",
     ),
     "infer": Mode(
         "ckl_jax.jobs.infer:infer",
         "write predictions or scores of many inputs to JSON lines",
-        (*_CHECKPOINT, *_INFER, *_COMMON),
+        (*_CHECKPOINT, *_INFER),
         upstream="t5x.infer",
         example="t5x infer --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_infer.gin "
         "--gin.INFER_INPUTS=\"'new_lama'\"",

@@ -1,0 +1,86 @@
+"""The embedded world at its smallest, and the command lines of runs on it."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ckl_jax.cli import t5x
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny:
+    """A folder with `world/` and `initial/`."""
+
+    root: Path
+
+    @classmethod
+    def make(cls, root: Path) -> "Tiny":
+        tiny = cls(root)
+        quiet = {"PROBES": None, "EPOCHS": 1}
+        argv = tiny.argv("initial", root / "initial", INITIAL_CHECKPOINT_PATH=None, **quiet)
+        assert t5x.main(["train", *argv]) == 0
+        return tiny
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "world" / "prepared" / "tasks"
+
+    @property
+    def probes(self) -> Path:
+        return self.root / "world" / "ckl"
+
+    def argv(self, method: str, model_dir: Path, *files: str, **macros) -> list[str]:
+        """Flags of a run of `ckl_<method>.gin`; macros are set to Python values."""
+        macros = {
+            "MODEL_DIR": str(model_dir),
+            "DATA_DIR": str(self.root / "world"),
+            "INITIAL_DIR": str(self.root / "initial"),
+            **macros,
+        }
+        names = (f"ckl_{method}.gin", "tiny.gin", *files)
+        bindings = [f"--gin_bindings={name} = {value!r}" for name, value in macros.items()]
+        return [*(f"--gin_file={name}" for name in names), *bindings]
+
+    def start(self, argv: list[str], log: Path, env: dict | None = None) -> subprocess.Popen:
+        """Starts `t5x` with these arguments in a process of its own."""
+        cache = {"JAX_COMPILATION_CACHE_DIR": str(self.root / "compiled")}
+        always = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        paths = {"PYTHONPATH": str(ROOT)}
+        with open(log, "a") as f:
+            return subprocess.Popen(
+                [sys.executable, "-m", "ckl_jax", *argv],
+                stdout=f, stderr=subprocess.STDOUT, cwd=self.root,
+                env={**os.environ, **cache, **always, **paths, **(env or {})},
+            )  # fmt: skip
+
+
+def newest_step(model_dir: Path) -> int:
+    """The newest checkpoint in a folder that a run may be writing to; -1 if there is none."""
+    names = [path.name for path in model_dir.glob("checkpoint_*")]
+    return max([int(n.split("_")[1]) for n in names if n.split("_")[1].isdigit()], default=-1)
+
+
+def stop_at(process: subprocess.Popen, model_dir: Path, step: int, delay: float, number: int):
+    """Sends a signal `delay` seconds after the checkpoint of `step`; returns the exit code."""
+    deadline = time.monotonic() + 120
+    while newest_step(model_dir) < step and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    time.sleep(delay)
+    process.send_signal(number)
+    return process.wait(timeout=60)
+
+
+def kill_at(process: subprocess.Popen, model_dir: Path, step: int, delay: float) -> int:
+    return stop_at(process, model_dir, step, delay, signal.SIGKILL)
+
+
+def read_rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
