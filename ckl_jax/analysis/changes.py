@@ -51,7 +51,7 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
 
 def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Example:
     row = study.initial.scores[probe].rows[i]
-    right = "right" if row["em"] else "stale" if row.get("em_old") else ""
+    right = "right" if row["em"] else "old answer" if row.get("em_old") else ""
     cells = [(row["predictions"][0], right)]
     answers = dict(zip((e.key for e in methods), states, strict=True))
     for entry in study.methods:

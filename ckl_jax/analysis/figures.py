@@ -21,7 +21,8 @@ _STYLE = {
     "font.size": 11, "axes.titlesize": 12, "axes.spines.top": False, "axes.spines.right": False,
     "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.8, "axes.axisbelow": True,
     "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 6, "savefig.dpi": 130,
-    "figure.constrained_layout.use": True, "font.family": "DejaVu Sans",
+    "figure.constrained_layout.use": True, "figure.constrained_layout.h_pad": 0.1,
+    "figure.constrained_layout.w_pad": 0.1, "font.family": "DejaVu Sans",
 }  # fmt: skip
 _PANEL = (4.1, 3.2)
 
@@ -164,10 +165,12 @@ def plot_balance(table: dict[str, Any]):
         for ratio in (0.25, 0.5, 1.0, 2.0):
             end = min(right, top / ratio)
             ax.plot([0, end], [0, ratio * end], color="#b0b0b0", lw=1, ls=":", zorder=1)
-            ax.annotate(f"FUAR {ratio:g}", (end, ratio * end), ha="right", va="bottom", fontsize=8,
-                        color="#707070", xytext=(-3, 2), textcoords="offset points")  # fmt: skip
+            upright = top / ratio < right  # ends at the upper edge: the label goes to its left
+            ax.annotate(f"FUAR {ratio:g}", (end, ratio * end), ha="right", fontsize=8,
+                        va="top" if upright else "bottom", color="#707070",
+                        xytext=(-6, -1) if upright else (-2, 3),
+                        textcoords="offset points")  # fmt: skip
         ax.set(xlabel="gained: updated + new (points)", ylabel="forgotten (points)")
-        ax.set_title("Lower right is better")
         handles, names = ax.get_legend_handles_labels()
         legend = figure.legend(handles, names, loc="outside right center", labelspacing=0.9)
         for handle in legend.legend_handles:
@@ -204,9 +207,10 @@ def _fuar_bar(ax, i: int, row: dict, top: float) -> None:
     ax.barh(i, value, color=labels.color(row["key"], i), height=0.62)
     end = top if high is None else high
     start = value if low is None else low
-    ax.plot([start, end], [i, i], color="#404040", lw=1.4)
-    ax.plot([start], [i], "|", color="#404040")
-    ax.plot([end], [i], ">" if high is None else "|", color="#404040", clip_on=False)
+    for color, width in (("white", 4.0), ("#404040", 1.4)):  # the white shows on dark bars
+        ax.plot([start, end], [i, i], color=color, lw=width, solid_capstyle="butt")
+        for at, sign in ((start, "|"), (end, ">" if high is None else "|")):
+            ax.plot([at], [i], sign, color=color, markeredgewidth=width, clip_on=False)
     ax.text(end + 0.012 * top, i, f"{value:.2f}", va="center", fontsize=10)
 
 
@@ -250,7 +254,8 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
         ),
         "balance": (
             "Forgetting against learning",
-            "The area of a point is the training time. Dotted lines join equal ratios.",
+            "Lower right is better. The area of a point is the training time. Dotted lines join "
+            "equal ratios.",
             lambda: plot_balance(table),
         ),
         "fuar": ("Forgetting ratio", "With 95 % intervals over items.", lambda: plot_fuar(table)),

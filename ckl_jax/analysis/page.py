@@ -32,14 +32,17 @@ th { background: var(--head); text-align: left; }
 figure { margin: 1rem 0; }
 figure img { max-width: 100%; background: #fff; border: 1px solid var(--line);
   border-radius: 8px; padding: .5rem; }
-.examples td { min-width: 7.2rem; overflow-wrap: anywhere; font-size: .84rem; }
-.examples td:first-child { min-width: 16rem; }
+.examples td, .examples th { padding: .38rem .5rem; font-size: .84rem; }
+.examples td { min-width: 5.9rem; overflow-wrap: anywhere; }
+.examples td:first-child { min-width: 15rem; }
 .state { display: block; font-size: .7rem; color: var(--dim); }
 .state i { display: inline-block; width: .62rem; height: .62rem; border-radius: 2px;
   margin-right: .3rem; border: 1px solid #8884; }
 pre { overflow-x: auto; background: var(--head); padding: .8rem; font-size: .8rem;
   border-radius: 8px; } summary { cursor: pointer; }
 """
+
+_AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
 
 
 def page(title: str, lead: str, sections: Iterable[tuple[str, str, str]]) -> str:
@@ -128,7 +131,7 @@ def _prediction(prediction: tuple[str, str]) -> str:
     answer, state = prediction
     if not state:
         return text(answer)
-    color = labels.STATE_COLORS.get(state, labels.STATE_COLORS["kept"])
+    color = labels.STATE_COLORS[_AT_INITIAL.get(state, state)]
     badge = f'<span class="state"><i style="background:{color}"></i>{text(state)}</span>'
     return f"{text(answer) or '(nothing)'}{badge}"
 

@@ -120,13 +120,22 @@ def prepare(args: argparse.Namespace) -> None:
 
 def _report(commands) -> None:
     p = _command(commands, "report", "table, curves and changes of runs", report)
-    p.add_argument("runs", nargs="+", help="MODEL_DIRs, the Initial model first; or a demo folder")
+    p.add_argument("runs", nargs="+", help="MODEL_DIRs, Initial first; or demo folders")
     p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
+    p.add_argument(
+        "--seeds", action="store_true",
+        help="RUNS are demo folders that differ by seed: mean and range, in seeds.html",
+    )  # fmt: skip
 
 
 def report(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.report import find_runs, write_report
 
+    if args.seeds:
+        from ckl_jax.analysis.seeds import compare_seeds
+
+        print(compare_seeds(args.runs, Path(args.out) if args.out else Path(args.runs[0]).parent))
+        return
     runs = find_runs(args.runs)
     print(write_report(runs, Path(args.out) if args.out else runs[0].parent))
 
