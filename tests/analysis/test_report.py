@@ -1,0 +1,203 @@
+import html.parser
+import json
+import re
+import shutil
+
+import pytest
+
+from ckl_jax.analysis.changes import pick_examples
+from ckl_jax.analysis.render_table import as_markdown, compact, layout
+from ckl_jax.analysis.report import find_runs, write_report
+from ckl_jax.analysis.seeds import compare_seeds
+from ckl_jax.analysis.study import load_study
+from ckl_jax.analysis.tables import best, compute_table, fuar_tasks
+from ckl_jax.cli import ckl
+from ckl_jax.errors import UserError
+from ckl_jax.probes.forgetting import fuar
+from tests.analysis.helpers import METHODS, make_demo, make_run
+
+FIGURES = {"curves", "curves_by_step", "balance", "fuar", "ledger", "precision_at_k"}
+VOID = {"meta", "img", "br"}
+
+
+class Balanced(html.parser.HTMLParser):
+    """Checks that every element is closed where it should be."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.links, self.ids = [], set(), set()
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids.add(attrs.get("id"))
+        self.links.add(attrs.get("href") or attrs.get("src") or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def study(demo):
+    return load_study(find_runs([demo]))
+
+
+@pytest.fixture(scope="module")
+def report(demo, tmp_path_factory):
+    return write_report(find_runs([demo]), tmp_path_factory.mktemp("report"))
+
+
+def test_find_runs_puts_initial_first(demo):
+    assert [p.name for p in find_runs([demo])] == list(METHODS)
+    assert find_runs([demo / "lora", demo / "lora"]) == [demo / "lora"]
+    with pytest.raises(UserError, match="holds no run"):
+        find_runs([demo / "lora" / "probes"])
+
+
+def test_the_report_is_one_well_formed_page_that_needs_nothing_else(report):
+    text = report.read_text()
+    page = Balanced(text)
+    outside = [x for x in page.links if x and not x.startswith(("#", "data:image/png"))]
+    assert outside == []
+    assert {x[1:] for x in page.links if x.startswith("#")} <= page.ids
+    assert "Subject 0 &lt;of&gt; invariant_lama" in text
+    assert not re.search(r">\s*(nan|inf|None)\s*<", text)
+
+
+def test_figures_are_written_and_embedded(report):
+    files = {p.stem: p.read_bytes() for p in (report.parent / "figures").iterdir()}
+    assert set(files) == FIGURES
+    assert all(png.startswith(b"\x89PNG") for png in files.values())
+    assert report.read_text().count("data:image/png;base64,") == len(FIGURES)
+
+
+def test_the_table_is_made_of_the_rows(report, study):
+    table = json.loads((report.parent / "table.json").read_text())["em"]
+    assert [row["label"] for row in table["rows"]][:2] == ["Initial", "Vanilla"]
+    assert table["fuar"] == "((IL), UL, NL)"
+    initial, vanilla = table["rows"][:2]
+    for entry, row in zip(study.entries, table["rows"], strict=True):
+        for probe, score in row["scores"].items():
+            em = entry.scores[probe].em
+            assert score["value"] == pytest.approx(100 * em.mean())
+            assert score["right"] == em.sum()
+            assert score["low"] <= score["value"] <= score["high"]
+    before, after = ({p: s["value"] for p, s in r["scores"].items()} for r in (initial, vanilla))
+    expected = fuar([before, after], ["invariant_lama"], "updated_lama", "new_lama")
+    assert vanilla["fuar"]["value"] == pytest.approx(expected.value)
+    assert initial["fuar"] is None and initial["seconds"] is None
+    assert vanilla["tests"] == {} and initial["tests"] == {}
+
+
+def test_best_and_second_best_are_marked(study):
+    table = compute_table(study, samples=50)
+    assert best(table, "invariant_lama") == {"initial": 1, "modular": 2}
+    assert best(table, "fuar")["modular"] == 1
+    assert best(table, "seconds") == {}
+    assert "**80.00**" in as_markdown(table)
+
+
+def test_differences_from_vanilla_are_tested(study):
+    table = compute_table(study)
+    rows = {row["key"]: row for row in table["rows"]}
+    modular = rows["modular"]["tests"]
+    assert modular["invariant_lama"]["p_holm"] < 0.01
+    assert modular["invariant_lama"]["difference"] == pytest.approx(35.0)
+    assert all(t["p"] <= t["p_holm"] <= 1 for row in rows.values() for t in row["tests"].values())
+    assert modular["fuar"]["p_holm"] < 0.05
+    headers, cells = layout(table)
+    marks = [cell.mark for cell in cells[1]]
+    assert not any(marks) and len(headers) == len(cells[0])
+
+
+def test_examples_show_each_kind(study):
+    kinds = {(e.probe, e.kind) for e in pick_examples(study)}
+    assert ("invariant_lama", "forgotten") in kinds and ("invariant_lama", "kept") in kinds
+    assert ("updated_lama", "updated") in kinds and ("updated_lama", "stale") in kinds
+    assert ("new_lama", "learned") in kinds
+    assert all(len(e.predictions) == len(study.entries) for e in pick_examples(study))
+
+
+@pytest.mark.parametrize(
+    ("probes", "notation"),
+    [
+        ("invariant_lama updated_lama new_lama new_lama_easy", "((IL), UL, NL)"),
+        ("invariant_lama new_lama_easy_p1 new_lama_easy_p2", "((IL), n.d., NLE-P1 & NLE-P2)"),
+        ("invariant_lama new_lama_easy_p1", "((IL), n.d., NLE-P1)"),
+        ("invariant_lama updated_lama", "((IL), UL, n.d.)"),
+    ],
+)
+def test_fuar_follows_the_probes(probes, notation):
+    assert fuar_tasks(probes.split()).notation == notation
+
+
+@pytest.mark.parametrize("probes", ["invariant_lama", "new_lama updated_lama"])
+def test_fuar_is_not_defined_without_both_sides(probes):
+    assert fuar_tasks(probes.split()) is None
+
+
+def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
+    sizes = {"invariant_lama": 20, "new_lama": 20}
+    make_run(tmp_path, "initial", sizes=sizes, wide=False)
+    lora = make_run(tmp_path, "lora", sizes=sizes, wide=False)
+    (lora / "summary.json").unlink()
+    (lora / "config.gin").unlink()
+    (tmp_path / "modular").mkdir()
+    runs = [tmp_path / name for name in ("initial", "lora", "modular")]
+    text = write_report(runs, tmp_path / "out").read_text()
+    Balanced(text)
+    assert "Modular: not run yet." in text and "lora: not finished" in text
+    assert "n.d." in text and not (tmp_path / "out" / "figures" / "precision_at_k.png").exists()
+    assert "Modular: not run yet." in capsys.readouterr().out
+
+
+def test_reports_of_one_run(tmp_path):
+    make_run(tmp_path, "initial", sizes={"new_lama": 5})
+    Balanced(write_report([tmp_path / "initial"], tmp_path / "a").read_text())
+    make_run(tmp_path, "lora", sizes={"new_lama": 5})
+    Balanced(write_report([tmp_path / "lora"], tmp_path / "b").read_text())
+
+
+def test_runs_on_different_items_are_refused(demo, tmp_path):
+    other = make_run(tmp_path, "lora", sizes={"invariant_lama": 7})
+    with pytest.raises(UserError, match="different items of invariant_lama"):
+        load_study([demo / "initial", other])
+
+
+def test_no_gain_is_shown_in_words(tmp_path, capsys):
+    make_run(tmp_path, "initial")
+    shutil.copytree(tmp_path / "initial", tmp_path / "vanilla")
+    summary = json.loads((tmp_path / "vanilla" / "summary.json").read_text())
+    summary |= {"run": "vanilla", "base_checkpoint": str(tmp_path / "initial")}
+    (tmp_path / "vanilla" / "summary.json").write_text(json.dumps(summary))
+    report = write_report(find_runs([tmp_path]), tmp_path)
+    assert "no gain" in report.read_text() and "no gain" in capsys.readouterr().out
+
+
+def test_seeds_are_summarised(tmp_path, capsys):
+    demos = [make_demo(tmp_path / str(s), ("initial", "vanilla"), seed=s) for s in range(2)]
+    text = compare_seeds(demos, tmp_path).read_text()
+    Balanced(text)
+    rows = json.loads((tmp_path / "seeds.json").read_text())["rows"]
+    assert rows[1]["columns"]["invariant_lama"]["mean"] == pytest.approx(35.0)
+    assert len(rows[1]["columns"]["fuar"]["values"]) == 2
+    with pytest.raises(UserError, match="at least two"):
+        compare_seeds(demos[:1], tmp_path)
+
+
+def test_the_command_line(demo, tmp_path, capsys):
+    assert ckl.main(["report", str(demo), "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip().endswith("report.html")
+    assert ckl.main(["ledger", str(demo / "lora"), "--limit", "1"]) == 0
+    assert ckl.main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "No folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(999, "999"), (40_000, "40k"), (1_312_768, "1.31M"), (3e9, "3B")]
+)
+def test_compact_numbers(count, text):
+    assert compact(count) == text

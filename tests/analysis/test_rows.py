@@ -1,0 +1,85 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ckl_jax.analysis.rows import Run, base_of, initial_scores, read_rows
+from ckl_jax.errors import UserError
+from tests.analysis.helpers import PROBES, make_rows, make_run
+
+_IMPORTS = """
+import importlib, pkgutil, sys
+import ckl_jax.analysis
+for module in pkgutil.iter_modules(ckl_jax.analysis.__path__, "ckl_jax.analysis."):
+    importlib.import_module(module.name)
+heavy = {"jax", "flax", "tensorflow", "seqio", "grain", "torch", "pandas", "matplotlib", "gin"}
+print(sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_analysis_imports_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_a_run_knows_its_evaluations(demo):
+    run = Run.open(demo / "mix_review")
+    assert run.steps == (0, 30, 60)
+    assert [run.epoch_at(s) for s in (0, 15, 30, 60)] == [0.0, 0.5, 1.0, 2.0]
+    assert {p: len(s.items) for p, s in run.last.items()} == PROBES
+    assert run.last["updated_lama"].has_old and not run.last["new_lama"].has_old
+    with pytest.raises(UserError, match="not probed at step 7; it was at 0, 30, 60"):
+        run.at(7)
+
+
+def test_the_initial_scores_are_the_own_rows_of_step_0_or_those_of_the_base(demo, tmp_path):
+    run = Run.open(demo / "vanilla")
+    base = base_of(run)
+    assert base.path.name == "initial"
+    assert (initial_scores(run)["new_lama"].em == base.last["new_lama"].em).all()
+    make_run(tmp_path, "initial")
+    other = make_run(tmp_path, "lora")
+    (other / "probes" / "rows_000000.jsonl").unlink()
+    assert initial_scores(Run.open(other)) is not None
+    assert initial_scores(Run.open(tmp_path / "initial")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: row.pop("em"), "row 2: the field 'em' is missing"),
+        (lambda row: row.update(f1="1"), "row 2: the field 'f1' has the value '1'"),
+        (lambda row: row.update(predictions=[]), "row 2: no predictions"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, change, message):
+    rows = make_rows("vanilla", (0.5,) * 5, step=1, epoch=1, sizes={"new_lama": 3})
+    change(rows[1])
+    path = tmp_path / "rows_000001.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(UserError, match=message):
+        list(read_rows(path))
+
+
+def test_missing_and_broken_files_are_errors(tmp_path):
+    with pytest.raises(UserError, match="No folder"):
+        Run.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="has no probes"):
+        Run.open(tmp_path)
+    folder = make_run(tmp_path, "lora", sizes={"new_lama": 3})
+    (folder / "summary.json").write_text("{")
+    with pytest.raises(UserError, match="summary.json, line 1: not JSON"):
+        Run.open(folder)
+    (folder / "summary.json").unlink()
+    path = folder / "probes" / "rows_000020.jsonl"
+    text = path.read_text()
+    path.write_text(text + text.splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="item '0' of new_lama occurs twice"):
+        Run.open(folder).last  # noqa: B018
+    path.write_text(text + '{"probe": ')
+    with pytest.raises(UserError, match="line 4: not JSON"):
+        Run.open(folder).last  # noqa: B018
+    path.write_text("")
+    with pytest.raises(UserError, match="holds no rows"):
+        Run.open(folder).last  # noqa: B018
