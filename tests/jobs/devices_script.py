@@ -1,0 +1,70 @@
+"""One step of every method on one device and on eight, over three meshes; run by test_devices."""
+
+import os
+import sys
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
+    " --xla_force_host_platform_device_count=8"
+)
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from ckl_jax.jobs import mesh as meshes
+from ckl_jax.jobs.state import TrainState
+from ckl_jax.jobs.step import make_train_step
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.t5 import Transformer
+from ckl_jax.optim.adafactor import T5_SCANNED, adafactor_hf
+from ckl_jax.trees.partition import split
+from ckl_jax.trees.paths import loop_to_scan
+from tests.helpers import METHODS, TINY, random_batch, random_params
+
+MESHES = ({"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "model": 2})
+
+
+def one_step(method, config, mesh):
+    """The loss before the step, gradient norm and parameters after it, as numpy."""
+    model = EncoderDecoderModel(Transformer(config))
+    params = random_params(dataclasses.replace(config, scan_layers=False))
+    params = loop_to_scan(params) if config.scan_layers else params
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    rules = meshes.standard_logical_axis_rules()
+    axes = meshes.params_logical_axes(shapes)
+    shardings = meshes.logical_to_shardings(mesh, rules, axes, shapes["params"])
+    trainable, frozen = split(jax.device_put(params, shardings), method.trainable)
+    stacked = T5_SCANNED if config.scan_layers else ()
+    tx = method.tx(lambda _: 1e-2) if method.tx else adafactor_hf(1e-2, stacked=stacked)
+    step = make_train_step(model.loss_fn, tx, num_microbatches=2, dropout=False)
+    batch = jax.device_put(random_batch(config, batch=16), meshes.batch_sharding(mesh))
+    with jax.set_mesh(mesh), meshes.Partitioner().axis_rules():
+        state = jax.jit(lambda p: TrainState.create(p, tx))(trainable)
+        state, metrics = jax.jit(step, donate_argnums=0)(state, frozen, batch, jax.random.key(0))
+    return jax.device_get((metrics, state.params))
+
+
+def main(names):
+    quick = "--quick" in names  # one mesh, looped layers only
+    base = dataclasses.replace(TINY, dropout_rate=0.0)
+    for name in (n for n in names if n != "--quick"):
+        method = METHODS[name]
+        for scan in (False,) if quick else (False, True):
+            config = dataclasses.replace(method.extend(base), scan_layers=scan)
+            alone = meshes.build_mesh({"data": 1}, devices=jax.devices()[:1])
+            expected, before = one_step(method, config, alone)
+            for sizes in MESHES[1:2] if quick else MESHES[: 1 if scan else None]:
+                metrics, after = one_step(method, config, meshes.build_mesh(sizes))
+                for key in expected:
+                    np.testing.assert_allclose(
+                        metrics[key], expected[key], rtol=1e-4, err_msg=f"{name} {sizes} {key}"
+                    )
+                for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
+                    # A sign that rounding flips moves one element by twice the rate.
+                    assert np.isclose(a, b, rtol=1e-3, atol=1e-4).mean() > 0.97, (name, sizes)
+                print(f"{name} scan={scan} {sizes}: equal to one device", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
