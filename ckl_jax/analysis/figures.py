@@ -73,12 +73,9 @@ def read_curves(study: Study, metric: str = "em") -> Curves:
     for entry in study.methods:
         run = entry.run
         curves[entry.key] = [
-            (
-                step, run.epoch_at(step),
-                {p: 100.0 * float(getattr(s, metric).mean()) for p, s in run.at(step).items()},
-            )
-            for step in run.steps
-        ]  # fmt: skip
+            (s, run.epoch_at(s), {p: 100.0 * v for p, v in run.means_at(s, metric).items()})
+            for s in run.steps
+        ]
     return curves
 
 

@@ -1,10 +1,14 @@
 """Probe rows of a run: MODEL_DIR/probes/rows_<step>.jsonl, one row per item and evaluation."""
 
+import collections
+import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ FIELDS = {
     "predictions": list, "answers": list,
 }  # fmt: skip
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
+_KEPT = ("relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Scored:
       hit_rank: [N] rank of the first right answer among `beams`, 0 if none.
       beams: [N] width of the search behind hit_rank.
       relations: [N] names; "" if unknown.
-      rows: [N] the rows themselves.
+      rows: [N] the rows themselves, without what is the same for all of them.
     """
 
     items: tuple[str, ...]
@@ -58,7 +63,7 @@ def as_columns(rows: list[dict[str, Any]]) -> Scored:
     return Scored(
         tuple(row["item"] for row in rows), column("em"), column("f1"), column("em_old"),
         column("hit_rank").astype(int), column("beams", 1).astype(int),
-        tuple(row.get("relation", "") for row in rows), tuple(rows),
+        tuple(row.get("relation", "") for row in rows), tuple(map(_slim, rows)),
     )  # fmt: skip
 
 
@@ -95,6 +100,32 @@ def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[st
     if not groups:
         raise UserError(f"{path} holds no rows; run the probes again.")
     return {probe: as_columns(group) for probe, group in groups.items()}
+
+
+def _slim(row: dict[str, Any]) -> dict[str, Any]:
+    """The row without its numbers, which are columns; runs share the text of their items."""
+    kept = {"item": sys.intern(row["item"])}
+    for name in _KEPT:
+        value = row.get(name)
+        if isinstance(value, str):
+            kept[name] = sys.intern(value)
+        elif isinstance(value, list):
+            kept[name] = tuple(map(sys.intern, map(str, value)))
+        elif value is not None:
+            kept[name] = value
+    return kept
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Rows hold no cycles, and looking for some among a million of them takes most of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +185,19 @@ class Run:
             known = ", ".join(map(str, self.steps))
             raise UserError(f"{self.path} was not probed at step {step}; it was at {known}.")
         path = self.files[step]
-        return by_probe(read_rows(path), path)
+        with _without_collector():
+            return by_probe(read_rows(path), path)
+
+    def means_at(self, step: int, metric: str = "em") -> dict[str, float]:
+        """{probe: mean score} after `step`; holds no rows in memory."""
+        if step == self.steps[-1]:
+            return {p: float(getattr(s, metric).mean()) for p, s in self.last.items()}
+        totals: dict[str, float] = collections.defaultdict(float)
+        sizes: collections.Counter = collections.Counter()
+        for row in read_rows(self.files[step]):
+            totals[row["probe"]] += row[metric]
+            sizes[row["probe"]] += 1
+        return {probe: totals[probe] / n for probe, n in sizes.items()}
 
     def epoch_at(self, step: int) -> float:
         """Passes over the corpus done after `step`; within one, a fraction."""

@@ -29,6 +29,9 @@ def test_a_run_knows_its_evaluations(demo):
     assert [run.epoch_at(s) for s in (0, 15, 30, 60)] == [0.0, 0.5, 1.0, 2.0]
     assert {p: len(s.items) for p, s in run.last.items()} == PROBES
     assert run.last["updated_lama"].has_old and not run.last["new_lama"].has_old
+    for step in run.steps:
+        means = {p: s.em.mean() for p, s in run.at(step).items()}
+        assert run.means_at(step) == pytest.approx(means)
     with pytest.raises(UserError, match="not probed at step 7; it was at 0, 30, 60"):
         run.at(7)
 
