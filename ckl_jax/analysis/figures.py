@@ -48,12 +48,13 @@ def _panels(n: int, columns: int = 2):
     return figure, axes[:n]
 
 
-def _legend(figure, axes, columns: int = 4) -> None:
+def _legend(figure, axes) -> None:
     """One legend for all panels, below them."""
     handles: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
+    columns = len(handles) if len(handles) <= 6 else 4
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
 
 
@@ -121,16 +122,20 @@ def plot_precision(study: Study):
         figure, axes = _panels(len(probes))
         for ax, probe in zip(axes, probes, strict=True):
             ticks: set[int] = set()
+            items = 0
             for i, entry in enumerate(study.entries):
                 if curve := wide.get((entry.key, probe)):
                     dashed = {"ls": "--"} if entry is study.initial else {}
                     values = [100.0 * v for v in curve.values()]
                     ax.plot(list(curve), values, **_look(entry, i), **dashed)
                     ticks |= set(curve)
+                    beams = entry.scores[probe].beams
+                    items = int((beams == beams.max()).sum())
             ax.set_xscale("log")
             ax.set_xticks(sorted(ticks), map(str, sorted(ticks)))
             ax.minorticks_off()
-            ax.set(title=labels.long(probe), xlabel="k", ylabel="P@k (%)", ylim=(0, None))
+            title = f"{labels.long(probe)} ({items:,} items)"
+            ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
         _legend(figure, axes)
     return figure
 
@@ -232,7 +237,7 @@ def plot_ledger(study: Study):
             ax.invert_yaxis()
             ax.grid(visible=False)
             ax.set(title=labels.long(probe), xlim=(0, 100), xlabel="facts (%)")
-        _legend(figure, axes, columns=len(STATES))
+        _legend(figure, axes)
     return figure
 
 
@@ -263,7 +268,9 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
             lambda: plot_ledger(study),
         ),
         "precision_at_k": (
-            "Precision at k", "Right answer among the first k of a beam search.",
+            "Precision at k",
+            "Share of items with a right answer among the first k of a wide beam search; it may "
+            "have been put to fewer items than the main table's narrow one.",
             lambda: plot_precision(study),
         ),
     }  # fmt: skip

@@ -21,7 +21,8 @@ body { margin: 0 auto; max-width: 1180px; padding: 2rem 1.25rem 4rem; background
 h1 { font-size: 1.7rem; margin: 0 0 .25rem; } h2 { font-size: 1.25rem; margin: 2.6rem 0 .6rem; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 p.note, caption, figcaption { color: var(--dim); font-size: .88rem; }
-nav { margin: .8rem 0; font-size: .92rem; } nav a { color: var(--link); margin-right: 1.1rem; }
+nav { margin: .8rem 0; font-size: .92rem; } nav a { color: var(--link); margin-right: 1.1rem;
+  white-space: nowrap; display: inline-block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .38rem .7rem; border-bottom: 1px solid var(--line); vertical-align: top; }

@@ -94,8 +94,11 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
             notes.append(f"{labels.method_label(labels.method_key(folder.name))}: not run yet.")
     if not runs:
         raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
-    notes += [f"{run.name}: not finished; its newest evaluation is shown." for run in runs
-              if not run.summary]  # fmt: skip
+    notes += [
+        f"{labels.method_label(labels.method_key(run.name))}: not finished; its newest evaluation "
+        "is shown."
+        for run in runs if not run.summary
+    ]  # fmt: skip
     first = next((r for r in runs if _is_initial(r)), None)
     methods = _entries([r for r in runs if r is not first])
     if first is not None:

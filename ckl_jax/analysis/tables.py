@@ -205,6 +205,8 @@ def _order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def best(table: dict[str, Any], column: str) -> dict[str, int]:
     """{key: 1 for the best, 2 for the second best} of a column; ties share a rank.
 
+    A rank that more than half of the models share says nothing and is left out.
+
     Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns.
     """
     if column != "fuar" and column not in table["probes"]:
@@ -214,7 +216,8 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
     if len(known) < 2:
         return {}
     ranked = sorted(set(known.values()), reverse=column != "fuar")[:2]
-    return {k: ranked.index(v) + 1 for k, v in known.items() if v in ranked}
+    telling = [v for v in ranked if 2 * list(known.values()).count(v) <= len(known)]
+    return {k: ranked.index(v) + 1 for k, v in known.items() if v in telling}
 
 
 def cell_value(row: dict, column: str) -> float | None:

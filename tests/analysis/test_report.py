@@ -149,7 +149,7 @@ def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
     runs = [tmp_path / name for name in ("initial", "lora", "modular")]
     text = write_report(runs, tmp_path / "out").read_text()
     Balanced(text)
-    assert "Modular: not run yet." in text and "lora: not finished" in text
+    assert "Modular: not run yet." in text and "LoRA: not finished" in text
     assert "n.d." in text and not (tmp_path / "out" / "figures" / "precision_at_k.png").exists()
     assert "Modular: not run yet." in capsys.readouterr().out
 
