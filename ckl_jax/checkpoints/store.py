@@ -149,6 +149,15 @@ class CheckpointStore:
             )
             self._checkpointer.save(path, args=args)
 
+    def discard(self, step: int) -> None:
+        """Deletes the checkpoint of `step`, if there is one, such that an older one counts."""
+        path = self.model_dir / f"{PREFIX}{step}"
+        with self._errors(path):
+            if self._checkpointer is not None:
+                self._checkpointer.wait_until_finished()
+            if path.exists() and jax.process_index() == 0:
+                _remove(path)
+
     def restore(self, like: Any, step: int | None = None) -> tuple[int, Any] | None:
         """Restores the newest readable checkpoint, or that of `step`.
 

@@ -209,6 +209,10 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         return configured(**arguments)
     except UserError as e:
         raise UserError(str(e).split("\n  In call to configurable")[0]) from e
+    except ValueError as e:
+        if not _raised_here(e):
+            raise
+        raise UserError(str(e).split("\n")[0]) from e  # a check of arguments in the library
     except (TypeError, RuntimeError) as e:
         text = str(e)
         unset = re.search(r"missing \d+ required .*?arguments?: (.*)", text)
@@ -221,6 +225,14 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
             ) from e
         raise
+
+
+def _raised_here(e: Exception) -> bool:
+    """Whether this package's own code raised `e`, not a library that it called."""
+    last = e.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame.f_globals.get("__name__", "").startswith("ckl_jax.")
 
 
 def config_text() -> str:

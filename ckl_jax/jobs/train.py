@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -107,6 +108,10 @@ class Run:
     ):  # fmt: skip
         if (epochs is None) == (total_steps is None):
             raise UserError("Give either EPOCHS or TRAIN_STEPS (the other stays None).")
+        _check_positive(
+            EPOCHS=epochs, TRAIN_STEPS=total_steps, BATCH_SIZE=dataset.batch_size,
+            NUM_MICROBATCHES=num_microbatches,
+        )  # fmt: skip
         self.model_dir, self.method, self.partitioner = str(model_dir), method, partitioner
         self.checkpoint_cfg, self.seed = checkpoint_cfg, random_seed
         self.model = model.with_method(method)
@@ -114,8 +119,8 @@ class Run:
         partitioner.check_batch_size(dataset.batch_size)
         if dataset.batch_size % num_microbatches:
             raise UserError(
-                f"num_microbatches={num_microbatches} does not divide BATCH_SIZE="
-                f"{dataset.batch_size}."
+                f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE="
+                f"{dataset.batch_size}; choose one that does."
             )
         passes = epochs if epochs is not None else _enough_epochs(dataset, method, total_steps)
         self.source = setup.make_source(dataset, method, passes, model.output_vocabulary)
@@ -164,6 +169,12 @@ class Run:
         return jitted.lower(state, self.shapes.frozen, self.batch_shapes(), key)
 
 
+def _check_positive(**values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise UserError(f"{name} is {value}; give 1 or more.")
+
+
 def _enough_epochs(dataset: DatasetConfig, method: Method, steps: int) -> int:
     """Epochs that hold at least `steps` steps; review only adds to them."""
     rows = len(dataset.open(dataset.mixture_or_task_name))
@@ -174,6 +185,7 @@ class Loop:
     """The training loop: step, log, probe, save."""
 
     def __init__(self, run: Run, evaluator, context, eval_period, log_period, progress):
+        _check_positive(EVAL_PERIOD=eval_period, log_period=log_period)
         self.job, self.evaluator, self.context = run, evaluator, context
         self.eval_period, self.log_period, self.progress = eval_period, log_period, progress
         save = run.checkpoint_cfg.save
@@ -218,6 +230,7 @@ class Loop:
                 while pending:
                     self._log(*pending.popleft())
                 self.seconds += time.monotonic() - clock
+                self._check_finite(state, step)
                 if evaluate and self.evaluator:
                     self._probe(state, step, last=step == total)
                 # Rows first: a run killed in between probes again and writes the same rows.
@@ -237,13 +250,13 @@ class Loop:
     def _start(self) -> TrainState:
         """Restores the newest checkpoint of this run, or starts from the base parameters."""
         job, restore = self.job, self.job.checkpoint_cfg.restore
-        with files.os_errors(self.dir):
-            self.dir.mkdir(parents=True, exist_ok=True)
         latest = self.store.latest_step()
         params = setup.initial_params(
             job.model, job.shapes, jax.random.key(job.seed), restore.path
         )
         trainable, self.frozen = setup.split(params, job.method.trainable)
+        with files.os_errors(self.dir):
+            self.dir.mkdir(parents=True, exist_ok=True)
         self.frozen_digest = tree_digest(self.frozen)
         if latest is None:
             state = jax.jit(
@@ -283,13 +296,10 @@ class Loop:
         epoch = self.job.plan.epoch_of(step - 1) + 1
         self.bar.update(step, epoch=epoch, loss=values["loss"], tokens=int(values["tokens"]))
         if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
-            self.store.close()
-            latest = self.store.latest_step()
-            kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
-            raise UserError(
+            self.store.discard(step - 1)  # a run that resumed there would stop here again
+            self._stop_diverged(
                 f"The loss is {float(values['loss'])} and its gradient norm "
-                f"{float(values['gradient_norm'])} at step {step}: training stopped, {kept} in "
-                f"{self.dir}; lower the learning rate or check the data."
+                f"{float(values['gradient_norm'])} at step {step}"
             )
         if step % self.log_period == 0 or step == self.job.total_steps:
             row = {"learning_rate": float(self.job.schedule(step - 1)), "epoch": epoch, **values}
@@ -297,6 +307,20 @@ class Loop:
                 row["timing/seconds_per_step"] = self.bar.seconds_per_step
                 row["timing/target_tokens_per_second"] = self.bar.tokens_per_second or 0.0
             self.writer.write("train", step, row)
+
+    def _check_finite(self, state: TrainState, step: int) -> None:
+        """Stops the run rather than probing or saving parameters that are not finite."""
+        if not _all_finite(state.params):
+            self._stop_diverged(f"The update of step {step} left parameters that are not finite")
+
+    def _stop_diverged(self, what: str) -> None:
+        self.store.close()
+        latest = self.store.latest_step()
+        kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
+        raise UserError(
+            f"{what}: training stopped, {kept} in {self.dir}; lower the learning rate or check "
+            "the data."
+        )
 
     def _probe(self, state: TrainState, step: int, last: bool) -> None:
         params = merge(state.params, self.frozen)
@@ -344,6 +368,11 @@ class Loop:
                 "base_checkpoint": self._base(),
             },
         )
+
+
+@jax.jit
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _count(tree: Any) -> int:

@@ -76,6 +76,14 @@ class EncoderDecoderModel:
     z_loss: float = 0.0
     loss_normalizing_factor: str | float | None = "NUM_REAL_TARGET_TOKENS"
 
+    def __post_init__(self) -> None:
+        factor = self.loss_normalizing_factor
+        if isinstance(factor, str) and factor not in NORMALIZING_FACTORS:
+            raise ValueError(
+                f"loss_normalizing_factor is {factor!r}; give a number, None, or one of "
+                f"{NORMALIZING_FACTORS}."
+            )
+
     @property
     def config(self) -> Any:
         return self.module.config
@@ -139,11 +147,6 @@ class EncoderDecoderModel:
         if factor == "AVERAGE_PER_SEQUENCE":
             row = jnp.sum(weights, axis=-1, keepdims=True)
             return 1.0 / jnp.maximum(row, 1.0), jnp.sum(row > 0).astype(jnp.float32)
-        if isinstance(factor, str):
-            raise ValueError(
-                f"loss_normalizing_factor is {factor!r}; give a number, None, or one of "
-                f"{NORMALIZING_FACTORS}."
-            )
         # A constant must not grow with the number of micro-batches.
         return one / factor, jnp.zeros((), jnp.float32)
 

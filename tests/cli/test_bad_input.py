@@ -1,0 +1,244 @@
+"""Each mistake a user can make is one clear sentence and exit code 2; nothing half-written stays."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.cli import ckl, t5x
+from tests.tiny import ROOT, newest_step
+
+QUIET = {"PROBES": None}
+
+
+def sentence(capsys, argv, command=t5x, code=2) -> str:
+    """Runs the command, which must fail with one line on stderr; returns the line."""
+    capsys.readouterr()
+    assert command.main(argv) == code
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "Traceback" not in err, err
+    return err
+
+
+@pytest.fixture
+def fails(tiny, capsys, tmp_path):
+    """Runs a training that must fail before it writes anything; returns the sentence."""
+
+    def run(*flags, method="lora", files=(), **macros):
+        folder = tmp_path / "run"
+        argv = ["train", *tiny.argv(method, folder, *files, **{**QUIET, **macros}), *flags]
+        err = sentence(capsys, argv)
+        assert err.startswith("t5x: ")
+        assert not folder.exists(), list(folder.rglob("*"))
+        return err
+
+    return run
+
+
+def test_names_in_gin(fails):
+    assert "Did you mean 'ckl_lora.gin'?" in fails("--gin_file=ckl_lroa.gin")
+    assert "Did you mean 'BATCH_SIZE'?" in fails("--gin.BATCHSIZE=3")
+    assert "Did you mean 'epochs'?" in fails("--gin.train.train.epoch=3")
+    assert "Did you mean 'LEARNING_RATE'?" in fails("--gin.LEARNING_RAT=3")
+
+
+@pytest.mark.parametrize(
+    "macros, expected",
+    [
+        ({"t5.T5Config.vocab_size": 64}, "ids but T5Config.vocab_size is 64; set it to"),
+        ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE=32"),
+        ({"NUM_MICROBATCHES": 0}, "NUM_MICROBATCHES is 0; give 1 or more"),
+        ({"MESH_SHAPE": {"model": 3}}, "does not use up the 1 devices"),
+        ({"MESH_SHAPE": {"modle": 1}}, "Did you mean 'model'?"),
+        ({"INITIAL_CHECKPOINT_PATH": "/no/such/run"}, "No checkpoint at /no/such/run"),
+        ({"MIXTURE_OR_TASK_NAME": "d2"}, "Task 'd2' does not exist"),
+        ({"TASK_FEATURE_LENGTHS": {"inputs": 8}}, "TASK_FEATURE_LENGTHS lacks ['targets']"),
+        ({"USE_CACHED_TASKS": False}, "leave USE_CACHED_TASKS at True"),
+        ({"TRAIN_STEPS": 3}, "either EPOCHS or TRAIN_STEPS"),
+        ({"EPOCHS": 0}, "EPOCHS is 0"),
+        ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),
+        ({"CHECKPOINTS_KEPT": 0}, "keep=0"),
+        ({"CHECKPOINT_PERIOD": 0}, "not 0"),
+        ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
+        ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
+        ({"t5.T5Config.remat_policy": "some"}, "remat_policy is 'some'"),
+        ({"LOSS_NORMALIZING_FACTOR": "MEAN"}, "NUM_REAL_TARGET_TOKENS"),
+        ({"closed_book.ClosedBook.probes": ("lama",), "PROBES": "@"}, "No probe is called 'lama'"),
+    ],
+)
+def test_values(fails, macros, expected):
+    flags = []
+    if macros.get("PROBES") == "@":
+        macros = {k: v for k, v in macros.items() if k != "PROBES"}
+        flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
+    assert expected in fails(*flags, **macros)
+
+
+def test_a_checkpoint_that_does_not_fit_lists_what_differs(fails):
+    err = fails(**{"t5.T5Config.mlp_activations": ("gelu", "linear"), "t5.T5Config.emb_dim": 16})
+    assert "missing in it (4): " in err and "mlp/wi_0/kernel" in err
+    assert "in it but not in the model (2): " in err and "mlp/wi/kernel" in err
+    assert "of another shape" in err and "key/kernel [32, 32] instead of [16, 32]" in err
+
+
+def test_a_vocabulary_without_sentinels(fails, tiny, tmp_path):
+    overlay = tmp_path / "bare.gin"
+    overlay.write_text(
+        "from __gin__ import dynamic_registration\nfrom ckl_jax.data import vocabularies\n"
+        "VOCABULARY = @vocabularies.Vocabulary()\n"
+        f"vocabularies.Vocabulary.path = '{tiny.root}/world/prepared/vocabulary.model'\n"
+        "vocabularies.Vocabulary.extra_ids = 0\n"
+    )
+    assert "has no sentinels (<extra_id_0>, ...)" in fails(files=(str(overlay),))
+
+
+@pytest.fixture
+def probes(tiny, tmp_path):
+    """A copy of the probes to spoil: `spoil(edit)` rewrites the rows of UpdatedLAMA."""
+    folder = tmp_path / "probes"
+    shutil.copytree(tiny.probes, folder)
+
+    def spoil(edit):
+        path = folder / "updatedlama" / "updatedLAMA.csv"
+        with open(path, newline="") as f:
+            rows = list(csv.DictReader(f))
+        rows = edit(rows)
+        with open(path, "w", newline="") as f:
+            writer = csv.DictWriter(f, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+        return str(folder)
+
+    return spoil
+
+
+def _without(column):
+    return lambda rows: [{k: v for k, v in row.items() if k != column} for row in rows]
+
+
+def _statement(text):
+    return lambda rows: [{**rows[0], "statement": text}, *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    "edit, expected",
+    [
+        (_without("statement"), "has no column 'statement'"),
+        (_statement("No gap."), "line 2, column 'statement': the statement 'No gap.' has no"),
+        (_statement("_____ is _____."), "has 2 blanks; it must have one"),
+        (lambda rows: [*rows, rows[0]], "occurs twice"),
+    ],
+)
+def test_probe_files(fails, probes, edit, expected):
+    err = fails("--gin.PROBES=@closed_book.ClosedBook()", PROBE_DIR=probes(edit))
+    assert expected in err and "updatedLAMA.csv" in err
+
+
+def test_an_empty_corpus(capsys, tmp_path):
+    (tmp_path / "recent_news_full.csv").write_text("input,output,original\n")
+    argv = ["data", "prepare", "--dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    err = sentence(capsys, argv, ckl)
+    assert "recent_news_full.csv is empty" in err
+    assert not list((tmp_path / "out").rglob("*.model"))
+
+
+def test_a_mesh_that_does_not_divide(tiny, tmp_path):
+    cases = [
+        ({"MESH_SHAPE": {"data": 4}, "BATCH_SIZE": 30}, "BATCH_SIZE 30 does not divide into 4"),
+        ({"MESH_SHAPE": {"model": 4}}, "its axis 'heads' of size 2 does not divide into 4 parts"),
+        ({"MESH_SHAPE": {"fsdp": 4}, "t5.T5Config.emb_dim": 30}, "'embed' of size 30"),
+    ]
+    argvs = [
+        ["precompile", *tiny.argv("vanilla", tmp_path / "run", **macros), "--gin.COMPILE=False"]
+        for macros, _ in cases
+    ]
+    code = f"from ckl_jax.cli import t5x\nassert [t5x.main(a) for a in {argvs!r}] == [2] * 3"
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **flags}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("t5x: ")]
+    assert len(lines) == 3
+    for line, (_, expected) in zip(lines, cases, strict=True):
+        assert expected in line
+
+
+def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tiny, capsys, tmp_path):
+    folder = tmp_path / "run"
+    good = tiny.argv("vanilla", folder, **QUIET, EPOCHS=1)
+    assert t5x.main(["train", *good]) == 0
+    argv = tiny.argv("vanilla", folder, **QUIET, EPOCHS=2, CHECKPOINT_PERIOD=1, LEARNING_RATE=1e30)
+    err = sentence(capsys, ["train", *argv])
+    assert "at step 19: training stopped, checkpoint_17 is kept" in err
+    assert complete_steps(folder) == [17]
+    assert t5x.main(["train", *tiny.argv("vanilla", folder, **QUIET, EPOCHS=2)]) == 0
+    assert complete_steps(folder) == [34]
+
+
+@pytest.mark.parametrize("place", ["file/run", "/proc/run"])
+def test_a_folder_that_cannot_be_written(tiny, capsys, tmp_path, place):
+    (tmp_path / "file").write_text("in the way")
+    argv = tiny.argv("lora", tmp_path / place, **QUIET)
+    assert "Cannot write" in sentence(capsys, ["train", *argv])
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a disk of some KiB at a folder; unmounts at the end."""
+    mounted = []
+
+    def mount(size):
+        folder = tmp_path / f"disk{size}"
+        folder.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], capture_output=True
+        )
+        if done.returncode:
+            pytest.skip("mounting is not allowed here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", folder], check=False)
+
+
+@pytest.mark.parametrize("size", ["16k", "100k", "1m"])
+def test_a_full_disk(tiny, capsys, small_disk, size):
+    disk = small_disk(size)
+    flags = {"CHECKPOINTS_KEPT": None, "CHECKPOINT_PERIOD": 1}
+    err = sentence(capsys, ["train", *tiny.argv("vanilla", disk / "run", **QUIET, **flags)])
+    assert "no space left" in err.lower()
+    for step in complete_steps(disk / "run"):
+        metadata = disk / "run" / f"checkpoint_{step}" / "metadata" / "metadata"
+        assert json.loads(metadata.read_text())["method"] == "vanilla"
+
+
+def test_ctrl_c(tiny, capsys, tmp_path):
+    folder = tmp_path / "run"
+
+    def interrupt():
+        while newest_step(folder) < 3:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        argv = tiny.argv("lora", folder, **QUIET, EPOCHS=50, CHECKPOINT_PERIOD=3)
+        err = sentence(capsys, ["train", *argv], code=130)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert err == "t5x: interrupted\n"
+    assert newest_step(folder) >= 3
