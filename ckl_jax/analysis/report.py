@@ -52,12 +52,15 @@ def _inside(folder: Path) -> list[Path]:
     return sorted(found, key=order)
 
 
-def write_report(run_dirs: Sequence[str | Path], out_dir: str | Path) -> Path:
+def write_report(
+    run_dirs: Sequence[str | Path], out_dir: str | Path, *, acquired: Sequence[str] = ()
+) -> Path:
     """Writes the report of some runs and prints its table.
 
     Args:
       run_dirs: MODEL_DIRs, the Initial model first; those without rows are noted and left out.
       out_dir: gets report.html, table.md, table.json and figures/.
+      acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
 
     Returns:
       The path of report.html.
@@ -68,7 +71,7 @@ def write_report(run_dirs: Sequence[str | Path], out_dir: str | Path) -> Path:
     """
     out = Path(out_dir)
     study = load_study(run_dirs)
-    table, f1_table = compute_table(study, "em"), compute_table(study, "f1")
+    table, f1_table = (compute_table(study, metric, acquired=acquired) for metric in ("em", "f1"))
     drawn = figures.draw(study, table)
     figures.save(drawn, out / "figures")
     write_json(out / "table.json", {"em": table, "f1": f1_table, "notes": study.notes})

@@ -73,7 +73,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     Raises:
       UserError: the file cannot be read, or a row lacks a field or has one of the wrong type.
     """
-    for number, row in enumerate(read_jsonl(path), 1):
+    for number, row in enumerate(_json_lines(path), 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
         for name, kind in FIELDS.items():
@@ -85,6 +85,13 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
         if not row["predictions"]:
             raise UserError(f"{path}, row {number}: no predictions; run the probes again.")
         yield row
+
+
+def _json_lines(path: str | os.PathLike) -> Iterator[Any]:
+    try:
+        yield from read_jsonl(path)
+    except UnicodeDecodeError as e:
+        raise UserError(f"{path}: not UTF-8 text ({e.reason}); run the probes again.") from e
 
 
 def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[str, Scored]:
@@ -215,11 +222,11 @@ def _read_summary(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     with os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     try:
-        summary = json.loads(text)
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}); remove the file.") from e
+        summary = json.loads(content)
+    except ValueError as e:  # not JSON, or not UTF-8
+        raise UserError(f"{path}: not JSON ({e}); remove the file.") from e
     if not isinstance(summary, dict):
         raise UserError(f"{path}: not a JSON object; remove the file.")
     return summary

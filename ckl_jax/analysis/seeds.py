@@ -15,7 +15,9 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
 
 
-def compare_seeds(demo_dirs: Sequence[str | Path], out: str | Path) -> Path:
+def compare_seeds(
+    demo_dirs: Sequence[str | Path], out: str | Path, *, acquired: Sequence[str] = ()
+) -> Path:
     """Writes seeds.html, seeds.md and seeds.json over demos that differ by their seed.
 
     Unlike the intervals of a single report, the range over seeds holds what the order of the data
@@ -24,6 +26,7 @@ def compare_seeds(demo_dirs: Sequence[str | Path], out: str | Path) -> Path:
     Args:
       demo_dirs: folders of demos.
       out: folder to write.
+      acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
 
     Returns:
       The path of seeds.html.
@@ -33,9 +36,11 @@ def compare_seeds(demo_dirs: Sequence[str | Path], out: str | Path) -> Path:
     """
     if len(demo_dirs) < 2:
         raise UserError("Comparing seeds takes at least two demo folders; give more of them.")
+    # The intervals over items are not used here, hence the fewest samples.
     tables = [
-        compute_table(load_study(find_runs([folder])), samples=2) for folder in demo_dirs
-    ]  # the intervals over items are not used here, hence the fewest samples
+        compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)
+        for folder in demo_dirs
+    ]
     rows = summarize_tables(tables)
     headers, cells = _layout(tables, rows)
     out = Path(out)

@@ -1,7 +1,7 @@
 """The main table of a study (CKL, Table 2): scores, intervals, FUAR, tests, in three formats."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from ckl_jax.analysis.statistics import (
     two_sided,
 )
 from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.probes.forgetting import Cell, fuar
 
 ALPHA = 0.05
-EASY = ("new_lama_easy", "new_lama_easy_small", "new_lama_easy_p1", "new_lama_easy_p2")
+WHOLE = ("new_lama", "new_lama_easy", "new_lama_easy_small")
+HALVES = ("new_lama_easy_p1", "new_lama_easy_p2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,32 +35,43 @@ class FuarTasks:
     notation: str
 
 
-def fuar_tasks(probes: Iterable[str]) -> FuarTasks | None:
+def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks | None:
     """The paper's choice for these probes; None if FUAR is not defined on them.
 
     ((IL), UL, NL) where all are there. Without NewLAMA, NewLAMA-Easy takes its place, or the mean
     gap of its two halves; a missing UpdatedLAMA is not defined (n.d.).
+
+    Args:
+      probes: what the models were put to.
+      acquired: the probes of newly acquired knowledge, in place of the choice above. Of a second
+        phase, the paper counts its own half: ["new_lama_easy_p2"].
+
+    Raises:
+      UserError: the models were not put to a probe of `acquired`.
     """
     probes = set(probes)
+    if missing := [p for p in acquired if p not in probes]:
+        raise UserError(
+            f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(probes))}."
+            f"{nearest(missing[0], probes)}"
+        )
     forgotten = next((p for p in ("invariant_lama", "trex_5000") if p in probes), None)
     updated = "updated_lama" if "updated_lama" in probes else None
-    acquired: Cell = None
-    name = "n.d."
-    halves = [p for p in EASY[2:] if p in probes]
-    if "new_lama" in probes or "new_lama_easy" in probes or "new_lama_easy_small" in probes:
-        acquired = next(p for p in ("new_lama", *EASY) if p in probes)
-        name = labels.short(acquired)
-    elif halves:
-        acquired = [(p, 1.0) for p in halves]
-        name = " & ".join(map(labels.short, halves))
-    if forgotten is None or (updated is None and acquired is None):
+    whole = [p for p in WHOLE if p in probes][:1]
+    chosen = list(acquired) or whole or [p for p in HALVES if p in probes]
+    if forgotten is None or not (updated or chosen):
         return None
+    name = " & ".join(map(labels.short, chosen)) or "n.d."
     notation = f"(({labels.short(forgotten)}), {'UL' if updated else 'n.d.'}, {name})"
-    return FuarTasks(forgotten, updated, acquired, notation)
+    return FuarTasks(forgotten, updated, [(p, 1.0) for p in chosen] or None, notation)
 
 
 def compute_table(
-    study: Study, metric: str = "em", samples: int = SAMPLES, seed: int = 0
+    study: Study,
+    metric: str = "em",
+    samples: int = SAMPLES,
+    seed: int = 0,
+    acquired: Sequence[str] = (),
 ) -> dict[str, Any]:
     """All numbers of the main table, in percent points, as JSON would hold them.
 
@@ -67,6 +80,7 @@ def compute_table(
       metric: "em" or "f1".
       samples: of the bootstrap.
       seed: of the bootstrap.
+      acquired: see `fuar_tasks`.
 
     Returns:
       {"metric", "probes", "fuar", "baseline", "rows": [{"key", "label", "trainable", "total",
@@ -75,7 +89,7 @@ def compute_table(
       {"difference", "p", "p_holm"}}}]}. A missing number is None.
     """
     numbers = _Numbers(study, metric, samples, seed)
-    tasks = fuar_tasks(study.probes) if study.initial else None
+    tasks = fuar_tasks(study.probes, acquired) if study.initial else None
     rows = [_row(study, entry, numbers, tasks) for entry in study.entries]
     _add_tests(study, rows, numbers, tasks)
     return {

@@ -126,18 +126,25 @@ def _report(commands) -> None:
         "--seeds", action="store_true",
         help="RUNS are demo folders that differ by seed: mean and range, in seeds.html",
     )  # fmt: skip
+    p.add_argument(
+        "--acquired", default="", metavar="PROBES",
+        help="comma-separated probes that FUAR takes for new knowledge",
+    )  # fmt: skip
 
 
 def report(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.report import find_runs, write_report
 
+    acquired = [name for name in args.acquired.split(",") if name]
     if args.seeds:
         from ckl_jax.analysis.seeds import compare_seeds
 
-        print(compare_seeds(args.runs, Path(args.out) if args.out else Path(args.runs[0]).parent))
+        out = Path(args.out) if args.out else Path(args.runs[0]).parent
+        print(compare_seeds(args.runs, out, acquired=acquired))
         return
     runs = find_runs(args.runs)
-    print(write_report(runs, Path(args.out) if args.out else runs[0].parent))
+    out = Path(args.out) if args.out else runs[0].parent
+    print(write_report(runs, out, acquired=acquired))
 
 
 def _ledger(commands) -> None:

@@ -134,6 +134,17 @@ def test_fuar_follows_the_probes(probes, notation):
     assert fuar_tasks(probes.split()).notation == notation
 
 
+def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
+    probes = ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
+    assert fuar_tasks(probes, probes[2:]).notation == "((IL), n.d., NLE-P2)"
+    with pytest.raises(UserError, match="not put to 'new_lama_easy_p3'.*Did you mean"):
+        fuar_tasks(probes, ["new_lama_easy_p3"])
+    make_demo(tmp_path, ("initial", "lora"), sizes=dict.fromkeys(probes, 30))
+    assert ckl.main(["report", str(tmp_path), "--acquired", "new_lama_easy_p2"]) == 0
+    table = json.loads((tmp_path / "table.json").read_text())["em"]
+    assert table["fuar"] == "((IL), n.d., NLE-P2)"
+
+
 @pytest.mark.parametrize("probes", ["invariant_lama", "new_lama updated_lama"])
 def test_fuar_is_not_defined_without_both_sides(probes):
     assert fuar_tasks(probes.split()) is None

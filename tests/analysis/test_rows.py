@@ -72,7 +72,7 @@ def test_missing_and_broken_files_are_errors(tmp_path):
         Run.open(tmp_path)
     folder = make_run(tmp_path, "lora", sizes={"new_lama": 3})
     (folder / "summary.json").write_text("{")
-    with pytest.raises(UserError, match="summary.json, line 1: not JSON"):
+    with pytest.raises(UserError, match="summary.json: not JSON"):
         Run.open(folder)
     (folder / "summary.json").unlink()
     path = folder / "probes" / "rows_000020.jsonl"
@@ -82,6 +82,9 @@ def test_missing_and_broken_files_are_errors(tmp_path):
         Run.open(folder).last  # noqa: B018
     path.write_text(text + '{"probe": ')
     with pytest.raises(UserError, match="line 4: not JSON"):
+        Run.open(folder).last  # noqa: B018
+    path.write_bytes(b'{"probe": "\xff"}')
+    with pytest.raises(UserError, match="not UTF-8"):
         Run.open(folder).last  # noqa: B018
     path.write_text("")
     with pytest.raises(UserError, match="holds no rows"):
