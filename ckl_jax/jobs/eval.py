@@ -51,6 +51,7 @@ def evaluate(
       UserError: something in the configuration or the files does not fit.
     """
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
+    restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
     evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_batch)
     done = _Done(output_dir, probes.probes)
     results = {}

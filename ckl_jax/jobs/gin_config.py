@@ -158,7 +158,9 @@ def run(
     if dry_run:
         return config_text()
     if instead is not None:
-        target = configurable(resolve_function(instead))
+        target = resolve_function(instead)
+        with contextlib.suppress(KeyError, ValueError):  # it is in no gin file
+            target = gin.get_configurable(target)
 
         def configured(job=configured, **given):
             return target(**{**gin.get_bindings(job), **given})

@@ -66,7 +66,7 @@ def infer(
     """
     _check(mode, shard_id, num_shards, checkpoint_period)
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
-    restored.partitioner.check_batch_size(dataset_cfg.batch_size)
+    restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
     examples = dataset_cfg.examples(restored.model.input_vocabulary)
     if mode == "score" and any(example.targets is None for example in examples):
         raise UserError(

@@ -295,11 +295,11 @@ class Partitioner:
         """A `with` block in which the model's logical constraints mean this mesh."""
         return nn.logical_axis_rules(self.rules)
 
-    def check_batch_size(self, batch_size: int) -> None:
+    def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
         """Raises `UserError` if a global batch does not divide over the mesh."""
         if batch_size % self.batch_parts:
             raise UserError(
-                f"BATCH_SIZE {batch_size} does not divide into {self.batch_parts} parts, the "
+                f"{name} {batch_size} does not divide into {self.batch_parts} parts, the "
                 f"product of the mesh axes {BATCH_AXES}; use a multiple."
             )
 

@@ -93,6 +93,7 @@ def train(
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     evaluator = None
     if probes is not None:
+        run.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
         evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_batch)
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
         loop = Loop(run, evaluator, context, eval_period, log_period, progress)

@@ -1,4 +1,4 @@
-"""Each mistake a user can make is one clear sentence and exit code 2; nothing half-written stays."""
+"""Each mistake is one clear sentence and exit code 2, and leaves nothing half-written."""
 
 import csv
 import json

@@ -5,7 +5,9 @@ import types
 import jax
 import jax.numpy as jnp
 import optax
+import pytest
 
+from ckl_jax.cli import t5x
 from ckl_jax.jobs import artifacts
 from ckl_jax.jobs.precompile import compile_report, count_collectives, format_report
 from ckl_jax.jobs.state import TrainState
@@ -68,3 +70,32 @@ def test_model_info_lists_parameters_and_optimizer(tmp_path):
     ]  # fmt: skip
     text = artifacts.model_info(shapes)
     assert "shape (2, 3)" in text and "State" not in text
+
+
+def reported(capsys, *argv):
+    """The table of a `t5x precompile` as {label: number}."""
+    assert t5x.main(["precompile", *argv]) == 0
+    lines = [line.rsplit("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    return {label.strip(): value.strip() for label, value in lines}
+
+
+def test_an_empty_folder_stays_empty(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    report = reported(capsys, "--gin_file=ckl_mix_review.gin", "--gin_file=tiny.gin")
+    assert report["trainable"].endswith("KiB") and "FLOPs per step, per device" in report
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "method, total, trainable",
+    [("vanilla", "737,668,096", "737,668,096"), ("modular", "773,526,208", "438,586,560")],
+)
+def test_the_published_size_is_counted_without_allocating_it(
+    method, total, trainable, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    files = (f"--gin_file=ckl_{method}.gin", "--gin_file=ckl_full.gin")
+    assert t5x.main(["precompile", *files, "--gin.COMPILE=False"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines[:2]] == [total, trainable]
+    assert not list(tmp_path.iterdir())

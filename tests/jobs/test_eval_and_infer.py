@@ -1,0 +1,163 @@
+"""`t5x eval` and `t5x infer` say of a checkpoint what training said of it."""
+
+import json
+import shutil
+
+import pytest
+
+from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import infer as infer_job
+from ckl_jax.jobs import setup
+from tests.tiny import read_rows
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory):
+    """The model folder of a LoRA run, two epochs, both checkpoints kept."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    argv = tiny.argv("lora", folder, CHECKPOINTS_KEPT=None)
+    assert t5x.main(["train", *argv, "--gin.closed_book.ClosedBook.precision='always'"]) == 0
+    return folder
+
+
+def evaluate(folder, **macros):
+    """Evaluates a run by its own config.gin."""
+    flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
+    argv = ["eval", f"--gin_file={folder}/config.gin", "--gin_file=ckl_eval.gin", *flags]
+    return t5x.main(argv)
+
+
+def test_eval_repeats_what_training_wrote(trained, tmp_path):
+    assert evaluate(trained, CHECKPOINT_MODE="all", EVAL_OUTPUT_DIR=str(tmp_path)) == 0
+    for step in (17, 34):
+        for name in (
+            f"probes/rows_{step:06}.jsonl",
+            f"inference_eval/updated_lama-{step:06}.jsonl",
+        ):
+            assert read_rows(tmp_path / name) == read_rows(trained / name)
+    rows = read_rows(tmp_path / "inference_eval" / "updated_lama-metrics.jsonl")
+    assert rows == read_rows(trained / "inference_eval" / "updated_lama-metrics.jsonl")[1:]
+    assert set(read_rows(tmp_path / "inference_eval" / "updated_lama-000034.jsonl")[0]) == {
+        "input", "target", "prediction",
+    }  # fmt: skip
+    done = (tmp_path / "eval.updated_lama.ckpt").read_text().splitlines()
+    assert [line.rsplit("_", 1)[1] for line in done] == ["17", "34"]
+    assert list((tmp_path / "inference_eval" / "updated_lama").glob("events.*"))
+    assert "Total number of parameters" in (tmp_path / "model-info.txt").read_text()
+    assert (tmp_path / "config.gin").exists()
+
+
+def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, capsys):
+    one = str(trained / "checkpoint_17")
+    out = {"EVAL_OUTPUT_DIR": str(tmp_path)}
+    assert evaluate(trained, CHECKPOINT_PATH=one, CHECKPOINT_MODE="specific", **out) == 0
+    capsys.readouterr()
+    assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
+    assert "checkpoint_34" in (text := capsys.readouterr().out) and "checkpoint_17" not in text
+    steps = [r["step"] for r in read_rows(tmp_path / "inference_eval/updated_lama-metrics.jsonl")]
+    assert steps == [17, 34]
+
+
+def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
+    assert evaluate(trained, CHECKPOINT_MODE="specific") == 2
+    assert "checkpoint_34 or the mode 'latest'" in capsys.readouterr().err
+    assert evaluate(trained, CHECKPOINT_MODE="newest") == 2
+    assert "'newest'; choose from" in capsys.readouterr().err
+
+
+def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
+    base = tmp_path / "somewhere" / "initial"
+    shutil.copytree(trained, tmp_path / "somewhere" / "run")
+    shutil.copytree(tiny.root / "initial", base)
+    path = tmp_path / "somewhere" / "run" / "checkpoint_34" / "metadata" / "metadata"
+    metadata = json.loads(path.read_text())
+    path.write_text(json.dumps({**metadata, "base_checkpoint": "/gone/initial"}))
+    setup.load_params(str(path.parent.parent))
+    shutil.rmtree(base)
+    with pytest.raises(UserError, match="rests on the model in /gone/initial"):
+        setup.load_params(str(path.parent.parent))
+    path.write_text(json.dumps({**metadata, "frozen_digest": "0" * 64}))
+    with pytest.raises(UserError, match="has been replaced since"):
+        setup.load_params(str(path.parent.parent))
+
+
+def infer(folder, out, **macros):
+    macros = {"INFER_OUTPUT_DIR": str(out), **macros}
+    flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
+    argv = ["infer", f"--gin_file={folder}/config.gin", "--gin_file=ckl_infer.gin", *flags]
+    return t5x.main(argv)
+
+
+def test_infer_predicts_what_the_probe_saw(trained, tmp_path):
+    lengths = {"inputs": 16, "targets": 8}
+    settings = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": lengths, "INFER_BATCH_SIZE": 16}
+    assert infer(trained, tmp_path, **settings) == 0
+    file = tmp_path / "updated_lama-predict.jsonl-00000-of-00001"
+    assert file.with_name(file.name + ".COMPLETED").exists()
+    assert not list(tmp_path.glob("tmp-*"))
+    rows = [r for r in read_rows(trained / "probes/rows_000034.jsonl")]
+    rows = [r for r in rows if r["probe"] == "updated_lama"]
+    assert read_rows(file) == [
+        {
+            "inputs": {"inputs_pretokenized": r["input"], "targets_pretokenized": r["answers"][0]},
+            "prediction": r["predictions"][0],
+        }
+        for r in rows
+    ]
+
+
+def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys):
+    inputs = tmp_path / "in.jsonl"
+    texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(9)]
+    inputs.write_text("".join(json.dumps(t) + "\n" for t in texts))
+    settings = {
+        "INFER_INPUTS": str(inputs), "INFER_LENGTHS": {"inputs": 16, "targets": 8},
+        "INFER_MODE": "score", "INFER_BATCH_SIZE": 2,
+    }  # fmt: skip
+    chunks = {"infer.infer.checkpoint_period": 1}
+    assert infer(trained, tmp_path / "whole", **settings) == 0
+    whole = read_rows(tmp_path / "whole" / "in-score.jsonl-00000-of-00001")
+    assert [r["inputs"]["inputs_pretokenized"] for r in whole] == [t["inputs"] for t in texts]
+    assert all(r["score"] < 0 for r in whole)
+    parts = []
+    for shard in (0, 1):
+        part = {"INFER_SHARDS": 2, "infer.infer.shard_id": shard}
+        assert infer(trained, tmp_path / "parts", **settings, **part) == 0
+        parts.append(read_rows(tmp_path / "parts" / f"in-score.jsonl-0000{shard}-of-00002"))
+    assert parts == [whole[0::2], whole[1::2]]
+
+    lines, calls = infer_job._Job.lines, []
+
+    def killed_at_the_third(self, params, start, count):
+        calls.append(start)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return lines(self, params, start, count)
+
+    monkeypatch.setattr(infer_job._Job, "lines", killed_at_the_third)
+    assert infer(trained, tmp_path / "cut", **settings, **chunks) == 130
+    assert not (tmp_path / "cut" / "in-score.jsonl-00000-of-00001").exists()
+    assert infer(trained, tmp_path / "cut", **settings, **chunks) == 0
+    assert calls == [0, 2, 4, 4, 6, 8]
+    assert read_rows(tmp_path / "cut" / "in-score.jsonl-00000-of-00001") == whole
+    capsys.readouterr()
+    assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 4}) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("One <extra_id_0>.\n\nTwo <extra_id_0>.\n")
+    lengths = {"INFER_LENGTHS": {"inputs": 16, "targets": 8}}
+    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
+    rows = read_rows(tmp_path / "in-predict.jsonl-00000-of-00001")
+    assert [r["inputs"] for r in rows] == [
+        {"inputs_pretokenized": "One <extra_id_0>."}, {"inputs_pretokenized": "Two <extra_id_0>."},
+    ]  # fmt: skip
+    assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
+    assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 536
+    text = str(tmp_path / "in.txt")
+    assert infer(trained, tmp_path, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
+    assert "inputs without targets" in capsys.readouterr().err
+    assert infer(trained, tmp_path, INFER_INPUTS="d11", **lengths) == 2
+    assert "neither a probe nor" in capsys.readouterr().err
