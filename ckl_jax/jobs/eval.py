@@ -23,7 +23,7 @@ def evaluate(
     model: EncoderDecoderModel,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     output_dir: str,
-    probes: ClosedBook,
+    probes: ClosedBook | None,
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
     run_name: str | None = None,
@@ -50,6 +50,8 @@ def evaluate(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
+    if probes is None or not probes.probes:
+        raise UserError("There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook.")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
     evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_batch)
@@ -103,8 +105,6 @@ def _write_events(folder: str, step: int, scores: Scores) -> None:
 
 
 def _table(path: str, scores: Scores) -> str:
-    if not scores:
-        raise UserError("No probe was put; bind ClosedBook.probes.")
     width = max(map(len, scores))
     lines = [path]
     for probe, values in scores.items():

@@ -217,6 +217,12 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         raise UserError(str(e).split("\n")[0]) from e  # a check of arguments in the library
     except (TypeError, RuntimeError) as e:
         text = str(e)
+        if "RESOURCE_EXHAUSTED" in text and "emory" in text:
+            raise UserError(
+                "The device has not enough memory for this run; raise NUM_MICROBATCHES, set "
+                "REMAT_POLICY='full', lower BATCH_SIZE or split the model by MESH_SHAPE "
+                "(`t5x precompile` with the same flags tells the peak)."
+            ) from e
         unset = re.search(r"missing \d+ required .*?arguments?: (.*)", text)
         required = re.search(r"Required bindings for `(.*?)` not provided in config: (.*)", text)
         called = re.search(r"In call to configurable '(.*?)'", text)

@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 
+import jax
 import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
+from ckl_jax.jobs import train
 from tests.tiny import ROOT, newest_step
 
 QUIET = {"PROBES": None}
@@ -87,6 +89,15 @@ def test_a_checkpoint_that_does_not_fit_lists_what_differs(fails):
     assert "missing in it (4): " in err and "mlp/wi_0/kernel" in err
     assert "in it but not in the model (2): " in err and "mlp/wi/kernel" in err
     assert "of another shape" in err and "key/kernel [32, 32] instead of [16, 32]" in err
+
+
+def test_too_little_device_memory(tiny, capsys, tmp_path, monkeypatch):
+    def lower(run):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    monkeypatch.setattr(train.Run, "lower", lower)
+    argv = tiny.argv("lora", tmp_path / "run", **QUIET)
+    assert "raise NUM_MICROBATCHES, set" in sentence(capsys, ["train", *argv])
 
 
 def test_a_vocabulary_without_sentinels(fails, tiny, tmp_path):
@@ -213,6 +224,7 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", folder], check=False)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("size", ["16k", "100k", "1m"])
 def test_a_full_disk(tiny, capsys, small_disk, size):
     disk = small_disk(size)

@@ -64,6 +64,8 @@ def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
     assert "checkpoint_34 or the mode 'latest'" in capsys.readouterr().err
     assert evaluate(trained, CHECKPOINT_MODE="newest") == 2
     assert "'newest'; choose from" in capsys.readouterr().err
+    assert evaluate(trained, PROBES=None) == 2
+    assert "nothing to evaluate" in capsys.readouterr().err
 
 
 def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):

@@ -123,8 +123,7 @@ def test_loss_denominators(factor, expected):
 
 
 def test_unknown_normalising_factor_and_remat_policy_name_the_choices():
-    model = EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="TOKENS")
     with pytest.raises(ValueError, match="NUM_REAL_TARGET_TOKENS"):
-        model.loss_fn(random_params(TINY), random_batch(TINY))
+        EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="TOKENS")
     with pytest.raises(ValueError, match="minimal"):
         T5Config(vocab_size=8, remat_policy="some")
