@@ -1,0 +1,48 @@
+"""Every bundled gin file, alone and with every overlay, binds to its job."""
+
+import pytest
+
+from ckl_jax.cli import t5x
+from ckl_jax.jobs import configs, gin_config
+from ckl_jax.jobs.demo import METHODS
+from ckl_jax.jobs.gin_files import bundled_files
+from ckl_jax.probes.closed_book import ClosedBook
+
+OVERLAYS = ((), ("tiny.gin",), ("ckl_full.gin",), ("ckl_full_small.gin",))
+JOBS = {
+    "train": (),
+    "precompile": (),
+    "eval": ("--gin_file=ckl_eval.gin",),
+    "infer": ("--gin_file=ckl_infer.gin", "--gin.INFER_INPUTS='new_lama'"),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda x: "".join(x) or "alone")
+def test_every_method_with_every_overlay(job, overlay, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for method in ("initial", *METHODS):
+        files = [f"--gin_file={name}" for name in (f"ckl_{method}.gin", *overlay)]
+        assert t5x.main([job, *files, *JOBS[job], "--dry_run"]) == 0, capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_model_file_is_an_overlay(capsys):
+    models = [name for name in bundled_files() if name.startswith("models/t5_")]
+    assert len(models) >= 10
+    for name in models:
+        argv = ["--gin_file=ckl_vanilla.gin", f"--gin_file={name}", "--gin.VOCABULARY=None"]
+        assert t5x.main(["precompile", *argv, "--dry_run"]) == 0, capsys.readouterr().err
+
+
+def test_paths_follow_the_data_folder(capsys):
+    """Whatever lies below DATA_DIR moves with it, in the embedded and the published layout."""
+    for overlay, tasks, probes in (
+        ((), "/d/prepared/tasks", "/d/ckl"),
+        (("ckl_full.gin",), "/d/prepared/tasks", "/d"),
+    ):
+        gin_config.load(["ckl_lora.gin", *overlay], ["DATA_DIR = '/d'"])
+        with gin_config.gin.config_scope("train"):
+            dataset = gin_config.configurable(configs.DatasetConfig)()
+        assert list(dataset.cache_dirs) == [tasks]
+        assert gin_config.configurable(ClosedBook)().data_dir == probes
