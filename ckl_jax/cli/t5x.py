@@ -44,12 +44,14 @@ _COMMON = (
 _TRAIN = (
     ("MODEL_DIR", "'folder' of the run: checkpoints, metrics, config"),
     ("INITIAL_CHECKPOINT_PATH", "'folder' of the weights to start from"),
-    ("TRAIN_STEPS", "last step, counted from step 0 of the checkpoint"),
-    ("TRAIN_STEPS_RELATIVE", "or: how many more steps"),
+    ("EPOCHS", "passes over the corpus"),
+    ("TRAIN_STEPS", "last step; where given it counts instead of EPOCHS"),
+    ("LEARNING_RATE", "peak; warm-up over 10 % of the steps, then linear to one half"),
+    ("NUM_MICROBATCHES", "parts that a batch is computed in, to save memory"),
+    ("MESH_SHAPE", "{'data': -1, 'fsdp': 1, 'model': 1}; one -1 is filled"),
     ("DROPOUT_RATE", "0.0 to 1.0"),
-    ("EVAL_PERIOD", "steps between evaluations and checkpoints"),
+    ("EVAL_PERIOD", "steps between evaluations; None: every epoch"),
     ("RANDOM_SEED", "of weights, dropout and the order of the data"),
-    ("USE_CACHED_TASKS", "True reads cached tasks, False runs preprocessing"),
 )
 _CHECKPOINT = (
     ("CHECKPOINT_PATH", "'folder': a MODEL_DIR or a checkpoint in it; default MODEL_DIR"),

@@ -66,8 +66,8 @@ def train(
       optimizer: `schedule -> optax transformation`, where the method has none of its own.
       learning_rate: `total_steps=n -> schedule`.
       clip_norm: bound of the global gradient norm, or None.
-      epochs: passes over the corpus. Give this or `total_steps`.
-      total_steps: ends the run at this step, within as many epochs as it takes.
+      epochs: passes over the corpus.
+      total_steps: ends the run at this step instead, within as many epochs as it takes.
       probes: closed-book probes, put after every epoch, and before the first
         step where training starts from a checkpoint.
       eval_period: probe every so many steps instead of every epoch.
@@ -107,8 +107,10 @@ class Run:
         self, model, dataset, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner, num_microbatches, random_seed,
     ):  # fmt: skip
-        if (epochs is None) == (total_steps is None):
-            raise UserError("Give either EPOCHS or TRAIN_STEPS (the other stays None).")
+        if total_steps is not None:
+            epochs = None
+        elif epochs is None:
+            raise UserError("Neither EPOCHS nor TRAIN_STEPS is set; give one of them.")
         _check_positive(
             EPOCHS=epochs, TRAIN_STEPS=total_steps, BATCH_SIZE=dataset.batch_size,
             NUM_MICROBATCHES=num_microbatches,
