@@ -25,6 +25,11 @@ NORMALIZING_FACTORS = (
 MODEL_INPUTS = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
 
 
+def logits_of(targets: jax.Array, logits: jax.Array) -> jax.Array:
+    """The logits [B, T] of the target tokens [B, T], out of [B, T, V]."""
+    return jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+
+
 def token_losses(
     logits: jax.Array, targets: jax.Array, label_smoothing: float = 0.0, z_loss: float = 0.0
 ) -> tuple[jax.Array, jax.Array]:
@@ -41,8 +46,7 @@ def token_losses(
       The loss with z-loss, and the z-loss alone, each [B, T] float32.
     """
     log_z = jax.nn.logsumexp(logits, axis=-1)
-    picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    loss = log_z - picked
+    loss = log_z - logits_of(targets, logits)
     if label_smoothing:
         others = logits.shape[-1] - 1
         low = label_smoothing / others
@@ -124,7 +128,8 @@ class EncoderDecoderModel:
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
         logits = self.logits(params, batch, dropout_rng)
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
-        correct = (jnp.argmax(logits, axis=-1) == targets) * weights
+        # The maximum is at hand from the loss; an argmax over the vocabulary would be dearer.
+        correct = (logits_of(targets, logits) == jnp.max(logits, axis=-1)) * weights
         scale, denominator = self._normalizer(weights)
         sums = {
             "denominator": denominator,

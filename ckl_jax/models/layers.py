@@ -163,7 +163,7 @@ def attend(
       key: [B, S, N, H].
       value: [B, S, N, H].
       bias: added to the logits, broadcastable to [B, N, T, S], or None.
-      dropout_rng: drops attention weights where given; one mask for all queries and examples.
+      dropout_rng: drops attention weights where given; all queries of an example share a mask.
       dropout_rate: share of the weights to drop.
       float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
 
@@ -173,15 +173,24 @@ def attend(
     dtype = query.dtype
     if float32_logits:
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+    if dropout_rng is not None and dropout_rate > 0:
+        # One mask for all queries may as well fall on the values: no pass over [B, N, T, S].
+        value = value * keep_mask(dropout_rng, dropout_rate, (*value.shape[:-1], 1), dtype)
     logits = jnp.einsum("btnh,bsnh->bnts", query, key)
     if bias is not None:
         logits = logits + bias.astype(logits.dtype)
-    weights = jax.nn.softmax(logits).astype(dtype)
-    if dropout_rng is not None and dropout_rate > 0:
-        keep = 1.0 - dropout_rate
-        mask = jax.random.bernoulli(dropout_rng, keep, (1, weights.shape[1], 1, weights.shape[3]))
-        weights = weights * (mask.astype(dtype) / jnp.asarray(keep, dtype))
-    return jnp.einsum("bnts,bsnh->btnh", weights, value)
+    # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.
+    peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    weights = jnp.exp(logits - peak)
+    total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
+    y = jnp.einsum("bnts,bsnh->btnh", weights.astype(dtype), value)
+    return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
+
+
+def keep_mask(rng: Array, rate: float, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate)."""
+    kept = jax.random.bernoulli(rng, 1.0 - rate, shape)
+    return kept.astype(dtype) / jnp.asarray(1.0 - rate, dtype)
 
 
 class Attention(nn.Module):
