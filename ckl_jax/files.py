@@ -18,9 +18,8 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         yield
     except OSError as e:
         reason = e.strerror or str(e)
-        raise UserError(
-            f"Cannot {action} {os.fspath(path)}: {reason}; free space or choose another folder."
-        ) from e
+        advice = "check the path" if action == "read" else "free space or choose another folder"
+        raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
 
 
 @contextlib.contextmanager
