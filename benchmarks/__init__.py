@@ -1,0 +1,1 @@
+"""Measurements of speed and memory; each is a command, each writes one file of results."""
