@@ -64,7 +64,7 @@ def test_names_in_gin(fails):
         ({"MIXTURE_OR_TASK_NAME": "d2"}, "Task 'd2' does not exist"),
         ({"TASK_FEATURE_LENGTHS": {"inputs": 8}}, "TASK_FEATURE_LENGTHS lacks ['targets']"),
         ({"USE_CACHED_TASKS": False}, "leave USE_CACHED_TASKS at True"),
-        ({"TRAIN_STEPS": 3}, "either EPOCHS or TRAIN_STEPS"),
+        ({"EPOCHS": None}, "Neither EPOCHS nor TRAIN_STEPS"),
         ({"EPOCHS": 0}, "EPOCHS is 0"),
         ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),
         ({"CHECKPOINTS_KEPT": 0}, "keep=0"),
