@@ -11,7 +11,6 @@ from benchmarks.contestants import DEMO, SMALL, Ours, t5x_step, torch_step
 from ckl_jax.errors import UserError
 
 SHAPES = {"small": SMALL, "demo": DEMO}
-GEMM_SIZE = 2048
 
 
 def run(shape: str, peers: list[str], rounds: int, cores: int) -> dict:
@@ -27,13 +26,12 @@ def run(shape: str, peers: list[str], rounds: int, cores: int) -> dict:
         contestants["torch"] = torch_step(size, cores)
     if "t5x" in peers:
         contestants["t5x"] = t5x_step(size)
-    contestants["gemm"] = measure.gemm(GEMM_SIZE)
     times = measure.take_turns(contestants, rounds)
     measure.add_ratios(times, "ours")
     flops = size.matmul_flops()
     rates = {
         "step": flops / times["ours"]["cpu_seconds"] / 1e9,
-        "gemm": 2 * GEMM_SIZE**3 / times["gemm"]["cpu_seconds"] / 1e9,
+        "gemm": measure.gemm_rate() / 1e9,
     }
     return {
         "shape": vars(size) | {"name": shape},
