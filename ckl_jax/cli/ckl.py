@@ -52,7 +52,7 @@ def _demo(commands) -> None:
     p = _command(commands, "demo", "run CKL's main experiment at a small size, to a report", demo)
     p.add_argument("--out", default=None, help="folder of everything (runs/demo[-SOURCE])")
     p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
-    p.add_argument("--data", default="../shared/data", help="folder of the real facts")
+    p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
     p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
     p.add_argument("--size", default="small", help="of the world: tiny, small, medium or large")
     p.add_argument("--methods", default="all", help="comma-separated names")
@@ -65,9 +65,10 @@ def _demo(commands) -> None:
 def demo(args: argparse.Namespace) -> None:
     from ckl_jax.jobs import demo as job
 
-    methods = job.METHODS if args.methods == "all" else tuple(args.methods.split(","))
+    names = dict.fromkeys(args.methods.split(","))
+    methods = job.METHODS if args.methods == "all" else tuple(names)
     out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
-    facts = str(Path(args.data).absolute()) if args.source != "simulated" else None
+    facts = str(Path(args.data).absolute()) if args.data and args.source != "simulated" else None
     job.run(
         job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin)
     )
@@ -79,7 +80,7 @@ def _world(commands) -> None:
     p.add_argument("--seed", type=int, default=0, help="of everything in it")
     p.add_argument("--size", default="small", help="tiny, small, medium or large")
     p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
-    p.add_argument("--data", default="../shared/data", help="folder of the real facts")
+    p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
 
 
 def world(args: argparse.Namespace) -> None:

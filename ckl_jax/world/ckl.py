@@ -11,13 +11,13 @@ from ckl_jax.data.ckl_files import CORPORA
 from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.spans import chunk, salient_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, Shape, World
 from ckl_jax.world.probe_files import Write, in_small, probe_files, write_csv
 from ckl_jax.world.render import articles, pages
-from ckl_jax.world.timeline import make_world
-from ckl_jax.world.wikidata import wikidata_world
+from ckl_jax.world.timeline import SIZES, make_world
+from ckl_jax.world.wikidata import check_files, wikidata_world
 
 FORMAT = 1
 Progress = Callable[[str, int, int], None]
@@ -51,15 +51,28 @@ def build_world(
       UserError: unknown size, a folder that holds another world, or one that cannot be written.
     """
     directory = Path(directory)
-    if source not in ("simulated", "wikidata"):
-        raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
-    if source == "wikidata" and data_dir is None:
-        raise UserError("The source 'wikidata' needs a data_dir that holds its facts.")
     if manifest := _existing(directory, source, seed, size):
         return manifest
+    check_world(source, size, data_dir)
     simulated = source == "simulated"
     world = make_world(seed, size) if simulated else wikidata_world(data_dir, seed, size)
     return write_ckl(world, directory, progress)
+
+
+def check_world(source: str, size: str, data_dir: str | os.PathLike | None = None) -> None:
+    """Says what is wrong with the arguments of `build_world`, before anything is made.
+
+    Raises:
+      UserError: unknown source or size, or files of the real facts are missing.
+    """
+    if source not in ("simulated", "wikidata"):
+        raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
+    if size not in SIZES:
+        raise UserError(
+            f"No world has the size {size!r}; there are {', '.join(SIZES)}.{nearest(size, SIZES)}"
+        )
+    if source == "wikidata":
+        check_files(data_dir)
 
 
 def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, Any] | None:

@@ -125,6 +125,25 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
     )
 
 
+def check_files(data_dir: str | os.PathLike | None) -> None:
+    """Says which of the files of the real facts are missing.
+
+    Raises:
+      UserError: no folder is given, or it lacks some.
+    """
+    folders = ("probes/pararel/trex", "probes/pararel/patterns")
+    needed = [f"{f}/{prop}.jsonl" for f in folders for prop in _INVARIANT] + [_FACTS]
+    missing = [n for n in needed if data_dir is None or not (Path(data_dir) / n).is_file()]
+    if not missing:
+        return
+    what = f"{data_dir} lacks {missing[0]}" if data_dir is not None else "No --data is given"
+    more = f" and {len(missing) - 1} more" if data_dir is not None and len(missing) > 1 else ""
+    raise UserError(
+        f"{what}{more}; the source 'wikidata' needs --data=DIR, a folder that holds "
+        f"{folders[0]}/, {folders[1]}/ and {_FACTS} (docs/wikidata.md tells their format)."
+    )
+
+
 class _Reader:
     """Collects entities, relations and facts."""
 

@@ -82,7 +82,7 @@ def test_a_value_that_is_still_listed_has_not_changed(tmp_path):
 def test_missing_and_broken_files_are_named(tmp_path):
     with pytest.raises(UserError, match="Cannot read .*patterns/P17.jsonl"):
         wikidata_world(tmp_path, 0, "tiny")
-    with pytest.raises(UserError, match="needs a data_dir"):
+    with pytest.raises(UserError, match="needs --data=DIR, a folder that holds"):
         build_world(tmp_path, source="wikidata")
     with pytest.raises(UserError, match="it is 'simulated' or 'wikidata'"):
         build_world(tmp_path, source="wiki")
