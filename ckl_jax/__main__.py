@@ -3,6 +3,8 @@
 import sys
 
 from ckl_jax.cli.t5x import main
+from ckl_jax.jobs.processes import die_with_parent
 
 if __name__ == "__main__":
+    die_with_parent()
     sys.exit(main())

@@ -6,6 +6,7 @@ goes on where it was when it is started again.
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,12 +16,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ckl_jax import files
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs import processes
+from ckl_jax.world.ckl import check_world
 
 METHODS = (
     "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular",
 )  # fmt: skip
 SOURCES = ("simulated", "wikidata")
+_WIDTH = max(map(len, METHODS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +61,9 @@ class Demo:
                 )
         if self.source not in SOURCES:
             raise UserError(f"Unknown source {self.source!r}; choose from {', '.join(SOURCES)}.")
+        for name, value in (("seed", self.seed), ("jobs", self.jobs)):
+            if value < 0:
+                raise UserError(f"--{name} is {value}; give 0 or more.")
 
     @property
     def root(self) -> Path:
@@ -68,6 +76,27 @@ def run(demo: Demo) -> Path:
     Raises:
       UserError: data are missing, or a training failed; its log's last lines are in the message.
     """
+    _check(demo)
+    with files.os_errors(demo.root):
+        demo.root.mkdir(parents=True, exist_ok=True)
+    with processes.FolderLock() as lock:
+        lock.acquire(demo.root, "filled", "--out")
+        return _run(demo)
+
+
+def _check(demo: Demo) -> None:
+    """Refuses what would fail later, before anything is written."""
+    if not (demo.root / "data" / "ckl" / "manifest.json").exists():
+        check_world(demo.source, demo.size, demo.data)
+    if demo.bindings:
+        from ckl_jax.jobs import gin_config  # slow, and needed for this only
+
+        for name in ("initial", *demo.methods):
+            gin_config.read(_gin_files(demo, name), demo.bindings)
+        gin_config.load(_gin_files(demo, "vanilla"), demo.bindings)
+
+
+def _run(demo: Demo) -> Path:
     started = time.monotonic()
     _record(demo)
     print(f"1. Data: {demo.source}, seed {demo.seed}", flush=True)
@@ -86,9 +115,10 @@ def run(demo: Demo) -> Path:
 
 
 def _record(demo: Demo) -> None:
-    """Keeps the settings beside the results, and refuses to mix two settings in one folder."""
-    from ckl_jax import files
+    """Keeps the settings beside the results, and refuses to mix two settings in one folder.
 
+    Bindings may change as long as there are no results: some values fail only in a training.
+    """
     path = demo.root / "demo.json"
     settings = json.loads(json.dumps(dataclasses.asdict(demo)))
     for free in ("out", "jobs", "methods"):
@@ -96,13 +126,14 @@ def _record(demo: Demo) -> None:
     if path.exists():
         before = json.loads(path.read_text())
         different = [k for k in settings if settings[k] != before.get(k)]
+        if different == ["bindings"] and not any(demo.root.glob("*/checkpoint_*")):
+            different = []
         if different:
             raise UserError(
                 f"{demo.out} holds a demo with another {different[0]} "
                 f"({before.get(different[0])!r}, not {settings[different[0]]!r}); choose another "
                 "--out or remove that folder."
             )
-        return
     files.write_json(path, settings)
 
 
@@ -125,15 +156,54 @@ def command(demo: Demo, name: str) -> list[str]:
         "INITIAL_CHECKPOINT_PATH": str(demo.root / "initial") if name != "initial" else None,
         "RANDOM_SEED": demo.seed,
     }
-    files = [f"ckl_{name}.gin"]
-    if demo.source == "wikidata":
-        files.append("data/wikidata.gin")
     return [
         sys.executable, "-m", "ckl_jax", "train",
-        *(f"--gin_file={f}" for f in files),
+        *(f"--gin_file={f}" for f in _gin_files(demo, name)),
         *(f"--gin.{k}={v!r}" for k, v in bindings.items()),
         *(f"--gin_bindings={b}" for b in demo.bindings),
     ]  # fmt: skip
+
+
+def _gin_files(demo: Demo, name: str) -> list[str]:
+    return [f"ckl_{name}.gin", *(["data/wikidata.gin"] if demo.source == "wikidata" else [])]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    """A training that runs.
+
+    Attributes:
+      name: of its method.
+      slot: which of the places for trainings it takes.
+      log: its log file.
+      start: where in the log it begins; earlier starts are before it.
+    """
+
+    name: str
+    slot: int
+    log: Path
+    start: int
+
+    def lines(self) -> list[str]:
+        """The last lines that it wrote."""
+        with open(self.log, "rb") as f:
+            f.seek(max(self.start, self.log.stat().st_size - 8192))
+            text = f.read().decode("utf-8", "replace")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def progress(self) -> str:
+        """"step 20/100  epoch 2  loss 1.235  0:40 left", or "" if there is nothing new."""
+        last = next(iter(self.lines()[-1:]), "")
+        if not last.startswith("train "):
+            return ""
+        fields = [field.strip() for field in last.split("  ")[1:]]
+        return "  ".join(field for field in fields if not field.endswith("tokens/s"))
+
+    def failure(self) -> str:
+        """Its own error sentence, or the last line of a traceback."""
+        lines = self.lines()
+        told = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
+        return (told or lines or ["nothing"])[-1]
 
 
 def _train_all(demo: Demo, names: list[str]) -> None:
@@ -142,14 +212,17 @@ def _train_all(demo: Demo, names: list[str]) -> None:
     jobs = min(demo.jobs or len(cores), len(names))
     waiting = collections.deque(n for n in names if not (demo.root / n / "summary.json").exists())
     free = collections.deque(range(jobs))
-    running: dict[subprocess.Popen, tuple[str, int]] = {}
+    running: dict[subprocess.Popen, _Training] = {}
     try:
         while waiting or running:
             while waiting and free:
                 slot, name = free.popleft(), waiting.popleft()
-                mine = {cores[slot]} if jobs > 1 and len(cores) >= jobs else None
-                running[_start(demo, name, mine)] = (name, slot)
-            _wait(demo, running, free)
+                process, training = _start(demo, name, slot)
+                running[process] = training
+                if jobs > 1 and len(cores) >= jobs:
+                    with contextlib.suppress(OSError):  # it has ended already
+                        os.sched_setaffinity(process.pid, {cores[slot]})
+            _wait(running, free)
     finally:
         for process in running:
             process.terminate()  # it saves a checkpoint and stops
@@ -157,50 +230,52 @@ def _train_all(demo: Demo, names: list[str]) -> None:
             process.wait()
 
 
-def _start(demo: Demo, name: str, cores: set[int] | None) -> subprocess.Popen:
-    folder = demo.root / name
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"   {name}: started", flush=True)
-    pin = (lambda: os.sched_setaffinity(0, cores)) if cores else None
-    with open(folder / "log.txt", "a", encoding="utf-8") as log:
-        return subprocess.Popen(
-            command(demo, name), stdout=log, stderr=subprocess.STDOUT, preexec_fn=pin
-        )
+def _start(demo: Demo, name: str, slot: int) -> tuple[subprocess.Popen, _Training]:
+    path = demo.root / name / "log.txt"
+    with files.os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8") as log:
+            training = _Training(name, slot, path, log.tell())
+            _say(name, "started")
+            process = subprocess.Popen(
+                command(demo, name),
+                stdout=log, stderr=subprocess.STDOUT, env=processes.child_environment(),
+            )  # fmt: skip
+    return process, training
 
 
-def _wait(demo: Demo, running: dict, free: collections.deque) -> None:
+def _say(name: str, text: str) -> None:
+    print(f"   {name:<{_WIDTH}}  {text}", flush=True)
+
+
+def _wait(running: dict[subprocess.Popen, _Training], free: collections.deque) -> None:
     """Shows progress until a training ends."""
-    shown, tick = {}, 0
+    shown: dict[str, str] = {}
+    tick = 0
     while True:
-        for process, (name, slot) in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[process]
-            free.append(slot)
-            if process.returncode:
-                raise UserError(
-                    f"Training {name!r} failed (exit code {process.returncode}); the end of "
-                    f"{demo.root / name / 'log.txt'} says: {_last_line(demo, name)}"
-                )
-            summary = json.loads((demo.root / name / "summary.json").read_text())
-            print(
-                f"   {name}: done, {summary['steps']} steps in {summary['train_seconds']:.0f} s",
-                flush=True,
-            )
-            return
+        for process, training in list(running.items()):
+            if process.poll() is not None:
+                del running[process]
+                free.append(training.slot)
+                _finish(training, process.returncode)
+                return
         time.sleep(0.5)
         tick += 1
         if tick % (10 if sys.stdout.isatty() else 40) == 0:
-            for name, _ in running.values():
-                line = _last_line(demo, name)
-                if line and line != shown.get(name):
-                    print(f"   {name}: {line}", flush=True)
-                    shown[name] = line
+            for training in running.values():
+                text = training.progress()
+                if text and text != shown.get(training.name):
+                    _say(training.name, text)
+                    shown[training.name] = text
 
 
-def _last_line(demo: Demo, name: str) -> str:
-    path = demo.root / name / "log.txt"
-    with open(path, "rb") as f:
-        f.seek(max(0, path.stat().st_size - 4096))
-        lines = [x.strip() for x in f.read().decode("utf-8", "replace").splitlines() if x.strip()]
-    return lines[-1] if lines else ""
+def _finish(training: _Training, code: int) -> None:
+    """Says how a training ended; raises `UserError` if it failed."""
+    if code:
+        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+        raise UserError(
+            f"Training {training.name!r} failed ({how}); {training.log} says: "
+            f"{training.failure()}"
+        )
+    summary = json.loads((training.log.parent / "summary.json").read_text())
+    _say(training.name, f"done: {summary['steps']} steps in {summary['train_seconds']:.0f} s")

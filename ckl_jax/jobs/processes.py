@@ -1,11 +1,92 @@
-"""Starting one of several processes of a run, and stopping when the machine is taken away."""
+"""Processes: starting one of several of a run, stopping, and keeping out of each other's way."""
 
+import contextlib
 import os
 import signal
 import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: no locks
+    fcntl = None
+
+_PARENT = "CKL_PARENT_PROCESS"
+_PR_SET_PDEATHSIG = 1
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a `python -m ckl_jax` that is to die with this process."""
+    return {**os.environ, _PARENT: str(os.getpid())}
+
+
+def die_with_parent() -> None:
+    """Asks Linux to kill this process when the one that made its environment ends, however it ends.
+
+    Killed, not terminated: whoever starts the work again must not meet a process that still saves.
+    """
+    parent = os.environ.pop(_PARENT, None)
+    if parent is None:
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent != str(os.getppid()):  # it ended before it was asked for
+        raise SystemExit(128 + signal.SIGKILL)
+
+
+class FolderLock:
+    """A `with` block in which no other process of this machine may `acquire` the same folder.
+
+    The kernel lets go of the lock when the process ends, so none is ever left behind.
+    """
+
+    def __init__(self):
+        self._file = None
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def acquire(self, folder: str | os.PathLike, doing: str, name: str) -> None:
+        """Locks `folder`, which exists.
+
+        Args:
+          folder: a local one; where the file system has no locks, nothing happens.
+          doing: what is done to it, for the message: "trained".
+          name: of the setting that chooses the folder, for the message: "MODEL_DIR".
+
+        Raises:
+          UserError: another process holds it.
+        """
+        if fcntl is None:
+            return
+        path = Path(folder) / ".lock"
+        with os_errors(path):
+            self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open means locked)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            owner = self._file.read().strip() or "unknown"
+            raise UserError(
+                f"{folder} is being {doing} by process {owner}; wait for it or choose another "
+                f"{name}."
+            ) from None
+        except OSError:
+            return
+        with os_errors(path):
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
 
 
 def initialize(
