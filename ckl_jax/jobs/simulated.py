@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
 from ckl_jax.data.prepare import prepare_ckl
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.world.ckl import build_world
+from ckl_jax.jobs import processes
+from ckl_jax.world.ckl import build_world, check_world
 
 
 def prepare(
@@ -39,16 +40,40 @@ def prepare(
     root = Path(data_dir)
     vocabulary = root / "prepared" / "vocabulary.model"
     if not (root / "ckl" / "manifest.json").exists():
+        check_world(source, size, facts_dir)
         print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
     build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir)
     prepare_ckl(root / "ckl", root / "prepared", vocab_size)
     return vocabulary
 
 
-def vocabulary(data_dir: str, seed: int = 0, size: str = "small") -> Vocabulary:
-    """The vocabulary of the world in `data_dir`; makes the world if need be."""
+def vocabulary(
+    data_dir: str,
+    seed: int = 0,
+    size: str = "small",
+    make: bool = True,
+    checkpoint: str | None = None,
+) -> Vocabulary:
+    """The vocabulary of the world in `data_dir`.
+
+    Args:
+      data_dir: of the world.
+      seed, size: of the world that is made if there is none.
+      make: whether it may be made: not for a model that was trained on another.
+      checkpoint: of such a model; looked for first.
+
+    Raises:
+      UserError: the checkpoint is missing, or the world is and may not be made.
+    """
+    if checkpoint is not None:
+        find_checkpoint(checkpoint)
     path = Path(data_dir) / "prepared" / "vocabulary.model"
-    if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
+    if not make and not path.exists():
+        raise UserError(
+            f"There is no {path}, the vocabulary of the run; if its data have moved, say where to "
+            "by --gin.DATA_DIR=\"'folder'\"."
+        )
+    if make and not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
         prepare(data_dir, seed, size)
     return Vocabulary(path)
 
@@ -74,6 +99,6 @@ def initial_checkpoint(path: str, gin_files: Sequence[str], data_dir: str) -> st
             sys.executable, "-m", "ckl_jax", "train", *(f"--gin_file={f}" for f in gin_files),
             f"--gin.MODEL_DIR={path!r}", f"--gin.DATA_DIR={data_dir!r}",
         ]  # fmt: skip
-        if subprocess.run(command, check=False).returncode:
+        if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
             raise UserError(f"Training the Initial model in {path} failed; see above.")
     return path

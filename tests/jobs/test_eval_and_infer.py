@@ -84,6 +84,20 @@ def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
         setup.load_params(str(path.parent.parent))
 
 
+def test_data_that_have_moved_are_not_made_anew(trained, tmp_path, capsys):
+    gone = tmp_path / "gone"
+    assert evaluate(trained, DATA_DIR=str(gone), EVAL_OUTPUT_DIR=str(tmp_path / "out")) == 2
+    out, err = capsys.readouterr()
+    assert "vocabulary.model, the vocabulary of the run; if its data have moved" in err
+    assert "--gin.DATA_DIR=" in err and err.count("\n") == 1 and "Making" not in out
+    assert evaluate(trained, DATA_DIR=str(gone), CHECKPOINT_PATH=str(gone)) == 2
+    assert f"No checkpoint at {gone}" in capsys.readouterr().err
+    wanted = {"INFER_INPUTS": "updated_lama", "DATA_DIR": str(gone)}
+    assert infer(trained, tmp_path / "out", **wanted) == 2
+    assert "the vocabulary of the run" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def infer(folder, out, **macros):
     macros = {"INFER_OUTPUT_DIR": str(out), **macros}
     flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
