@@ -44,6 +44,7 @@ class ProgressBar:
         self._times = collections.deque([(clock(), start, 0)], maxlen=_WINDOW)
         self._speed: tuple[float | None, float | None] = (None, None)
         self._last_line = clock()
+        self._started = False
         self._fields: dict[str, Any] = {}
         self._tokens = 0
         self._bar = None
@@ -80,6 +81,9 @@ class ProgressBar:
         for name, value in (("epoch", epoch), ("loss", loss)):
             if value is not None:
                 self._fields[name] = value
+        if not self._started:  # the first step takes what comes before it and is no measure
+            self._started = True
+            self._times.clear()
         self._times.append((self._clock(), step, self._tokens))
         if self._bar is not None:
             self._bar.update(self._task, completed=step, details=self.details())

@@ -108,6 +108,11 @@ def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
     )
     assert len(lines) == 3
     assert "step 50/100" in lines[-1]
+    slow = ProgressBar(9, "train lora", mode="silent", clock=lambda: now[0])
+    for step, seconds in enumerate((100.0, 0.5, 0.5), 1):  # the first one compiles
+        now[0] += seconds
+        slow.update(step)
+        assert slow.seconds_per_step == (None if step == 1 else 0.5)
     now[0] += 1000.0
     bar.pause()
     now[0] += 0.5
