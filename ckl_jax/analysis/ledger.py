@@ -109,6 +109,8 @@ def describe(
     Raises:
       UserError: a folder without rows, an unknown state, or runs that do not fit together.
     """
+    if limit < 0:
+        raise UserError(f"--limit is {limit}; give 0 or more.")
     if state is not None:
         state = state.replace("_", " ").replace("-", " ")
     if state is not None and state not in STATES:

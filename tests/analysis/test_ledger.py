@@ -88,6 +88,8 @@ def test_describe_compares_two_runs(demo):
 def test_describe_explains_what_is_wrong(demo, tmp_path):
     with pytest.raises(UserError, match="Did you mean 'kept'"):
         describe(demo / "vanilla", state="kep")
+    with pytest.raises(UserError, match="--limit is -3; give 0 or more"):
+        describe(demo / "vanilla", limit=-3)
     with pytest.raises(UserError, match="give --initial"):
         describe(demo / "initial")
     assert "forgotten" in describe(demo / "initial", initial=demo / "initial")
