@@ -36,6 +36,10 @@ def compare_seeds(
     """
     if len(demo_dirs) < 2:
         raise UserError("Comparing seeds takes at least two demo folders; give more of them.")
+    folders = [Path(folder).resolve() for folder in demo_dirs]
+    for i, folder in enumerate(folders):
+        if folder in folders[:i]:
+            raise UserError(f"{demo_dirs[i]} is given twice; give demos of different seeds.")
     # The intervals over items are not used here, hence the fewest samples.
     tables = [
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)

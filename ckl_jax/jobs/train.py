@@ -13,6 +13,7 @@ import optax
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.data.pipeline import iterate
 from ckl_jax.errors import UserError
@@ -21,7 +22,7 @@ from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import MetricWriter
-from ckl_jax.jobs.processes import StopSignal
+from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
@@ -95,9 +96,9 @@ def train(
     if probes is not None:
         run.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
         evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_batch)
-    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
+    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
         loop = Loop(run, evaluator, context, eval_period, log_period, progress)
-        return loop.run()
+        return loop.run(lock)
 
 
 class Run:
@@ -196,9 +197,9 @@ class Loop:
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
 
-    def run(self) -> tuple[int, TrainState]:
+    def run(self, lock: FolderLock) -> tuple[int, TrainState]:
         job = self.job
-        state = self._start()
+        state = self._start(lock)
         step = int(state.step)
         frozen = self.frozen
         key = jax.random.key(job.seed + 1)
@@ -209,7 +210,7 @@ class Loop:
         with (
             MetricWriter(self.dir, resume_step=step, enabled=jax.process_index() == 0) as writer,
             ProgressBar(
-                total, f"train {job.method.name}", start=step, mode=self.progress
+                total, f"train {self.context['run']}", start=step, mode=self.progress
             ) as bar,
             StopSignal() as stop,
         ):
@@ -217,6 +218,7 @@ class Loop:
             writer.text("train", step, "gin_config", _as_markdown(self.config_text))
             if step == 0 and self.evaluator and job.checkpoint_cfg.restore.path:
                 self._probe(state, 0, last=total == 0)
+            bar.pause()
             clock = time.monotonic()
             batches = iterate(job.source, step) if step < total else ()
             for batch in batches:
@@ -250,16 +252,18 @@ class Loop:
         self._write_summary(state)
         return step, state
 
-    def _start(self) -> TrainState:
+    def _start(self, lock: FolderLock) -> TrainState:
         """Restores the newest checkpoint of this run, or starts from the base parameters."""
         job, restore = self.job, self.job.checkpoint_cfg.restore
-        latest = self.store.latest_step()
         params = setup.initial_params(
             job.model, job.shapes, jax.random.key(job.seed), restore.path
         )
         trainable, self.frozen = setup.split(params, job.method.trainable)
         with files.os_errors(self.dir):
             self.dir.mkdir(parents=True, exist_ok=True)
+        if jax.process_index() == 0 and not is_remote(self.job.model_dir):
+            lock.acquire(self.dir, "trained", "MODEL_DIR")
+        latest = self.store.latest_step()
         self.frozen_digest = tree_digest(self.frozen)
         if latest is None:
             state = jax.jit(

@@ -197,6 +197,8 @@ def test_seeds_are_summarised(tmp_path, capsys):
     assert len(rows[1]["columns"]["fuar"]["values"]) == 2
     with pytest.raises(UserError, match="at least two"):
         compare_seeds(demos[:1], tmp_path)
+    with pytest.raises(UserError, match="is given twice"):
+        compare_seeds([demos[0], f"{demos[0]}/../{demos[0].name}"], tmp_path)
 
 
 def test_the_command_line(demo, tmp_path, capsys):

@@ -16,6 +16,7 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.jobs import train
+from ckl_jax.jobs.processes import FolderLock
 from tests.tiny import ROOT, newest_step
 
 QUIET = {"PROBES": None}
@@ -234,6 +235,15 @@ def test_a_full_disk(tiny, capsys, small_disk, size):
     for step in complete_steps(disk / "run"):
         metadata = disk / "run" / f"checkpoint_{step}" / "metadata" / "metadata"
         assert json.loads(metadata.read_text())["method"] == "vanilla"
+
+
+def test_a_folder_that_another_process_trains(tiny, capsys, tmp_path):
+    argv = ["train", *tiny.argv("lora", tmp_path, **QUIET)]
+    with FolderLock() as lock:
+        lock.acquire(tmp_path, "trained", "MODEL_DIR")
+        err = sentence(capsys, argv)
+    assert f"is being trained by process {os.getpid()}; wait for it or choose another MO" in err
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_ctrl_c(tiny, capsys, tmp_path):
