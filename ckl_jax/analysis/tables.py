@@ -221,11 +221,13 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
 
     A rank that more than half of the models share says nothing and is left out.
 
-    Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns.
+    Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns, nor
+    does the Initial model: it is what the methods start from.
     """
     if column != "fuar" and column not in table["probes"]:
         return {}
-    values = {row["key"]: cell_value(row, column) for row in table["rows"]}
+    ranking = [row for row in table["rows"] if row["key"] != "initial"]
+    values = {row["key"]: cell_value(row, column) for row in ranking}
     known = {k: round(v, 2) for k, v in values.items() if v is not None}
     if len(known) < 2:
         return {}
