@@ -9,8 +9,9 @@ WORKERS ?= 2
 demo: $(VENV)/.core  ## The CKL paper's main experiment at a small size: runs/demo/report.html
 	$(BIN)/ckl demo $(ARGS)
 
-test: $(VENV)/.dev lint  ## The fast tests
+test: $(VENV)/.dev  ## The fast tests, then the style
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/ruff check .
 
 test-slow: $(VENV)/.seqio  ## All tests, the seqio bridge and the kill-and-resume test among them
 	$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
