@@ -38,6 +38,11 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[T5Config, dict[str, A
       UserError: a file is missing or unreadable, or names or shapes do not fit a T5.
     """
     folder = Path(folder)
+    if not (folder / "config.json").exists():
+        raise UserError(
+            f"{folder} has no config.json: give the folder of a Hugging Face T5, with config.json "
+            "and model.safetensors in it."
+        )
     settings = _read_json(folder / "config.json")
     config = config_from_hf(settings, **overrides)
     state = with_output(read_state(folder), settings)

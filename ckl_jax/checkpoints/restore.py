@@ -17,7 +17,7 @@ from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
 CHECKSUM = "state_sha256"
-_SHOWN = 10
+_SHOWN = 3
 
 
 class UnreadableCheckpoint(UserError):
@@ -150,7 +150,7 @@ def _check(path: epath.Path, wanted: dict, stored: dict, *, dtypes: bool) -> Non
         if want != have:
             differing.append(f"{name} (saved {have}, expected {want})")
     problems = [
-        f"{title} ({len(names)}): {_some(names)}"
+        f"{title} ({len(names)}): {some(names)}"
         for title, names in (
             ("missing in it", missing),
             ("in it but not expected", unexpected),
@@ -159,8 +159,10 @@ def _check(path: epath.Path, wanted: dict, stored: dict, *, dtypes: bool) -> Non
         if names
     ]
     if problems:
+        held = read_json_item(path, "metadata").get("method")
+        run = f"holds a run of {held!r} and " if held else ""
         raise UserError(
-            f"Checkpoint {path} does not fit the model and method that this run configures: "
+            f"Checkpoint {path} {run}does not fit the model and method that this run configures: "
             + "; ".join(problems)
             + "; use the same gin files, or another MODEL_DIR."
         )
@@ -174,7 +176,8 @@ def _description(leaf: Any, dtypes: bool) -> str:
     return f"{np.dtype(leaf.dtype).name}{shape}" if dtypes else shape
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first names of a list, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 

@@ -136,6 +136,11 @@ def _read_model(path: str) -> Any:
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
+    if not Path(path).exists():
+        raise UserError(
+            f"There is no vocabulary {path}; give a SentencePiece model: T5's own spiece.model, or "
+            "the vocabulary.model that `ckl data prepare` makes."
+        )
     with os_errors(path, "read"):
         data = Path(path).read_bytes()
     try:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
@@ -45,10 +46,9 @@ class DatasetConfig:
                 "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
                 "'ckl data prepare' and leave USE_CACHED_TASKS at True."
             )
-        missing = [f for f in ("inputs", "targets") if f not in self.task_feature_lengths]
-        if missing:
-            raise UserError(f"TASK_FEATURE_LENGTHS lacks {missing}; give it as {{'inputs': 350, "
-                            "'targets': 350}}.")  # fmt: skip
+        checks.require_lengths(self.task_feature_lengths)
+        checks.require_int(BATCH_SIZE=self.batch_size)
+        checks.require_int(0, RANDOM_SEED=self.seed)
 
     def open(self, name: str) -> CachedTask:
         """Opens a cached task by folder or by name.
@@ -80,6 +80,9 @@ class SaveCheckpointConfig:
 
     period: int | None = None
     keep: int | None = 1
+
+    def __post_init__(self) -> None:
+        checks.require_int(CHECKPOINT_PERIOD=self.period, CHECKPOINTS_KEPT=self.keep)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -172,6 +172,11 @@ def run(
         _running.pop()
 
 
+def in_job() -> bool:
+    """Whether a job runs that gin configured: its configuration is the one that holds."""
+    return bool(_running)
+
+
 def _lend_to_main(function: Callable[..., Any]) -> None:
     """Makes `import __main__ as train_script` in T5X's gin files find the job function.
 

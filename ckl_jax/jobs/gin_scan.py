@@ -122,6 +122,8 @@ def check_macros(result: Scan) -> None:
 
 def _listed(names: set[str]) -> str:
     names = sorted(name for name in names if name != "gin.REQUIRED")
+    if len(names) > 12:
+        return f" They use {len(names)} others; see `t5x train --help` and the files."
     return f" They use {', '.join(names)}." if names else " They use none."
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.ckl_files import PROBES, read_probe
 from ckl_jax.errors import UserError, nearest
@@ -64,8 +65,7 @@ class InferenceData:
                 "TASK_FEATURE_LENGTHS is None, which only probes allow; give it as "
                 "{'inputs': 50, 'targets': 10}."
             )
-        if missing := [f for f in ("inputs", "targets") if f not in given]:
-            raise UserError(f"TASK_FEATURE_LENGTHS lacks {missing}.")
+        checks.require_lengths(given)
         return given["inputs"], given["targets"]
 
     def examples(self, vocabulary: Any) -> list[Example]:

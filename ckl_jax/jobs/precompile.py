@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import configs
 
@@ -48,6 +49,7 @@ def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
     """
     from ckl_jax.jobs import mesh, train
 
+    checks.require_bool(COMPILE=compile)
     bound = inspect.signature(train.train).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments

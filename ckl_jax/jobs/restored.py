@@ -32,7 +32,7 @@ class RestoredModel:
         restore: RestoreCheckpointConfig,
     ):
         self.partitioner = partitioner or Partitioner()
-        self.model = model.with_method(method)
+        self.model, self.method = model.with_method(method), method.name
         setup.check_vocabulary(self.model)
         self.paths = restore.checkpoints()
         for path in self.paths:
@@ -51,7 +51,9 @@ class RestoredModel:
         Raises:
           UserError: they are not those of the model; both lists are in the message.
         """
-        return setup.initial_params(self.model, self.shapes, jax.random.key(0), path, complete=True)
+        return setup.initial_params(
+            self.model, self.shapes, jax.random.key(0), path, complete=True, method=self.method
+        )
 
     def describe(self, folder: str | Path) -> None:
         """Writes `config.gin` and `model-info.txt`."""

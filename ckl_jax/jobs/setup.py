@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from ckl_jax.checkpoints.layout import tree_digest
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params, some
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.errors import UserError
@@ -54,6 +54,11 @@ def make_source(
     plan = EpochPlan(
         len(tasks[0]), replay, method.mixture, dataset.batch_size, epochs, dataset.seed
     )
+    if dataset.batch_size > plan.epoch_rows(0):
+        raise UserError(
+            f"BATCH_SIZE {dataset.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch of "
+            f"{dataset.mixture_or_task_name!r}: the batch would be padding; give a smaller one."
+        )
     return BatchSource(
         plan, tasks, dataset.task_feature_lengths,
         process_index=jax.process_index(), process_count=jax.process_count(),
@@ -154,6 +159,7 @@ def initial_params(
     path: str | None,
     *,
     complete: bool = False,
+    method: str | None = None,
 ) -> dict[str, Any]:
     """Parameters at the start of a run, on the devices.
 
@@ -163,6 +169,7 @@ def initial_params(
       key: initialises the leaves that no checkpoint has.
       path: checkpoint to start from, or None.
       complete: the checkpoint must have the method's own leaves too.
+      method: the one that the checkpoint should be of, for the complaint; None is any.
 
     Raises:
       UserError: the checkpoint lacks parameters of the base model, has ones that the model lacks,
@@ -172,7 +179,7 @@ def initial_params(
     stored = flatten(load_params(path)) if path else {}
     new = [p for p in wanted if p not in stored]
     if path:
-        _check_fit(path, wanted, stored, [p for p in new if complete or not is_added(p)])
+        _check_fit(path, wanted, stored, [p for p in new if complete or not is_added(p)], method)
     params = {}
     if new:
         names = list(new)
@@ -194,7 +201,9 @@ def is_added(path: str) -> bool:
     return any(part.startswith(("lora_", "k_adapter_", "modular_")) for part in path.split("/"))
 
 
-def _check_fit(path: str, wanted: dict, stored: dict, missing: list[str]) -> None:
+def _check_fit(
+    path: str, wanted: dict, stored: dict, missing: list[str], method: str | None
+) -> None:
     unexpected = [p for p in stored if p not in wanted]
     differing = [
         f"{p} {list(stored[p].shape)} instead of {list(wanted[p].shape)}"
@@ -202,7 +211,7 @@ def _check_fit(path: str, wanted: dict, stored: dict, missing: list[str]) -> Non
         if p in wanted and tuple(stored[p].shape) != tuple(wanted[p].shape)
     ]
     problems = [
-        f"{what} ({len(names)}): {', '.join(names[:10])}{' ...' if len(names) > 10 else ''}"
+        f"{what} ({len(names)}): {some(names)}"
         for what, names in (
             ("missing in it", missing), ("in it but not in the model", unexpected),
             ("of another shape", differing),
@@ -210,7 +219,10 @@ def _check_fit(path: str, wanted: dict, stored: dict, missing: list[str]) -> Non
         if names
     ]
     if problems:
+        held = read_json_item(find_checkpoint(path), "metadata").get("method")
+        other = method and held and held != method
+        run = f"{path} holds a run of {held!r}, not {method!r}. " if other else ""
         raise UserError(
-            f"Checkpoint {path} does not fit the model: {'; '.join(problems)}. "
+            f"{run}Checkpoint {path} does not fit the model: {'; '.join(problems)}. "
             "Use the gin file of the model that it was made with."
         )

@@ -1,6 +1,7 @@
 """`t5x train`: update a model on a corpus by a method, and probe it as it learns."""
 
 import collections
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ckl_jax import __version__, files
+from ckl_jax import __version__, checks, files
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
@@ -24,6 +25,7 @@ from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import MetricWriter
 from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
+from ckl_jax.jobs.same_run import check_same_run
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.method import Method, vanilla
@@ -91,6 +93,7 @@ def train(
         model, train_dataset_cfg, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner or Partitioner(), num_microbatches, random_seed,
     )  # fmt: skip
+    check_same_run(model_dir, method.name)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     evaluator = None
     if probes is not None:
@@ -112,10 +115,12 @@ class Run:
             epochs = None
         elif epochs is None:
             raise UserError("Neither EPOCHS nor TRAIN_STEPS is set; give one of them.")
-        _check_positive(
-            EPOCHS=epochs, TRAIN_STEPS=total_steps, BATCH_SIZE=dataset.batch_size,
-            NUM_MICROBATCHES=num_microbatches,
-        )  # fmt: skip
+        checks.require_text(MODEL_DIR=model_dir)
+        checks.require_int(
+            EPOCHS=epochs, TRAIN_STEPS=total_steps, NUM_MICROBATCHES=num_microbatches
+        )
+        checks.require_int(0, RANDOM_SEED=random_seed)
+        checks.require_positive(CLIP_NORM=clip_norm)
         self.model_dir, self.method, self.partitioner = str(model_dir), method, partitioner
         self.checkpoint_cfg, self.seed = checkpoint_cfg, random_seed
         self.model = model.with_method(method)
@@ -173,12 +178,6 @@ class Run:
         return jitted.lower(state, self.shapes.frozen, self.batch_shapes(), key)
 
 
-def _check_positive(**values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < 1:
-            raise UserError(f"{name} is {value}; give 1 or more.")
-
-
 def _enough_epochs(dataset: DatasetConfig, method: Method, steps: int) -> int:
     """Epochs that hold at least `steps` steps; review only adds to them."""
     rows = len(dataset.open(dataset.mixture_or_task_name))
@@ -189,7 +188,7 @@ class Loop:
     """The training loop: step, log, probe, save."""
 
     def __init__(self, run: Run, evaluator, context, eval_period, log_period, progress):
-        _check_positive(EVAL_PERIOD=eval_period, log_period=log_period)
+        checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
         self.job, self.evaluator, self.context = run, evaluator, context
         self.eval_period, self.log_period, self.progress = eval_period, log_period, progress
         save = run.checkpoint_cfg.save
@@ -201,6 +200,11 @@ class Loop:
         job = self.job
         state = self._start(lock)
         step = int(state.step)
+        if self.finished:
+            if jax.process_index() == 0:
+                print(f"{self.dir} is already trained to step {step}; nothing to do.")
+            self.store.close()
+            return step, state
         frozen = self.frozen
         key = jax.random.key(job.seed + 1)
         if job.method.trains and step < job.total_steps:
@@ -271,7 +275,7 @@ class Loop:
                 out_shardings=jax.tree.map(lambda x: x.sharding, job.state_shapes()),
             )(trainable)
         else:
-            if restore.path:
+            if restore.path and not self._is_finished(latest):
                 print(f"Resuming from {self.dir}/checkpoint_{latest}; {restore.path} is its base.")
             # The newest checkpoint may be damaged: what counts is the one that was restored.
             latest, restored = self.store.restore(_as_dict(job.state_shapes()))
@@ -283,11 +287,23 @@ class Loop:
                     "frozen parameters differ; use another MODEL_DIR."
                 )
             self.seconds = float(self.store.dataset(latest).get("train_seconds", 0.0))
+        self.finished = latest is not None and self._is_finished(latest)
+        if self.finished:  # its record stays as it is
+            return state
         if jax.process_index() == 0:
             forget_later_steps(self.dir, latest or 0)
         artifacts.write_model_info(self.dir, job.shapes, job.state_shapes())
         self.config_text = artifacts.write_config(self.dir)
         return state
+
+    def _is_finished(self, step: int) -> bool:
+        """Whether a run of this length ended at `step` and wrote its summary, the last file."""
+        total = self.job.total_steps if self.job.method.trains else 0
+        try:
+            summary = json.loads((self.dir / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        return step >= total and isinstance(summary, dict) and summary.get("steps") == step
 
     def _due(self, step: int) -> tuple[bool, bool]:
         job = self.job

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen import partitioning
 
+from ckl_jax import checks
 from ckl_jax.models import layers
 from ckl_jax.models.side import Side
 
@@ -68,6 +69,7 @@ class T5Config:
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         object.__setattr__(self, "side", tuple(self.side))
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=self.dropout_rate)
         if self.remat_policy not in REMAT_POLICIES:
             raise ValueError(
                 f"T5Config.remat_policy is {self.remat_policy!r}; choose from {REMAT_POLICIES}."

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from ckl_jax import checks
+
 Schedule = Callable[[jax.Array | int], jax.Array]
 
 FACTORS = (
@@ -49,6 +51,7 @@ def warmup_linear_to_fraction(
       ValueError: total_steps below 1 or warmup_fraction out of range.
     """
     _check_steps(total_steps)
+    _check_rate(peak)
     if not 0 <= warmup_fraction < 1:
         raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
     warmup_steps = max(1, round(warmup_fraction * total_steps))
@@ -82,6 +85,7 @@ def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> S
         warm-up).
     """
     _check_steps(total_steps)
+    _check_rate(peak)
     if multiplier < 1:
         raise ValueError(f"multiplier must be at least 1, got {multiplier}")
     return _onecycle(peak, round(multiplier * total_steps))
@@ -172,6 +176,10 @@ def t5x_factors(
         return jnp.maximum(product, min_learning_rate).astype(jnp.float32)
 
     return rate
+
+
+def _check_rate(peak):
+    checks.require_number("a finite number, 0 or more", 0.0, LEARNING_RATE=peak)
 
 
 def _check_steps(total_steps):

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.data.ckl_files import PROBES, ProbeItem, read_probe
+from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import Answerer
@@ -53,6 +55,9 @@ class ClosedBook:
     precision_items: int | None = None
     questions: bool = False
     legacy_truncate_gold: bool = False
+
+    def __post_init__(self) -> None:
+        checks.require_int(PROBE_BATCH_SIZE=self.batch_size)
 
     def lengths(self, probe: str) -> tuple[int, int]:
         """Input and target length of a probe."""
@@ -146,6 +151,11 @@ class ClosedBookEvaluator:
 
 
 def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
+    if not Path(config.data_dir).is_dir():
+        raise UserError(
+            f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
+            "to the folder with CKL's probe files."
+        )
     return list(read_probe(name, Path(config.data_dir)))
 
 

@@ -79,7 +79,7 @@ def test_a_model_s_own_sentinels_are_recognised(tmp_path, vocabulary):
 def test_bad_vocabularies_are_refused(tmp_path, vocabulary):
     with pytest.raises(UserError, match="has no sentinels"):
         Vocabulary(vocabulary.path, extra_ids=0)
-    with pytest.raises(UserError, match="Cannot read .*missing.model"):
+    with pytest.raises(UserError, match="There is no vocabulary .*missing.model"):
         Vocabulary(tmp_path / "missing.model")
     (tmp_path / "x.model").write_text("not a model at all")
     with pytest.raises(UserError, match="is not a SentencePiece model"):

@@ -1,0 +1,69 @@
+"""Checks of single settings: each complaint names the setting and the value it has."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError
+
+
+def require_int(least: int = 1, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a whole number of at least `least`, or None."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise UserError(f"{name} is {value!r}; give a whole number, {least} or more.")
+        if value < least:
+            raise UserError(f"{name} is {value}; give {least} or more.")
+
+
+def require_number(what: str, low: float, high: float = math.inf, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a finite number in [low, high).
+
+    Args:
+      what: how to say that, such as "a number in [0, 1)".
+      low, high: the bounds.
+      **values: numbers by the name of the setting; None passes.
+    """
+    for name, value in values.items():
+        if value is None:
+            continue
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if isinstance(value, bool) or not number or not (low <= value < high):
+            raise UserError(f"{name} is {value!r}; give {what}.")
+
+
+def require_positive(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a finite number above 0, or None."""
+    require_number("a finite number above 0", math.ulp(0.0), **values)
+
+
+def require_bool(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is True or False."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise UserError(f"{name} is {value!r}; give True or False.")
+
+
+def require_text(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is text or a path, and not empty."""
+    for name, value in values.items():
+        if isinstance(value, (int, float, bool)) or value is None or not str(value).strip():
+            raise UserError(f"{name} is {value!r}; give the name of a folder.")
+
+
+def require_lengths(lengths: Any, name: str = "TASK_FEATURE_LENGTHS") -> None:
+    """Raises `UserError` unless `lengths` is {"inputs": S, "targets": T} with whole numbers."""
+    example = "give it as {'inputs': 350, 'targets': 350}"
+    if not isinstance(lengths, Mapping):
+        raise UserError(f"{name} is {lengths!r}; {example}.")
+    if missing := [f for f in ("inputs", "targets") if f not in lengths]:
+        raise UserError(f"{name} lacks {missing}; {example}.")
+    for feature in ("inputs", "targets"):
+        value = lengths[feature]
+        if value is None:
+            raise UserError(f"{name}[{feature!r}] is None; {example}.")
+        require_int(**{f"{name}[{feature!r}]": value})
