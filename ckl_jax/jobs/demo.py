@@ -192,7 +192,7 @@ class _Training:
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def progress(self) -> str:
-        """"step 20/100  epoch 2  loss 1.235  0:40 left", or "" if there is nothing new."""
+        """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
         last = next(iter(self.lines()[-1:]), "")
         if not last.startswith("train "):
             return ""
@@ -274,8 +274,7 @@ def _finish(training: _Training, code: int) -> None:
     if code:
         how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
         raise UserError(
-            f"Training {training.name!r} failed ({how}); {training.log} says: "
-            f"{training.failure()}"
+            f"Training {training.name!r} failed ({how}); {training.log} says: {training.failure()}"
         )
     summary = json.loads((training.log.parent / "summary.json").read_text())
     _say(training.name, f"done: {summary['steps']} steps in {summary['train_seconds']:.0f} s")

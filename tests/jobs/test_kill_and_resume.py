@@ -81,7 +81,7 @@ def test_two_kills_and_a_sigterm_change_no_bit(tiny, left_alone, tmp_path):
     assert code == 143 and killed < saved < STEPS, log.read_text()
     assert tiny.start(argv, log).wait() == 0, log.read_text()
     assert f"Resuming from {folder}/checkpoint_{saved}" in log.read_text()
-    assert "Traceback" not in log.read_text()
+    assert "train run  step 102/102" in log.read_text() and "Traceback" not in log.read_text()
     assert_same(folder, left_alone)
 
 
