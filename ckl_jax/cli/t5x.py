@@ -7,6 +7,8 @@ import argparse
 import dataclasses
 import os
 import sys
+import traceback
+import warnings
 from collections.abc import Sequence
 
 import ckl_jax
@@ -25,6 +27,7 @@ class Mode:
       upstream: T5X's module for `--runner=upstream`; "" if it has no such mode.
       overrides: gin statements after all others: macros that the mode does without.
       example: a whole command, for the help.
+      t5x_entry, t5x_call: the same two for gin files that are written for T5X.
     """
 
     entry: str
@@ -34,6 +37,8 @@ class Mode:
     upstream: str = ""
     overrides: tuple[str, ...] = ()
     example: str = ""
+    t5x_entry: str | None = None
+    t5x_call: str | None = None
 
 
 _COMMON = (
@@ -76,6 +81,7 @@ MODES = {
         (*_TRAIN, *_COMMON),
         upstream="t5x.train",
         example="t5x train --gin_file=ckl_lora.gin --gin.EPOCHS=2",
+        t5x_entry="ckl_jax.t5x_api.train:train",
     ),
     "eval": Mode(
         "ckl_jax.jobs.eval:evaluate",
@@ -83,6 +89,7 @@ MODES = {
         (*_CHECKPOINT, *_EVAL),
         upstream="t5x.eval",
         example="t5x eval --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_eval.gin",
+        t5x_entry="ckl_jax.t5x_api.eval:evaluate",
     ),
     "infer": Mode(
         "ckl_jax.jobs.infer:infer",
@@ -91,6 +98,7 @@ MODES = {
         upstream="t5x.infer",
         example="t5x infer --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_infer.gin "
         "--gin.INFER_INPUTS=\"'new_lama'\"",
+        t5x_entry="ckl_jax.t5x_api.infer:infer",
     ),
     "dynamic_eval": Mode(
         "ckl_jax.jobs.dynamic_eval:dynamic_eval",
@@ -106,22 +114,52 @@ MODES = {
         # Neither changes a shape, and both may be costly to make.
         overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None"),
         example="t5x precompile --gin_file=ckl_modular.gin --gin_file=ckl_full.gin",
+        t5x_entry="ckl_jax.t5x_api.train:train",
+        t5x_call="ckl_jax.t5x_api.precompile:precompile",
     ),
 }
 _ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", "log_dir")
-_USAGE = "t5x {train,eval,infer,dynamic_eval,precompile} [flags]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
+    warnings.formatwarning = lambda message, *place, **more: f"t5x: {message}\n"
     try:
         return run(list(sys.argv[1:] if argv is None else argv))
     except UserError as e:
         print(f"t5x: {e}", file=sys.stderr)
-        return 2
+        return _end(2)
     except KeyboardInterrupt:
         print("t5x: interrupted", file=sys.stderr)
-        return 130
+        return _end(130)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as e:
+        return _end(_explain(e))
+
+
+def _explain(error: Exception) -> int:
+    """Says what an error means where it is the loss of another process; else it goes on."""
+    from ckl_jax.jobs import processes
+
+    if not processes.are_several():
+        raise error
+    if sentence := processes.explain_loss(error):
+        print(f"t5x: {sentence}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    return 1
+
+
+def _end(code: int) -> int:
+    """Returns `code`; one of several processes that failed ends with it, waiting for no other."""
+    if "jax" in sys.modules:
+        from ckl_jax.jobs import processes
+
+        if processes.are_several():
+            processes.leave(code)
+    return code
 
 
 def run(argv: list[str]) -> int:
@@ -142,13 +180,25 @@ def run(argv: list[str]) -> int:
     return _run_native(name, mode, args)
 
 
+def _offered() -> list[str]:
+    """The modes that are part of this version."""
+    return [name for name, mode in MODES.items() if _is_there(mode.entry)]
+
+
+def _is_there(entry: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(entry.split(":")[0]) is not None
+
+
 def _mode_name(command: str | None, run_mode: str | None) -> str | None:
     if command and run_mode and command != run_mode:
         raise UserError(f"`t5x {command}` and --run_mode={run_mode} name two modes; give one.")
     name = command or run_mode
     if name is not None and name not in MODES:
         raise UserError(
-            f"There is no mode {name!r}; the modes are {', '.join(MODES)}.{nearest(name, MODES)}"
+            f"There is no mode {name!r}; the modes are {', '.join(_offered())}."
+            f"{nearest(name, _offered())}"
         )
     return name
 
@@ -179,7 +229,8 @@ def _switch(value: str) -> bool:
 
 
 def _parser(command: str | None) -> argparse.ArgumentParser:
-    usage = f"t5x {command} [flags]" if command in MODES else _USAGE
+    shown = command if command in MODES else f"{{{','.join(_offered())}}}"
+    usage = f"t5x {shown} [flags]"
     parser = _Parser(
         prog="t5x",
         usage=usage,
@@ -222,6 +273,12 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     )
     add("--run_mode", metavar="MODE", help="the subcommand, as T5X spells it")
     add("--shard_id", type=int, metavar="N", help="infer: which shard of the input to do")
+    add("--devices", type=int, metavar="N", help="precompile: for so many simulated CPU devices")
+    add(
+        "--topology",
+        metavar="SLICE",
+        help="precompile: for a TPU slice that need not be there, e.g. v4-32 (needs libtpu)",
+    )
     add("--tfds_data_dir", metavar="DIR", help="data folder of TensorFlow Datasets tasks")
     add("--seqio_additional_cache_dirs", metavar="A,B", help="more roots of cached seqio tasks")
     _add_switch(parser, "multiprocess_gpu", "several processes, each with GPUs")
@@ -262,7 +319,7 @@ def _rewrite(argv: list[str]) -> list[str]:
 def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
     from ckl_jax.jobs import gin_files
 
-    modes = "\n".join(f"  {mode:14}{spec.summary}" for mode, spec in MODES.items())
+    modes = "\n".join(f"  {mode:14}{MODES[mode].summary}" for mode in _offered())
     title = MODES[name].summary if name else "Train and evaluate models from gin files."
     parts = [parser.format_usage() + f"\n{title[0].upper()}{title[1:]}"]
     if name is None:
@@ -293,12 +350,17 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         if name != "infer":
             raise UserError(f"--shard_id is a flag of `t5x infer`, not of `t5x {name}`.")
         arguments["shard_id"] = args.shard_id
+    if args.devices is not None or args.topology is not None:
+        arguments |= _pretended_devices(name, args)
     _check_processes(args)
     try:
         from ckl_jax.jobs import gin_config, processes
     except ImportError as e:
         raise UserError(f"{e}; install the package's requirements.") from e
     _require_job(name, mode.entry)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings would hide what matters
+    if os.getcwd() not in sys.path:  # gin files import task modules from here, as `python -m` would
+        sys.path.append(os.getcwd())
     if not args.dry_run:
         processes.initialize(
             args.coordinator_address,
@@ -306,6 +368,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             args.process_index,
             args.initialization_timeout,
             multiprocess=args.multiprocess_gpu,
+            stop_together=name == "train",
         )
     processes.set_data_folders(args.tfds_data_dir, _split(args.seqio_additional_cache_dirs))
     result = gin_config.run(
@@ -316,11 +379,30 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         instead=mode.call or None,
         overrides=mode.overrides,
+        t5x_entry=mode.t5x_entry,
+        t5x_instead=mode.t5x_call,
         **arguments,
     )
     if args.dry_run:
         print(result)
     return 0
+
+
+def _pretended_devices(name: str, args: argparse.Namespace) -> dict[str, str]:
+    """Sets up devices that are not there, before JAX starts; returns arguments of the job."""
+    from ckl_jax.jobs import topology
+
+    if name != "precompile":
+        flag = "devices" if args.devices is not None else "topology"
+        raise UserError(f"--{flag} is a flag of `t5x precompile`, not of `t5x {name}`.")
+    if args.topology is None:
+        topology.simulate_devices(args.devices)
+        return {}
+    if args.devices is not None:
+        raise UserError("--devices and --topology exclude each other; give one.")
+    topology.parse(args.topology)
+    topology.no_devices()
+    return {"tpu_slice": args.topology}
 
 
 def _split(paths: str | None) -> list[str]:
@@ -341,9 +423,7 @@ def _check_processes(args: argparse.Namespace) -> None:
 
 
 def _require_job(name: str, entry: str) -> None:
-    from importlib.util import find_spec
-
-    if find_spec(entry.split(":")[0]) is None:
+    if not _is_there(entry):
         raise UserError(f"`t5x {name}` is not part of ckl_jax {ckl_jax.__version__} yet.")
 
 
@@ -361,8 +441,8 @@ def _run_upstream(name: str, mode: Mode, argv: list[str], process_count: int | N
         found = None
     if found is None:
         raise UserError(
-            "--runner=upstream needs T5X, which is not installed here; install "
-            "requirements-t5x.txt, or leave the flag out to run the same gin files natively."
+            "--runner=upstream needs T5X, which is not installed here; see requirements-t5x.txt, "
+            "or leave the flag out to run the same gin files natively."
         )
     flags = [a for a in argv if not a.startswith(("--runner", "--run_mode"))]
     if mode.upstream == "t5x.main":
@@ -371,3 +451,7 @@ def _run_upstream(name: str, mode: Mode, argv: list[str], process_count: int | N
         flags.append(f"--gin_search_paths=.,{gin_files.BUNDLED}")
     os.execv(sys.executable, [sys.executable, "-m", mode.upstream, *flags])
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

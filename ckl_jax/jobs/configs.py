@@ -2,12 +2,20 @@
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from ckl_jax import checks
-from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint
+from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
+from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.epochs import EpochPlan
+from ckl_jax.data.pipeline import BatchSource
+from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
 
 RESTORE_MODES = ("latest", "specific", "all")
@@ -50,6 +58,62 @@ class DatasetConfig:
         checks.require_int(BATCH_SIZE=self.batch_size)
         checks.require_int(0, RANDOM_SEED=self.seed)
 
+    def make_source(
+        self,
+        method: Any,
+        *,
+        epochs: int | None,
+        total_steps: int | None,
+        seed: int,
+        model: Any,
+    ) -> BatchSource:
+        """Opens the tasks and plans which rows come when.
+
+        Args:
+          method: whose mixture says what is reviewed.
+          epochs: passes over the corpus; None takes as many as `total_steps` need.
+          total_steps: where `epochs` is None.
+          seed: not used: the order is that of this record's own seed.
+          model: whose vocabulary must be the tasks'.
+
+        Raises:
+          UserError: a task is missing, empty, or was made with another vocabulary; the method
+            reviews earlier data and none is named; the batch is larger than an epoch.
+        """
+        del seed
+        tasks = [self.open(self.mixture_or_task_name)]
+        if epochs is None:  # review only adds to the rows of an epoch
+            epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
+        replay = 0
+        if method.mixture is not None:
+            if self.replay_task_name is None:
+                raise UserError(
+                    f"Method {method.name!r} reviews earlier data; bind "
+                    "DatasetConfig.replay_task_name to the cached task of D0."
+                )
+            tasks.append(self.open(self.replay_task_name))
+            replay = len(tasks[1])
+        digest = digest_of(model.output_vocabulary)
+        for task in tasks:
+            made_with = task.meta.get("vocabulary_digest")
+            if digest and made_with and digest != made_with:
+                raise UserError(
+                    f"Task {self.mixture_or_task_name!r} was tokenised with another vocabulary "
+                    f"({made_with[:12]}) than the model's ({digest[:12]}); prepare it again."
+                )
+        plan = EpochPlan(len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed)
+        if self.batch_size > plan.epoch_rows(0):
+            raise UserError(
+                f"BATCH_SIZE {self.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch "
+                f"of {self.mixture_or_task_name!r}: the batch would be padding; give a smaller one."
+            )
+        if (shortage := plan.shortage()) and jax.process_index() == 0:
+            print(shortage, file=sys.stderr, flush=True)
+        return BatchSource(
+            plan, tasks, self.task_feature_lengths,
+            process_index=jax.process_index(), process_count=jax.process_count(),
+        )  # fmt: skip
+
     def open(self, name: str) -> CachedTask:
         """Opens a cached task by folder or by name.
 
@@ -76,13 +140,26 @@ class SaveCheckpointConfig:
     Attributes:
       period: steps between them; None is once an epoch. The last step is always saved.
       keep: how many of the newest stay; None is all.
+      steps: further steps at which to save.
+      first: also save what training starts from, as T5X does.
+      keep_best: which others stay too, by a metric "<split>/<name>" of the run's metrics such as
+        "inference_eval/updated_lama/em" or "training_eval/<task>/loss", where it is evaluated at
+        the steps that are saved.
     """
 
     period: int | None = None
     keep: int | None = 1
+    steps: Sequence[int] = ()
+    first: bool = False
+    keep_best: KeepBest | None = None
 
     def __post_init__(self) -> None:
         checks.require_int(CHECKPOINT_PERIOD=self.period, CHECKPOINTS_KEPT=self.keep)
+
+    def is_due(self, step: int, end_of_epoch: bool) -> bool:
+        """Whether to save after `step`."""
+        due = end_of_epoch if self.period is None else step % self.period == 0
+        return due or step in self.steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +170,25 @@ class RestoreCheckpointConfig:
       path: a MODEL_DIR or a `checkpoint_<step>` in one; None starts from random parameters.
       mode: "latest" takes the newest of a MODEL_DIR, or the one that `path` names; "specific"
         insists on the latter; "all" takes every one of a MODEL_DIR (evaluation only).
+      assignment_map, strict, fallback_to_scratch: see `checkpoints.assignment.assign`.
+      optimizer: also start from its optimizer state, where it has one that fits.
     """
 
     path: str | None = None
     mode: str = "latest"
+    assignment_map: Sequence[tuple[str, str | None]] = ()
+    strict: bool = True
+    fallback_to_scratch: bool = False
+    optimizer: bool = False
+
+    @property
+    def assignment(self) -> dict[str, Any]:
+        """Which stored array goes where: arguments of `jobs.setup.initial_params`."""
+        return {
+            "assignment_map": tuple(map(tuple, self.assignment_map or ())),
+            "strict": self.strict,
+            "fallback_to_scratch": self.fallback_to_scratch,
+        }
 
     def __post_init__(self) -> None:
         if self.mode not in RESTORE_MODES:
@@ -114,7 +206,7 @@ class RestoreCheckpointConfig:
         if self.path is None:
             raise UserError("CHECKPOINT_PATH is None; give a MODEL_DIR or a checkpoint in one.")
         found = find_checkpoint(self.path)
-        single = (Path(self.path) / "state").is_dir()
+        single = is_checkpoint(self.path)
         if self.mode == "specific" and not single:
             raise UserError(
                 f"{self.path} is no checkpoint but the mode is 'specific'; give "

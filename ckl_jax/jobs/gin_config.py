@@ -124,6 +124,8 @@ def run(
     dry_run: bool = False,
     instead: str | Callable[..., Any] | None = None,
     overrides: Sequence[str] = (),
+    t5x_entry: str | None = None,
+    t5x_instead: str | None = None,
     **arguments: Any,
 ) -> Any:
     """Loads the configuration, then calls `entry` with the arguments that gin binds to it.
@@ -134,6 +136,8 @@ def run(
       dry_run: check everything and return the configuration's text instead of calling.
       instead: called in the place of `entry`, with the arguments that gin binds to either.
       overrides: bindings after all others, of macros that the files need not have.
+      t5x_entry, t5x_instead: take the places of `entry` and `instead` where the files are written
+        for T5X: its modules are then served from `t5x_api`.
       **arguments: given to `entry` in place of what gin binds.
 
     Raises:
@@ -143,13 +147,25 @@ def run(
     if _running:
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
     source = read(files, bindings, search_paths)
+    if t5x_entry and source.scan.is_for_t5x():
+        from ckl_jax.t5x_api import names
+
+        names.install()
+        entry, instead = t5x_entry, t5x_instead
     function = resolve_function(entry)
     _lend_to_main(function)
     bind(dataclasses.replace(source, bindings=[*source.bindings, *overrides]))
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
     if missing:
-        name = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        module = function.__module__.rsplit(".", 1)[-1]
+        name = f"{module}.{function.__name__}"
+        if not gin.get_bindings(configured, resolve_references=False):
+            own = f"ckl_{module}.gin"
+            if own in gin_files.bundled_files():
+                raise UserError(
+                    f"The gin files set nothing of {name}; add --gin_file={own} behind them."
+                )
         raise UserError(
             f"The gin files leave {', '.join(f'{name}.{m}' for m in missing)} unset; bind "
             f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
@@ -275,9 +291,14 @@ def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
     if m := re.search(r"No module named '(.*?)'", message):
         return _nearest_module(m[1])
     if m := re.search(r"'(.*?)' was not provided by an import", message):
+        if m[1] in imports:
+            return f" Move its import in {source} above this line."
         return nearest(m[1], imports) or f" Import it in {source}."
     if m := re.search(r"resolve selector (.*?); .* has no attribute (\w+)", message):
-        return _nearest_attribute(m[1], m[2], imports)
+        hint = _nearest_attribute(m[1], m[2], imports)
+        if "ckl_jax.t5x_api" in message:
+            hint = f" The native runner does not offer it; use --runner=upstream.{hint}"
+        return hint
     if m := re.search(r"Configurable '(.*?)' doesn't have a parameter named '(.*?)'", message):
         return _nearest_parameter(m[1], m[2], scan)
     if m := re.search(r"No configurable matching '(.*?)'", message):

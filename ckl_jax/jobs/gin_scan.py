@@ -73,6 +73,11 @@ class Scan:
         last = {b.name: b for b in self.bindings}
         return {m.name: b for b in last.values() for m in _macros(b.value)}
 
+    def is_for_t5x(self) -> bool:
+        """Whether the files import T5X's modules, or the script that runs them."""
+        modules = {module for imports in self.imports.values() for module in imports.values()}
+        return any(module.split(".")[0] in ("t5x", "__main__") for module in modules)
+
     def selectors(self) -> set[str]:
         return {b.selector for b in self.bindings if b.parameter}
 

@@ -1,0 +1,109 @@
+"""`t5x.infer`: T5X's arguments of an inference, over `jobs.infer`."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax.jobs import infer as native
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.probes.answering import Answerer
+from ckl_jax.t5x_api import names, utils
+from ckl_jax.t5x_api.models import EncoderDecoderModel
+from ckl_jax.t5x_api.partitioning import PjitPartitioner
+
+
+def infer(
+    *,
+    mode: str,
+    model: EncoderDecoderModel,
+    dataset_cfg: utils.DatasetConfig,
+    restore_checkpoint_cfg: utils.RestoreCheckpointConfig,
+    partitioner: PjitPartitioner,
+    output_dir: str,
+    checkpoint_period: int,
+    shard_id: int = 0,
+    num_shards: int = 1,
+    merge_chunked_results: bool = True,
+    write_fn: Any = None,
+    checkpoint_ds_iter: bool = True,
+    fallback_init_rng: Any = None,
+    merge_fn: Any = None,
+    summarize_config_fn: Any = None,
+    verify_matching_vocabs_fn: Any = None,
+    output_vocab_feature_name: str = "targets",
+    file_extension: str = "jsonl",
+    keep_aux_as_numpy: bool = False,
+    use_orbax: bool = True,
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+) -> list[Path]:
+    """Writes predictions or scores of a SeqIO task, as `jobs.infer.infer` says.
+
+    Args:
+      mode: "predict", "predict_with_aux" or "score".
+      model: the base model; its `decode_fn` and number of decodes count.
+      dataset_cfg: the task, and its split.
+      restore_checkpoint_cfg: the checkpoint.
+      partitioner: mesh and rules.
+      output_dir: where the files go.
+      checkpoint_period: batches of a chunk.
+      shard_id, num_shards: does the inputs whose number is `shard_id` modulo `num_shards`.
+      checkpoint_ds_iter, summarize_config_fn, keep_aux_as_numpy, use_orbax: without effect.
+      method: the one that trained the checkpoint; T5X has no such argument.
+      Others: must be left out.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    del checkpoint_ds_iter, summarize_config_fn, keep_aux_as_numpy, use_orbax
+    names.not_offered(
+        "infer.infer", write_fn=write_fn, merge_fn=merge_fn, fallback_init_rng=fallback_init_rng,
+        verify_matching_vocabs_fn=verify_matching_vocabs_fn,
+        merge_chunked_results=None if merge_chunked_results else "False",
+        output_vocab_feature_name=None if output_vocab_feature_name == "targets" else "another",
+        file_extension=None if file_extension == "jsonl" else file_extension,
+    )  # fmt: skip
+    from ckl_jax.t5x_api import seqio_data
+
+    if model.default_decoder_params.return_all_decodes:
+        names.not_offered("models.DecoderParams", return_all_decodes=True)
+    written = []
+    for one in seqio_data.tasks_of(dataset_cfg):
+        written += native.infer(
+            mode=mode,
+            model=model,
+            dataset_cfg=seqio_data.TaskInputs(one, model),
+            restore_checkpoint_cfg=restore_checkpoint_cfg.native(),
+            output_dir=output_dir,
+            method=method,
+            partitioner=partitioner,
+            checkpoint_period=checkpoint_period,
+            shard_id=shard_id,
+            num_shards=num_shards,
+            beam_size=1,
+            rule="t5x",
+            answerer_cls=_Answerer,
+        )
+    return written
+
+
+infer.__module__ = "t5x.infer"
+
+
+class _Answerer(Answerer):
+    """Decodes by the model's own `decode_fn`; answers are the text as the vocabulary gives it."""
+
+    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> Any:
+        del beams
+        batch = {
+            "encoder_input_tokens": tokens,
+            "decoder_input_tokens": jnp.zeros((tokens.shape[0], length), jnp.int32),
+        }
+        decoded, aux = self.model.predict_batch_with_aux(params, batch)
+        if decoded.ndim != 2:
+            names.not_offered("infer.infer", return_all_decodes=True)
+        return decoded[:, None], aux["scores"][:, None]
+
+    def _text(self, ids: Any) -> str:
+        return self.model.output_vocabulary.decode(ids.tolist())

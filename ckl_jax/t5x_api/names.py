@@ -1,0 +1,97 @@
+"""Serves `t5x.<name>` from this room in a native run, whether or not T5X itself is installed.
+
+No top-level package `t5x` is shipped: it would overwrite T5X's own files. A finder that comes first
+puts this room's own module objects under T5X's names, so each class has one identity, and a
+`config.gin` written here still says `from t5x import ...`.
+"""
+
+import importlib
+import importlib.abc
+import sys
+import types
+from importlib.machinery import ModuleSpec
+
+from ckl_jax.errors import UserError, nearest
+
+_HERE = "ckl_jax.t5x_api"
+# What `from t5x import <name>` and `from t5x.<package> import <name>` give; None is a package.
+MODULES: dict[str, str | None] = {
+    "t5x": None,
+    "t5x.examples": None,
+    "t5x.examples.t5": None,
+    "t5x.adafactor": f"{_HERE}.adafactor",
+    "t5x.decoding": f"{_HERE}.decoding",
+    "t5x.eval": f"{_HERE}.eval",
+    "t5x.examples.t5.network": f"{_HERE}.network",
+    "t5x.gin_utils": f"{_HERE}.gin_utils",
+    "t5x.infer": f"{_HERE}.infer",
+    "t5x.losses": f"{_HERE}.losses",
+    "t5x.models": f"{_HERE}.models",
+    "t5x.optimizers": f"{_HERE}.optimizers",
+    "t5x.partitioning": f"{_HERE}.partitioning",
+    "t5x.train": f"{_HERE}.train",
+    "t5x.trainer": f"{_HERE}.trainer",
+    "t5x.utils": f"{_HERE}.utils",
+}
+
+
+class _Loader(importlib.abc.Loader):
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None  # the default: a new module, which stays if the name is a package
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        target = MODULES[module.__name__]
+        if target is not None:
+            # What is in sys.modules after this counts; its own __spec__ stays as it is.
+            sys.modules[module.__name__] = importlib.import_module(target)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path=None, target=None) -> ModuleSpec | None:
+        if name.split(".")[0] != "t5x":
+            return None
+        if name not in MODULES:
+            raise UserError(
+                f"{name} is not offered by the native runner; use --runner=upstream."
+                + nearest(name, MODULES)
+            )
+        # A package of an empty path: Python cannot load a second copy of a module from it.
+        return ModuleSpec(name, _Loader(), is_package=MODULES[name] is None)
+
+
+_finder = _Finder()
+
+
+def install() -> None:
+    """Makes `import t5x` mean this room, until `uninstall`.
+
+    Raises:
+      UserError: T5X itself is imported already.
+    """
+    if _finder in sys.meta_path:
+        return
+    if "t5x" in sys.modules:
+        where = getattr(sys.modules["t5x"], "__file__", None) or "another place"
+        raise UserError(
+            f"T5X itself is imported already (from {where}); a native run of its gin files needs "
+            "a process of its own, or --runner=upstream."
+        )
+    sys.meta_path.insert(0, _finder)
+
+
+def uninstall() -> None:
+    """Forgets the names that `install` gave."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+        for name in MODULES:
+            sys.modules.pop(name, None)
+
+
+def not_offered(module: str, **given: object) -> None:
+    """Raises `UserError` if an argument of T5X that has no counterpart is set."""
+    for name, value in given.items():
+        if value not in (None, False):
+            raise UserError(
+                f"t5x.{module}: {name} is not offered by the native runner; leave it out, or use "
+                "--runner=upstream."
+            )

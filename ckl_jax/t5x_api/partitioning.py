@@ -1,0 +1,36 @@
+"""`t5x.partitioning`: T5X's arguments over this project's one mesh."""
+
+import dataclasses
+from typing import Any
+
+from ckl_jax.jobs import mesh
+from ckl_jax.jobs.mesh import standard_logical_axis_rules
+from ckl_jax.t5x_api import names
+
+__all__ = ["ModelBasedPjitPartitioner", "PjitPartitioner", "standard_logical_axis_rules"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PjitPartitioner(mesh.Partitioner):
+    """`jobs.mesh.Partitioner`; on CPU and GPU `num_partitions` counts too, as on TPU.
+
+    Attributes:
+      params_on_devices: must be true.
+      backend: must be None: the platform is chosen by JAX_PLATFORMS.
+    """
+
+    params_on_devices: bool = True
+    backend: Any = None
+
+    def __post_init__(self):
+        # T5X's run files bind both, one of them to its default.
+        if self.model_parallel_submesh is not None and self.num_partitions == 1:
+            object.__setattr__(self, "num_partitions", None)
+        names.not_offered(
+            "partitioning.PjitPartitioner",
+            backend=self.backend, params_on_devices=None if self.params_on_devices else "False",
+        )  # fmt: skip
+        super().__post_init__()
+
+
+ModelBasedPjitPartitioner = PjitPartitioner

@@ -1,0 +1,184 @@
+"""`t5x.train`: T5X's arguments of a training run, over `jobs.train`."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import train as native
+from ckl_jax.jobs.state import TrainState
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.probes.closed_book import ClosedBook
+from ckl_jax.t5x_api import names, utils
+from ckl_jax.t5x_api.models import EncoderDecoderModel
+from ckl_jax.t5x_api.partitioning import PjitPartitioner
+from ckl_jax.t5x_api.trainer import Trainer
+
+
+def train(
+    *,
+    model: EncoderDecoderModel,
+    train_dataset_cfg: utils.DatasetConfig,
+    train_eval_dataset_cfg: utils.DatasetConfig | None,
+    infer_eval_dataset_cfg: utils.DatasetConfig | None,
+    checkpoint_cfg: utils.CheckpointConfig,
+    partitioner: PjitPartitioner,
+    trainer_cls: Callable[[], Trainer],
+    model_dir: str,
+    total_steps: int,
+    eval_steps: int,
+    eval_period: int | None,
+    random_seed: int | None,
+    summarize_config_fn: Any = None,
+    relative_steps: int | None = None,
+    stats_period: int | None = None,
+    use_hardware_rng: bool = False,
+    inference_evaluator_cls: Any = None,
+    get_dataset_fn: Any = None,
+    concurrent_metrics: bool = True,
+    actions: Any = None,
+    train_eval_get_dataset_fn: Any = None,
+    run_eval_before_training: bool = False,
+    train_state_initializer_cls: Any = None,
+    use_orbax: bool = True,
+    verify_matching_vocabs_fn: Any = None,
+    gc_period: int = 0,
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+    probes: ClosedBook | None = None,
+    clip_norm: float | None = None,
+    progress: str = "auto",
+) -> tuple[int, TrainState]:
+    """Trains as T5X does, by the native runner.
+
+    The differences: a `random_seed` of None is 0, and the position in the data is always stored, so
+    a run that is killed goes on as if it had not been; checkpoints and evaluations lie at multiples
+    of their periods, counted from 0. A new run goes on with the optimizer state of its initial
+    checkpoint where that fits the optimizer and what trains, else with a fresh one.
+
+    Args:
+      model: with its `optimizer_def`.
+      train_dataset_cfg: what to train on.
+      train_eval_dataset_cfg: the loss of its split is logged under `training_eval/<task>`.
+      infer_eval_dataset_cfg: its tasks' metrics are computed by `inference_evaluator_cls`.
+      checkpoint_cfg: what to start from; when to save.
+      partitioner: mesh and rules.
+      trainer_cls: makes the trainer's settings.
+      model_dir: everything the run writes goes here.
+      total_steps: the last step; counts the initial checkpoint's own steps.
+      eval_steps: batches of a `train_eval`.
+      eval_period: steps between evaluations.
+      random_seed: of new parameters, dropout and the order of the data.
+      summarize_config_fn, concurrent_metrics, use_orbax, gc_period: accepted, without effect.
+      relative_steps: steps beyond the initial checkpoint; wins over `total_steps`.
+      stats_period: steps between rows of metrics.
+      use_hardware_rng: accepted: random bits are JAX's, which are reproducible.
+      inference_evaluator_cls: `seqio.Evaluator`.
+      run_eval_before_training: also evaluate before the first step.
+      method: how to update the model; T5X has no such argument.
+      probes: closed-book probes; T5X has no such argument.
+      clip_norm: bound of the global gradient norm; T5X has no such argument.
+      progress: see `jobs.train.train`.
+      Others: must be left out.
+
+    Returns:
+      The last step and state.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    del summarize_config_fn, concurrent_metrics, use_orbax, gc_period, use_hardware_rng
+    names.not_offered(
+        "train.train", get_dataset_fn=get_dataset_fn, actions=actions or None,
+        train_eval_get_dataset_fn=train_eval_get_dataset_fn,
+        train_state_initializer_cls=train_state_initializer_cls,
+        verify_matching_vocabs_fn=verify_matching_vocabs_fn,
+    )  # fmt: skip
+    given = native_arguments(
+        model, checkpoint_cfg, partitioner, trainer_cls, total_steps, relative_steps, random_seed
+    )
+    evaluations = []
+    if train_eval_dataset_cfg is not None:
+        evaluations.append(functools.partial(_train_evaluation, train_eval_dataset_cfg, eval_steps))
+    if infer_eval_dataset_cfg is not None:
+        folder = str(Path(model_dir) / "inference_eval")
+        evaluations.append(
+            functools.partial(
+                _inference_evaluation, infer_eval_dataset_cfg, inference_evaluator_cls, folder
+            )
+        )
+    return native.train(
+        **given,
+        train_dataset_cfg=train_dataset_cfg,
+        model_dir=model_dir,
+        method=method,
+        clip_norm=clip_norm,
+        probes=probes,
+        evaluations=evaluations,
+        eval_period=eval_period,
+        eval_first=run_eval_before_training,
+        log_period=stats_period or 10,
+        may_change=True,
+        progress=progress,
+    )
+
+
+# The name by which `config.gin` refers to it, and T5X's users import it.
+train.__module__ = "t5x.train"
+
+
+def native_arguments(
+    model: EncoderDecoderModel,
+    checkpoint_cfg: utils.CheckpointConfig,
+    partitioner: PjitPartitioner | None,
+    trainer_cls: Callable[[], Trainer],
+    total_steps: int,
+    relative_steps: int | None,
+    random_seed: int | None,
+) -> dict[str, Any]:
+    """The arguments of `jobs.train.train` that T5X's mean.
+
+    Raises:
+      UserError: the model has no optimizer, or the trainer no learning rate.
+    """
+    if getattr(model, "optimizer_def", None) is None:
+        raise UserError(
+            "The model has no optimizer: bind models.EncoderDecoderModel.optimizer_def, such as "
+            "@adafactor.Adafactor()."
+        )
+    trainer = trainer_cls()
+    if trainer.learning_rate_fn is None:
+        raise UserError(
+            "trainer.Trainer.learning_rate_fn is not set; bind "
+            "@utils.create_learning_rate_scheduler() to it."
+        )
+    checkpoints = checkpoint_cfg.native()
+    if checkpoints.restore.mode == "all":
+        raise UserError(
+            "RestoreCheckpointConfig.mode 'all' is for evaluation: a run starts from one "
+            "checkpoint; give 'specific' or 'latest'."
+        )
+    first = checkpoint_cfg.restore.first_step() if checkpoint_cfg.restore else 0
+    return {
+        "model": model,
+        "optimizer": model.optimizer_def,
+        "learning_rate": lambda total_steps: trainer.learning_rate_fn,
+        "checkpoint_cfg": checkpoints,
+        "partitioner": partitioner,
+        "num_microbatches": trainer.num_microbatches or 1,
+        "random_seed": random_seed or 0,
+        "total_steps": total_steps if relative_steps is None else first + relative_steps,
+        "first_step": first,
+    }
+
+
+def _train_evaluation(cfg, steps, model, partitioner):
+    from ckl_jax.t5x_api import seqio_data
+
+    return seqio_data.TrainEvaluation(cfg, steps, model, partitioner.put_batch)
+
+
+def _inference_evaluation(cfg, evaluator_cls, folder, model, partitioner):
+    from ckl_jax.t5x_api import seqio_data
+
+    return seqio_data.InferenceEvaluation(cfg, evaluator_cls, model, partitioner.put_whole, folder)

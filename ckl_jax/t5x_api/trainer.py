@@ -1,0 +1,27 @@
+"""`t5x.trainer`: what gin files bind of it; the loop itself is `jobs.train`."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from ckl_jax.t5x_api import names
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """The settings of T5X's trainer.
+
+    Attributes:
+      learning_rate_fn: step -> rate.
+      num_microbatches: parts of a batch whose gradients are added up; None is 1. Gradients and
+        denominators are summed apart, so the result does not depend on it (T5X's does, where
+        `loss_normalizing_factor` is a mean).
+      weight_metrics_computer: must be None.
+    """
+
+    learning_rate_fn: Callable[[Any], Any] | None = None
+    num_microbatches: int | None = None
+    weight_metrics_computer: Any = None
+
+    def __post_init__(self) -> None:
+        names.not_offered("trainer.Trainer", weight_metrics_computer=self.weight_metrics_computer)

@@ -1,0 +1,263 @@
+"""`t5x.utils`: the records that T5X's gin files bind, each with T5X's fields and defaults."""
+
+import dataclasses
+import importlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.layout import T5X_NAMES
+from ckl_jax.checkpoints.restore import stored_step
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import configs
+from ckl_jax.optim import schedules
+from ckl_jax.t5x_api import names
+
+_NEVER = 2**31
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConfig:
+    """A SeqIO task or mixture, or a cached task of this project, and how to read it.
+
+    Attributes:
+      mixture_or_task_name: of SeqIO's registry, a SeqIO Task or Mixture; or the folder of a cached
+        task, which is read without SeqIO and TensorFlow.
+      task_feature_lengths: {"inputs": S, "targets": T}; None takes the longest of the data.
+      split: such as "train".
+      batch_size: examples of a global batch.
+      shuffle: whether the order is shuffled.
+      seed: of that order; None is the run's. An equal seed gives an equal order, so a run that is
+        started again goes on where it was.
+      use_cached: read SeqIO's cache of the task.
+      pack: put several examples in a row.
+      use_custom_packing_ops: pack by the C++ operations of T5X.
+      module: deprecated: a module to import, in which the task is registered.
+      use_memory_cache: keep an evaluation's data in memory.
+      trim_output_features: cut what is longer than the lengths; must be true.
+    """
+
+    mixture_or_task_name: Any
+    task_feature_lengths: Mapping[str, int] | None
+    split: str
+    batch_size: int
+    shuffle: bool
+    seed: int | None
+    use_cached: bool = False
+    pack: bool = False
+    use_custom_packing_ops: bool = False
+    module: str | None = None
+    use_memory_cache: bool = True
+    trim_output_features: bool = True
+
+    def __post_init__(self) -> None:
+        if self.task_feature_lengths is not None:
+            checks.require_lengths(self.task_feature_lengths)
+        checks.require_int(BATCH_SIZE=self.batch_size)
+        names.not_offered(
+            "utils.DatasetConfig",
+            trim_output_features=None if self.trim_output_features else "False",
+        )
+        if self.module:
+            try:
+                importlib.import_module(self.module)
+            except ModuleNotFoundError as e:
+                raise UserError(
+                    f"MIXTURE_OR_TASK_MODULE: {e}; it is searched for in the folder where the "
+                    "command runs and among the installed packages."
+                ) from e
+
+    @property
+    def task_name(self) -> str:
+        """A name for files."""
+        return str(getattr(self.mixture_or_task_name, "name", self.mixture_or_task_name))
+
+    @property
+    def is_cached_folder(self) -> bool:
+        """Whether it names a cached task of this project."""
+        name = self.mixture_or_task_name
+        return isinstance(name, str) and os.path.exists(os.path.join(name, "manifest.json"))
+
+    def make_source(
+        self,
+        method: Any,
+        *,
+        epochs: int | None,
+        total_steps: int | None,
+        seed: int,
+        model: Any,
+    ) -> Any:
+        """The batches of training, see `jobs.configs.DatasetConfig.make_source`."""
+        seed = seed if self.seed is None else self.seed
+        if self.is_cached_folder:
+            native = configs.DatasetConfig(
+                self.mixture_or_task_name, self.task_feature_lengths, self.batch_size, seed=seed
+            )
+            return native.make_source(
+                method, epochs=epochs, total_steps=total_steps, seed=seed, model=model
+            )
+        from ckl_jax.t5x_api import seqio_data
+
+        if method.mixture is not None:
+            raise UserError(
+                f"Method {method.name!r} reviews earlier data, which needs cached tasks: bind "
+                "jobs.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
+            )
+        return seqio_data.TaskStream(self, total_steps, seed, model)
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveCheckpointConfig:
+    """When checkpoints are written and how many stay.
+
+    Attributes:
+      dtype: of the parameters; they are written as they are, in float32.
+      period: steps between checkpoints; None is none but the last.
+      checkpoint_steps: further steps at which to save.
+      keep: how many of the newest stay; None is all.
+      keep_dataset_checkpoints, save_dataset: not needed: the position in the data is a function of
+        the step, and every checkpoint has it.
+    """
+
+    dtype: str | None = "float32"
+    period: int | None = None
+    checkpoint_steps: Sequence[int] | None = None
+    keep: int | None = None
+    keep_dataset_checkpoints: int | None = None
+    save_dataset: bool = False
+    checkpointer_cls: Any = None
+    state_transformation_fns: Sequence[Any] = ()
+    checkpoint_manager_cls: Any = None
+
+    def __post_init__(self) -> None:
+        names.not_offered(
+            "utils.SaveCheckpointConfig",
+            checkpointer_cls=self.checkpointer_cls,
+            state_transformation_fns=list(self.state_transformation_fns) or None,
+            checkpoint_manager_cls=self.checkpoint_manager_cls,
+            dtype=None if self.dtype in (None, "float32") else self.dtype,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreCheckpointConfig:
+    """What to start from, or to evaluate.
+
+    Attributes:
+      path: a `checkpoint_<step>` folder, or one that holds such; `[]` or None is none. Several are
+        evaluated one after the other.
+      mode: "specific", "latest" or "all".
+      assignment_map: (regular expression of names in this run, names in the checkpoint or None).
+      strict: whether every array of the checkpoint must have its place.
+      fallback_to_scratch: parameters that the checkpoint lacks are initialised.
+      dtype: parameters are held in float32 whatever this says; `T5Config.dtype` is that of the
+        computation.
+      restore_dataset: not needed: the position in the data is a function of the step.
+    """
+
+    path: str | Sequence[str] | None = None
+    mode: str = "latest"
+    assignment_map: Sequence[tuple[str, str | None]] | None = None
+    strict: bool = True
+    fallback_to_scratch: bool = False
+    dtype: str | None = None
+    restore_dataset: bool = False
+    checkpointer_cls: Any = None
+    state_transformation_fns: Sequence[Any] = ()
+    checkpoint_manager_cls: Any = None
+
+    def __post_init__(self) -> None:
+        names.not_offered(
+            "utils.RestoreCheckpointConfig",
+            checkpointer_cls=self.checkpointer_cls,
+            state_transformation_fns=list(self.state_transformation_fns) or None,
+            checkpoint_manager_cls=self.checkpoint_manager_cls,
+        )
+
+    def native(self) -> configs.RestoreCheckpointConfig:
+        """The same in this project's own record.
+
+        Raises:
+          UserError: several paths, where one run starts from one checkpoint.
+        """
+        path = self.path
+        if isinstance(path, (list, tuple)):
+            if len(path) > 1:
+                raise UserError(
+                    f"RestoreCheckpointConfig.path names {len(path)} checkpoints; give one, or a "
+                    "MODEL_DIR with mode = 'all'."
+                )
+            path = path[0] if path else None
+        rules = tuple(self.assignment_map or ())
+        return configs.RestoreCheckpointConfig(
+            path or None,
+            self.mode,
+            assignment_map=rules,
+            strict=self.strict,
+            fallback_to_scratch=self.fallback_to_scratch,
+            optimizer=not _drops(rules, "state/param_states/x"),
+        )
+
+    def first_step(self) -> int:
+        """The step that a new run counts on from: the checkpoint's, unless a rule drops it."""
+        path = self.native().path
+        if path is None or _drops(self.assignment_map or (), T5X_NAMES["step"]):
+            return 0
+        return stored_step(path)
+
+
+def _drops(rules: Sequence[tuple[str, str | None]], name: str) -> bool:
+    """Whether the first rule that matches a name leaves it out."""
+    return next((new is None for old, new in rules if re.fullmatch(old, name)), False)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """Saving and restoring."""
+
+    save: SaveCheckpointConfig | None = None
+    restore: RestoreCheckpointConfig | None = None
+
+    def native(self) -> configs.CheckpointConfig:
+        """The same in this project's own records."""
+        save = self.save or SaveCheckpointConfig()
+        restore = (self.restore or RestoreCheckpointConfig()).native()
+        return configs.CheckpointConfig(
+            configs.SaveCheckpointConfig(
+                save.period or _NEVER, save.keep, tuple(save.checkpoint_steps or ()), first=True
+            ),
+            restore,
+        )
+
+
+def create_learning_rate_scheduler(
+    factors: str = "constant * linear_warmup * rsqrt_decay",
+    base_learning_rate: float = 0.5,
+    warmup_steps: int = 1000,
+    decay_factor: float = 0.5,
+    steps_per_decay: int = 20000,
+    steps_per_cycle: int = 100000,
+    step_offset: int = 0,
+    min_learning_rate: float = 1e-8,
+) -> schedules.Schedule:
+    """T5X's schedule: a product of named factors, see `optim.schedules.t5x_factors`."""
+    return schedules.t5x_factors(
+        factors, base_learning_rate, warmup_steps, decay_factor, steps_per_decay, steps_per_cycle,
+        step_offset, min_learning_rate,
+    )  # fmt: skip
+
+
+def round_vocab_size_to_multiple(vocabulary: Any, divisor: int = 128) -> int:
+    """The least multiple of `divisor` that holds all ids of a vocabulary."""
+    return -(-vocabulary.vocab_size // divisor) * divisor
+
+
+def override_params_axes_names(*unused: Any, **also_unused: Any) -> None:
+    """Changing the axis names of parameters.
+
+    Raises:
+      UserError: always: rules by name are given as `standard_logical_axis_rules.additional_rules`.
+    """
+    names.not_offered("utils", override_params_axes_names="it")

@@ -1,0 +1,219 @@
+"""T5X's names: found, unique, and refused by name where they are not offered."""
+
+import importlib
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import gin_files
+from ckl_jax.t5x_api import names
+from ckl_jax.trees import keys
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    names.uninstall()
+
+
+def test_each_name_is_the_module_of_this_project():
+    names.install()
+    names.install()  # twice is once
+    for name, target in names.MODULES.items():
+        if target and not target.endswith("seqio_data"):
+            assert importlib.import_module(name) is importlib.import_module(target)
+            assert importlib.import_module(target).__spec__.name == target
+    import t5x.examples.t5.network
+
+    from ckl_jax.models.t5 import Transformer
+
+    assert t5x.examples.t5.network.Transformer is Transformer
+
+
+def test_what_is_not_offered_says_so():
+    names.install()
+    with pytest.raises(UserError, match="t5x.export is not offered.*--runner=upstream"):
+        importlib.import_module("t5x.export")
+    from t5x import models, optimizers, trainer, utils
+
+    for call in (
+        lambda: models.DecoderOnlyModel(module=None),
+        lambda: optimizers.MultiOptimizer([]),
+        lambda: trainer.Trainer(weight_metrics_computer=object()),
+        lambda: utils.SaveCheckpointConfig(dtype="bfloat16"),
+        lambda: utils.RestoreCheckpointConfig(checkpointer_cls=object()),
+    ):
+        with pytest.raises(UserError, match="not offered by the native runner"):
+            call()
+
+
+def test_t5x_itself_is_left_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "t5x", types.ModuleType("t5x"))
+    with pytest.raises(UserError, match="T5X itself is imported already"):
+        names.install()
+
+
+MODEL = """
+from __gin__ import dynamic_registration
+{imports}
+from ckl_jax.data import vocabularies
+from t5x import adafactor
+from t5x import models
+from t5x import utils
+from t5x.examples.t5 import network
+
+include 't5x/configs/runs/pretrain.gin'
+
+DROPOUT_RATE = 0.0
+VOCABULARY = @vocabularies.Vocabulary()
+vocabularies.Vocabulary:
+    path = '{vocabulary}'
+    extra_ids = 100
+OPTIMIZER = @adafactor.Adafactor()
+MODEL = @models.EncoderDecoderModel()
+models.EncoderDecoderModel:
+    module = @network.Transformer()
+    input_vocabulary = %VOCABULARY
+    output_vocabulary = %VOCABULARY
+    optimizer_def = %OPTIMIZER
+network.Transformer.config = @network.T5Config()
+network.T5Config:
+    vocab_size = 1024
+    emb_dim = 32
+    num_heads = 2
+    num_encoder_layers = 1
+    num_decoder_layers = 1
+    head_dim = 16
+    mlp_dim = 64
+    dropout_rate = %DROPOUT_RATE
+TASK_FEATURE_LENGTHS = {{'inputs': 16, 'targets': 9}}
+BATCH_SIZE = 32
+train_script.train.train_eval_dataset_cfg = None
+train_script.train.progress = 'silent'
+{more}
+"""
+
+
+@pytest.fixture
+def gin_file(tiny, tmp_path):
+    def write(imports="import __main__ as train_script", more=""):
+        vocabulary = next((tiny.root / "world" / "prepared").rglob("*.model"))
+        path = tmp_path / "mine.gin"
+        path.write_text(MODEL.format(imports=imports, more=more, vocabulary=vocabulary))
+        return f"--gin_file={path}"
+
+    return write
+
+
+def macros(tiny, tmp_path, steps, folder="run"):
+    values = {
+        "MODEL_DIR": str(tmp_path / folder),
+        "MIXTURE_OR_TASK_NAME": str(tiny.tasks / "d1"),
+        "TRAIN_STEPS": steps,
+    }
+    return [f"--gin.{name}={value!r}" for name, value in values.items()]
+
+
+def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gin_file, capsys):
+    argv = [gin_file(), *macros(tiny, tmp_path, 3)]
+    assert t5x.main(["train", *argv]) == 0
+    run = tmp_path / "run"
+    assert complete_steps(run) == [0, 3]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == 3
+    assert {"learning_rate", "accuracy", "timing/compilation_seconds"} <= set(rows[-1])
+    config = (run / "config.gin").read_text()
+    assert "import __main__ as train_script" in config and "from t5x import utils" in config
+    assert "ckl_jax.t5x_api" not in config
+    capsys.readouterr()
+    assert t5x.main(["train", "--dry_run", f"--gin_file={run / 'config.gin'}"]) == 0
+    assert capsys.readouterr().out.strip() == config.strip()
+
+
+def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, capsys):
+    argv = [gin_file(), *macros(tiny, tmp_path, 3)]
+    assert t5x.main(["train", *argv]) == 0
+    start = f"--gin.utils.RestoreCheckpointConfig.path='{tmp_path / 'run' / 'checkpoint_3'}'"
+    argv = [gin_file(), start]
+    assert t5x.main(["train", *argv, *macros(tiny, tmp_path, 3, "no")]) == 2
+    assert "TRAIN_STEPS is 3, but the checkpoint" in capsys.readouterr().err
+    assert t5x.main(["train", *argv, *macros(tiny, tmp_path, 5, "on")]) == 0
+    assert complete_steps(tmp_path / "on") == [3, 5]
+    relative = "--gin.TRAIN_STEPS_RELATIVE=1"
+    assert t5x.main(["train", *argv, relative, *macros(tiny, tmp_path, 5, "rel")]) == 0
+    assert complete_steps(tmp_path / "rel") == [3, 4]
+
+
+def optimizer_state(path):
+    state = ocp.PyTreeCheckpointHandler().restore(path / "state")
+    return {n: x for n, x in keys.named_leaves(state) if not n.startswith("target/")}
+
+
+@pytest.mark.filterwarnings("ignore:Sharding info not provided")
+def test_the_optimizer_goes_on_unless_a_rule_drops_it(tiny, tmp_path, gin_file):
+    assert t5x.main(["train", gin_file(), *macros(tiny, tmp_path, 3)]) == 0
+    start = f"--gin.utils.RestoreCheckpointConfig.path='{tmp_path / 'run' / 'checkpoint_3'}'"
+    argv = ["train", gin_file(), start]
+    assert t5x.main([*argv, *macros(tiny, tmp_path, 4, "on")]) == 0
+    had, got = (optimizer_state(tmp_path / d / "checkpoint_3") for d in ("run", "on"))
+    assert had.keys() == got.keys()
+    for name, x in had.items():
+        np.testing.assert_array_equal(x, got[name])
+    rules = "--gin.utils.RestoreCheckpointConfig.assignment_map=[('state.*', None)]"
+    scratch = "--gin.utils.RestoreCheckpointConfig.fallback_to_scratch=True"
+    assert t5x.main([*argv, rules, scratch, *macros(tiny, tmp_path, 1, "new")]) == 0
+    assert complete_steps(tmp_path / "new") == [0, 1]
+    fresh = optimizer_state(tmp_path / "new" / "checkpoint_0")
+    assert all(not np.any(x) for x in fresh.values())
+
+
+def test_a_method_goes_into_a_stock_gin_file(tiny, tmp_path, gin_file):
+    imports = "import __main__ as train_script\nfrom ckl_jax.methods import lora"
+    more = "train_script.train.method = @lora.lora()"
+    argv = [gin_file(imports, more), *macros(tiny, tmp_path, 2)]
+    assert t5x.main(["train", *argv]) == 0
+    info = (tmp_path / "run" / "model-info.txt").read_text()
+    assert "lora_0/a" in info and "Number of trainable parameters" in info
+
+
+def test_precompile_reads_stock_gin_files(tiny, tmp_path, gin_file, capsys):
+    argv = [gin_file(), *macros(tiny, tmp_path, 3)]
+    assert t5x.main(["precompile", *argv, "--gin.MIXTURE_OR_TASK_NAME='not there'"]) == 0
+    assert "FLOP" in capsys.readouterr().out
+
+
+def test_an_unknown_attribute_is_named(tiny, tmp_path, gin_file, capsys):
+    argv = [gin_file(more="OPTIMIZER = @adafactor.Adafacto()"), *macros(tiny, tmp_path, 3)]
+    assert t5x.main(["train", *argv]) == 2
+    error = capsys.readouterr().err
+    assert "Did you mean 'Adafactor'" in error and "--runner=upstream" in error
+
+
+def test_a_cached_task_needs_no_tensorflow(tiny, tmp_path, gin_file):
+    code = (
+        "import sys; from ckl_jax.cli import t5x\n"
+        "assert t5x.main(sys.argv[1:]) == 0\n"
+        "sys.exit('tensorflow' in sys.modules or 'seqio' in sys.modules)"
+    )
+    argv = ["train", gin_file(), *macros(tiny, tmp_path, 2)]
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_run_files_name_only_what_is_offered():
+    names.install()
+    for file in gin_files.bundled_files():
+        if not file.startswith("t5x/"):
+            continue
+        for line in (gin_files.BUNDLED / file).read_text().splitlines():
+            words = line.split()
+            if words[:1] == ["from"] and words[1] != "__gin__":
+                importlib.import_module(f"{words[1]}.{words[3]}")

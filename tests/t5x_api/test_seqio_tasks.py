@@ -1,0 +1,272 @@
+"""Stock gin files on SeqIO tasks: train, evaluate, infer, resume."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckl_jax.checkpoints.restore import complete_steps, restore_params
+from ckl_jax.cli import t5x
+from ckl_jax.t5x_api import names
+from ckl_jax.trees.paths import flatten
+
+pytestmark = pytest.mark.slow  # importing SeqIO takes many seconds
+
+TASK = """
+import seqio
+import tensorflow as tf
+
+FOLDER = {folder!r}
+VOCABULARY = seqio.SentencePieceVocabulary(FOLDER + "/spm.model", extra_ids=100)
+
+
+def split(dataset):
+    def row(line):
+        parts = tf.strings.split(line, "\\t")
+        return {{"inputs": parts[0], "targets": parts[1]}}
+
+    return dataset.map(row)
+
+
+def exact(targets, predictions):
+    return {{"em": 100 * sum(t == p for t, p in zip(targets, predictions)) / len(targets)}}
+
+
+def mean_score(targets, scores):
+    return {{"mean_score": sum(scores) / len(scores)}}
+
+
+file = FOLDER + "/rows.tsv"
+seqio.TaskRegistry.add(
+    {name!r},
+    source=seqio.TextLineDataSource({{s: file for s in ("train", "validation", "test")}}),
+    preprocessors=[
+        split, seqio.preprocessors.tokenize, seqio.CacheDatasetPlaceholder(),
+        seqio.preprocessors.append_eos,
+    ],
+    output_features={{n: seqio.Feature(VOCABULARY) for n in ("inputs", "targets")}},
+    metric_fns=[exact, mean_score],
+)
+seqio.MixtureRegistry.add({name!r} + "_mixed", [{name!r}], default_rate=1.0)
+OTHER = {{n: seqio.Feature(seqio.ByteVocabulary()) for n in ("inputs", "targets")}}
+seqio.TaskRegistry.add(
+    {name!r} + "_bytes",
+    source=seqio.TextLineDataSource({{"test": file}}),
+    preprocessors=[split, seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
+    output_features=OTHER,
+    metric_fns=[exact],
+)
+"""
+GIN = """
+from __gin__ import dynamic_registration
+{imports}
+import {name}
+import seqio
+from t5x import models
+from t5x import trainer
+from t5x import utils
+from t5x.examples.t5 import network
+include 't5x/examples/t5/t5_1_1/small.gin'
+include 't5x/configs/runs/{run}.gin'
+MIXTURE_OR_TASK_NAME = '{name}'
+TASK_FEATURE_LENGTHS = {{'inputs': 24, 'targets': 12}}
+seqio.SentencePieceVocabulary:
+    sentencepiece_model_file = '{folder}/spm.model'
+    extra_ids = 100
+DROPOUT_RATE = 0.1
+network.T5Config:
+    vocab_size = 256
+    dtype = 'float32'
+    emb_dim = 32
+    num_heads = 2
+    num_encoder_layers = 1
+    num_decoder_layers = 1
+    head_dim = 16
+    mlp_dim = 64
+{more}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    pytest.importorskip("seqio")
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("seqio")
+    people = [a + b for a in ("Ka", "Li", "Mo", "Ne") for b in ("ra", "to", "mi", "su")]
+    rows = [f"{p} lives in\t{'Borburg Valstad'.split()[i % 2]}" for i, p in enumerate(people)]
+    (folder / "rows.tsv").write_text("\n".join(rows) + "\n")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(rows), model_prefix=str(folder / "spm"), vocab_size=60,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    name = "words_for_stock_gin"
+    (folder / f"{name}.py").write_text(TASK.format(folder=str(folder), name=name))
+    sys.path.insert(0, str(folder))
+    yield folder, name
+    sys.path.remove(str(folder))
+    names.uninstall()
+
+
+def run(world, command, run, more="", macros=()):
+    folder, name = world
+    script = {"pretrain": "train", "finetune": "train"}.get(run, run)
+    path = folder / f"{run}.gin"
+    imports = f"import __main__ as {script}_script\nfrom ckl_jax.methods import lora"
+    path.write_text(GIN.format(folder=folder, name=name, run=run, imports=imports, more=more))
+    values = {n: v for n, v in macros}
+    argv = [f"--gin.{n}={v!r}" for n, v in values.items()]
+    return t5x.main([command, f"--gin_file={path}", *argv])
+
+
+TRAIN = """
+USE_CACHED_TASKS = False
+BATCH_SIZE = 8
+train_script.train:
+    eval_period = 4
+    eval_steps = 2
+utils.SaveCheckpointConfig.period = 4
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(world):
+    folder = str(world[0] / "run")
+    assert run(world, "train", "pretrain", TRAIN, [("MODEL_DIR", folder), ("TRAIN_STEPS", 8)]) == 0
+    return folder
+
+
+def test_training_streams_and_goes_on_where_it_was(world, trained):
+    other = str(world[0] / "halved")
+    for steps in (4, 8):
+        macros = [("MODEL_DIR", other), ("TRAIN_STEPS", steps)]
+        assert run(world, "train", "pretrain", TRAIN, macros) == 0
+    whole, halved = (flatten(restore_params(f"{d}/checkpoint_8")) for d in (trained, other))
+    for path in whole:
+        assert (whole[path] == halved[path]).all(), path
+    rows = [json.loads(line) for line in open(f"{trained}/metrics.jsonl")]
+    assert [r["step"] for r in rows if r["split"].startswith("training_eval/")] == [4, 8]
+
+
+def test_a_checkpoint_tells_the_vocabulary_of_seqio(world, trained):
+    from ckl_jax.data.vocabularies import Vocabulary
+
+    path = Path(trained) / "checkpoint_8" / "metadata" / "metadata"
+    metadata = json.loads(path.read_text())
+    assert metadata["vocabulary_digest"] == Vocabulary(world[0] / "spm.model").digest
+    assert {"python", "jax", "flax", "optax", "orbax-checkpoint"} <= metadata.keys()
+
+
+def test_a_method_trains_on_with_the_tasks_metrics(world, trained):
+    more = (
+        TRAIN.replace("eval_period", "method = @lora.lora()\n    eval_period")
+        + """
+infer_eval/utils.DatasetConfig.task_feature_lengths = {'inputs': 24, 'targets': 12}
+trainer.Trainer.num_microbatches = 2
+"""
+    )
+    folder = world[0] / "lora"
+    macros = [
+        ("MODEL_DIR", str(folder)), ("TRAIN_STEPS", 12),
+        ("INITIAL_CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+    ]  # fmt: skip
+    assert run(world, "train", "finetune", more, macros) == 0
+    assert complete_steps(folder) == [8, 12]
+    name = world[1]
+    lines = (folder / "inference_eval" / f"{name}-metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1]).keys() == {"step", "em", "mean_score"}
+    assert len((folder / "inference_eval" / f"{name}-000012.jsonl").read_text().splitlines()) == 16
+
+
+def test_eval_and_infer_agree(world, trained):
+    evaluated, inferred = world[0] / "eval", world[0] / "infer"
+    checkpoint = ("CHECKPOINT_PATH", f"{trained}/checkpoint_8")
+    macros = [checkpoint, ("EVAL_OUTPUT_DIR", str(evaluated))]
+    assert run(world, "eval", "eval", "utils.DatasetConfig.batch_size = 8", macros) == 0
+    metrics = (evaluated / "inference_eval" / f"{world[1]}-metrics.jsonl").read_text()
+    macros = [checkpoint, ("INFER_OUTPUT_DIR", str(inferred))]
+    more = """
+utils.DatasetConfig.batch_size = 8
+models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = {}
+infer_script.infer.mode = '{}'
+"""
+    for mode in ("score", "predict_with_aux"):
+        assert run(world, "infer", "infer", more.format(1, mode), macros) == 0
+    file = f"{world[1]}-{{}}.jsonl-00000-of-00001"
+    lines = (inferred / file.format("score")).read_text().splitlines()
+    scores = [json.loads(line)["score"] for line in lines]
+    assert sum(scores) / 16 == pytest.approx(json.loads(metrics)["mean_score"], rel=1e-4)
+    lines = (inferred / file.format("predict_with_aux")).read_text().splitlines()
+    assert all({"inputs", "prediction", "aux"} == json.loads(line).keys() for line in lines)
+    greedy = [json.loads(line)["aux"]["scores"] for line in lines]
+    macros[1] = ("INFER_OUTPUT_DIR", str(world[0] / "beams"))
+    assert run(world, "infer", "infer", more.format(4, "predict_with_aux"), macros) == 0
+    lines = (world[0] / "beams" / file.format("predict_with_aux")).read_text().splitlines()
+    beams = [json.loads(line)["aux"]["scores"] for line in lines]
+    assert greedy != beams  # the binding of a method of the model counts
+
+
+def test_a_mixture_is_inferred_task_by_task(world, trained):
+    out = world[0] / "mixed"
+    macros = [
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("INFER_OUTPUT_DIR", str(out)),
+        ("MIXTURE_OR_TASK_NAME", f"{world[1]}_mixed"),
+    ]  # fmt: skip
+    assert run(world, "infer", "infer", "utils.DatasetConfig.batch_size = 8", macros) == 0
+    lines = (out / f"{world[1]}-predict.jsonl-00000-of-00001").read_text().splitlines()
+    assert len(lines) == 16
+    assert all(json.loads(line)["inputs"]["inputs_pretokenized"] for line in lines)
+
+
+def test_another_vocabulary_is_refused_in_eval_and_infer(world, trained, capsys):
+    for command, place in (("eval", "EVAL_OUTPUT_DIR"), ("infer", "INFER_OUTPUT_DIR")):
+        out = world[0] / "other"
+        macros = [
+            ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), (place, str(out)),
+            ("MIXTURE_OR_TASK_NAME", f"{world[1]}_bytes"),
+        ]  # fmt: skip
+        assert run(world, command, command, "utils.DatasetConfig.batch_size = 8", macros) == 2
+        assert "ByteVocabulary" in capsys.readouterr().err
+        assert not out.exists()
+
+
+def test_an_uncached_task_says_which_flag(world, capsys):
+    macros = [("MODEL_DIR", str(world[0] / "no")), ("TRAIN_STEPS", 8)]
+    more = TRAIN.replace("USE_CACHED_TASKS = False", "")
+    assert run(world, "train", "pretrain", more, macros) == 2
+    assert "--gin.USE_CACHED_TASKS=False" in capsys.readouterr().err
+
+
+def test_an_unknown_task_is_named(world, capsys):
+    macros = [
+        ("MODEL_DIR", str(world[0] / "no")), ("TRAIN_STEPS", 8), ("MIXTURE_OR_TASK_NAME", "wrods"),
+    ]  # fmt: skip
+    assert run(world, "train", "pretrain", TRAIN, macros) == 2
+    assert "'wrods'" in capsys.readouterr().err
+
+
+def test_upstream_runs_the_same_file_and_each_reads_the_others_config(world, trained):
+    folder, _ = world
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": f"{root}:{folder}:{os.environ.get('PYTHONPATH', '')}"}
+
+    def t5x_(*argv):
+        command = [sys.executable, "-m", "ckl_jax", "train", *argv]
+        return subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
+
+    probe = [sys.executable, "-c", "import t5x.partitioning"]
+    if subprocess.run(probe, capture_output=True, env=env).returncode:
+        done = t5x_("--runner=upstream", f"--gin_file={trained}/config.gin")
+        assert done.returncode == 2 and "needs T5X, which is not installed" in done.stderr
+        pytest.skip("T5X is not installed")
+    macro = f"--gin.MODEL_DIR={str(folder / 'upstream')!r}"
+    done = t5x_("--runner=upstream", f"--gin_file={trained}/config.gin", macro)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert complete_steps(folder / "upstream") == [0, 4, 8]
+    macro = f"--gin.MODEL_DIR={str(folder / 'back')!r}"
+    done = t5x_(f"--gin_file={folder / 'upstream' / 'config.gin'}", macro)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert complete_steps(folder / "back") == [0, 4, 8]
