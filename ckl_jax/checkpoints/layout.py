@@ -1,17 +1,20 @@
 """The names that a training state has inside a checkpoint, and a digest of its content.
 
 A checkpoint holds nested dicts only. Optax states are named tuples inside tuples: their leaves
-are named by path, and come back by laying those names on the caller's own structure.
+are named by path (Adafactor's apart), and come back by laying those names on the caller's own
+structure.
 """
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from ckl_jax.errors import UserError
+from ckl_jax.optim.adafactor import AdafactorState
 from ckl_jax.trees import keys
 
 # The one place that maps our names to T5X's; any other key of a state is kept under "extra/".
@@ -22,22 +25,68 @@ T5X_NAMES = {
 }
 
 
-def checkpoint_names(state: Any) -> list[tuple[str, Any]]:
-    """Returns (name in the checkpoint, leaf) for every leaf, in the order of `jax.tree.leaves`.
+class NamedLeaf(NamedTuple):
+    """A leaf of a state with its name in a checkpoint.
+
+    Attributes:
+      name: as it is written.
+      leaf: the array, key or number.
+      others: names under which it is looked for next.
+    """
+
+    name: str
+    leaf: Any
+    others: tuple[str, ...] = ()
+
+
+def named_state(state: Any) -> list[NamedLeaf]:
+    """Returns every leaf with its names, in the order of `jax.tree.leaves`.
+
+    Adafactor's moments are named as T5X names them, `state/param_states/<parameter>/v_row`,
+    wherever in the optimizer they are; earlier versions had the parameter last. T5X counts its
+    steps in `state/step` alone.
 
     Raises:
       UserError: two leaves would have one name.
     """
     named = []
-    for name, leaf in keys.named_leaves(state):
-        top, _, rest = name.partition("/")
-        top = T5X_NAMES.get(top, f"extra/{top}")
-        named.append((f"{top}/{rest}" if rest else top, leaf))
+    for path, node in jax.tree_util.tree_leaves_with_path(state, is_leaf=_is_adafactor):
+        place = keys.name(path)
+        if _is_adafactor(node):
+            named += _adafactor_leaves(place, node)
+        else:
+            named.append(NamedLeaf(_generic_name(place), node))
     seen = set()
-    for name, _ in named:
+    for name, *_ in named:
         if name in seen:
             raise UserError(f"Two leaves of the training state are both named {name}.")
         seen.add(name)
+    return named
+
+
+def checkpoint_names(state: Any) -> list[tuple[str, Any]]:
+    """Returns (name in the checkpoint, leaf) for every leaf; see `named_state`."""
+    return [(name, leaf) for name, leaf, _ in named_state(state)]
+
+
+def _generic_name(place: str) -> str:
+    top, _, rest = place.partition("/")
+    top = T5X_NAMES.get(top, f"extra/{top}")
+    return f"{top}/{rest}" if rest else top
+
+
+def _is_adafactor(node: Any) -> bool:
+    return isinstance(node, AdafactorState)
+
+
+def _adafactor_leaves(place: str, state: AdafactorState) -> list[NamedLeaf]:
+    older = _generic_name(place)
+    counts = (f"{older}/count", T5X_NAMES["step"])
+    named = [NamedLeaf(f"extra/{place}/count", state.count, counts)]
+    for moment in state._fields[1:]:
+        for param, leaf in keys.named_leaves(getattr(state, moment)):
+            name = f"{T5X_NAMES['opt_state']}/{param}/{moment}"
+            named.append(NamedLeaf(name, leaf, (f"{older}/{moment}/{param}",)))
     return named
 
 
@@ -103,6 +152,10 @@ def tree_digest(tree: Any) -> str:
     for name, leaf in sorted(keys.named_leaves(tree), key=lambda item: item[0]):
         if is_key(leaf):
             leaf = jax.random.key_data(leaf)
+        if isinstance(leaf, jax.Array) and not (
+            leaf.is_fully_addressable or leaf.is_fully_replicated
+        ):  # other processes have parts of it
+            leaf = multihost_utils.process_allgather(leaf, tiled=True)
         array = np.asarray(leaf)
         digest.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,8 +1,13 @@
-"""Reading checkpoints: strict about names, shapes and dtypes; a damaged one is told apart."""
+"""Reading checkpoints: strict about names, shapes and dtypes; a damaged one is told apart.
+
+A checkpoint is a folder in the form that `store` writes, which T5X writes too, or in T5X's legacy
+form (`from_t5x`). Whatever reads one here reads both.
+"""
 
 import contextlib
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,13 +16,13 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from ckl_jax.checkpoints import layout
+from ckl_jax.checkpoints import from_t5x, layout
+from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
 from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
 CHECKSUM = "state_sha256"
-_SHOWN = 3
 
 
 class UnreadableCheckpoint(UserError):
@@ -52,6 +57,12 @@ def complete_steps(model_dir: Any) -> list[int]:
     return sorted(step for step in steps if step is not None)
 
 
+def is_checkpoint(path: Any) -> bool:
+    """Whether `path` is itself a checkpoint, and not a folder that holds some."""
+    root = absolute(path)
+    return (root / "state").is_dir() or from_t5x.is_legacy(root)
+
+
 def find_checkpoint(path: Any) -> epath.Path:
     """Returns a checkpoint folder: `path` itself, or the newest complete one in a model folder.
 
@@ -59,7 +70,7 @@ def find_checkpoint(path: Any) -> epath.Path:
       UserError: there is none.
     """
     root = absolute(path)
-    if (root / "state").is_dir():
+    if is_checkpoint(root):
         return root
     steps = complete_steps(root)
     if not steps:
@@ -79,16 +90,30 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
         ) from e
 
 
+def stored_step(path: Any) -> int:
+    """Returns the step that a checkpoint says it is of, whatever its folder is called.
+
+    Raises:
+      UserError: no checkpoint, or it does not say.
+    """
+    path, name = find_checkpoint(path), layout.T5X_NAMES["step"]
+    if name not in stored_leaves(path):
+        raise UserError(f"Checkpoint {path} does not say of which step it is ({name} is missing).")
+    return int(_read(path, {name: jax.ShapeDtypeStruct((), np.int32)})[name])
+
+
 def stored_leaves(path: epath.Path) -> dict[str, Any]:
     """Returns name -> metadata (with `shape` and `dtype`) of the arrays of a checkpoint."""
     with _damage(path):
+        if from_t5x.is_legacy(path):
+            return from_t5x.legacy_leaves(path)
         tree = ocp.PyTreeCheckpointHandler().metadata(path / "state")
         tree = getattr(tree, "tree", tree)
     return dict(keys.named_leaves(tree, is_leaf=lambda x: hasattr(x, "shape")))
 
 
 def restore_state(path: Any, like: Any) -> Any:
-    """Restores a whole training state, bit for bit.
+    """Restores a whole training state, bit for bit (T5X's legacy form may keep other dtypes).
 
     Args:
       path: a checkpoint folder.
@@ -102,8 +127,9 @@ def restore_state(path: Any, like: Any) -> Any:
     path = absolute(path)
     if not path.is_dir():
         raise UserError(f"There is no checkpoint {path}.")
-    named = layout.checkpoint_names(like)
-    _check(path, dict(named), stored_leaves(path), dtypes=True)
+    stored = stored_leaves(path)
+    named = [(_name_in(stored, leaf), leaf.leaf) for leaf in layout.named_state(like)]
+    _check(path, dict(named), stored, dtypes=not from_t5x.is_legacy(path))
     read_json_item(path, "dataset")
     checksum = read_json_item(path, "metadata").get(CHECKSUM)
     values = _read(path, dict(named))
@@ -111,6 +137,31 @@ def restore_state(path: Any, like: Any) -> Any:
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: its checksum does not match.")
     treedef = jax.tree.structure(like)
     return jax.tree.unflatten(treedef, [values[name] for name, _ in named])
+
+
+def holds_optimizer(path: Any, like: Any) -> bool:
+    """Whether a checkpoint has the optimizer state `like`: all its names, in the same shapes."""
+    named, stored = _named_optimizer(find_checkpoint(path), like)
+    return all(name in stored and tuple(stored[name].shape) == x.shape for name, x in named)
+
+
+def restore_optimizer(path: Any, like: Any) -> Any:
+    """Restores the optimizer's state alone; see `holds_optimizer`, which must be true."""
+    path = find_checkpoint(path)
+    named, _ = _named_optimizer(path, like)
+    values = _read(path, dict(named))
+    return jax.tree.unflatten(jax.tree.structure(like), [values[name] for name, _ in named])
+
+
+def _named_optimizer(path: epath.Path, like: Any) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    stored = stored_leaves(path)
+    leaves = layout.named_state({"opt_state": like})
+    return [(_name_in(stored, leaf), leaf.leaf) for leaf in leaves], stored
+
+
+def _name_in(stored: dict[str, Any], leaf: layout.NamedLeaf) -> str:
+    """The name of a leaf in a checkpoint, which an earlier version or T5X may have written."""
+    return next((name for name in (leaf.name, *leaf.others) if name in stored), leaf.name)
 
 
 def restore_params(path: Any, like: Any = None, *, strict: bool = True) -> Any:
@@ -176,16 +227,12 @@ def _description(leaf: Any, dtypes: bool) -> str:
     return f"{np.dtype(leaf.dtype).name}{shape}" if dtypes else shape
 
 
-def some(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
 def _read(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Returns name -> value, each in the form of its leaf in `wanted`."""
     if not wanted:
         return {}
+    if from_t5x.is_legacy(path):
+        return _read_legacy(path, wanted)
     args = ocp.args.PyTreeRestore(
         item=layout.to_nested(dict.fromkeys(wanted, 0)),
         restore_args=layout.to_nested({name: _restore_args(x) for name, x in wanted.items()}),
@@ -195,6 +242,21 @@ def _read(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
         tree = ocp.PyTreeCheckpointHandler().restore(path / "state", args=args)
     values = dict(keys.named_leaves(tree))
     return {name: _in_form_of(like, values[name]) for name, like in wanted.items()}
+
+
+def _read_legacy(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    with _damage(path):
+        leaves = from_t5x.legacy_leaves(path)
+        return {
+            name: _in_form_of(like, from_t5x.read_leaf(leaves[name], _on_host_if_local(like)))
+            for name, like in wanted.items()
+        }
+
+
+def _on_host_if_local(like: Any) -> Any:
+    if layout.is_local(getattr(like, "sharding", None)):
+        return jax.ShapeDtypeStruct(like.shape, like.dtype)
+    return like
 
 
 def _restore_args(like: Any) -> ocp.RestoreArgs:
@@ -223,7 +285,10 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        reason = str(e).strip().split("\n")[0][:200]
+        # Libraries append the repr of what failed, which tells a user nothing.
+        reason = str(e).split("<bound method")[0].strip().split("\n")[0].rstrip(" :([{,")
+        reason = textwrap.shorten(reason, 200, placeholder=" ...")
         raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged or incomplete ({type(e).__name__}: {reason})."
+            f"Checkpoint {path} is damaged or incomplete ({type(e).__name__}: {reason}); restore "
+            "the folder, or use an earlier checkpoint."
         ) from e

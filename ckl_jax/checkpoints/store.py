@@ -7,8 +7,10 @@ everything in it is written, so a folder of that name is complete.
 """
 
 import contextlib
+import dataclasses
 import errno
 import logging
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -37,6 +39,7 @@ from ckl_jax.errors import UserError
 
 __all__ = [
     "CheckpointStore",
+    "KeepBest",
     "UnreadableCheckpoint",
     "complete_steps",
     "find_checkpoint",
@@ -45,6 +48,7 @@ __all__ = [
     "tree_digest",
 ]
 
+METRICS = "metrics"
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
 _OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
 _FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
@@ -62,12 +66,44 @@ class _ReportedElsewhere(logging.Filter):
 _reported_elsewhere = _ReportedElsewhere()
 
 
+@dataclasses.dataclass(frozen=True)
+class KeepBest:
+    """Which checkpoints stay besides the newest.
+
+    Attributes:
+      metric: name of a number that `CheckpointStore.save` is given.
+      mode: "max" if more is better, else "min".
+      count: how many of the best stay; of equal ones the newer.
+    """
+
+    metric: str
+    mode: str = "max"
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("max", "min"):
+            raise UserError(f"KeepBest.mode is {self.mode!r}; choose 'max' or 'min'.")
+        if self.count < 1:
+            raise UserError(f"KeepBest.count is {self.count}; give 1 or more.")
+
+    def choose(self, values: Mapping[int, float | None]) -> list[int]:
+        """The best of the steps of `values`; those without a finite value are never among them."""
+        sign = 1.0 if self.mode == "max" else -1.0
+        scored = [
+            (sign * value, step)
+            for step, value in values.items()
+            if value is not None and math.isfinite(value)
+        ]
+        return [step for _, step in sorted(scored)[-self.count :]]
+
+
 class CheckpointStore:
     """Saves and restores the checkpoints of one model folder.
 
     Args:
       model_dir: the folder; made by the first save. May be a `gs://` address.
       keep: how many newest checkpoints stay; None is all. One more exists while a save runs.
+      keep_best: which others stay too, however old.
       period: `should_save` is true at its multiples, counted from step 0.
       checksum: also store a digest of all arrays and compare it at restore, which finds flipped
         bits that the file format does not notice. Blocks a save for about 1.5 s per GB.
@@ -80,6 +116,7 @@ class CheckpointStore:
         keep: int | None = None,
         period: int | None = None,
         checksum: bool = False,
+        keep_best: KeepBest | None = None,
     ):
         if keep is not None and keep < 1:
             raise UserError(f"keep={keep} would leave no checkpoint; use None for all of them.")
@@ -87,6 +124,7 @@ class CheckpointStore:
             raise UserError(f"The period of checkpoints is a number of steps, not {period}.")
         self.model_dir = absolute(model_dir)
         self.keep = keep
+        self.keep_best = keep_best
         self.period = period
         self.checksum = checksum
         self._checkpointer = None
@@ -115,6 +153,7 @@ class CheckpointStore:
         state: Any,
         metadata: Mapping[str, Any] | None = None,
         dataset: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Starts to write a checkpoint and returns once the arrays are copied to the host.
 
@@ -126,6 +165,7 @@ class CheckpointStore:
           state: a dict or dataclass of pytrees named "params", "opt_state", "step", "rng", ...
           metadata: JSON: package versions, scan_layers, vocabulary digest, hash of frozen leaves.
           dataset: JSON: the position in the data.
+          metrics: numbers by which `keep_best` may choose; kept in the metadata.
 
         Raises:
           UserError: the folder cannot be written, also if an earlier save failed.
@@ -140,6 +180,8 @@ class CheckpointStore:
             if jax.process_count() > 1:  # none looks before the first has cleared the place
                 multihost_utils.sync_global_devices(f"ready for {path.name}")
             metadata = dict(metadata or {})
+            if metrics:
+                metadata[METRICS] = {name: float(value) for name, value in metrics.items()}
             if self.checksum:
                 metadata[CHECKSUM] = tree_digest(dict(checkpoint_names(state)))
             args = ocp.args.Composite(
@@ -233,8 +275,28 @@ class CheckpointStore:
     def _wait_and_prune(self) -> None:
         self.wait()
         if self.keep and self._checkpointer is not None and jax.process_index() == 0:
-            for step in self.all_steps()[: -self.keep]:
+            steps = self.all_steps()
+            for step in set(steps) - set(self._kept(steps)):
                 _remove(self.model_dir / f"{PREFIX}{step}")
+
+    def _kept(self, steps: list[int]) -> list[int]:
+        newest = steps[-self.keep :]
+        if self.keep_best is None or len(newest) == len(steps):
+            return newest
+        return newest + self.keep_best.choose({step: self._metric(step) for step in steps})
+
+    def _metric(self, step: int) -> float | None:
+        try:
+            return self.metadata(step).get(METRICS, {}).get(self.keep_best.metric)
+        except UnreadableCheckpoint:
+            return None
+
+    def best_step(self) -> int | None:
+        """The best complete checkpoint by `keep_best`; None if none has that metric."""
+        if self.keep_best is None:
+            return None
+        best = dataclasses.replace(self.keep_best, count=1)
+        return (best.choose({s: self._metric(s) for s in self.all_steps()}) or [None])[0]
 
     @contextlib.contextmanager
     def _errors(self, path: epath.Path) -> Iterator[None]:

@@ -8,11 +8,11 @@ from typing import Any
 import jax
 
 from ckl_jax.checkpoints.restore import absolute, read_json_item, step_of
-from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
-from ckl_jax.jobs import artifacts, setup
+from ckl_jax.jobs import artifacts, compile_cache, setup
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.methods.method import Method
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 
@@ -31,12 +31,13 @@ class RestoredModel:
         partitioner: Partitioner | None,
         restore: RestoreCheckpointConfig,
     ):
+        compile_cache.enable()
         self.partitioner = partitioner or Partitioner()
         self.model, self.method = model.with_method(method), method.name
         setup.check_vocabulary(self.model)
-        self.paths = restore.checkpoints()
+        self.paths, self._assignment = restore.checkpoints(), restore.assignment
         for path in self.paths:
-            _check_vocabulary_digest(path, self.model)
+            check_same_vocabulary(path, self.model.output_vocabulary)
         self.shapes = setup.param_shapes(self.model, method, self.partitioner)
 
     @contextlib.contextmanager
@@ -52,8 +53,9 @@ class RestoredModel:
           UserError: they are not those of the model; both lists are in the message.
         """
         return setup.initial_params(
-            self.model, self.shapes, jax.random.key(0), path, complete=True, method=self.method
-        )
+            self.model, self.shapes, jax.random.key(0), path, complete=True, method=self.method,
+            **self._assignment,
+        )  # fmt: skip
 
     def describe(self, folder: str | Path) -> None:
         """Writes `config.gin` and `model-info.txt`."""
@@ -68,13 +70,3 @@ def position(path: str) -> tuple[int, int]:
     dataset = read_json_item(absolute(path), "dataset")
     step = step_of(absolute(path))
     return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
-
-
-def _check_vocabulary_digest(path: str, model: EncoderDecoderModel) -> None:
-    trained = read_json_item(absolute(path), "metadata").get("vocabulary_digest")
-    mine = getattr(model.output_vocabulary, "digest", None)
-    if trained and mine and trained != mine:
-        raise UserError(
-            f"Checkpoint {path} was trained with another vocabulary ({trained[:12]}) than "
-            f"{model.output_vocabulary!r} ({mine[:12]}); bind the one that it was trained with."
-        )

@@ -15,9 +15,10 @@ import numpy as np
 import optax
 import pytest
 
-from ckl_jax.checkpoints import layout, store
+from ckl_jax.checkpoints import layout, restore, store
 from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
 from ckl_jax.errors import UserError
+from ckl_jax.optim.adafactor import adafactor_t5x
 
 
 @pytest.fixture
@@ -156,6 +157,24 @@ def test_keep_removes_the_oldest(tmp_path, state):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint_10", "checkpoint_15"]
 
 
+@pytest.mark.parametrize(("mode", "best"), [("max", 4), ("min", 1)])
+def test_the_best_stays_besides_the_newest(tmp_path, state, mode, best):
+    values = {1: 0.1, 2: 0.3, 3: np.nan, 4: 0.3, 5: None, 6: 0.2, 7: 0.25}
+    rule = store.KeepBest("inference_eval/lama/em", mode)
+    for step, value in values.items():  # each process is a new one
+        with CheckpointStore(tmp_path, keep=2, keep_best=rule) as s:
+            metrics = {} if value is None else {rule.metric: value, "other": -step}
+            s.save(step, state, {"scan_layers": False}, metrics=metrics)
+    assert s.all_steps() == [best, 6, 7]
+    assert s.best_step() == best
+    assert s.latest_step() == 7
+    assert s.metadata(best)["metrics"][rule.metric] == values[best]
+    assert s.metadata(best)["scan_layers"] is False
+    assert CheckpointStore(tmp_path, keep_best=store.KeepBest("none")).best_step() is None
+    with pytest.raises(UserError, match="'max' or 'min'"):
+        store.KeepBest("em", "most")
+
+
 def test_saving_a_step_again_replaces_it(tmp_path, state):
     with CheckpointStore(tmp_path) as s:
         s.save(0, state, {"try": 1})
@@ -191,6 +210,55 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(tmp_path, state
     with CheckpointStore(tmp_path) as s:
         s.save(2, state)
         assert s.restore(state)[0] == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:.*before it is used")
+def test_any_file_may_be_cut_short_or_lost(tmp_path, state):
+    """Whatever happens to one file, what comes back is right or a checkpoint's error."""
+    with CheckpointStore(tmp_path, checksum=True) as s:
+        s.save(1, state)
+    folder = tmp_path / "checkpoint_1"
+    needed = {folder / "state/manifest.ocdbt", folder / "state/_METADATA"}
+    noticed = set()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        flipped = bytearray(content)
+        if content:
+            flipped[len(content) // 2] ^= 4
+        for damaged in (None, content[: len(content) // 2], bytes(flipped)):
+            if damaged is None:
+                file.unlink()
+            else:
+                file.write_bytes(damaged)
+            try:
+                assert_same(s.restore(abstract(state))[1], state)
+            except store.UnreadableCheckpoint:
+                noticed.add(file)
+            file.write_bytes(content)
+    assert needed <= noticed
+    assert_same(s.restore(state)[1], state)
+
+
+def test_adafactor_has_the_names_of_t5x_and_earlier_ones_are_understood(tmp_path, monkeypatch):
+    params = {"embedding": jnp.ones((128, 128)), "scale": jnp.arange(3.0)}
+    tx = optax.chain(optax.clip(1.0), adafactor_t5x(0.1))
+    opt_state = tx.init(params)
+    for _ in range(2):
+        _, opt_state = tx.update(params, opt_state, params)
+    state = {"params": params, "opt_state": opt_state, "step": jnp.int32(2)}
+    names = {name for name, _ in layout.checkpoint_names(state)}
+    assert {f"state/param_states/scale/{m}" for m in ("m", "v", "v_row", "v_col")} < names
+    assert "extra/opt_state/1/count" in names
+    with CheckpointStore(tmp_path / "new", checksum=True) as s:
+        s.save(2, state)
+        assert_same(s.restore(state)[1], state)
+    monkeypatch.setattr(layout, "_is_adafactor", lambda node: False)
+    assert "state/param_states/1/v_row/embedding" in dict(layout.checkpoint_names(state))
+    with CheckpointStore(tmp_path / "old", checksum=True) as s:
+        s.save(2, state)
+    monkeypatch.undo()
+    assert_same(CheckpointStore(tmp_path / "old").restore(state)[1], state)
 
 
 def test_a_checksum_finds_what_the_format_does_not(tmp_path, state):
@@ -281,3 +349,14 @@ def test_a_kill_during_saves_leaves_a_readable_newest_checkpoint(tmp_path):
             params = restore_params(tmp_path / f"checkpoint_{step}")
             metadata = CheckpointStore(tmp_path).metadata(step)
             assert tree_digest(params) == metadata["digest"]
+
+
+def test_the_reason_for_damage_holds_no_repr_and_is_cut_between_words(tmp_path):
+    long = "Error reading a very long path " * 20
+    for text, told in (
+        ("Cannot read x: <bound method pybind11.read of <object>>", "(ValueError: Cannot read x);"),
+        (f"{long}\nsecond line", "Error ...);"),
+    ):
+        with pytest.raises(UserError) as e, restore._damage(tmp_path):
+            raise ValueError(text)
+        assert told in str(e.value) and "<" not in str(e.value) and len(str(e.value)) < 450

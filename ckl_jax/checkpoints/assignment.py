@@ -1,0 +1,155 @@
+"""Which stored array goes into which wanted one: T5X's assignment maps and partial restores.
+
+Pure functions on names. Names are those of the checkpoint: `target/...` for parameters,
+`state/step`, `state/param_states/...`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from ckl_jax.errors import UserError, nearest
+
+AssignmentMap = Sequence[tuple[str, str | None]]
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """Where the wanted arrays come from.
+
+    Attributes:
+      sources: wanted name -> stored name; several may share one.
+      fresh: wanted names that no checkpoint fills: the caller initialises them.
+      unused: stored names that nothing wants.
+    """
+
+    sources: Mapping[str, str]
+    fresh: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def assign(
+    wanted: Iterable[str],
+    stored: Collection[str],
+    assignment_map: AssignmentMap = (),
+    *,
+    strict: bool = True,
+    fallback_to_scratch: bool = False,
+    optional: Collection[str] = (),
+    elsewhere: Collection[str] = (),
+    differ: Callable[[str, str], str | None] = lambda wanted, stored: None,
+    where: str = "The checkpoint",
+) -> Assignment:
+    r"""Maps wanted names to stored ones, as T5X's `RestoreCheckpointConfig` does.
+
+    A wanted name that a rule matches (the first such rule, the whole name) comes from the stored
+    name that the rule's replacement expands to, e.g. `(r"target/decoder/(.*)", r"target/\1")`;
+    with None it is initialised instead. Other names come from their namesakes.
+
+    Args:
+      wanted: names in the new state.
+      stored: names in the checkpoint.
+      assignment_map: (regular expression over wanted names, replacement or None) pairs.
+      strict: stored names that nothing wants are an error. Names that a rule dropped, or that
+        it read from elsewhere, are not.
+      fallback_to_scratch: wanted names that the checkpoint lacks are initialised.
+      optional: wanted names that may be initialised in any case.
+      elsewhere: names of the new state that are not asked for here (a run that starts its
+        optimizer afresh does not read `state/...`): a rule may match them, to no effect.
+      differ: (wanted name, stored name) -> how the two arrays differ, or None.
+      where: the beginning of complaints, e.g. "Checkpoint /runs/a/checkpoint_10".
+
+    Raises:
+      UserError: a rule matches nothing, is no regular expression, or names an array that is not
+        stored; wanted names are missing, stored ones are left over, or shapes differ: all
+        are listed.
+    """
+    wanted, stored = list(dict.fromkeys(wanted)), dict.fromkeys(stored)
+    rules = [(_compile(pattern), replacement) for pattern, replacement in assignment_map]
+    by_rule = _apply(rules, wanted, elsewhere, stored, where)
+    sources = {name: by_rule.get(name, name) for name in wanted}
+    dropped = [name for name, source in sources.items() if source is None]
+    missing = [name for name, source in sources.items() if source and source not in stored]
+    fresh = [name for name in missing if fallback_to_scratch or name in optional]
+    sources = {name: source for name, source in sources.items() if source in stored}
+    # What a rule drops, or reads from elsewhere, leaves its own namesake behind on purpose.
+    used = {*sources.values(), *by_rule}
+    unused = [name for name in stored if name not in used]
+    differing = [text for text in (differ(*pair) for pair in sources.items()) if text]
+    missing = [name for name in missing if name not in fresh]
+    _complain(where, missing, unused if strict else [], differing)
+    return Assignment(sources, (*dropped, *fresh), tuple(unused))
+
+
+def _apply(rules, wanted, elsewhere, stored, where: str) -> dict[str, str | None]:
+    """Wanted name -> stored name or None, for the names that a rule matches."""
+    found, matched = {}, {_first_match(rules, name)[0] for name in elsewhere}
+    for name in wanted:
+        number, match = _first_match(rules, name)
+        if match is None:
+            continue
+        matched.add(number)
+        replacement = rules[number][1]
+        found[name] = None if replacement is None else _expand(match, replacement, stored, where)
+    for number, (regex, _) in enumerate(rules):
+        if number not in matched:
+            raise UserError(
+                f"Rule {regex.pattern!r} of assignment_map matches none of the {len(wanted)} names "
+                f"of the new state (or earlier rules took them).{nearest(regex.pattern, wanted)}"
+            )
+    return found
+
+
+def _first_match(rules, name: str):
+    for number, (regex, _) in enumerate(rules):
+        match = regex.fullmatch(name)
+        if match:
+            return number, match
+    return None, None
+
+
+def _compile(pattern: str) -> re.Pattern:
+    try:
+        return re.compile(pattern)
+    except re.error as e:
+        raise UserError(f"Rule {pattern!r} of assignment_map is no regular expression: {e}.") from e
+
+
+def _expand(match: re.Match, replacement: str, stored: Collection[str], where: str) -> str:
+    try:
+        source = match.expand(replacement)
+    except (re.error, IndexError) as e:
+        raise UserError(
+            f"Rule {match.re.pattern!r} of assignment_map has the replacement {replacement!r}: {e}."
+        ) from e
+    if source not in stored:
+        raise UserError(
+            f"{where} has no {source!r}, which rule {match.re.pattern!r} of assignment_map wants "
+            f"for {match.string!r}.{nearest(source, stored)}"
+        )
+    return source
+
+
+def _complain(where: str, missing: list[str], unused: list[str], differing: list[str]) -> None:
+    problems = [
+        (f"{title} ({len(names)}): {some(names)}", hint)
+        for title, names, hint in (
+            ("missing in it", missing, "fallback_to_scratch = True initialises what is missing"),
+            ("in it but not in the model", unused, "strict = False ignores what the model lacks"),
+            ("of another shape", differing, None),
+        )
+        if names
+    ]
+    if problems:
+        hints = ["an assignment_map renames", *(hint for _, hint in problems if hint)]
+        raise UserError(
+            f"{where} does not fit the model: {'; '.join(text for text, _ in problems)}. Use the "
+            f"gin file of the model that it was made with; else {', '.join(hints)}."
+        )
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
