@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ckl_jax.errors import UserError, nearest
+from ckl_jax import checks
+from ckl_jax.errors import UserError
 from ckl_jax.optim.pull_to_anchor import pull_to_anchor
 
 ANNEALS = ("sigmoid", "linear", "constant")
@@ -92,12 +93,14 @@ def recadam(
     Raises:
       UserError: unknown `anneal` or `penalty`, or an explicit pull that would diverge.
     """
-    for value, choices, what in ((anneal, ANNEALS, "anneal"), (penalty, PENALTIES, "penalty")):
-        if value not in choices:
-            raise UserError(
-                f"RecAdam's {what} is {value!r}; choose from {list(choices)}."
-                f"{nearest(str(value), choices)}"
-            )
+    checks.require_choice(ANNEALS, **{"recadam.anneal": anneal})
+    checks.require_choice(PENALTIES, **{"recadam.penalty": penalty})
+    checks.require_number("a finite number, 0 or more", 0.0, **{"recadam.gamma": gamma})
+    checks.require_positive(RECADAM_K=k)
+    if anneal == "linear":
+        checks.require_positive(RECADAM_T0=t0)
+    else:
+        checks.require_number("a finite number, 0 or more", 0.0, RECADAM_T0=t0)
 
     def lr(count):
         return learning_rate(count) if callable(learning_rate) else learning_rate

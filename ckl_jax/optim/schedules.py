@@ -81,13 +81,12 @@ def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> S
       multiplier: S / total_steps, at least 1.
 
     Raises:
-      ValueError: total_steps below 1, multiplier below 1, or fewer than 20 steps in S (no room for
-        warm-up).
+      ValueError: total_steps below 1, or fewer than 20 steps in S (no room for warm-up).
+      UserError: peak or multiplier is no number, or out of range.
     """
     _check_steps(total_steps)
     _check_rate(peak)
-    if multiplier < 1:
-        raise ValueError(f"multiplier must be at least 1, got {multiplier}")
+    checks.require_number("a finite number, 1 or more", 1.0, ONECYCLE_MULTIPLIER=multiplier)
     return _onecycle(peak, round(multiplier * total_steps))
 
 
