@@ -34,7 +34,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="ckl", description="Update a language model; see what it kept and lost.")
     parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    for add in (_demo, _world, _data, _report, _ledger, _import_hf, _export_hf):
+    adders = (
+        _demo, _world, _data, _report, _ledger, _import_hf, _export_hf, _import_peft, _export_peft,
+    )  # fmt: skip
+    for add in adders:
         add(commands)
     return parser
 
@@ -65,13 +68,18 @@ def _demo(commands) -> None:
 def demo(args: argparse.Namespace) -> None:
     from ckl_jax.jobs import demo as job
 
-    names = dict.fromkeys(args.methods.split(","))
-    methods = job.METHODS if args.methods == "all" else tuple(names)
+    methods = _names(args.methods)
+    methods = job.METHODS if methods == ("all",) else methods
     out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
-    facts = str(Path(args.data).absolute()) if args.data and args.source != "simulated" else None
+    facts = str(Path(args.data).absolute()) if args.data else None
     job.run(
         job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin)
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Comma-separated names, each once, without the blanks around them."""
+    return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
 def _world(commands) -> None:
@@ -87,9 +95,8 @@ def world(args: argparse.Namespace) -> None:
     from ckl_jax.world.ckl import build_world
 
     manifest = build_world(
-        args.out, args.seed, args.size, source=args.source,
-        data_dir=args.data if args.source != "simulated" else None,
-    )  # fmt: skip
+        args.out, args.seed, args.size, source=args.source, data_dir=args.data
+    )
     for name, rows in manifest["counts"].items():
         print(f"{rows:8,}  {name}")
 
@@ -104,14 +111,22 @@ def _data(commands) -> None:
     p.add_argument("--vocab-size", type=int, default=32000, help="pieces of a trained vocabulary")
     p.add_argument("--input-length", type=int, default=350, help="tokens kept of an input")
     p.add_argument("--target-length", type=int, default=350, help="tokens kept of a target")
+    p.add_argument(
+        "--replace", action="store_true", help="make anew what --out holds of other settings"
+    )
 
 
 def prepare(args: argparse.Namespace) -> None:
+    from ckl_jax import checks
     from ckl_jax.data.prepare import prepare_ckl
 
+    checks.require_int(5, **{"--vocab-size": args.vocab_size})
+    for name in ("input", "target"):  # the end of sequence takes one token
+        checks.require_int(2, **{f"--{name}-length": getattr(args, f"{name}_length")})
     lengths = {"inputs": args.input_length, "targets": args.target_length}
     prepared = prepare_ckl(
         args.dir, args.out, args.vocab_size, lengths, vocabulary=args.vocabulary,
+        replace=args.replace,
         progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
     )  # fmt: skip
     print()
@@ -136,7 +151,7 @@ def _report(commands) -> None:
 def report(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.report import find_runs, write_report
 
-    acquired = [name for name in args.acquired.split(",") if name]
+    acquired = _names(args.acquired)
     if args.seeds:
         from ckl_jax.analysis.seeds import compare_seeds
 
@@ -190,6 +205,34 @@ def export_hf(args: argparse.Namespace) -> None:
     from ckl_jax.jobs.hugging_face import export_checkpoint
 
     print(export_checkpoint(args.model, args.like, args.out))
+
+
+def _import_peft(commands) -> None:
+    p = _command(commands, "import-peft", "a PEFT LoRA adapter as a checkpoint", import_peft)
+    p.add_argument("--adapter", required=True, help="folder that PEFT's save_pretrained wrote")
+    p.add_argument("--model", required=True, help="the base: MODEL_DIR or checkpoint_<step>")
+    p.add_argument("--like", required=True, help="config.json of the base")
+    p.add_argument("--out", required=True, help="MODEL_DIR to write")
+
+
+def import_peft(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import peft
+
+    print(peft.import_peft(args.adapter, args.model, args.like, args.out))
+
+
+def _export_peft(commands) -> None:
+    p = _command(commands, "export-peft", "a LoRA run as an adapter of PEFT", export_peft)
+    p.add_argument("--model", required=True, help="MODEL_DIR or checkpoint_<step>")
+    p.add_argument("--like", required=True, help="config.json of the base")
+    p.add_argument("--out", required=True, help="folder to write; the base goes to its base/")
+    p.add_argument("--scale", type=float, default=None, help="of the adapters, if not recorded")
+
+
+def export_peft(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import peft
+
+    print(peft.export_peft(args.model, args.like, args.out, args.scale))
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary`
 
 import hashlib
 import io
+import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,23 @@ def _processor(model: bytes, path: str) -> Any:
     return processor
 
 
+def digest_of(vocabulary: Any) -> str | None:
+    """The digest of a vocabulary: of this project's, or of one of SeqIO's that is a SentencePiece.
+
+    Returns:
+      None where it cannot be told: another kind, or a file that is not on this machine.
+    """
+    if own := getattr(vocabulary, "digest", None):
+        return own
+    path = getattr(vocabulary, "sentencepiece_model_file", None)
+    if not path or not os.path.isfile(path):
+        return None
+    try:
+        return Vocabulary(path, extra_ids=vocabulary.extra_ids or 0).digest
+    except UserError:  # not T5's special ids, or no sentinels
+        return None
+
+
 def train_vocabulary(
     lines: Iterable[str],
     path: str | os.PathLike,
@@ -200,9 +218,10 @@ def train_vocabulary(
     if first is None:
         raise UserError(f"Cannot train the vocabulary {os.fspath(path)}: the corpus is empty.")
     model = io.BytesIO()
+    sentences = _Watched(itertools.chain([first], texts))
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=_chain(first, texts),
+            sentence_iterator=iter(sentences),
             model_writer=model,
             model_type="unigram",
             vocab_size=size,
@@ -220,14 +239,27 @@ def train_vocabulary(
             minloglevel=2,
         )
     except RuntimeError as e:
+        if sentences.error is not None:
+            raise sentences.error from None
+        reason = str(e).strip().splitlines()[-1].strip()
         raise UserError(
-            f"Cannot train a vocabulary of {size} pieces for {os.fspath(path)}: {e}"
+            f"Cannot train a vocabulary of {size} pieces for {os.fspath(path)}: {reason}"
         ) from e
     with atomic_write(path, "wb") as f:
         f.write(model.getvalue())
     return Vocabulary(path, extra_ids)
 
 
-def _chain(first: str, rest: Iterable[str]) -> Iterable[str]:
-    yield first
-    yield from rest
+class _Watched:
+    """Iterates, and keeps what is raised on the way: SentencePiece makes its own error of that."""
+
+    def __init__(self, lines: Iterable[str]):
+        self._lines = lines
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            yield from self._lines
+        except Exception as e:
+            self.error = e
+            raise

@@ -210,3 +210,22 @@ def test_unreadable_files_are_named(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"broken")
     with pytest.raises(UserError, match="as safetensors"):
         load_hf(tmp_path)
+
+
+def test_large_weights_are_written_in_parts(tmp_path):
+    params = make()
+    save_hf(tmp_path, params, TIED)
+    save_hf(tmp_path, params, TIED, max_shard_bytes=1500)
+    files = sorted(p.name for p in tmp_path.glob("*.safetensors"))
+    assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05}.safetensors"
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"].values()) == set(files)
+    assert index["metadata"]["total_size"] == sum(x.nbytes for x in jax.tree.leaves(params))
+    assert_same(load_hf(tmp_path)[1], params)
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).state_dict()
+    for name, x in params_to_hf(params, TIED).items():
+        np.testing.assert_array_equal(theirs[name].numpy(), x)
+    save_hf(tmp_path, params, TIED)  # and back to one file, with no other left
+    assert [p.name for p in tmp_path.glob("*.safetensors*")] == ["model.safetensors"]

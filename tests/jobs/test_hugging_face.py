@@ -1,11 +1,25 @@
 """`ckl import-hf` and `export-hf`, there and back through the command line."""
 
+import dataclasses
 
+import numpy as np
+import pytest
 
 from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
-from tests.helpers import TINY, assert_trees_close, random_params
+from ckl_jax.data.vocabularies import train_vocabulary
+from tests.helpers import (
+    METHODS,
+    TINY,
+    assert_trees_close,
+    logits_of,
+    random_batch,
+    random_params,
+)
 
 
 def test_import_then_export_gives_the_same_weights(tmp_path, capsys):
@@ -35,3 +49,94 @@ def test_a_missing_folder_is_one_sentence(tmp_path, capsys):
     assert main(["import-hf", "--model", str(tmp_path / "no"), "--out", str(tmp_path / "x")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "config.json" in error
+
+
+@pytest.fixture
+def hf(tmp_path):
+    """A Hugging Face folder with a vocabulary of its own."""
+    config = dataclasses.replace(TINY, vocab_size=128)
+    save_hf(tmp_path / "hf", random_params(config), config)
+    train_vocabulary(["another model saw other text"], tmp_path / "hf" / "spiece.model", 20)
+    return tmp_path / "hf"
+
+
+def test_an_imported_model_keeps_its_vocabulary(tiny, hf, tmp_path, capsys):
+    ours = tmp_path / "ours"
+    assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
+    assert f"ckl data prepare --vocabulary {ours}/spiece.model" in capsys.readouterr().out
+    assert (ours / "spiece.model").read_bytes() == (hf / "spiece.model").read_bytes()
+    argv = tiny.argv("vanilla", tmp_path / "run", PROBES=None, INITIAL_CHECKPOINT_PATH=str(ours))
+    assert t5x.main(["train", *argv]) == 2
+    err = capsys.readouterr().err
+    assert f"Checkpoint {ours} was trained with another vocabulary" in err and err.count("\n") == 1
+    assert t5x.main(["train", *argv, f"--gin_file={ours}/model.gin"]) == 2
+    assert "Task 'd1' was tokenised with another vocabulary" in capsys.readouterr().err
+    prepared = tmp_path / "prepared"
+    flags = ["--vocabulary", str(ours / "spiece.model"), "--out", str(prepared)]
+    assert main(["data", "prepare", "--dir", str(tiny.probes), *flags]) == 0
+    tasks = f"--gin.CACHE_DIRS=('{prepared}/tasks',)"
+    argv = ["train", *argv, f"--gin_file={ours}/model.gin", tasks, "--gin.TRAIN_STEPS=1"]
+    assert t5x.main(argv) == 0
+    digest = read_json_item(find_checkpoint(ours), "metadata")["vocabulary_digest"]
+    trained = read_json_item(find_checkpoint(tmp_path / "run"), "metadata")
+    assert trained["vocabulary_digest"] == digest
+
+
+def test_an_import_without_a_vocabulary_is_warned_of(tiny, hf, tmp_path, capsys):
+    (hf / "spiece.model").unlink()
+    ours = tmp_path / "ours"
+    assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
+    assert "There is no spiece.model beside the weights" in capsys.readouterr().out
+    argv = tiny.argv("vanilla", tmp_path / "run", PROBES=None, INITIAL_CHECKPOINT_PATH=str(ours))
+    assert t5x.main(["train", *argv]) == 2  # it is a model of another size, too
+    assert f"Warning: {ours} does not tell its vocabulary; unless" in capsys.readouterr().err
+
+
+def test_a_vocabulary_that_is_too_large_is_refused_first(hf, tmp_path, capsys):
+    train_vocabulary(["letters: " + "abcdefghijklmnopqrstuvwxyz"], hf / "spiece.model", 60)
+    assert main(["import-hf", "--model", str(hf), "--out", str(tmp_path / "ours")]) == 2
+    assert "but config.json has a vocab_size of 128" in capsys.readouterr().err
+    assert not (tmp_path / "ours").exists()
+
+
+def test_adapters_are_merged_and_side_networks_refused(hf, tmp_path, capsys):
+    def saved(name):
+        config = METHODS[name].extend(dataclasses.replace(TINY, vocab_size=128))
+        params = random_params(config)
+        with CheckpointStore(tmp_path / name) as store:
+            state = {"params": params, "step": np.zeros((), np.int32)}
+            store.save(0, state, {"dense": {"scale": 0.25}})
+        argv = ["export-hf", "--model", str(tmp_path / name), "--like", str(hf / "config.json")]
+        return config, params, [*argv, "--out", str(tmp_path / f"{name}-hf")]
+
+    config, params, argv = saved("lora")
+    assert main(argv) == 0
+    plain, merged = load_hf(tmp_path / "lora-hf")
+    batch = random_batch(config)
+    np.testing.assert_allclose(
+        logits_of(plain, merged, batch), logits_of(config, params, batch), rtol=1e-4, atol=1e-4
+    )
+    assert main(saved("modular")[2]) == 2
+    assert "holds the side network 'modular_0', for which" in capsys.readouterr().err
+    assert not (tmp_path / "modular-hf").exists()
+
+
+def test_the_tokenizer_goes_out_with_the_weights(hf, tmp_path, capsys):
+    ours, back = str(tmp_path / "ours"), tmp_path / "back"
+    assert main(["import-hf", "--model", str(hf), "--out", ours]) == 0
+    (hf / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    argv = ["export-hf", "--model", ours, "--out", str(back), "--like"]
+    assert main([*argv, str(hf / "config.json")]) == 0
+    for name in ("spiece.model", "tokenizer_config.json"):
+        assert (back / name).read_bytes() == (hf / name).read_bytes()
+    train_vocabulary(["a third text that nobody has trained on"], hf / "spiece.model", 24)
+    assert main([*argv, str(hf / "config.json")]) == 2
+    assert "already holds a model" in capsys.readouterr().err
+    other = [*argv[:4], str(tmp_path / "other"), "--like", str(hf / "config.json")]
+    assert main(other) == 2
+    assert "is not the vocabulary that" in capsys.readouterr().err
+    for name in ("spiece.model", "tokenizer_config.json"):
+        (hf / name).unlink()
+    alone = tmp_path / "alone"
+    assert main([*argv[:4], str(alone), "--like", str(hf / "config.json")]) == 0
+    assert (alone / "spiece.model").read_bytes() == (back / "spiece.model").read_bytes()

@@ -1,0 +1,143 @@
+"""`ckl export-peft` and `ckl import-peft`: LoRA adapters to Hugging Face's PEFT, and from it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import __version__, files
+from ckl_jax.checkpoints.hf_names import config_from_hf
+from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.errors import UserError
+from ckl_jax.jobs.setup import load_params
+from ckl_jax.methods.lora import merge_lora
+from ckl_jax.models.t5 import T5Config
+from ckl_jax.trees import paths
+
+
+def read_config(like: str) -> T5Config:
+    """The model of a `config.json`.
+
+    Raises:
+      UserError: the file is missing, damaged, or not of a T5.
+    """
+    with files.os_errors(like, "read"):
+        text = Path(like).read_text(encoding="utf-8")
+    try:
+        return config_from_hf(json.loads(text))
+    except (ValueError, KeyError) as e:
+        raise UserError(f"{like} is no config.json of a T5 ({e}).") from e
+
+
+def refuse_models(folder: str) -> None:
+    """Raises `UserError` if a folder to be written holds a model or an adapter already."""
+    names = ("config.json", "adapter_config.json", "*.safetensors", "*.bin")
+    held = sorted(path.name for name in names for path in Path(folder).glob(name))
+    if held:
+        raise UserError(f"{folder} already holds a model ({held[0]}); choose another --out.")
+
+
+def adapter_scale(checkpoint: str, given: float | None) -> float:
+    """The factor of the low-rank path that a checkpoint was trained with.
+
+    Raises:
+      UserError: the checkpoint does not say, and none is given.
+    """
+    if given is not None:
+        return given
+    dense = read_json_item(find_checkpoint(checkpoint), "metadata").get("dense") or {}
+    if "scale" not in dense:
+        raise UserError(f"{checkpoint} does not say the scale of its adapters; give --scale.")
+    return dense["scale"]
+
+
+def merged(params: Any, checkpoint: str, scale: float | None = None) -> Any:
+    """The parameters with their adapters, if they have any, folded into the kernels."""
+    if not any(map(is_adapter, paths.flatten(params))):
+        return params
+    return merge_lora(params, adapter_scale(checkpoint, scale))
+
+
+def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
+    """Writes a LoRA run as the adapter `out`, and the model under it as `out/base`.
+
+    CKL's LoRA trains the decoder beside the adapters, so the base is not the model that training
+    started from; it is written whole.
+
+    Args:
+      checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
+      like: a config.json of the same architecture.
+      out: the folder to write.
+      scale: factor of the low-rank path, where the checkpoint does not say it.
+
+    Returns:
+      What was done, and how to load it.
+
+    Raises:
+      UserError: `out` holds a model, there are no adapters, or the parameters do not fit the
+        configuration.
+    """
+    refuse_models(out)
+    params = load_params(checkpoint)
+    config = dataclasses.replace(read_config(like), scan_layers="encoder" in params["encoder"])
+    flat = paths.flatten(params)
+    scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
+    count = save_peft(out, params, config, scale)
+    base = {path: x for path, x in flat.items() if not is_adapter(path)}
+    save_hf(Path(out) / "base", paths.unflatten(base), config)
+    return (
+        f"An adapter of {count:,} parameters in {out}, its base in {out}/base. Load them with\n"
+        f"  PeftModel.from_pretrained(T5ForConditionalGeneration.from_pretrained('{out}/base'), "
+        f"'{out}')"
+    )
+
+
+def import_peft(adapter: str, base: str, like: str, out: str) -> str:
+    """Writes a PEFT adapter on a base checkpoint of ours as `checkpoint_0` of `out`.
+
+    Args:
+      adapter: the folder that PEFT's `save_pretrained` wrote.
+      base: a MODEL_DIR or a `checkpoint_<step>` with the model under it.
+      like: its config.json.
+      out: the new MODEL_DIR; gets `lora.gin`, the method that fits.
+
+    Returns:
+      What was done, and how to use it.
+
+    Raises:
+      UserError: the adapter does not fit, or `out` already holds a checkpoint.
+    """
+    params = load_params(base)
+    config = dataclasses.replace(read_config(like), scan_layers="encoder" in params["encoder"])
+    tree, settings = load_peft(adapter, config)
+    flat = paths.flatten(params) | paths.flatten(tree)
+    with CheckpointStore(out) as store:
+        if store.all_steps():
+            raise UserError(f"{out} already holds a checkpoint; choose another --out.")
+        held = read_json_item(find_checkpoint(base), "metadata")
+        metadata = {
+            "ckl_jax": __version__,
+            "imported_from": Path(adapter).name,
+            "dense": settings,
+            "vocabulary_digest": held.get("vocabulary_digest"),
+        }
+        state = {"params": paths.unflatten(flat), "step": np.zeros((), np.int32)}
+        store.save(0, state, metadata)
+    lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
+    with files.atomic_write(Path(out) / "lora.gin") as f:
+        f.write(
+            "# The method of the imported adapter; lay it over ckl_lora.gin. `trunk = ()` trains\n"
+            "# the adapter alone, as PEFT does.\n"
+            "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
+            f"lora.lora:\n{lines}\n    trunk = ()\n"
+        )
+    return (
+        f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
+        f"base in {out}/checkpoint_0. Use them with\n  --gin_file=ckl_lora.gin "
+        f"--gin_file={out}/lora.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
+    )

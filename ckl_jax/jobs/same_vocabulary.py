@@ -1,0 +1,37 @@
+"""Whether a checkpoint and the run that starts from it mean the same by a token id."""
+
+import sys
+from typing import Any
+
+import jax
+
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.errors import UserError
+
+
+def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> None:
+    """Raises `UserError` if a checkpoint was trained with another vocabulary.
+
+    Args:
+      path: a MODEL_DIR or a checkpoint in one.
+      vocabulary: the run's; one without a digest is not compared.
+      warn: say so, on stderr, if the checkpoint does not tell its vocabulary.
+    """
+    mine = digest_of(vocabulary)
+    if mine is None:
+        return
+    trained = read_json_item(find_checkpoint(path), "metadata").get("vocabulary_digest")
+    if trained and trained != mine:
+        raise UserError(
+            f"Checkpoint {path} was trained with another vocabulary ({trained[:12]}) than "
+            f"{vocabulary!r} ({mine[:12]}); bind the one that it was trained with, and data "
+            "prepared with it."
+        )
+    if not trained and warn and jax.process_index() == 0:
+        print(
+            f"Warning: {path} does not tell its vocabulary; unless that is {vocabulary!r}, its "
+            "embeddings mean other pieces.",
+            file=sys.stderr,
+            flush=True,
+        )
