@@ -1,8 +1,8 @@
-"""One device mesh for any device kind, and the shardings that logical axis names give on it.
+"""One device mesh for any device kind, and the `Partitioner` that a run is configured with.
 
 The mesh has three axes: `data` splits the batch, `fsdp` splits the batch and the `embed` axis of
 parameters (each device holds a slice and gathers a layer when it needs it), `model` splits heads,
-mlp and vocabulary. Parameters carry logical axis names; a list of rules maps those to mesh axes.
+mlp and vocabulary. `jobs.shardings` says what that means for each array.
 """
 
 import contextlib
@@ -15,17 +15,23 @@ from typing import Any
 import jax
 import numpy as np
 from flax import linen as nn
-from flax.linen import partitioning
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.trees import keys
-
-MESH_AXES = ("data", "fsdp", "model")
-BATCH_AXES = ("data", "fsdp")
-
-MeshAxes = str | tuple[str, ...] | None
-Rules = Sequence[tuple[str, MeshAxes]]
+from ckl_jax.jobs.shardings import (  # noqa: F401 (gin files and jobs name them here)
+    BATCH_AXES,
+    MESH_AXES,
+    Rules,
+    axis_size,
+    batch_sharding,
+    like_params,
+    logical_to_shardings,
+    params_logical_axes,
+    partition_spec,
+    replicated,
+    standard_logical_axis_rules,
+)
 
 
 def mesh_sizes(
@@ -73,173 +79,62 @@ def mesh_sizes(
 def build_mesh(
     sizes: Mapping[str, int] | Sequence[int] | None = None,
     devices: Sequence[jax.Device] | None = None,
+    slices: Mapping[str, int] | None = None,
 ) -> Mesh:
-    """Returns a mesh with the axes `MESH_AXES` over `devices` (default: all of them)."""
+    """Returns a mesh with the axes `MESH_AXES` over `devices` (default: all of them).
+
+    Args:
+      sizes: see `mesh_sizes`; with `slices`, of one slice.
+      devices: the devices.
+      slices: by how many slices each axis is longer. Slices are what a slow network joins: TPU
+        slices, or else processes. None says nothing of them.
+    """
     devices = jax.devices() if devices is None else devices
-    shape = mesh_sizes(sizes, len(devices))
     # jax.make_mesh defaults to Explicit axes, under which Flax's logical constraints fail.
     axis_types = (AxisType.Auto,) * len(MESH_AXES)
+    if slices is not None:
+        grid = _hybrid_grid(sizes, mesh_sizes({"data": 1, **slices}, _product(slices)), devices)
+        return Mesh(grid, MESH_AXES, axis_types=axis_types)
+    shape = mesh_sizes(sizes, len(devices))
     return jax.make_mesh(shape, MESH_AXES, axis_types=axis_types, devices=devices)
 
 
-def standard_logical_axis_rules(
-    activation_partitioning_dims: int = 1,
-    parameter_partitioning_dims: int = 1,
-    additional_rules: Rules = (),
-) -> tuple[tuple[str, MeshAxes], ...]:
-    """Returns (logical axis, mesh axes) pairs in order of priority.
-
-    T5X's standard rules, with the `fsdp` axis added. A name may occur twice: for one array each
-    mesh axis is used once, and a pair whose mesh axis is taken passes to the next pair.
-
-    Args:
-      activation_partitioning_dims: 2 also splits `embed` of activations over `model`.
-      parameter_partitioning_dims: 2 also splits `embed` of parameters over `data`.
-      additional_rules: pairs with priority over all others.
-    """
-    for dims in (activation_partitioning_dims, parameter_partitioning_dims):
-        if dims not in (1, 2):
-            raise UserError(f"Logical axis rules: partitioning dims are 1 or 2, not {dims}.")
-    rules = [
-        ("batch", BATCH_AXES),
-        ("vocab", "model"),
-        ("mlp", "model"),
-        ("heads", "model"),
-        ("joined_kv", "model"),
-    ]
-    if activation_partitioning_dims == 2:
-        rules.append(("embed", "model"))
-    # First the pair of axes, for parameters; an activation has spent both on its batch.
-    rules.append(("embed", BATCH_AXES if parameter_partitioning_dims == 2 else "fsdp"))
-    replicated = (
-        "embed kv relpos_buckets abspos_buckets length layers stack mlp_activations "
-        "lora_rank memory"
-    )
-    rules += [(name, None) for name in replicated.split()]
-    extra = [
-        (name, tuple(axes) if isinstance(axes, list) else axes) for name, axes in additional_rules
-    ]
-    return (*extra, *rules)
-
-
-def partition_spec(names: Sequence[str | None], rules: Rules, where: str = "") -> PartitionSpec:
-    """Returns the mesh axes of an array whose dimensions have the logical `names`.
-
-    Raises:
-      UserError: a name that no rule mentions.
-    """
-    known = [name for name, _ in rules]
-    for name in names:
-        if name is not None and name not in known:
-            raise UserError(
-                f"{where or 'An array'} has the logical axis {name!r}, which no rule maps to a "
-                f"mesh axis; add ({name!r}, None) to the additional rules." + nearest(name, known)
-            )
-    return nn.logical_to_mesh_axes(tuple(names), rules)
-
-
-def _axis_size(mesh: Mesh, axes: MeshAxes) -> int:
-    axes = (axes,) if isinstance(axes, str) else axes or ()
-    return math.prod(mesh.shape[axis] for axis in axes)
-
-
-def _is_names(value: Any) -> bool:
-    return value is None or isinstance(value, (tuple, PartitionSpec))
-
-
-def logical_to_shardings(mesh: Mesh, rules: Rules, logical_axes: Any, shapes: Any) -> Any:
-    """Returns the tree of `NamedSharding`s of a tree of parameters.
-
-    Args:
-      mesh: the device mesh.
-      rules: see `standard_logical_axis_rules`.
-      logical_axes: tree with the structure of `shapes`; a leaf is a tuple (or PartitionSpec) of
-        logical names, one for each dimension.
-      shapes: tree of arrays or `jax.ShapeDtypeStruct`s.
-
-    Raises:
-      UserError: the two trees differ, a name is unknown, or a dimension does not divide by the
-        mesh axes it is split over; the message names the parameter.
-    """
-    names_of = dict(keys.named_leaves(logical_axes, is_leaf=_is_names))
-
-    def sharding(path, leaf):
-        path = keys.name(path)
-        if path not in names_of:
-            raise UserError(f"Parameter {path} has no logical axis names in `params_axes`.")
-        return _named_sharding(mesh, rules, path, names_of[path], leaf.shape)
-
-    return jax.tree_util.tree_map_with_path(sharding, shapes)
-
-
-def _named_sharding(mesh, rules, path, names, shape) -> NamedSharding:
-    names = names or ()
-    if len(names) != len(shape):
+def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) -> np.ndarray:
+    """Devices [data, fsdp, model] in which each axis steps within a slice before it leaves it."""
+    count = math.prod(slices)
+    groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}
+    by_slice = len({slice_ for slice_, _ in groups}) > 1
+    found = len({slice_ if by_slice else process for slice_, process in groups})
+    if len(devices) % count or (found != count and found != 1):
         raise UserError(
-            f"Parameter {path} has {len(shape)} dimensions {tuple(shape)} but the logical axes "
-            f"{tuple(names)}."
+            f"dcn_mesh_shape is of {count} slices; the {len(devices)} devices are of {found} "
+            f"{'slices' if by_slice else 'processes'}."
         )
-    spec = partition_spec(names, rules, f"Parameter {path}")
-    for name, size, axes in zip(names, shape, spec, strict=True):
-        parts = _axis_size(mesh, axes)
-        if size % parts:
-            raise UserError(
-                f"Parameter {path}: its axis {name!r} of size {size} does not divide into {parts} "
-                f"parts (mesh axis {axes!r}); choose another mesh shape or replicate the axis "
-                f"with the rule ({name!r}, None)."
-            )
-    return NamedSharding(mesh, spec)
+    within = mesh_sizes(sizes, len(devices) // count)
+    if found == count > 1:
+        return mesh_utils.create_hybrid_device_mesh(
+            within, slices, devices, process_is_granule=not by_slice
+        )
+    # One process, such as a simulation: so many consecutive devices are a slice.
+    grid = np.array(devices).reshape(*slices, *within)
+    axes = [axis for pair in zip(range(3), range(3, 6), strict=True) for axis in pair]
+    return grid.transpose(axes).reshape([a * b for a, b in zip(slices, within, strict=True)])
 
 
-def params_logical_axes(variables: Mapping[str, Any]) -> Any:
-    """Returns the logical axis names in a model's `params_axes` collection, as a nested dict."""
-    if "params_axes" not in variables:
-        raise UserError("The model emits no `params_axes` collection: its parameters need names.")
-    names = partitioning.get_axis_names(variables["params_axes"])
-    return jax.tree.map(tuple, _plain(names), is_leaf=lambda x: isinstance(x, PartitionSpec))
+def _product(sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes.values())
 
 
-def _plain(tree: Any) -> Any:
-    return {k: _plain(v) for k, v in tree.items()} if isinstance(tree, Mapping) else tree
-
-
-def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of an array whose leading axis is the batch."""
-    return NamedSharding(mesh, PartitionSpec(BATCH_AXES))
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of an array that every device holds whole."""
-    return NamedSharding(mesh, PartitionSpec())
-
-
-def like_params(tree: Any, params: Any, param_shardings: Any, mesh: Mesh) -> Any:
-    """Returns shardings for a tree that holds copies of the parameters, such as optimizer state.
-
-    A leaf whose path ends in a parameter's path and that has its shape is sharded like that
-    parameter; every other leaf (counts, factored moments) is replicated.
-
-    Args:
-      tree: abstract optimizer state, e.g. `jax.eval_shape(tx.init, params)`.
-      params: abstract parameters.
-      param_shardings: their shardings, a tree of the same structure.
-      mesh: the device mesh.
-    """
-    shardings = jax.tree.leaves(param_shardings, is_leaf=lambda x: isinstance(x, NamedSharding))
-    by_name = {
-        name: (leaf.shape, sharding)
-        for (name, leaf), sharding in zip(keys.named_leaves(params), shardings, strict=True)
-    }
-
-    def sharding_of(path, leaf):
-        parts = keys.components(path)
-        for start in range(len(parts)):
-            shape, sharding = by_name.get("/".join(parts[start:]), (None, None))
-            if shape == leaf.shape:
-                return sharding
-        return replicated(mesh)
-
-    return jax.tree_util.tree_map_with_path(sharding_of, tree)
+def _named(shape: Mapping[str, int] | Sequence[int] | None) -> dict[str, int]:
+    """T5X's mesh shapes, (data, model) or (replica, data, model), as sizes of our axes."""
+    if shape is None or isinstance(shape, Mapping):
+        return dict(shape or {})
+    if len(shape) not in (2, 3):
+        raise UserError(
+            f"ici_mesh_shape and dcn_mesh_shape are (data, model) or (replica, data, model), not "
+            f"{tuple(shape)}."
+        )
+    return {"data": math.prod(shape[:-1]), "model": shape[-1]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,6 +145,10 @@ class Partitioner:
       num_partitions: size of the `model` axis; `data` takes the rest.
       model_parallel_submesh: T5X's TPU tile; its product is taken as `num_partitions`.
       mesh_shape: sizes by axis name, one may be -1; not together with the two above.
+      ici_mesh_shape: T5X's mesh of one slice, (data, model) or (replica, data, model); `data` here
+        is the product of its first ones. Sizes by axis name, one of them -1, do too.
+      dcn_mesh_shape: in the same form, by how many slices each axis is longer.
+      devices: to build the mesh of; None is all that there are.
       logical_axis_rules: pairs; None is `standard_logical_axis_rules()`.
     """
 
@@ -257,22 +156,27 @@ class Partitioner:
     model_parallel_submesh: Sequence[int] | None = None
     mesh_shape: Mapping[str, int] | Sequence[int] | None = None
     logical_axis_rules: Rules | None = None
+    ici_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
+    dcn_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
+    devices: Sequence[jax.Device] | None = None
 
     def __post_init__(self):
-        given = [
-            name
-            for name in ("num_partitions", "model_parallel_submesh", "mesh_shape")
-            if getattr(self, name) is not None
-        ]
+        ways = ("num_partitions", "model_parallel_submesh", "mesh_shape", "ici_mesh_shape")
+        given = [name for name in ways if getattr(self, name) is not None]
+        if self.dcn_mesh_shape is not None and given not in ([], ["ici_mesh_shape"]):
+            given.append("dcn_mesh_shape")
         if len(given) > 1:
             raise UserError(f"Partitioner: {' and '.join(given)} exclude each other; bind one.")
 
     @functools.cached_property
     def mesh(self) -> Mesh:
         if self.mesh_shape is not None:
-            return build_mesh(self.mesh_shape)
+            return build_mesh(self.mesh_shape, self.devices)
+        if self.ici_mesh_shape is not None or self.dcn_mesh_shape is not None:
+            within, slices = _named(self.ici_mesh_shape), _named(self.dcn_mesh_shape)
+            return build_mesh(within, self.devices, slices or None)
         model = self.num_partitions or math.prod(self.model_parallel_submesh or (1,))
-        return build_mesh({"data": -1, "model": model})
+        return build_mesh({"data": -1, "model": model}, self.devices)
 
     @functools.cached_property
     def rules(self) -> Rules:
@@ -281,7 +185,7 @@ class Partitioner:
     @property
     def batch_parts(self) -> int:
         """The number of parts that a global batch is split into."""
-        return _axis_size(self.mesh, BATCH_AXES)
+        return axis_size(self.mesh, BATCH_AXES)
 
     @property
     def batch_sharding(self) -> NamedSharding:
@@ -320,5 +224,13 @@ class Partitioner:
         sharding = self.batch_sharding
         return {
             name: jax.make_array_from_process_local_data(sharding, value)
+            for name, value in batch.items()
+        }
+
+    def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """Returns the global batch on the devices, where every process has all rows, [B, ...]."""
+        sharding = self.batch_sharding
+        return {
+            name: jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
             for name, value in batch.items()
         }

@@ -1,10 +1,8 @@
 """`t5x precompile`: what a compiled train step costs, without allocating or training anything."""
 
-import collections
 import dataclasses
 import inspect
 import math
-import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +12,8 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import configs
+from ckl_jax.jobs import collectives, configs, flops, topology
 
-_COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "reduce-scatter",
-    "all-to-all",
-    "collective-permute",
-    "collective-broadcast",
-)
-_COLLECTIVE = re.compile(rf" ({'|'.join(_COLLECTIVES)})(?:-start)?\(")
 _MEMORY = (
     ("argument_bytes", "argument_size_in_bytes"),
     ("output_bytes", "output_size_in_bytes"),
@@ -34,7 +23,9 @@ _MEMORY = (
 )
 
 
-def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
+def precompile(
+    compile: bool = True, tpu_slice: str | None = None, **arguments: Any
+) -> dict[str, Any]:
     """Compiles the step of the run that `train(**arguments)` would do, and prints its report.
 
     Allocates no parameters, and reads no vocabulary, no checkpoint and no data: a task that is
@@ -42,6 +33,7 @@ def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
 
     Args:
       compile: False only traces shapes: parameters and optimizer state are counted in seconds.
+      tpu_slice: a TPU slice that need not be there, "v4-32"; see `topology.tpu_devices`.
       **arguments: those of `train`.
 
     Returns:
@@ -55,7 +47,10 @@ def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
     given = bound.arguments
     names = list(inspect.signature(train.Run).parameters)
     given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
-    given["partitioner"] = given["partitioner"] or mesh.Partitioner()
+    partitioner = given["partitioner"] or mesh.Partitioner()
+    if tpu_slice is not None:
+        partitioner = dataclasses.replace(partitioner, devices=topology.tpu_devices(tpu_slice))
+    given["partitioner"] = partitioner
     run = train.Run(**{name: given[name] for name in names})
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
         trees = {
@@ -68,11 +63,17 @@ def precompile(compile: bool = True, **arguments: Any) -> dict[str, Any]:
             print(format_report(report), flush=True)
             return report
         start = time.monotonic()
-        lowered = run.lower()
+        traced = run.trace()
+        lowered = traced.lower()
         seconds = [time.monotonic() - start]
         compiled = lowered.compile()
         seconds.append(time.monotonic() - start - seconds[0])
-        report = compile_report(lowered, compiled, **trees)
+        report = compile_report(lowered, compiled, mesh=run.partitioner.mesh, **trees)
+        report["matmul_flops"] = flops.of_jaxpr(traced.jaxpr) // report["devices"]
+    kind = run.partitioner.mesh.devices.flat[0].device_kind
+    report["compiled_for"] = f"{report['devices']} x {kind}" + (
+        f" ({tpu_slice})" if tpu_slice else ""
+    )
     report["lower_seconds"], report["compile_seconds"] = seconds
     print(format_report(report), flush=True)
     return report
@@ -117,6 +118,7 @@ def compile_report(
     lowered: Any,
     compiled: Any = None,
     *,
+    mesh: Any = None,
     params: Any = None,
     trainable: Any = None,
     opt_state: Any = None,
@@ -126,6 +128,7 @@ def compile_report(
     Args:
       lowered: `jax.jit(step).lower(...)`.
       compiled: `lowered.compile()`, if it is there already.
+      mesh: that it was compiled for, to name the axes of collectives.
       params, trainable, opt_state: trees of arrays or `jax.ShapeDtypeStruct`s, to be counted.
 
     Returns:
@@ -136,7 +139,7 @@ def compile_report(
         peak_bytes: arguments + outputs + temp - alias
         flops, bytes_accessed: of one step, as XLA counts them: the body of a loop (scanned layers,
           micro-batches) counts once
-        collectives: {kind: how many instructions}
+        collectives: list of `collectives.Collective` as dicts: kind, axis, group, count, bytes
         devices: how many the step runs on
     """
     compiled = lowered.compile() if compiled is None else compiled
@@ -147,7 +150,8 @@ def compile_report(
     cost = cost[0] if isinstance(cost, list) else cost
     report["flops"] = cost.get("flops")
     report["bytes_accessed"] = cost.get("bytes accessed")
-    report["collectives"] = count_collectives(compiled.as_text() or "")
+    found = collectives.collectives(compiled.as_text() or "", mesh)
+    report["collectives"] = [dataclasses.asdict(c) for c in found]
     report["devices"] = len(_devices(compiled))
     return report
 
@@ -175,14 +179,6 @@ def _memory(compiled: Any) -> dict[str, int | None]:
     return report
 
 
-def count_collectives(hlo: str) -> dict[str, int]:
-    """Counts collective instructions in the text of a compiled module, by kind.
-
-    An instruction inside a loop's body counts once; an asynchronous pair counts as one.
-    """
-    return dict(sorted(collections.Counter(_COLLECTIVE.findall(hlo)).items()))
-
-
 _ROWS = (
     ("parameters", "params_count", "count"),
     ("  trainable", "trainable_count", "count"),
@@ -195,6 +191,7 @@ _ROWS = (
     ("temporary", "temp_bytes", "bytes"),
     ("peak", "peak_bytes", "bytes"),
     ("FLOPs per step, per device", "flops", "flops"),
+    ("  of matrix products, loops counted", "matmul_flops", "flops"),
     ("memory traffic per step, per device", "bytes_accessed", "bytes"),
     ("devices", "devices", "count"),
     ("seconds to trace and lower", "lower_seconds", "seconds"),
@@ -205,13 +202,15 @@ _ROWS = (
 def format_report(report: dict[str, Any]) -> str:
     """Returns a report as an aligned table, one line a number."""
     rows = [(label, _human(report[key], unit)) for label, key, unit in _ROWS if key in report]
-    collectives = report.get("collectives") or {}
-    rows += [(f"{kind} instructions", str(count)) for kind, count in collectives.items()]
-    if not collectives and "flops" in report:
+    if "compiled_for" in report:
+        rows.insert(0, ("compiled for", report["compiled_for"]))
+    found = [collectives.Collective(**c) for c in report.get("collectives") or []]
+    if not found and "flops" in report:
         rows.append(("collectives", "none"))
     left = max(len(label) for label, _ in rows)
     right = max(len(value) for _, value in rows)
-    return "\n".join(f"{label:{left}}  {value:>{right}}" for label, value in rows)
+    lines = [f"{label:{left}}  {value:>{right}}" for label, value in rows]
+    return "\n".join([*lines, "", collectives.table(found)] if found else lines)
 
 
 def _human(value: float | None, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""One step of every method on one device and on eight, over three meshes; run by test_devices."""
+"""One step of every method on one device and on several, over many meshes; run by test_devices."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
 )
 
 import dataclasses
+import math
 
 import jax
 import numpy as np
@@ -22,6 +23,14 @@ from ckl_jax.trees.partition import split
 from ckl_jax.trees.paths import loop_to_scan
 from tests.helpers import METHODS, TINY, random_batch, random_params
 
+# Everything that 2, 4 and 8 devices can be without an axis of another size than a power of two.
+GRID = [
+    {"data": 2**a, "fsdp": 2**b, "model": 2 ** (n - a - b)}
+    for n in (1, 2, 3)
+    for a in range(n + 1)
+    for b in range(n + 1 - a)
+]
+QUICK = [{"data": 2, "fsdp": 2}, {"data": 2, "fsdp": 2, "model": 2}]
 MESHES = ({"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "model": 2})
 
 
@@ -45,25 +54,38 @@ def one_step(method, config, mesh):
     return jax.device_get((metrics, state.params))
 
 
+def on(sizes):
+    """A mesh of as many devices as it needs."""
+    return meshes.build_mesh(sizes, devices=jax.devices()[: math.prod(sizes.values())])
+
+
+def compare(name, method, config, all_sizes):
+    """One device against each mesh."""
+    expected, before = one_step(method, config, on({"data": 1}))
+    for sizes in all_sizes:
+        metrics, after = one_step(method, config, on(sizes))
+        for key in expected:
+            np.testing.assert_allclose(
+                metrics[key], expected[key], rtol=1e-4, err_msg=f"{name} {sizes} {key}"
+            )
+        for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
+            # A sign that rounding flips moves one element by twice the rate.
+            assert np.isclose(a, b, rtol=1e-3, atol=1e-4).mean() > 0.97, (name, sizes)
+        print(f"{name} scan={config.scan_layers} {sizes}: equal to one device", flush=True)
+
+
 def main(names):
-    quick = "--quick" in names  # one mesh, looped layers only
     base = dataclasses.replace(TINY, dropout_rate=0.0)
-    for name in (n for n in names if n != "--quick"):
+    for name in (n for n in names if not n.startswith("--")):
         method = METHODS[name]
-        for scan in (False,) if quick else (False, True):
-            config = dataclasses.replace(method.extend(base), scan_layers=scan)
-            alone = meshes.build_mesh({"data": 1}, devices=jax.devices()[:1])
-            expected, before = one_step(method, config, alone)
-            for sizes in MESHES[1:2] if quick else MESHES[: 1 if scan else None]:
-                metrics, after = one_step(method, config, meshes.build_mesh(sizes))
-                for key in expected:
-                    np.testing.assert_allclose(
-                        metrics[key], expected[key], rtol=1e-4, err_msg=f"{name} {sizes} {key}"
-                    )
-                for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
-                    # A sign that rounding flips moves one element by twice the rate.
-                    assert np.isclose(a, b, rtol=1e-3, atol=1e-4).mean() > 0.97, (name, sizes)
-                print(f"{name} scan={scan} {sizes}: equal to one device", flush=True)
+        config = method.extend(base)
+        if "--quick" in names or "--grid" in names:
+            if "--grid" in names:  # heads for 8 devices on `model`
+                config = dataclasses.replace(config, num_heads=8, head_dim=2)
+            compare(name, method, config, QUICK if "--quick" in names else GRID)
+            continue
+        compare(name, method, config, MESHES)
+        compare(name, method, dataclasses.replace(config, scan_layers=True), MESHES[:1])
 
 
 if __name__ == "__main__":

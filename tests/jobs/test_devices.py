@@ -1,4 +1,4 @@
-"""One device = eight, for every method; in a process of its own, which has eight CPU devices."""
+"""One device = 2, 4 and 8, on many meshes; in a process of its own, which has 8 CPU devices."""
 
 import subprocess
 import sys
@@ -17,8 +17,13 @@ def run(names):
     return done.stdout
 
 
-def test_one_device_equals_eight():
-    assert run(["lora", "--quick"]).count("equal to one device") == 1
+def test_one_device_equals_four_and_eight():
+    assert run(["lora", "--quick"]).count("equal to one device") == 2
+
+
+@pytest.mark.slow
+def test_every_mesh_of_two_four_and_eight_devices_equals_one():
+    assert run(["vanilla", "--grid"]).count("equal to one device") == 3 + 6 + 10
 
 
 @pytest.mark.slow

@@ -1,0 +1,32 @@
+"""FLOPs of the matrix products in a traced function, loops counted as often as they run."""
+
+import math
+from typing import Any
+
+from jax.extend import core
+
+
+def of_jaxpr(jaxpr: Any) -> int:
+    """2 M N K of every product, over all devices; what is recomputed for gradients counts again.
+
+    A `while` loop, whose length is not known, counts once; of branches the costliest counts.
+    """
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    return sum(_of_equation(equation) for equation in jaxpr.eqns)
+
+
+def _of_equation(equation: Any) -> int:
+    name = equation.primitive.name
+    if name == "dot_general":
+        return _of_product(equation)
+    inner = [of_jaxpr(j) for j in core.jaxprs_in_params(equation.params)]
+    if name == "cond":
+        return max(inner, default=0)
+    return sum(inner) * (equation.params["length"] if name == "scan" else 1)
+
+
+def _of_product(equation: Any) -> int:
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    depth = math.prod(left[i] for i in contracted)
+    return 2 * math.prod(equation.outvars[0].aval.shape) * depth
