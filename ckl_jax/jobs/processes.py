@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,16 @@ try:
 except ImportError:  # not a Unix: no locks
     fcntl = None
 
+HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
+_SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
+
 _PARENT = "CKL_PARENT_PROCESS"
 _PR_SET_PDEATHSIG = 1
+# What the errors of JAX and of its networks say of a process that is gone.
+_LOST = (
+    "Gloo", "Connection closed by peer", "Connection reset", "NCCL", "heartbeat", "UNAVAILABLE",
+    "coordination service", "DEADLINE_EXCEEDED",
+)  # fmt: skip
 
 
 def child_environment() -> dict[str, str]:
@@ -96,18 +105,23 @@ def initialize(
     initialization_timeout: int | None = None,
     *,
     multiprocess: bool = False,
+    stop_together: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
     """Joins the other processes of the run, if there are any.
 
-    With an address the three first arguments say everything; `multiprocess` alone, or a TPU pod
-    (several names in TPU_WORKER_HOSTNAMES), leaves them to what JAX finds in the environment.
+    With an address the three first arguments say everything; `multiprocess` alone, the variable
+    CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
+    JAX finds in the environment.
+
+    With `stop_together` SIGTERM to one of them no longer ends it: `StopSignal.after` tells all.
 
     Raises:
       UserError: the others do not answer.
     """
     pod = len(environment.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
-    if coordinator_address is None and not multiprocess and not pod:
+    several = multiprocess or pod or environment.get("CKL_MULTIPROCESS") == "1"
+    if coordinator_address is None and not several:
         return
     import jax
 
@@ -116,7 +130,10 @@ def initialize(
         "num_processes": process_count,
         "process_id": process_index,
         "initialization_timeout": initialization_timeout,
+        "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
+        "shutdown_timeout_seconds": _SHUTDOWN_SECONDS,
     }
+    jax.config.update("jax_enable_preemption_service", stop_together)
     try:
         jax.distributed.initialize(**{k: v for k, v in arguments.items() if v is not None})
     except (RuntimeError, ValueError) as e:
@@ -125,6 +142,34 @@ def initialize(
             f"The processes of the run did not find each other ({reason}); start the same command "
             "on every host, with the same --coordinator_address and its own --process_index."
         ) from e
+
+
+def are_several() -> bool:
+    """Whether this process is one of several of a run."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def explain_loss(error: BaseException) -> str | None:
+    """A sentence for an error that means that another process is gone; None if it does not."""
+    text = str(error)
+    if not any(sign in text for sign in _LOST):
+        return None
+    reason = text.strip().split("\n")[0][:200]
+    return (
+        f"another process of the run has ended or cannot be reached ({reason}); start the same "
+        "command again on all hosts: it goes on from the newest checkpoint."
+    )
+
+
+def leave(code: int) -> None:
+    """Ends one of several processes at once: the others may be waiting in a computation.
+
+    The usual way out waits for all of them.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> None:
@@ -145,17 +190,22 @@ def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> No
 
 
 class StopSignal:
-    """A `with` block in which SIGTERM sets `received` instead of ending the process.
+    """A `with` block in which SIGTERM does not end the process: `after` a step it is to stop.
 
-    A preempted machine gets some seconds: the train loop sees the flag after the step at hand,
-    saves a checkpoint and returns. A second SIGTERM ends the process at once.
+    A preempted machine gets some seconds: the train loop asks after each step, saves a checkpoint
+    and returns. A second SIGTERM to a process that is alone ends it at once. Of several processes
+    one may get the signal, or each at another step: JAX's preemption service lets all of them
+    agree on the next step that none has passed.
     """
 
     def __init__(self):
         self.received = False
         self._before = None
+        self._several = are_several()
 
     def __enter__(self) -> "StopSignal":
+        if self._several:
+            return self
         try:
             self._before = signal.signal(signal.SIGTERM, self._receive)
         except ValueError:  # not the main thread: the host program handles signals
@@ -165,6 +215,14 @@ class StopSignal:
     def __exit__(self, *exception) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
+
+    def after(self, step: int) -> bool:
+        """Whether to stop after `step`, the same in all processes; to be asked once a step."""
+        if self._several:
+            from jax.experimental import multihost_utils
+
+            self.received = multihost_utils.reached_preemption_sync_point(step)
+        return self.received
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
         self.received = True

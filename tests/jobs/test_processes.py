@@ -11,9 +11,9 @@ from ckl_jax.jobs import processes
 def test_sigterm_sets_a_flag_and_is_given_back_afterwards():
     before = signal.getsignal(signal.SIGTERM)
     with processes.StopSignal() as stop:
-        assert not stop.received
+        assert not stop.after(1)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.received
+        assert stop.after(2)
         assert signal.getsignal(signal.SIGTERM) == before  # the second ends the process
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -27,11 +27,12 @@ def test_one_process_initialises_nothing(monkeypatch):
     processes.initialize(environment={"TPU_WORKER_HOSTNAMES": "localhost"})
     assert called == []
     processes.initialize(environment={"TPU_WORKER_HOSTNAMES": "a,b"})
+    processes.initialize(environment={"CKL_MULTIPROCESS": "1"})
     processes.initialize("h:1", 2, 1, 30, environment={})
-    assert called[0] == {}
-    assert called[1] == {
+    assert called[0] == called[1] and called[0]["heartbeat_timeout_seconds"] < 60
+    assert called[2] == {
         "coordinator_address": "h:1", "num_processes": 2, "process_id": 1,
-        "initialization_timeout": 30,
+        "initialization_timeout": 30, **called[0],
     }  # fmt: skip
 
 

@@ -1,0 +1,227 @@
+"""The scripts ask the cloud for the right things, against a stand-in of its command line."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tpu_scripts.stub import SCRIPTS, Cloud
+
+WHERE = ("--name=pod", "--zone=us-central2-b", "--project=mine")
+FULL = (*WHERE, "--type=v4-32")
+NAMES = ("create.sh", "setup.sh", "run.sh", "logs.sh", "delete.sh")
+TRAIN = ("--", "t5x", "train", "--gin.MODEL_DIR='gs://b/it''s'", "--gin.EPOCHS=2")
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    cloud = Cloud(tmp_path)
+    cloud.gcloud()
+    return cloud
+
+
+def test_shellcheck_finds_nothing():
+    found = shutil.which("shellcheck") or shutil.which(
+        "shellcheck", path=Path(sys.executable).parent
+    )
+    if found is None:
+        pytest.skip("shellcheck is not installed; it is in the extra `dev`")
+    scripts = [*SCRIPTS.glob("*.sh"), *SCRIPTS.glob("gpu/*")]
+    assert len(scripts) == 8
+    done = subprocess.run([found, "-x", *scripts], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_help_and_a_missing_setting(cloud, script):
+    done = cloud.run(script, "--help")
+    assert done.returncode == 0 and f"usage: {script} --name" in done.stdout
+    assert "--spot" in done.stdout and cloud.calls() == []
+    done = cloud.run(script, "--name=pod", "--type=v4-32", *TRAIN, env={"TPU_ZONE": "z"})
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == f"{script}: give --project (or the variable TPU_PROJECT).\n"
+    assert cloud.calls() == []
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("--nmae=pod",), "there is no option --nmae; see --help."),
+        (("--name",), "--name needs a value."),
+        (("pod",), "'pod' is no option; the command to run comes after --."),
+        ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
+        (WHERE, "give --type (or the variable TPU_TYPE)."),
+        (FULL, "give the command to run after --, e.g. -- t5x train --gin_file=..."),
+    ],
+)
+def test_a_wrong_call_is_one_sentence(cloud, arguments, message):
+    done = cloud.run("run.sh", *arguments)
+    assert (done.returncode, done.stderr) == (2, f"run.sh: {message}\n")
+    assert cloud.calls() == []
+
+
+def test_create_asks_once_and_waits(cloud):
+    cloud.gcloud(after_create=["WAITING_FOR_RESOURCES", "PROVISIONING", "ACTIVE"])
+    done = cloud.run("create.sh", *FULL)
+    assert done.returncode == 0, done.stderr
+    assert "pod: request PROVISIONING" in done.stderr and "pod is ready" in done.stderr
+    (create,) = [call for call in cloud.calls() if call[1] == "create"]
+    assert create == [
+        "queued-resources", "create", "pod", "--node-id=pod", "--accelerator-type=v4-32",
+        "--runtime-version=tpu-ubuntu2204-base", "--spot", "--zone=us-central2-b",
+        "--project=mine",
+    ]  # fmt: skip
+    cloud.run("create.sh", *FULL)
+    assert cloud.did() == ["create"], "a TPU that is ready is left as it is"
+
+
+def test_settings_come_from_variables_and_types_have_their_runtime(cloud):
+    env = {"TPU_NAME": "a", "TPU_ZONE": "z", "TPU_PROJECT": "p", "TPU_TYPE": "v5litepod-16"}
+    assert cloud.run("create.sh", "--on-demand", "--name", "b", env=env).returncode == 0
+    (create,) = [call for call in cloud.calls() if call[1] == "create"]
+    assert create[2] == "b" and "--runtime-version=v2-alpha-tpuv5-lite" in create
+    assert "--spot" not in create and "--zone=z" in create
+
+
+@pytest.mark.parametrize(
+    "queued, node",
+    [
+        ("SUSPENDED", "READY"),
+        ("FAILED", "READY"),
+        ("ACTIVE", "PREEMPTED"),
+        ("ACTIVE", "TERMINATED"),
+    ],
+)
+def test_what_was_preempted_is_made_again(cloud, queued, node):
+    cloud.gcloud(queued=[queued], node=[node])
+    assert cloud.run("create.sh", *FULL).returncode == 0
+    assert cloud.did() == ["delete", "create"]
+    assert {"--force", "--quiet"} <= set(next(c for c in cloud.calls() if c[1] == "delete"))
+
+
+def test_what_is_being_taken_away_is_waited_for(cloud):
+    cloud.gcloud(queued=["SUSPENDING", "SUSPENDING", "SUSPENDED"])
+    assert cloud.run("create.sh", *FULL).returncode == 0
+    assert cloud.did() == ["delete", "create"]
+
+
+def test_a_request_that_fails_at_once_is_not_repeated_for_ever(cloud):
+    cloud.gcloud(after_create=["FAILED"])
+    done = cloud.run("create.sh", *FULL)
+    assert done.returncode == 2 and "the request for pod failed" in done.stderr
+    assert cloud.did() == ["create"]
+
+
+@pytest.mark.parametrize("script", ["create.sh", "run.sh", "delete.sh"])
+def test_an_error_of_the_cloud_is_passed_on(cloud, script):
+    cloud.gcloud(queued=["DENIED"])
+    done = cloud.run(script, *FULL, *TRAIN)
+    assert done.returncode == 2
+    assert f"{script}: gcloud cannot say the state of pod: ERROR: PERMISSION_DENIED" in done.stderr
+    assert cloud.did() == []
+
+
+def test_setup_sends_the_commit_to_every_host(cloud):
+    assert cloud.run("setup.sh", *WHERE).returncode == 0
+    scp, ssh = cloud.calls()
+    assert scp[:2] == ["tpu-vm", "scp"] and scp[3] == "pod:ckl_jax.tar.gz"
+    assert "--worker=all" in scp and "--worker=all" in ssh
+    assert "'jax[tpu]' ./ckl_jax.tar.gz" in ssh[4] and "t5x --version" in ssh[4]
+    assert cloud.run("setup.sh", *WHERE, "--source=ckl-jax==1").returncode == 0
+    assert "'jax[tpu]' ckl-jax==1" in cloud.calls()[-1][4] and len(cloud.calls()) == 3
+
+
+def test_run_sends_the_same_words_to_every_host(cloud, tmp_path):
+    cloud.gcloud(queued=["ACTIVE"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0 and "output of the run" in done.stdout
+    assert cloud.did() == ["ssh"], "a TPU that is there is not set up again"
+    (call,) = [call for call in cloud.calls() if call[1] == "ssh"]
+    assert "--worker=all" in call
+    command = next(a for a in call if a.startswith("--command=")).removeprefix("--command=")
+    # What a host does with it: the command sees its words as they were given.
+    home = tmp_path / "home"
+    (home / "ckl_env" / "bin").mkdir(parents=True)
+    t5x = home / "ckl_env" / "bin" / "t5x"
+    t5x.write_text('#!/bin/bash\nprintf "<%s>" "$@" "$CKL_MULTIPROCESS"\nexit 3\n')
+    t5x.chmod(0o755)
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True)
+    expected = "".join(f"<{word}>" for word in (*TRAIN[2:], "1"))
+    assert (done.returncode, done.stdout) == (3, expected)
+    assert (home / "ckl_run.log").read_text() == expected
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "SUSPENDING"])
+def test_run_makes_a_preempted_tpu_again_and_repeats_the_command(cloud, state):
+    cloud.gcloud(queued=["ACTIVE"], exits=[f"255:{state}", f"255:{state}", "0"])
+    if state == "SUSPENDING":  # takes a while to become SUSPENDED: the stand-in needs a script
+        gcloud = (cloud.root / "bin" / "gcloud").read_text()
+        cloud.put(
+            "gcloud",
+            gcloud.replace(
+                '"$here/queued"; exit', '"$here/queued"; echo SUSPENDED >>"$here/queued"; exit'
+            ),
+        )
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("pod was preempted (exit code 255); making it again") == 2
+    again = ["delete", "create", "scp", "ssh", "ssh"]  # the first ssh is setup.sh
+    assert cloud.did() == ["ssh", *again, *again]
+    runs = [c[4] for c in cloud.calls() if c[1] == "ssh" and "ckl_run.lock" in c[4]]
+    assert len(runs) == 3 and len(set(runs)) == 1
+
+
+def test_run_ends_with_the_failure_of_the_command(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["7"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 7 and "exit code 7 on a TPU that is ready" in done.stderr
+    assert cloud.did() == ["ssh"]
+
+
+def test_run_gives_up_after_so_many_preemptions(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["255:SUSPENDED"])
+    done = cloud.run("run.sh", *FULL, "--attempts=1", *TRAIN)
+    assert done.returncode == 2 and "preempted 2 times; giving up" in done.stderr
+    assert cloud.did().count("create") == 1
+
+
+def test_a_second_command_is_refused(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["75"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 2 and "a command is running on pod already" in done.stderr
+
+
+def test_logs_and_delete(cloud):
+    assert cloud.run("logs.sh", *FULL, "--worker=3", "--lines=7", "--follow").returncode == 0
+    assert cloud.calls()[0][3:5] == [
+        "--worker=3",
+        "--command=tail --lines=7 --follow ~/ckl_run.log",
+    ]
+    done = cloud.run("delete.sh", *FULL)
+    assert done.returncode == 0 and "there is no pod" in done.stderr and "delete" not in cloud.did()
+    cloud.gcloud(queued=["SUSPENDED"])
+    assert cloud.run("delete.sh", *FULL).returncode == 0 and cloud.did()[-1] == "delete"
+
+
+@pytest.mark.parametrize("script", NAMES)
+def test_a_dry_run_prints_and_calls_nothing(cloud, script):
+    done = cloud.run(script, *FULL, "--dry-run", *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("gcloud compute tpus ") and "--project=mine" in done.stdout
+    assert cloud.calls() == []
+    if script == "run.sh":
+        assert [line.split()[3:5] for line in done.stdout.splitlines()] == [
+            ["queued-resources", "create"], ["tpu-vm", "scp"], ["tpu-vm", "ssh"], ["tpu-vm", "ssh"],
+        ]  # fmt: skip
+
+
+def test_without_gcloud_the_message_says_so(cloud):
+    tools = cloud.root / "tools"
+    tools.mkdir()
+    for name in ("bash", "dirname", "env"):
+        (tools / name).symlink_to(shutil.which(name))
+    done = cloud.run("create.sh", *FULL, env={"PATH": str(tools)})
+    assert done.returncode == 2 and "gcloud is not on the PATH" in done.stderr

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Prints what a host of a TPU has printed.
+set -euo pipefail
+USAGE='usage: logs.sh --name NAME --zone ZONE --project PROJECT [--worker N] [--follow] [options]
+Prints the last lines of what run.sh ran on one host.'
+# shellcheck source-path=SCRIPTDIR source=common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+parse_arguments "$@"
+follow=''
+((FOLLOW)) && follow=' --follow'
+on_workers "$WORKER" "tail --lines=$LINES_SHOWN$follow ~/ckl_run.log"
