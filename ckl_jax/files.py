@@ -1,6 +1,7 @@
 """Files that are either whole or absent: write beside the target, sync, rename."""
 
 import contextlib
+import gzip
 import json
 import os
 import tempfile
@@ -10,16 +11,38 @@ from typing import IO, Any
 
 from ckl_jax.errors import UserError
 
+_PART = ".part"  # ends the name of a file that is being written
+
 
 @contextlib.contextmanager
 def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
-    """Turns an `OSError` (disk full, read-only folder, ...) into a `UserError` naming `path`."""
+    """Turns an `OSError` (disk full, read-only folder, ...) into a `UserError` naming `path`.
+
+    So it does with text that is not UTF-8, of which it names the line too.
+    """
     try:
         yield
+    except UnicodeDecodeError as e:
+        raise UserError(
+            f"{os.fspath(path)}{_line_that_is_not_utf8(path)}: not UTF-8 (the byte "
+            f"0x{e.object[e.start]:02x}); save the file as UTF-8."
+        ) from e
     except OSError as e:
         reason = e.strerror or str(e)
         advice = "check the path" if action == "read" else "free space or choose another folder"
         raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
+
+
+def _line_that_is_not_utf8(path: str | os.PathLike) -> str:
+    """", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
+    opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    with contextlib.suppress(OSError), opener(path, "rb") as f:
+        for number, line in enumerate(f, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f", line {number}"
+    return ""
 
 
 @contextlib.contextmanager
@@ -37,7 +60,7 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     with os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        fd, temporary = tempfile.mkstemp(_PART, f".{path.name}.", path.parent)
     try:
         with os_errors(path), open(fd, mode, **text) as f:
             yield f
@@ -50,6 +73,20 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def remove_parts(folder: str | os.PathLike) -> None:
+    """Removes what writers that were killed left in `folder` and in the folders right below it.
+
+    The folder's owner calls it: a file that another process is writing goes too.
+
+    Raises:
+      UserError: a file cannot be removed.
+    """
+    for pattern in (f".*{_PART}", f"*/.*{_PART}"):
+        for path in Path(folder).glob(pattern):
+            with os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
+                path.unlink()
 
 
 def _umask() -> int:

@@ -1,0 +1,40 @@
+"""Files are whole or absent, also when their writer is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ckl_jax import files
+
+KILLED = """
+import os, signal, sys
+from ckl_jax import files
+
+with files.atomic_write(sys.argv[1]) as f:
+    f.write("half")
+    f.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "probes/rows.jsonl"])
+def test_a_killed_writer_leaves_the_old_file_and_a_part_that_its_owner_removes(tmp_path, name):
+    path = tmp_path / name
+    with files.atomic_write(path) as f:
+        f.write("whole")
+    done = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "whole"
+    assert len(os.listdir(path.parent)) == 2
+    files.remove_parts(tmp_path)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_writer_that_raises_leaves_nothing(tmp_path):
+    with pytest.raises(ValueError, match="half"), files.atomic_write(tmp_path / "rows.jsonl") as f:
+        f.write("half")
+        raise ValueError("half")
+    assert not os.listdir(tmp_path)
