@@ -131,8 +131,20 @@ class Ours:
         return float(metrics["loss"])
 
 
-def torch_step(shape: Shape, cores: int) -> Callable[[], float]:
-    """The step of transformers' T5ForConditionalGeneration, eager."""
+def torch_step(
+    shape: Shape, cores: int, device: str = "cpu", bfloat16: bool = False
+) -> Callable[[], Any]:
+    """The step of transformers' T5ForConditionalGeneration: eager on a CPU, compiled on a GPU.
+
+    Args:
+      shape: of model and batch.
+      cores: threads of a CPU.
+      device: "cpu" or "cuda".
+      bfloat16: computes under autocast.
+
+    Returns:
+      Does one step; on a CPU its loss is a float, on a GPU an array that is not waited for.
+    """
     import torch
     import transformers
     from transformers.optimization import Adafactor
@@ -143,24 +155,38 @@ def torch_step(shape: Shape, cores: int) -> Callable[[], float]:
         d_ff=shape.mlp_dim, num_layers=shape.encoder_layers, num_heads=shape.num_heads,
         num_decoder_layers=shape.decoder_layers, dropout_rate=0.1, decoder_start_token_id=0,
     )  # fmt: skip
-    model = transformers.T5ForConditionalGeneration(config).train()
+    model = transformers.T5ForConditionalGeneration(config).train().to(device)
+    forward = torch.compile(model) if device == "cuda" else model
     optimizer = Adafactor(
         model.parameters(), lr=LEARNING_RATE, scale_parameter=False, relative_step=False
     )
     batch = tokens(shape)
-    inputs = torch.from_numpy(batch["encoder_input_tokens"]).long()
-    labels = torch.from_numpy(batch["decoder_target_tokens"]).long()
+    inputs = torch.from_numpy(batch["encoder_input_tokens"]).long().to(device)
+    labels = torch.from_numpy(batch["decoder_target_tokens"]).long().to(device)
     mask = torch.ones_like(inputs)
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        loss = model(input_ids=inputs, attention_mask=mask, labels=labels).loss
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+            loss = forward(input_ids=inputs, attention_mask=mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         optimizer.step()
-        return loss.item()
+        return loss.item() if device == "cpu" else loss.detach()
 
     return step
+
+
+def t5x_module(network: Any, shape: Shape) -> Any:
+    """T5X's example network, of its module `network`, of a shape."""
+    return network.Transformer(
+        network.T5Config(
+            vocab_size=shape.vocab_size, emb_dim=shape.emb_dim, num_heads=shape.num_heads,
+            num_encoder_layers=shape.encoder_layers, num_decoder_layers=shape.decoder_layers,
+            head_dim=shape.head_dim, mlp_dim=shape.mlp_dim, mlp_activations=("relu",),
+            dropout_rate=0.1, logits_via_embedding=True,
+        )
+    )  # fmt: skip
 
 
 def t5x_step(shape: Shape) -> Callable[[], float]:
@@ -183,14 +209,7 @@ def t5x_step(shape: Shape) -> Callable[[], float]:
             f"The peer t5x needs google-research/t5x on the Python path ({e}); see "
             "benchmarks/README.md, or choose --peer torch."
         ) from e
-    module = network.Transformer(
-        network.T5Config(
-            vocab_size=shape.vocab_size, emb_dim=shape.emb_dim, num_heads=shape.num_heads,
-            num_encoder_layers=shape.encoder_layers, num_decoder_layers=shape.decoder_layers,
-            head_dim=shape.head_dim, mlp_dim=shape.mlp_dim, mlp_activations=("relu",),
-            dropout_rate=0.1, logits_via_embedding=True,
-        )
-    )  # fmt: skip
+    module = t5x_module(network, shape)
     batch = jax.device_put(tokens(shape))
     names = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
     arrays = [batch[name] for name in names]

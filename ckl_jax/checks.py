@@ -1,12 +1,12 @@
 """Checks of single settings: each complaint names the setting and the value it has."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
 
 
 def require_int(least: int = 1, **values: Any) -> None:
@@ -18,6 +18,60 @@ def require_int(least: int = 1, **values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give a whole number, {least} or more.")
         if value < least:
             raise UserError(f"{name} is {value}; give {least} or more.")
+
+
+def require_size(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a whole number of at least 1, and not None."""
+    for name, value in values.items():
+        if value is None:
+            raise UserError(f"{name} is None; give a whole number, 1 or more.")
+        require_int(**{name: value})
+
+
+def require_ints(least: int = 1, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a list of whole numbers, and not empty."""
+    for name, value in values.items():
+        if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+            raise UserError(
+                f"{name} is {value!r}; give whole numbers of {least} or more, such as ({least},)."
+            )
+        for number in value:
+            require_int(least, **{f"a number of {name}, {value!r},": number})
+            if number is None:
+                raise UserError(f"{name} is {value!r}; give whole numbers of {least} or more.")
+
+
+def require_names(choices: Iterable[str] = (), empty: bool = False, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a list of text.
+
+    Args:
+      choices: the names that there are; () is any.
+      empty: whether an empty list passes.
+      **values: lists by the name of the setting.
+    """
+    choices = list(choices)
+    for name, value in values.items():
+        is_list = isinstance(value, Sequence) and not isinstance(value, str)
+        if not is_list or not (value or empty) or not all(isinstance(v, str) for v in value):
+            example = (value if isinstance(value, str) and value else (*choices, "name")[0],)
+            raise UserError(f"{name} is {value!r}; give a list of names, such as {example!r}.")
+        for entry in value:
+            if choices and entry not in choices:
+                raise UserError(
+                    f"{name} has {entry!r}, which is none of {', '.join(choices)}."
+                    f"{nearest(entry, choices)}"
+                )
+
+
+def require_choice(choices: Iterable[str], **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is one of `choices`."""
+    choices = list(choices)
+    for name, value in values.items():
+        if value not in choices:
+            raise UserError(
+                f"{name} is {value!r}; choose from {', '.join(map(str, choices))}."
+                f"{nearest(str(value), map(str, choices))}"
+            )
 
 
 def require_number(what: str, low: float, high: float = math.inf, **values: Any) -> None:

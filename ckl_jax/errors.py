@@ -10,5 +10,11 @@ class UserError(Exception):
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the choice nearest to `name`, or "" if none is near."""
+    match = nearest_name(name, choices)
+    return f" Did you mean {match!r}?" if match else ""
+
+
+def nearest_name(name: str, choices: Iterable[str]) -> str | None:
+    """Returns the choice nearest to `name`, None if none is near."""
     match = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
-    return f" Did you mean {match[0]!r}?" if match else ""
+    return match[0] if match else None

@@ -134,7 +134,7 @@ def plot_precision(study: Study):
             ax.set_xscale("log")
             ax.set_xticks(sorted(ticks), map(str, sorted(ticks)))
             ax.minorticks_off()
-            title = f"{labels.long(probe)} ({items:,} items)"
+            title = f"{labels.long(probe)} ({labels.count(items, 'item')})"
             ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
         _legend(figure, axes)
     return figure

@@ -63,3 +63,8 @@ def probe_order(probes) -> list[str]:
     """The probes in the order of the paper, unknown ones last."""
     known = list(PROBES)
     return sorted(probes, key=lambda p: known.index(p) if p in known else len(known))
+
+
+def count(number: int, noun: str) -> str:
+    """Such as "1 fact" or "2 facts"."""
+    return f"{number:,} {noun}" + ("s" if number != 1 else "")

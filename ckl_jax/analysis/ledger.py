@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.rows import Run, Scored, initial_scores
+from ckl_jax.analysis.bases import bases_of
+from ckl_jax.analysis.rows import Run, Scored, base_of, initial_scores
 from ckl_jax.errors import UserError, nearest
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
@@ -102,7 +103,8 @@ def describe(
       run_dir: a MODEL_DIR with probe rows.
       initial: MODEL_DIR of the Initial model; default, the run's own rows of step 0, else those
         of the run it started from.
-      diff: another MODEL_DIR; the facts whose state differs are listed.
+      diff: another MODEL_DIR; the facts whose state differs are listed. Without `initial`, the
+        states of each run are relative to what that run started from.
       state: list the facts of this state only.
       limit: facts listed of each probe.
 
@@ -118,15 +120,25 @@ def describe(
             f"No state {state!r}; choose from {', '.join(STATES)}.{nearest(state, STATES)}"
         )
     run = Run.open(run_dir)
-    before = Run.open(initial).last if initial else initial_scores(run)
-    if before is None:
-        raise UserError(
-            f"{run_dir} has no rows of step 0 and does not say what it started from; give "
-            "--initial MODEL_DIR."
-        )
+    given = Run.open(initial).last if initial else None
+    before = given or _initial(run)
     if diff is None:
         return "\n".join([*_timeline(run, before), *_facts(run, before, state, limit)])
-    return "\n".join(_compare(run, Run.open(diff), before, state, limit))
+    other = Run.open(diff)
+    base = base_of(run)
+    is_base = base is not None and base.path.resolve() == other.path.resolve()
+    then = given or (before if is_base else _initial(other))
+    return "\n".join(_compare(run, other, before, then, state, limit))
+
+
+def _initial(run: Run) -> dict[str, Scored]:
+    scores = initial_scores(run)
+    if scores is None:
+        raise UserError(
+            f"{run.path} has no rows of step 0 and does not say what it started from; give "
+            "--initial MODEL_DIR."
+        )
+    return scores
 
 
 def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
@@ -139,7 +151,7 @@ def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
     if not tables:
         raise UserError(f"{run.path} and its Initial model share no probe; probe both alike.")
     for probe in labels.probe_order(tables):
-        lines += ["", f"{labels.long(probe)} ({len(before[probe].items)} facts)"]
+        lines += ["", f"{labels.long(probe)} ({labels.count(len(before[probe].items), 'fact')})"]
         lines.append("".join([f"{'epoch':>8}{'step':>8}", *(f"{s:>13}" for s in STATES)]))
         for step, count in tables[probe]:
             cells = "".join(f"{count[s]:>13}" for s in STATES)
@@ -155,8 +167,11 @@ def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
         chosen = [i for i, s in enumerate(states) if state is None or STATES[s] == state]
         if state is None:  # some of each state, rather than the most frequent one only
             chosen = _taken_in_turn([i for i in chosen if states[i] != len(STATES) - 1], states)
-        kind = f" {state}" if state else ", some of each state"
-        lines += ["", f"{labels.long(probe)}: {len(chosen)} facts{kind}"]
+        if state is not None:
+            kind = f" {state}"
+        else:
+            kind = ", some of each state" if chosen else " ever known"
+        lines += ["", f"{labels.long(probe)}: {labels.count(len(chosen), 'fact')}{kind}"]
         for i in chosen[:limit]:
             answer = now.rows[i]["predictions"][0]
             lines.append(
@@ -177,15 +192,20 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
     return [i for _, _, i in sorted(turns)]
 
 
-def _compare(run: Run, other: Run, before, state: str | None, limit: int) -> list[str]:
-    lines = [f"A = {run.path}", f"B = {other.path}"]
-    shared = set(run.last) & set(other.last) & set(before)
+def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) -> list[str]:
+    """Each run's facts are relative to its own Initial model: `before` and `then`."""
+    lines = [f"A = {run.path}", f"B = {other.path}", *_two_bases(run, other, before is then)]
+    shared = set(run.last) & set(other.last) & set(before) & set(then)
     if not shared:
         raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
     for probe in labels.probe_order(shared):
-        a, b = (fact_states(r.last[probe], before[probe]) for r in (run, other))
+        _check_same_items(run, other, probe)
+        a = fact_states(run.last[probe], before[probe])
+        b = fact_states(other.last[probe], then[probe])
         result = difference(probe, a, b)
-        lines += ["", f"{labels.long(probe)}: {len(result.changed)} of {len(a)} facts differ"]
+        found = f"{len(result.changed)} of {labels.count(len(a), 'fact')}"
+        verb = "differs" if 1 in (len(result.changed), len(a)) else "differ"
+        lines += ["", f"{labels.long(probe)}: {found} {verb}"]
         lines.append(f"{'A down, B across':<18}" + "".join(f"{s:>13}" for s in STATES))
         lines += [
             f"{name:<18}" + "".join(f"{n:>13}" for n in row)
@@ -200,6 +220,22 @@ def _compare(run: Run, other: Run, before, state: str | None, limit: int) -> lis
             )
         lines += _left_out(len(named), limit)
     return lines
+
+
+def _two_bases(run: Run, other: Run, given: bool) -> list[str]:
+    chains = [bases_of(r)[:1] for r in (run, other)]
+    if given or not all(chains) or chains[0][0].is_same(chains[1][0]):
+        return []
+    paths = [chain[0].path for chain in chains]
+    return [f"Each is relative to its own Initial model: A to {paths[0]}, B to {paths[1]}."]
+
+
+def _check_same_items(run: Run, other: Run, probe: str) -> None:
+    if run.last[probe].items != other.last[probe].items:
+        raise UserError(
+            f"{run.path} and {other.path} were put to different items of {probe}; probe both "
+            "with the same files."
+        )
 
 
 def _left_out(found: int, limit: int) -> Sequence[str]:

@@ -27,23 +27,31 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     Raises:
       UserError: no such folder, or no run in it.
     """
-    runs: list[Path] = []
+    runs: dict[Path, Path] = {}  # by the folder itself, which may be given in two spellings
     for path in map(Path, paths):
         if not path.is_dir():
             raise UserError(f"No folder {path}; give MODEL_DIRs or the folder of a demo.")
-        inside = [path] if (path / "probes").is_dir() else _inside(path)
+        inside = [path] if is_run(path) else _inside(path)
         if not inside:
             raise UserError(
-                f"{path} holds no run with probes/rows_<step>.jsonl, and neither do the folders "
-                "in it; give MODEL_DIRs or the folder of a demo."
+                f"{path} holds no run (config.gin, probes/rows_<step>.jsonl), and neither do the "
+                "folders in it; give MODEL_DIRs or the folder of a demo."
             )
-        runs += [run for run in inside if run not in runs]
-    return runs
+        for run in inside:
+            runs.setdefault(run.resolve(), run)
+    return list(runs.values())
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is a MODEL_DIR, be it of a run that has only begun."""
+    return (folder / "probes").is_dir() or any(
+        (folder / name).is_file() for name in ("config.gin", "log.txt")
+    )
 
 
 def _inside(folder: Path) -> list[Path]:
     known = list(labels.METHODS)
-    found = [p for p in folder.iterdir() if (p / "probes").is_dir()]
+    found = [path for path in folder.iterdir() if is_run(path)]
 
     def order(path: Path) -> tuple[int, str]:
         key = labels.method_key(path.name)
@@ -109,7 +117,7 @@ def _lead(study: Study, table: dict[str, Any]) -> str:
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     sizes = [f"{labels.long(p)} ({items[p]:,})" for p in study.probes]
     ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
-    sentence = f"{len(study.methods)} updated models on {', '.join(sizes)}."
+    sentence = f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."
     if ranked:
         winner = min(ranked, key=lambda row: row["fuar"]["value"])
         value = winner["fuar"]["value"]

@@ -22,6 +22,7 @@ FIELDS = {
     "probe": str, "item": str, "step": int, "epoch": int, "em": int, "f1": (float, int),
     "predictions": list, "answers": list,
 }  # fmt: skip
+EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 _KEPT = ("relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old")
 
@@ -162,11 +163,9 @@ class Run:
         found = (path / "probes").glob("rows_*.jsonl")
         files = {int(m[1]): p for p in found if (m := _FILE.search(p.name))}
         if not files:
-            raise UserError(
-                f"{path} has no probes/rows_<step>.jsonl; train with probes set, or wait for its "
-                "first evaluation."
-            )
-        return cls(path, _read_summary(path / "summary.json"), dict(sorted(files.items())))
+            raise UserError(f"{path} {_why_no_rows(path)}")
+        trained = path.parent if path.name == EVAL else path
+        return cls(path, _read_summary(trained / "summary.json"), dict(sorted(files.items())))
 
     @property
     def name(self) -> str:
@@ -218,6 +217,26 @@ class Run:
         return float(next(iter(read_rows(self.files[step])))["epoch"])
 
 
+def _why_no_rows(path: Path) -> str:
+    """What a folder without rows is instead, and what to do."""
+    probed = {p.parent.parent.name for p in path.glob("*/probes/rows_*.jsonl")}
+    names = ", ".join(sorted(probed))
+    if (path / "demo.json").is_file():
+        return f"is a demo; give one of its runs: {names or 'none of them is probed yet'}."
+    if EVAL in probed:
+        return f"has no probes of its own, but those of `t5x eval`; give {path / EVAL}."
+    if probed:
+        return f"is no run but holds some; give one of them: {names}."
+    if (path / "summary.json").is_file():
+        return (
+            "was trained without probes; put them with `t5x eval` (the run's gin files with its "
+            f"PROBES, then ckl_eval.gin), then give {path / EVAL}."
+        )
+    return (
+        "has no probes/rows_<step>.jsonl; train with probes set, or wait for its first evaluation."
+    )
+
+
 def _read_summary(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
@@ -237,7 +256,10 @@ def base_of(run: Run) -> Run | None:
     base = run.summary.get("base_checkpoint")
     if not base:
         return None
-    for folder in (Path(base), Path(base).parent, run.path.parent / Path(base).name):
+    base = Path(base)
+    recorded = base.parent if base.name.startswith("checkpoint_") else base
+    moved = () if recorded.exists() else (run.path.parent / recorded.name,)
+    for folder in (recorded, recorded / EVAL, *moved):
         if (folder / "probes").is_dir() and folder.resolve() != run.path.resolve():
             return Run.open(folder)
     return None

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels, page
 from ckl_jax.analysis.render_table import compact, ratio
-from ckl_jax.analysis.report import find_runs
+from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import cell_value, compute_table
 from ckl_jax.errors import UserError
@@ -40,6 +40,10 @@ def compare_seeds(
     for i, folder in enumerate(folders):
         if folder in folders[:i]:
             raise UserError(f"{demo_dirs[i]} is given twice; give demos of different seeds.")
+        if is_run(folder):
+            raise UserError(
+                f"{demo_dirs[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
+            )
     # The intervals over items are not used here, hence the fewest samples.
     tables = [
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.bases import common_base
 from ckl_jax.analysis.ledger import fact_states
 from ckl_jax.analysis.rows import Run, Scored, initial_scores
 from ckl_jax.errors import UserError
@@ -80,10 +81,11 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     """Reads the last evaluation of every run.
 
     Folders without rows are left out with a note. The Initial model is the first run that did
-    not start from a checkpoint; without one it is what the first method knew at step 0.
+    not start from a checkpoint; without one it is the nearest model that all runs come from.
 
     Raises:
-      UserError: no folder has rows, or the runs answered different items.
+      UserError: no folder has rows, the runs answered different items, or they come from
+        different Initial models.
     """
     runs, notes, errors = [], [], []
     for folder in map(Path, run_dirs):
@@ -91,7 +93,10 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
             runs.append(Run.open(folder))
         except UserError as e:
             errors.append(e)
-            notes.append(f"{labels.method_label(labels.method_key(folder.name))}: not run yet.")
+            notes.append(
+                f"{labels.method_label(labels.method_key(folder.name))}: not probed yet, "
+                "so it is left out."
+            )
     if not runs:
         raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
     notes += [
@@ -101,10 +106,12 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     ]  # fmt: skip
     first = next((r for r in runs if _is_initial(r)), None)
     methods = _entries([r for r in runs if r is not first])
+    base = common_base([r for r in runs if r is not first], first)
     if first is not None:
         initial = Entry("initial", first, first.last)
     else:
-        scores = next(filter(None, map(initial_scores, runs)), None)
+        scores = base.scores if base else None
+        scores = scores or next(filter(None, map(initial_scores, runs)), None)
         initial = Entry("initial", None, scores) if scores else None
     study = Study(initial, methods, tuple(notes))
     _check_items(study)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.documents import open_text
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, nearest, nearest_name
 from ckl_jax.files import os_errors
 
 BLANK = "<extra_id_0>"
@@ -126,11 +126,12 @@ def read_table(
         for column in columns:
             if column not in header:
                 found = ", ".join(header) or "nothing"
+                near = nearest_name(column, [h for h in header if h not in columns])
+                advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
                 raise UserError(
-                    f"{path} has no column {column!r}; its header has {found}."
-                    + nearest(column, header)
+                    f"{path} has no column {column!r}; its header has {found}.{advice}"
                 )
-        for cells in reader:
+        for cells in _cells(reader, path):
             if cells and len(cells) != len(header):
                 raise UserError(
                     f"{path}, line {reader.line_num}: {len(cells)} cells where the header has "
@@ -138,6 +139,13 @@ def read_table(
                 )
             if cells:
                 yield reader.line_num, dict(zip(header, cells, strict=True))
+
+
+def _cells(reader: Any, path: str | os.PathLike) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as e:
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
 
 
 def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:

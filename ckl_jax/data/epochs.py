@@ -11,10 +11,10 @@ The order is the sort order of raw 64-bit Philox output, which (unlike the shuff
 import dataclasses
 import functools
 import math
-import warnings
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError
 
 MAIN, REPLAY, REVIEW = 0, 1, 2  # the values of `source`
@@ -40,10 +40,12 @@ class Mixture:
     frozen_sample: bool = False
 
     def __post_init__(self):
-        if self.ratio < 0 or self.decay < 0:
-            raise UserError(
-                f"Mixture(ratio={self.ratio}, decay={self.decay}): both must be 0 or more."
-            )
+        checks.require_number(
+            "a finite number, 0 or more", 0.0, **{"mix_review.ratio": self.ratio}
+        )
+        one = math.nextafter(1.0, 2.0)
+        checks.require_number("a number from 0 to 1", 0.0, one, **{"mix_review.decay": self.decay})
+        checks.require_bool(**{"mix_review.legacy_frozen_sample": self.frozen_sample})
 
     def sample_epoch(self, epoch: int) -> int:
         """Returns the epoch whose sample is used in `epoch`."""
@@ -89,13 +91,16 @@ class EpochPlan:
             )
         if self.mixture is not None and self.mixture.ratio > 0 and self.replay < 1:
             raise UserError("This method replays the old corpus, but no rows of it were given.")
+
+    def shortage(self) -> str | None:
+        """Says so if an epoch asks for more rows of the old corpus than there are."""
         wanted = max((self._wanted(e) for e in range(self.epochs)), default=0)
-        if wanted > self.replay:
-            warnings.warn(
-                f"The mixture asks for {wanted} rows of the old corpus in one epoch, which has "
-                f"{self.replay}; sampling without replacement uses all of them.",
-                stacklevel=2,
-            )
+        if wanted <= self.replay:
+            return None
+        return (
+            f"The review asks for {wanted} rows of the old corpus in one epoch, which has "
+            f"{self.replay}: it uses all of them."
+        )
 
     def _wanted(self, epoch: int) -> int:
         return 0 if self.mixture is None else self.mixture.sample_rows(self.main, epoch)

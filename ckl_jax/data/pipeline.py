@@ -67,6 +67,14 @@ class BatchSource:
     def __len__(self) -> int:
         return self.plan.total_steps
 
+    def shapes(self) -> Batch:
+        """Arrays of the shapes and dtypes of this host's part of a batch."""
+        return self[0]
+
+    def iterate(self, start_step: int = 0) -> Iterator[Batch]:
+        """The batches from `start_step` on, read ahead; see `iterate`."""
+        return iterate(self, start_step)
+
     def __getitem__(self, step: int) -> Batch:
         """Returns this host's rows of the batch of `step`."""
         source, index, valid = (column[self._mine] for column in self.plan.rows(step))

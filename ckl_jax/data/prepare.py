@@ -3,7 +3,8 @@
     OUT/vocabulary.model      trained on the corpora, unless one is given
     OUT/tasks/<name>/         d0, d0_small, d1, d1_small, p1, p2 (see `ckl_files.CORPORA`)
 
-A task that is complete and was made from the same bytes, vocabulary and lengths is left as it is.
+A vocabulary and tasks that were made from the same bytes and settings are left as they are. Those
+of other settings are refused unless they are to be replaced: runs were trained on them.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.data.cached import CachedTask, read_manifest, write_cached
 from ckl_jax.data.ckl_files import CORPORA, read_corpus
 from ckl_jax.data.spans import fill_spans
@@ -58,6 +60,7 @@ def prepare_ckl(
     vocabulary_corpora: Sequence[str] = ("d0", "d1"),
     extra_ids: int = 100,
     max_piece_length: int = 16,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
     """Makes the vocabulary and the cached tasks of a data folder.
@@ -73,12 +76,16 @@ def prepare_ckl(
       vocabulary_corpora: the corpora to train one on, of those prepared.
       extra_ids: sentinels of the vocabulary.
       max_piece_length: see `train_vocabulary`.
+      replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
 
     Raises:
       UserError: no corpus there, an empty one, one that lacks a column, a vocabulary without
-        sentinels, or a folder that cannot be written.
+        sentinels, or a folder that holds other settings or cannot be written.
     """
+    checks.require_int(5, vocab_size=vocab_size)  # pad, end, unknown, the space, a letter
+    if lengths is not None:
+        checks.require_lengths(lengths, "lengths")
     directory, out = Path(directory), Path(out)
     sources = _sources(directory, corpora)
     digests = {name: _sha256(path) for name, path in sources.items()}
@@ -90,15 +97,17 @@ def prepare_ckl(
             "max_piece_length": max_piece_length,
         }
         lines = _originals(sources[n] for n in chosen)
-        vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids)
+        vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary(vocabulary, extra_ids)
-    tasks = {}
+    tasks = {name: out / "tasks" / name for name in sources}
+    metas = {n: _meta(n, path, digests[n], vocabulary, lengths) for n, path in sources.items()}
+    if not replace:
+        for name, folder in tasks.items():
+            _refuse_other(folder, _held(folder), metas[name])
     for name, path in sources.items():
-        tasks[name] = out / "tasks" / name
-        meta = _meta(name, path, digests[name], vocabulary, lengths)
-        if not _is_current(tasks[name], meta):
-            _cache(path, tasks[name], vocabulary, lengths, meta, progress)
+        if not _is_current(tasks[name], metas[name]):
+            _cache(path, tasks[name], vocabulary, lengths, metas[name], progress)
     return Prepared(vocabulary, tasks)
 
 
@@ -140,12 +149,20 @@ def _originals(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _trained(
-    path: Path, lines: Iterable[str], recipe: dict[str, Any], extra_ids: int
+    path: Path, lines: Iterable[str], recipe: dict[str, Any], extra_ids: int, replace: bool
 ) -> Vocabulary:
     """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
     record = path.with_suffix(".json")
-    if path.is_file() and _read_record(record) == {**recipe, "sha256": _sha256(path)}:
+    held = _read_record(record)
+    if path.is_file() and held == {**recipe, "sha256": _sha256(path)}:
         return Vocabulary(path, extra_ids)
+    if not replace and path.is_file() and isinstance(held, dict):
+        _refuse_other(path, held, recipe)
+    if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
+        raise UserError(
+            f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
+            "by --vocabulary, choose another --out, or add --replace to make all of it anew."
+        )
     vocabulary = train_vocabulary(
         lines,
         path,
@@ -183,17 +200,41 @@ def _meta(
     }
 
 
-def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
-    """Whether `directory` holds the complete task that `meta` describes."""
+_SHOWN = ("lengths", "size", "vocab_size", "max_piece_length", "source", "task")
+
+
+def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises `UserError` if what was made at `place` was made with other settings."""
+    different = [k for k in wanted if k in held and k != "versions" and held[k] != wanted[k]]
+    if not different:
+        return
+    shown = next((k for k in _SHOWN if k in different), None)
+    if shown:
+        what = f"{shown} = {held[shown]!r}, not {wanted[shown]!r}"
+    else:
+        what = "another vocabulary" if "vocabulary_digest" in different else "other corpora"
+    raise UserError(
+        f"{place} was made with {what}, and runs may rest on it; choose another --out, or add "
+        "--replace to make it anew."
+    )
+
+
+def _held(directory: Path) -> dict[str, Any]:
+    """What the complete task in `directory` was made from; {} if there is none or it is damaged."""
     try:
         manifest = read_manifest(directory)
         if manifest is None:
-            return False
+            return {}
         CachedTask.open(directory)
-    except UserError:  # damaged: made anew
-        return False
-    keys = set(meta) - {"versions"}
-    return all(manifest["meta"].get(k) == meta[k] for k in keys)
+    except UserError:
+        return {}
+    return manifest["meta"]
+
+
+def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
+    """Whether `directory` holds the complete task that `meta` describes."""
+    held = _held(directory)
+    return all(k in held and held[k] == meta[k] for k in meta if k != "versions")
 
 
 def _cache(

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckl_jax import files
+from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs import processes
-from ckl_jax.world.ckl import check_world
+from ckl_jax.world.ckl import check_data_dir, check_world
 
 METHODS = (
     "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular",
@@ -53,6 +54,8 @@ class Demo:
     bindings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if not self.methods:
+            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
         for name in self.methods:
             if name not in METHODS:
                 raise UserError(
@@ -61,6 +64,7 @@ class Demo:
                 )
         if self.source not in SOURCES:
             raise UserError(f"Unknown source {self.source!r}; choose from {', '.join(SOURCES)}.")
+        check_data_dir(self.source, self.data)
         for name, value in (("seed", self.seed), ("jobs", self.jobs)):
             if value < 0:
                 raise UserError(f"--{name} is {value}; give 0 or more.")
@@ -103,15 +107,20 @@ def _run(demo: Demo) -> Path:
     _prepare(demo)
     print("2. Initial model on D0", flush=True)
     _train_all(demo, ["initial"])
-    print(f"3. {len(demo.methods)} methods on D1", flush=True)
+    print(f"3. {labels.count(len(demo.methods), 'method')} on D1", flush=True)
     _train_all(demo, list(demo.methods))
     print("4. Report", flush=True)
     from ckl_jax.analysis.report import write_report
 
-    names = ["initial", *demo.methods]
-    report = write_report([demo.root / name for name in names], demo.root)
+    report = write_report(_finished(demo), demo.root)
     print(f"Done in {time.monotonic() - started:.0f} s: {report}", flush=True)
     return report
+
+
+def _finished(demo: Demo) -> list[Path]:
+    """The trainings that the folder holds, be it of an earlier start with other methods."""
+    folders = [demo.root / name for name in ("initial", *METHODS)]
+    return [folder for folder in folders if (folder / "summary.json").exists()]
 
 
 def _record(demo: Demo) -> None:
@@ -129,10 +138,10 @@ def _record(demo: Demo) -> None:
         if different == ["bindings"] and not any(demo.root.glob("*/checkpoint_*")):
             different = []
         if different:
+            other = "other bindings" if different[0] == "bindings" else f"another {different[0]}"
             raise UserError(
-                f"{demo.out} holds a demo with another {different[0]} "
-                f"({before.get(different[0])!r}, not {settings[different[0]]!r}); choose another "
-                "--out or remove that folder."
+                f"{demo.out} holds a demo with {other} ({before.get(different[0])!r}, not "
+                f"{settings[different[0]]!r}); choose another --out or remove that folder."
             )
     files.write_json(path, settings)
 
@@ -155,6 +164,8 @@ def command(demo: Demo, name: str) -> list[str]:
         "CACHE_DIRS": (str(data / "prepared" / "tasks"),),
         "INITIAL_CHECKPOINT_PATH": str(demo.root / "initial") if name != "initial" else None,
         "RANDOM_SEED": demo.seed,
+        "WORLD_SIZE": demo.size,
+        "WORLD_SEED": demo.seed,
     }
     return [
         sys.executable, "-m", "ckl_jax", "train",
@@ -277,4 +288,5 @@ def _finish(training: _Training, code: int) -> None:
             f"Training {training.name!r} failed ({how}); {training.log} says: {training.failure()}"
         )
     summary = json.loads((training.log.parent / "summary.json").read_text())
-    _say(training.name, f"done: {summary['steps']} steps in {summary['train_seconds']:.0f} s")
+    steps = labels.count(summary["steps"], "step")
+    _say(training.name, f"done: {steps} in {summary['train_seconds']:.0f} s")

@@ -54,20 +54,28 @@ def evaluate(
         raise UserError("There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook.")
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
-    evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_batch)
-    done = _Done(output_dir, probes.probes)
+    evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_whole)
+    done = Done(output_dir, probes.probes)
     results = {}
+    every = restore_checkpoint_cfg.mode == "all"
+    left = [path for path in restored.paths if not (every and done.has(path))]
+    if not left and jax.process_index() == 0:
+        print(
+            f"All {len(restored.paths)} checkpoints were evaluated already; their results are in "
+            f"{output_dir}. Remove its eval.*.ckpt files to evaluate them again.",
+            flush=True,
+        )
     with restored.on_mesh():
-        restored.describe(output_dir)
-        for path in restored.paths:
-            if restore_checkpoint_cfg.mode == "all" and done.has(path):
-                continue
+        for path in left:
+            params = restored.load(path)
+            restored.describe(output_dir)
             step, epoch = position(path)
             run = run_name or Path(path).absolute().parent.name
             context = {
                 "run": run, "method": method.name, "phase": phase, "epoch": epoch, "step": step,
             }  # fmt: skip
-            rows = list(evaluator.rows(restored.load(path), context, last=True))
+            rows = list(evaluator.rows(params, context, last=True))
+            del params  # two checkpoints need not fit at once
             if jax.process_index() == 0:
                 results[step] = write_evaluation(output_dir, step, rows)
                 _write_events(output_dir, step, results[step])
@@ -76,7 +84,7 @@ def evaluate(
     return results
 
 
-class _Done:
+class Done:
     """T5X's `eval.<task>.ckpt`: the checkpoints that were evaluated on a task, one a line."""
 
     def __init__(self, folder: str, probes: tuple[str, ...]):

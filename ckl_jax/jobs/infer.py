@@ -9,17 +9,18 @@ from typing import Any
 
 import jax
 
-from ckl_jax import files
-from ckl_jax.errors import UserError, nearest
+from ckl_jax import checks, files
+from ckl_jax.errors import UserError
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.inputs import Example, InferenceData
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.restored import RestoredModel
 from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.beam_rules import RULES
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes.answering import Answerer
 
-MODES = ("predict", "score")
+MODES = ("predict", "predict_with_aux", "score")
 
 
 def infer(
@@ -35,17 +36,19 @@ def infer(
     shard_id: int = 0,
     num_shards: int = 1,
     beam_size: int = 2,
-    rule: str = "hf",
+    rule: str | None = None,
+    answerer_cls: type[Answerer] = Answerer,
 ) -> list[Path]:
     """Writes `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line for each input, in order.
 
     A line is {"inputs": {"inputs_pretokenized": ..., "targets_pretokenized": ...}, "prediction":
-    ...}, or "score" (log likelihood of the targets) in its place. While it runs, finished chunks
-    lie in `tmp-<file>/`; started again, it does only the others. At the end the chunks become the
-    file, and `<file>.COMPLETED` says that it is whole.
+    ...}, or "score" (log likelihood of the targets) in its place; "predict_with_aux" adds
+    {"aux": {"scores": log probability of the prediction, by the search's rule}}. While it runs,
+    finished chunks lie in `tmp-<file>/`; started again, it does only the others. At the end the
+    chunks become the file, and `<file>.COMPLETED` says that it is whole.
 
     Args:
-      mode: "predict" or "score".
+      mode: "predict", "predict_with_aux" or "score".
       model: the base model; the method is put into it here.
       dataset_cfg: the inputs.
       restore_checkpoint_cfg: the checkpoint; with the mode "all", each one's files are in
@@ -57,6 +60,7 @@ def infer(
       shard_id: does the inputs whose number is `shard_id` modulo `num_shards`.
       num_shards: how many such processes share the work.
       beam_size, rule: of the search, see `probes.closed_book.ClosedBook`.
+      answerer_cls: decodes and scores.
 
     Returns:
       The files.
@@ -65,6 +69,13 @@ def infer(
       UserError: something in the configuration or the files does not fit.
     """
     _check(mode, shard_id, num_shards, checkpoint_period)
+    checks.require_size(**{"infer.beam_size": beam_size})
+    checks.require_choice((*RULES, None), **{"infer.rule": rule})
+    if mode != "score" and dataset_cfg.lengths()[1] < 2:
+        raise UserError(
+            "INFER_LENGTHS['targets'] counts the start token and is "
+            f"{dataset_cfg.lengths()[1]}; give 2 or more."
+        )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
     examples = dataset_cfg.examples(restored.model.input_vocabulary)
@@ -74,14 +85,13 @@ def infer(
             "target for each."
         )
     name = f"{dataset_cfg.task}-{mode}.jsonl-{shard_id:05}-of-{num_shards:05}"
-    answerer = Answerer(
-        restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_batch
+    answerer = answerer_cls(
+        restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_whole
     )
     job = _Job(answerer, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
     chunk = checkpoint_period * dataset_cfg.batch_size
     written = []
     with restored.on_mesh():
-        restored.describe(output_dir)
         for path in restored.paths:
             several = restore_checkpoint_cfg.mode == "all"
             folder = Path(output_dir) / Path(path).name if several else Path(output_dir)
@@ -93,6 +103,7 @@ def infer(
             output = _Output(folder / name, settings)
             if not output.completed:
                 params = restored.load(path)
+                restored.describe(output_dir)
                 output.run(lambda start, p=params: job.lines(p, start, chunk), len(job.examples))
             print(f"{output.path}: {len(job.examples)} lines", flush=True)
             written.append(output.path)
@@ -100,14 +111,13 @@ def infer(
 
 
 def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) -> None:
-    if mode not in MODES:
-        raise UserError(
-            f"infer.mode is {mode!r}; choose from predict, score.{nearest(mode, MODES)}"
-        )
+    checks.require_choice(MODES, INFER_MODE=mode)
+    checks.require_size(INFER_SHARDS=num_shards)
+    checks.require_size(**{"infer.checkpoint_period": checkpoint_period})
     if not 0 <= shard_id < num_shards:
-        raise UserError(f"shard_id={shard_id} is not in 0 to num_shards-1={num_shards - 1}.")
-    if checkpoint_period < 1:
-        raise UserError(f"infer.checkpoint_period is {checkpoint_period}; give 1 or more batches.")
+        raise UserError(
+            f"--shard_id={shard_id} is not in 0 to {num_shards - 1}: INFER_SHARDS is {num_shards}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,13 +135,20 @@ class _Job:
         inputs = [example.inputs for example in part]
         if self.mode == "score":
             targets = [example.targets for example in part]
-            values = self.answerer.scores(params, inputs, targets, self.lengths)
-            key = "score"
+            scores = self.answerer.scores(params, inputs, targets, self.lengths)
+            results = ({"score": score} for score in scores)
         else:
-            answers = self.answerer.answers(params, inputs, *self.lengths, self.beam_size)
-            values, key = (best[0] for best in answers), "prediction"
-        for example, value in zip(part, values, strict=True):
-            yield {"inputs": example.shown, key: value}
+            results = self._predictions(params, inputs)
+        for example, result in zip(part, results, strict=True):
+            yield {"inputs": example.shown, **result}
+
+    def _predictions(self, params: Any, inputs: list) -> Iterator[dict[str, Any]]:
+        scored = self.answerer.scored_answers(params, inputs, *self.lengths, self.beam_size)
+        for texts, scores in scored:
+            line = {"prediction": texts[0]}
+            if self.mode == "predict_with_aux":
+                line["aux"] = {"scores": scores[0]}
+            yield line
 
 
 class _Output:

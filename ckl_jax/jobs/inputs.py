@@ -49,6 +49,16 @@ class InferenceData:
     probe_dir: str = "."
     cache_dirs: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.mixture_or_task_name, str):
+            raise UserError(
+                f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a file "
+                "or a cached task."
+            )
+        checks.require_size(INFER_BATCH_SIZE=self.batch_size)
+        if self.task_feature_lengths is not None:
+            checks.require_lengths(self.task_feature_lengths, "INFER_LENGTHS")
+
     @property
     def task(self) -> str:
         """The name in the output file's name."""
@@ -62,10 +72,9 @@ class InferenceData:
                 form = PROBES[self.mixture_or_task_name]
                 return form.input_length, form.target_length
             raise UserError(
-                "TASK_FEATURE_LENGTHS is None, which only probes allow; give it as "
-                "{'inputs': 50, 'targets': 10}."
+                "INFER_LENGTHS is not set, which only probes allow; give it as "
+                "--gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
             )
-        checks.require_lengths(given)
         return given["inputs"], given["targets"]
 
     def examples(self, vocabulary: Any) -> list[Example]:

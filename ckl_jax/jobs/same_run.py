@@ -27,7 +27,7 @@ FREE_PARAMETERS = {
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 
-def check_same_run(model_dir: str | Path, method: str) -> None:
+def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False) -> None:
     """Raises `UserError` if `model_dir` has a checkpoint of a run with other settings.
 
     Its `config.gin` is compared with the whole configuration of gin, where the program is run by
@@ -36,6 +36,7 @@ def check_same_run(model_dir: str | Path, method: str) -> None:
     Args:
       model_dir: the folder.
       method: name of the method of the run that is to be done in it.
+      may_differ: say which setting differs, and go on.
     """
     if not complete_steps(model_dir):
         return
@@ -53,7 +54,10 @@ def check_same_run(model_dir: str | Path, method: str) -> None:
     if gin_config.in_job():
         with os_errors(config, "read"):
             text = config.read_text(encoding="utf-8")
-        if difference := first_difference(text, gin_config.config_text()):
+        difference = first_difference(text, gin_config.config_text())
+        if difference and may_differ:
+            print(f"{model_dir} was trained {difference}: training goes on with the new settings.")
+        elif difference:
             raise UserError(
                 f"{model_dir} was trained {difference}; use another MODEL_DIR or the old value."
             )

@@ -1,20 +1,21 @@
 """From the records of a gin file to what the loop runs on: plan, parameters, optimizer."""
 
 import dataclasses
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ckl_jax.checkpoints.layout import tree_digest
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params, some
-from ckl_jax.data.epochs import EpochPlan
-from ckl_jax.data.pipeline import BatchSource
+from ckl_jax.checkpoints import scan_layout
+from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
+from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.configs import DatasetConfig
 from ckl_jax.jobs.mesh import Partitioner, params_logical_axes
 from ckl_jax.methods.method import Method
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
@@ -23,46 +24,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import split
 from ckl_jax.trees.paths import flatten, unflatten
 
-
-def make_source(
-    dataset: DatasetConfig, method: Method, epochs: int, vocabulary: Any
-) -> BatchSource:
-    """Opens the tasks and plans which rows come when.
-
-    Raises:
-      UserError: a task is missing, empty, or was made with another vocabulary; the method reviews
-        earlier data and none is named.
-    """
-    tasks = [dataset.open(dataset.mixture_or_task_name)]
-    replay = 0
-    if method.mixture is not None:
-        if dataset.replay_task_name is None:
-            raise UserError(
-                f"Method {method.name!r} reviews earlier data; bind "
-                "DatasetConfig.replay_task_name to the cached task of D0."
-            )
-        tasks.append(dataset.open(dataset.replay_task_name))
-        replay = len(tasks[1])
-    digest = getattr(vocabulary, "digest", None)
-    for task in tasks:
-        made_with = task.meta.get("vocabulary_digest")
-        if digest and made_with and digest != made_with:
-            raise UserError(
-                f"Task {dataset.mixture_or_task_name!r} was tokenised with another vocabulary "
-                f"({made_with[:12]}) than the model's ({digest[:12]}); prepare it again."
-            )
-    plan = EpochPlan(
-        len(tasks[0]), replay, method.mixture, dataset.batch_size, epochs, dataset.seed
-    )
-    if dataset.batch_size > plan.epoch_rows(0):
-        raise UserError(
-            f"BATCH_SIZE {dataset.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch of "
-            f"{dataset.mixture_or_task_name!r}: the batch would be padding; give a smaller one."
-        )
-    return BatchSource(
-        plan, tasks, dataset.task_feature_lengths,
-        process_index=jax.process_index(), process_count=jax.process_count(),
-    )  # fmt: skip
+_IN_CHECKPOINT = T5X_NAMES["params"] + "/"
 
 
 def make_optimizer(
@@ -123,14 +85,23 @@ def load_params(path: str) -> dict[str, Any]:
     base = metadata.get("base_checkpoint")
     if not (missing and base):
         return unflatten(params)
-    moved = found.parent.parent / Path(base).name
-    if not Path(base).exists() and moved.exists():
-        base = str(moved)
+    beside = found.parent.parent / Path(base).name
+    there = [beside]
+    if way := metadata.get("base_from_model_dir"):
+        there.insert(0, Path(os.path.normpath(str(found.parent / way))))
+    if not Path(base).exists():
+        base = str(next((path for path in there if path.exists()), base))
     try:
         inherited = flatten(load_params(base))
     except UserError as e:
+        if not Path(base).exists():
+            raise UserError(
+                f"Checkpoint {found} rests on the model in {base}, which is not there any more; "
+                f"put it there again, or at {beside}."
+            ) from e
         raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
-    frozen = {p: inherited[p] for p in missing if p in inherited}
+    inherited = scan_layout.convert(inherited, [*params, *missing])
+    frozen = {p: _as_model(inherited[p]) for p in missing if p in inherited}
     digest = metadata.get("frozen_digest")
     if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
         raise UserError(
@@ -138,6 +109,11 @@ def load_params(path: str) -> dict[str, Any]:
             "parameters are others; restore that folder or train again."
         )
     return unflatten({**params, **frozen})
+
+
+def _as_model(value: np.ndarray) -> np.ndarray:
+    """A parameter in the type that models have them in, whatever their checkpoint saves."""
+    return value.astype(np.float32) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
 def check_vocabulary(model: EncoderDecoderModel) -> None:
@@ -160,6 +136,9 @@ def initial_params(
     *,
     complete: bool = False,
     method: str | None = None,
+    assignment_map: AssignmentMap = (),
+    strict: bool = True,
+    fallback_to_scratch: bool = False,
 ) -> dict[str, Any]:
     """Parameters at the start of a run, on the devices.
 
@@ -167,33 +146,48 @@ def initial_params(
       model: with its method in it.
       shapes: of its parameters.
       key: initialises the leaves that no checkpoint has.
-      path: checkpoint to start from, or None.
+      path: checkpoint to start from, or None: one of this project or of T5X, its layers stacked
+        or apart.
       complete: the checkpoint must have the method's own leaves too.
       method: the one that the checkpoint should be of, for the complaint; None is any.
+      assignment_map, strict, fallback_to_scratch: as T5X's `RestoreCheckpointConfig` has them;
+        see `checkpoints.assignment.assign`. Names are those of a checkpoint, `target/...`.
 
     Raises:
       UserError: the checkpoint lacks parameters of the base model, has ones that the model lacks,
         or shapes differ; both lists are in the message.
     """
-    wanted = flatten(shapes.params)
-    stored = flatten(load_params(path)) if path else {}
-    new = [p for p in wanted if p not in stored]
-    if path:
-        _check_fit(path, wanted, stored, [p for p in new if complete or not is_added(p)], method)
+    wanted = {_IN_CHECKPOINT + p: x for p, x in flatten(shapes.params).items()}
     params = {}
-    if new:
-        names = list(new)
-        shardings = [wanted[p].sharding for p in names]
+    fresh = list(wanted)
+    if path:
+        stored = {_IN_CHECKPOINT + p: x for p, x in flatten(load_params(path)).items()}
+        stored = scan_layout.convert(stored, wanted)
+        found = assign(
+            wanted, stored, assignment_map, strict=strict,
+            fallback_to_scratch=fallback_to_scratch, where=_where(path, method),
+            optional=() if complete else [p for p in wanted if is_added(p)],
+            elsewhere=_optimizer_names(wanted),
+            differ=lambda p, source: _shapes_differ(p, wanted[p].shape, stored[source].shape),
+        )  # fmt: skip
+        if not complete:
+            _check_frozen(path, shapes.frozen, found)
+        last_use = {source: p for p, source in found.sources.items()}
+        for p, source in found.sources.items():
+            value = stored.pop(source) if last_use[source] == p else stored[source]
+            value = np.asarray(value).astype(wanted[p].dtype, copy=False)
+            params[p] = jax.device_put(value, wanted[p].sharding)
+        fresh = list(found.fresh)
+    if fresh:
+        shardings = [wanted[p].sharding for p in fresh]
 
         def init(key):
             flat = flatten(model.init(key)["params"])
-            return [flat[p] for p in names]
+            return [flat[p.removeprefix(_IN_CHECKPOINT)] for p in fresh]
 
         made = jax.jit(init, out_shardings=shardings)(key)
-        params.update(zip(names, made, strict=True))
-    for p, value in stored.items():
-        params[p] = jax.device_put(np.asarray(value, wanted[p].dtype), wanted[p].sharding)
-    return unflatten({p: params[p] for p in wanted})
+        params.update(zip(fresh, made, strict=True))
+    return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
 
 
 def is_added(path: str) -> bool:
@@ -201,28 +195,32 @@ def is_added(path: str) -> bool:
     return any(part.startswith(("lora_", "k_adapter_", "modular_")) for part in path.split("/"))
 
 
-def _check_fit(
-    path: str, wanted: dict, stored: dict, missing: list[str], method: str | None
-) -> None:
-    unexpected = [p for p in stored if p not in wanted]
-    differing = [
-        f"{p} {list(stored[p].shape)} instead of {list(wanted[p].shape)}"
-        for p in stored
-        if p in wanted and tuple(stored[p].shape) != tuple(wanted[p].shape)
-    ]
-    problems = [
-        f"{what} ({len(names)}): {some(names)}"
-        for what, names in (
-            ("missing in it", missing), ("in it but not in the model", unexpected),
-            ("of another shape", differing),
-        )  # fmt: skip
-        if names
-    ]
-    if problems:
-        held = read_json_item(find_checkpoint(path), "metadata").get("method")
-        other = method and held and held != method
-        run = f"{path} holds a run of {held!r}, not {method!r}. " if other else ""
+def _optimizer_names(wanted: Iterable[str]) -> list[str]:
+    """Names of the rest of a T5X state, which a run does not start from but rules may match."""
+    slots = ("m", "v", "v_row", "v_col")
+    params = [p.removeprefix(_IN_CHECKPOINT) for p in wanted]
+    return ["state/step", *(f"state/param_states/{p}/{slot}" for p in params for slot in slots)]
+
+
+def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
+    """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
+    names = [_IN_CHECKPOINT + p for p in flatten(frozen)]
+    elsewhere = [p for p in names if found.sources.get(p) != p]
+    if elsewhere:
         raise UserError(
-            f"{run}Checkpoint {path} does not fit the model: {'; '.join(problems)}. "
-            "Use the gin file of the model that it was made with."
+            f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "
+            f"takes from elsewhere than {path}; run the method 'initial' with it first, and start "
+            "from the checkpoint which that writes."
         )
+
+
+def _where(path: str, method: str | None) -> str:
+    held = read_json_item(find_checkpoint(path), "metadata").get("method")
+    other = method and held and held != method
+    run = f"{path} holds a run of {held!r}, not {method!r}. " if other else ""
+    return f"{run}Checkpoint {path}"
+
+
+def _shapes_differ(p: str, want: Sequence[int], have: Sequence[int]) -> str | None:
+    same = tuple(want) == tuple(have)
+    return None if same else f"{p} {list(have)} instead of {list(want)}"

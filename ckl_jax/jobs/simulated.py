@@ -9,12 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
 from ckl_jax.data.prepare import prepare_ckl
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import processes
-from ckl_jax.world.ckl import build_world, check_world
+from ckl_jax.world.ckl import build_world, check_world, read_world
 
 
 def prepare(
@@ -58,12 +59,13 @@ def vocabulary(
 
     Args:
       data_dir: of the world.
-      seed, size: of the world that is made if there is none.
+      seed, size: of the world; it is made if there is none.
       make: whether it may be made: not for a model that was trained on another.
       checkpoint: of such a model; looked for first.
 
     Raises:
-      UserError: the checkpoint is missing, or the world is and may not be made.
+      UserError: the checkpoint is missing, the world is and may not be made, there is no such
+        size, or the folder holds a world of another seed or size.
     """
     if checkpoint is not None:
         find_checkpoint(checkpoint)
@@ -73,31 +75,50 @@ def vocabulary(
             f"There is no {path}, the vocabulary of the run; if its data have moved, say where to "
             "by --gin.DATA_DIR=\"'folder'\"."
         )
+    if make:
+        _check_world(data_dir, seed, size)
     if make and not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
         prepare(data_dir, seed, size)
     return Vocabulary(path)
 
 
-def initial_checkpoint(path: str, gin_files: Sequence[str], data_dir: str) -> str:
+def _check_world(data_dir: str, seed: int, size: str) -> None:
+    checks.require_int(0, WORLD_SEED=seed)
+    check_world("simulated", size)
+    held = read_world(Path(data_dir) / "ckl")
+    if held and (held["seed"], held["size"]) != (seed, size):
+        raise UserError(
+            f"{data_dir} holds the {held['source']} world of seed {held['seed']}, size "
+            f"{held['size']!r}, not of seed {seed}, size {size!r}; choose another DATA_DIR (and "
+            f"INITIAL_DIR), or set WORLD_SEED={held['seed']} and WORLD_SIZE=\"'{held['size']}'\"."
+        )
+
+
+def initial_checkpoint(
+    path: str, gin_files: Sequence[str], data_dir: str, seed: int = 0, size: str = "small"
+) -> str:
     """The folder of the Initial model; trains it by `gin_files` if it has no checkpoint.
 
     Args:
       path: its MODEL_DIR.
       gin_files: the job that makes it.
       data_dir: of the world.
+      seed, size: of the world.
 
     Returns:
       `path`.
 
     Raises:
-      UserError: the training failed.
+      UserError: the world is not that of seed and size, or the training failed.
     """
+    _check_world(data_dir, seed, size)
     if not (Path(path) / "summary.json").exists() or not complete_steps(path):
         names = " and ".join(gin_files)
         print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
         command = [
             sys.executable, "-m", "ckl_jax", "train", *(f"--gin_file={f}" for f in gin_files),
             f"--gin.MODEL_DIR={path!r}", f"--gin.DATA_DIR={data_dir!r}",
+            f"--gin.WORLD_SIZE={size!r}", f"--gin.WORLD_SEED={seed!r}",
         ]  # fmt: skip
         if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
             raise UserError(f"Training the Initial model in {path} failed; see above.")

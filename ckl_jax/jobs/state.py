@@ -23,5 +23,7 @@ class TrainState:
     opt_state: Any
 
     @classmethod
-    def create(cls, params: Any, tx: optax.GradientTransformation) -> "TrainState":
-        return cls(jnp.zeros((), jnp.int32), params, tx.init(params))
+    def create(
+        cls, params: Any, tx: optax.GradientTransformation, step: int = 0
+    ) -> "TrainState":
+        return cls(jnp.full((), step, jnp.int32), params, tx.init(params))

@@ -1,9 +1,13 @@
 """`t5x train`: update a model on a corpus by a method, and probe it as it learns."""
 
 import collections
+import dataclasses
+import importlib.metadata
 import json
+import os
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,11 @@ import optax
 
 from ckl_jax import __version__, checks, files
 from ckl_jax.checkpoints.layout import tree_digest
-from ckl_jax.checkpoints.restore import is_remote
+from ckl_jax.checkpoints.restore import holds_optimizer, is_remote, restore_optimizer
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.data.pipeline import iterate
+from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import artifacts, setup
+from ckl_jax.jobs import artifacts, compile_cache, setup
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
@@ -26,6 +30,7 @@ from ckl_jax.jobs.metrics_log import MetricWriter
 from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.same_run import check_same_run
+from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.method import Method, vanilla
@@ -35,6 +40,9 @@ from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
 _METRICS_BEHIND = 8  # steps that the host reads behind the device, so that neither waits
+
+# (parameters, step, whether it is the last) -> {split: scalars}, which go to the run's metrics.
+Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
 
 
 def train(
@@ -49,11 +57,15 @@ def train(
     epochs: int | None = None,
     total_steps: int | None = None,
     probes: ClosedBook | None = None,
+    evaluations: Sequence[Callable[[EncoderDecoderModel, Partitioner], Evaluation]] = (),
     eval_period: int | None = None,
+    eval_first: bool | None = None,
     checkpoint_cfg: CheckpointConfig = CheckpointConfig(),  # noqa: B008
     partitioner: Partitioner | None = None,
     num_microbatches: int = 1,
     random_seed: int = 0,
+    first_step: int = 0,
+    may_change: bool = False,
     run_name: str | None = None,
     phase: int = 1,
     log_period: int = 10,
@@ -71,13 +83,18 @@ def train(
       clip_norm: bound of the global gradient norm, or None.
       epochs: passes over the corpus.
       total_steps: ends the run at this step instead, within as many epochs as it takes.
-      probes: closed-book probes, put after every epoch, and before the first
-        step where training starts from a checkpoint.
-      eval_period: probe every so many steps instead of every epoch.
+      probes: closed-book probes, put after every epoch.
+      evaluations: make further evaluations, done where probes are put.
+      eval_period: evaluate every so many steps instead of every epoch.
+      eval_first: also evaluate before the first step; None does so where training starts from a
+        checkpoint.
       checkpoint_cfg: what to start from; when to save.
       partitioner: mesh and rules.
       num_microbatches: gradient accumulation within a step.
       random_seed: of new parameters and dropout.
+      first_step: the number of the step that a new run starts at; `total_steps` and the schedule
+        count from 0.
+      may_change: go on with a run whose settings were others, such as `total_steps`.
       run_name: for rows; default, the folder's name.
       phase: number of this update in a sequence of corpora, for rows.
       log_period: steps between rows of training metrics.
@@ -89,18 +106,26 @@ def train(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
+    compile_cache.enable()
     run = Run(
         model, train_dataset_cfg, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner or Partitioner(), num_microbatches, random_seed,
+        first_step,
     )  # fmt: skip
-    check_same_run(model_dir, method.name)
+    restore = checkpoint_cfg.restore
+    if restore.path and not restore.assignment_map:  # which may leave the embedding out
+        check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
+    check_same_run(model_dir, method.name, may_change)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     evaluator = None
     if probes is not None:
         run.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
-        evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_batch)
+        evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_whole)
+    made = [make(run.model, run.partitioner) for make in evaluations]
+    if eval_first is None:
+        eval_first = bool(checkpoint_cfg.restore.path)
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
-        loop = Loop(run, evaluator, context, eval_period, log_period, progress)
+        loop = Loop(run, evaluator, made, context, eval_period, eval_first, log_period, progress)
         return loop.run(lock)
 
 
@@ -109,17 +134,24 @@ class Run:
 
     def __init__(
         self, model, dataset, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
-        total_steps, checkpoint_cfg, partitioner, num_microbatches, random_seed,
+        total_steps, checkpoint_cfg, partitioner, num_microbatches, random_seed, first_step=0,
     ):  # fmt: skip
         if total_steps is not None:
             epochs = None
         elif epochs is None:
             raise UserError("Neither EPOCHS nor TRAIN_STEPS is set; give one of them.")
         checks.require_text(MODEL_DIR=model_dir)
+        if not callable(optimizer):
+            raise UserError(
+                f"OPTIMIZER is {optimizer!r}; give a function, such as @adafactor.adafactor_hf "
+                "(without parentheses)."
+            )
+        if not isinstance(method, Method):
+            raise UserError(f"METHOD is {method!r}; give one such as @lora.lora().")
         checks.require_int(
             EPOCHS=epochs, TRAIN_STEPS=total_steps, NUM_MICROBATCHES=num_microbatches
         )
-        checks.require_int(0, RANDOM_SEED=random_seed)
+        checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
         checks.require_positive(CLIP_NORM=clip_norm)
         self.model_dir, self.method, self.partitioner = str(model_dir), method, partitioner
         self.checkpoint_cfg, self.seed = checkpoint_cfg, random_seed
@@ -131,13 +163,38 @@ class Run:
                 f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE="
                 f"{dataset.batch_size}; choose one that does."
             )
-        passes = epochs if epochs is not None else _enough_epochs(dataset, method, total_steps)
-        self.source = setup.make_source(dataset, method, passes, model.output_vocabulary)
+        if total_steps is not None and total_steps <= first_step:
+            raise UserError(
+                f"TRAIN_STEPS is {total_steps}, but the checkpoint that training starts from is at "
+                f"step {first_step}: it counts from 0; give more, or TRAIN_STEPS_RELATIVE."
+            )
+        self.first_step = first_step
+        self.source = dataset.make_source(
+            method,
+            epochs=epochs,
+            total_steps=None if total_steps is None else total_steps - first_step,
+            seed=random_seed,
+            model=model,
+        )
         self.plan = self.source.plan
-        self.total_steps = total_steps if epochs is None else self.plan.total_steps
-        self.schedule = learning_rate(total_steps=self.total_steps)
+        if total_steps is None:
+            total_steps = first_step + self.plan.total_steps
+        self.total_steps = total_steps
+        self.rate = learning_rate(total_steps=total_steps)
+        # The optimizer counts its own updates: from 0 unless its state is restored.
+        self.shift = first_step
         self.shapes = setup.param_shapes(self.model, method, partitioner)
-        self.tx = setup.make_optimizer(self.model, method, optimizer, self.schedule, clip_norm)
+        self.tx = setup.make_optimizer(
+            self.model, method, optimizer, lambda step: self.rate(step + self.shift), clip_norm
+        )
+        restore = checkpoint_cfg.restore
+        self.restores_optimizer = bool(
+            restore.optimizer
+            and restore.path
+            and holds_optimizer(restore.path, self.state_shapes().opt_state)
+        )
+        if self.restores_optimizer:
+            self.shift = 0
         self.step_fn = make_train_step(
             self.model.loss_fn, self.tx, num_microbatches=num_microbatches,
             dropout=self.model.config.dropout_rate > 0,
@@ -161,7 +218,7 @@ class Run:
 
     def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of a global batch."""
-        local = self.source[0]
+        local = self.source.shapes()
         rows = self.plan.batch_size
         sharding = self.partitioner.batch_sharding
         return {
@@ -171,33 +228,37 @@ class Run:
 
     def lower(self) -> jax.stages.Lowered:
         """The train step, lowered for the shapes of this run; allocates nothing."""
+        return self.trace().lower()
+
+    def trace(self) -> jax.stages.Traced:
+        """The train step, traced for the shapes of this run."""
         state = self.state_shapes()
         key = jax.eval_shape(lambda: jax.random.key(0))
         out = jax.tree.map(lambda x: x.sharding, state)
         jitted = jax.jit(self.step_fn, donate_argnums=0, out_shardings=(out, None))
-        return jitted.lower(state, self.shapes.frozen, self.batch_shapes(), key)
-
-
-def _enough_epochs(dataset: DatasetConfig, method: Method, steps: int) -> int:
-    """Epochs that hold at least `steps` steps; review only adds to them."""
-    rows = len(dataset.open(dataset.mixture_or_task_name))
-    return -(-steps // max(1, -(-rows // dataset.batch_size)))
+        return jitted.trace(state, self.shapes.frozen, self.batch_shapes(), key)
 
 
 class Loop:
     """The training loop: step, log, probe, save."""
 
-    def __init__(self, run: Run, evaluator, context, eval_period, log_period, progress):
+    def __init__(
+        self, run: Run, evaluator, evaluations, context, eval_period, eval_first, log_period,
+        progress,
+    ):  # fmt: skip
         checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
-        self.job, self.evaluator, self.context = run, evaluator, context
-        self.eval_period, self.log_period, self.progress = eval_period, log_period, progress
+        self.job, self.evaluator, self.evaluations = run, evaluator, evaluations
+        self.context, self.eval_period, self.eval_first = context, eval_period, eval_first
+        self.log_period, self.progress = log_period, progress
         save = run.checkpoint_cfg.save
-        self.store = CheckpointStore(run.model_dir, keep=save.keep, period=save.period)
+        self.store = CheckpointStore(run.model_dir, keep=save.keep, keep_best=save.keep_best)
+        self.scores: tuple[int, dict[str, float]] = (-1, {})  # of the newest evaluation
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
 
     def run(self, lock: FolderLock) -> tuple[int, TrainState]:
         job = self.job
+        began = time.monotonic()
         state = self._start(lock)
         step = int(state.step)
         if self.finished:
@@ -207,24 +268,30 @@ class Loop:
             return step, state
         frozen = self.frozen
         key = jax.random.key(job.seed + 1)
+        self.start_times = {"timing/init_or_restore_seconds": time.monotonic() - began}
         if job.method.trains and step < job.total_steps:
+            began = time.monotonic()
             compiled = job.lower().compile()
+            self.start_times["timing/compilation_seconds"] = time.monotonic() - began
         pending: collections.deque = collections.deque()
         total = job.total_steps if job.method.trains else 0
         with (
             MetricWriter(self.dir, resume_step=step, enabled=jax.process_index() == 0) as writer,
             ProgressBar(
-                total, f"train {self.context['run']}", start=step, mode=self.progress
-            ) as bar,
+                total, f"train {self.context['run']}", start=step,
+                mode=self.progress if jax.process_index() == 0 else "silent",
+            ) as bar,  # fmt: skip
             StopSignal() as stop,
         ):
             self.writer, self.bar = writer, bar
             writer.text("train", step, "gin_config", _as_markdown(self.config_text))
-            if step == 0 and self.evaluator and job.checkpoint_cfg.restore.path:
-                self._probe(state, 0, last=total == 0)
+            if step == job.first_step and self.eval_first:
+                self._evaluate(state, step, last=total == 0)
+            if job.checkpoint_cfg.save.first and self.store.latest_step() is None:
+                self._save(state, step)
             bar.pause()
             clock = time.monotonic()
-            batches = iterate(job.source, step) if step < total else ()
+            batches = job.source.iterate(step - job.first_step) if step < total else ()
             for batch in batches:
                 if step >= total:
                     break
@@ -234,19 +301,22 @@ class Loop:
                 while len(pending) > _METRICS_BEHIND:
                     self._log(*pending.popleft())
                 evaluate, save = self._due(step)
-                if not (evaluate or save or stop.received):
+                stopping = stop.after(step)
+                if not (evaluate or save or stopping):
                     continue
                 while pending:
                     self._log(*pending.popleft())
                 self.seconds += time.monotonic() - clock
                 self._check_finite(state, step)
-                if evaluate and self.evaluator:
-                    self._probe(state, step, last=step == total)
+                if evaluate:
+                    self._evaluate(state, step, last=step == total)
                 # Rows first: a run killed in between probes again and writes the same rows.
-                if save or stop.received:
+                if save or stopping:
                     self._save(state, step)
-                if stop.received and step < total:
+                if stopping and step < total:
                     self.store.close()
+                    if jax.process_index() == 0:
+                        print(f"Stopped at step {step}, which is saved: start again to go on.")
                     raise SystemExit(143)
                 bar.pause()
                 clock = time.monotonic()
@@ -260,7 +330,7 @@ class Loop:
         """Restores the newest checkpoint of this run, or starts from the base parameters."""
         job, restore = self.job, self.job.checkpoint_cfg.restore
         params = setup.initial_params(
-            job.model, job.shapes, jax.random.key(job.seed), restore.path
+            job.model, job.shapes, jax.random.key(job.seed), restore.path, **restore.assignment
         )
         trainable, self.frozen = setup.split(params, job.method.trainable)
         with files.os_errors(self.dir):
@@ -271,15 +341,18 @@ class Loop:
         self.frozen_digest = tree_digest(self.frozen)
         if latest is None:
             state = jax.jit(
-                lambda p: TrainState.create(p, job.tx),
+                lambda p: TrainState.create(p, job.tx, job.first_step),
                 out_shardings=jax.tree.map(lambda x: x.sharding, job.state_shapes()),
             )(trainable)
+            if job.restores_optimizer:
+                like = job.state_shapes().opt_state
+                state = state.replace(opt_state=restore_optimizer(restore.path, like))
         else:
-            if restore.path and not self._is_finished(latest):
-                print(f"Resuming from {self.dir}/checkpoint_{latest}; {restore.path} is its base.")
             # The newest checkpoint may be damaged: what counts is the one that was restored.
             latest, restored = self.store.restore(_as_dict(job.state_shapes()))
             state = TrainState(**restored)
+            if restore.path and not self._is_finished(latest):
+                print(f"Resuming from {self.dir}/checkpoint_{latest}; {restore.path} is its base.")
             saved = self.store.metadata(latest).get("frozen_digest")
             if saved and saved != self.frozen_digest:
                 raise UserError(
@@ -291,7 +364,8 @@ class Loop:
         if self.finished:  # its record stays as it is
             return state
         if jax.process_index() == 0:
-            forget_later_steps(self.dir, latest or 0)
+            files.remove_parts(self.dir)
+            forget_later_steps(self.dir, job.first_step if latest is None else latest)
         artifacts.write_model_info(self.dir, job.shapes, job.state_shapes())
         self.config_text = artifacts.write_config(self.dir)
         return state
@@ -308,15 +382,14 @@ class Loop:
     def _due(self, step: int) -> tuple[bool, bool]:
         job = self.job
         last = step == job.total_steps
-        boundary = job.plan.is_last_of_epoch(step - 1)
+        boundary = job.plan.is_last_of_epoch(step - 1 - job.first_step)
         evaluate = boundary if self.eval_period is None else step % self.eval_period == 0
-        period = job.checkpoint_cfg.save.period
-        save = boundary if period is None else step % period == 0
+        save = job.checkpoint_cfg.save.is_due(step, boundary)
         return evaluate or last, save or last
 
     def _log(self, step: int, metrics: dict[str, jax.Array]) -> None:
         values = jax.device_get(metrics)
-        epoch = self.job.plan.epoch_of(step - 1) + 1
+        epoch = self._epoch(step)
         self.bar.update(step, epoch=epoch, loss=values["loss"], tokens=int(values["tokens"]))
         if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
             self.store.discard(step - 1)  # a run that resumed there would stop here again
@@ -325,11 +398,32 @@ class Loop:
                 f"{float(values['gradient_norm'])} at step {step}"
             )
         if step % self.log_period == 0 or step == self.job.total_steps:
-            row = {"learning_rate": float(self.job.schedule(step - 1)), "epoch": epoch, **values}
-            if self.bar.seconds_per_step:
-                row["timing/seconds_per_step"] = self.bar.seconds_per_step
-                row["timing/target_tokens_per_second"] = self.bar.tokens_per_second or 0.0
-            self.writer.write("train", step, row)
+            rate = float(self.job.rate(step - 1))
+            row = {"learning_rate": rate, "epoch": epoch, **values}
+            row["loss_per_nonpadding_target_token"] = values["loss"]
+            row["cross_ent_loss_per_nonpadding_target_token"] = values["loss"] - values["z_loss"]
+            self.writer.write("train", step, row | self._timing() | self.start_times)
+            self.start_times = {}  # once, in the first row
+
+    def _timing(self) -> dict[str, float]:
+        """How fast training is, under T5X's names."""
+        seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
+        if not seconds:
+            return {}
+        rows, devices = self.job.plan.batch_size / seconds, jax.device_count()
+        return {
+            "timing/seconds_per_step": seconds,
+            "timing/steps_per_second": 1.0 / seconds,
+            "timing/seqs_per_second": rows,
+            "timing/seqs_per_second_per_core": rows / devices,
+            "timing/target_tokens_per_second": tokens,
+            "timing/target_tokens_per_second_per_core": tokens / devices,
+        }
+
+    def _epoch(self, step: int) -> int:
+        """The epoch, from 1, of the update that made `step`; 0 before the first."""
+        done = step - self.job.first_step
+        return self.job.plan.epoch_of(done - 1) + 1 if done else 0
 
     def _check_finite(self, state: TrainState, step: int) -> None:
         """Stops the run rather than probing or saving parameters that are not finite."""
@@ -345,36 +439,58 @@ class Loop:
             "the data."
         )
 
-    def _probe(self, state: TrainState, step: int, last: bool) -> None:
+    def _evaluate(self, state: TrainState, step: int, last: bool) -> None:
         params = merge(state.params, self.frozen)
-        epoch = self.job.plan.epoch_of(step - 1) + 1 if step else 0
-        context = {**self.context, "epoch": epoch, "step": step}
+        found = self._probe(params, step, last) if self.evaluator else {}
+        for evaluation in self.evaluations:
+            found |= evaluation(params, step, last)
+        for split, scores in found.items():
+            self.writer.write(split, step, {"epoch": self._epoch(step), **scores})
+        named = ((f"{split}/{n}", x) for split, scores in found.items() for n, x in scores.items())
+        self.scores = (step, dict(named))
+
+    def _probe(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+        context = {**self.context, "epoch": self._epoch(step), "step": step}
         rows = list(self.evaluator.rows(params, context, last=last))
         if jax.process_index() != 0:
-            return
-        for probe, scores in write_evaluation(self.dir, step, rows).items():
-            self.writer.write(f"inference_eval/{probe}", step, {"epoch": epoch, **scores})
+            return {}
+        scores = write_evaluation(self.dir, step, rows)
+        return {f"inference_eval/{probe}": values for probe, values in scores.items()}
 
     def _save(self, state: TrainState, step: int) -> None:
+        dense = self.job.method.dense
         metadata = {
             "ckl_jax": __version__,
-            "jax": jax.__version__,
+            **_versions(),
             "method": self.job.method.name,
+            "dense": dataclasses.asdict(dense) if dataclasses.is_dataclass(dense) else {},
             "scan_layers": self.job.model.config.scan_layers,
-            "vocabulary_digest": getattr(self.job.model.output_vocabulary, "digest", None),
+            "vocabulary_digest": digest_of(self.job.model.output_vocabulary),
             "base_checkpoint": self._base(),
+            "base_from_model_dir": self._base_from_model_dir(),
             "frozen_digest": self.frozen_digest,
             "frozen_paths": sorted(flatten(self.frozen)),
         }
-        epoch = self.job.plan.epoch_of(step - 1) + 1 if step else 0
+        epoch = self._epoch(step)
         dataset = {"next_step": step, "epoch": epoch, "train_seconds": self.seconds}
-        self.store.save(step, _as_dict(state), metadata, dataset)
+        evaluated, scores = self.scores
+        metrics = scores if evaluated == step else None
+        self.store.save(step, _as_dict(state), metadata, dataset, metrics)
 
     def _base(self) -> str | None:
         path = self.job.checkpoint_cfg.restore.path
         return str(Path(path).absolute()) if path else None
 
+    def _base_from_model_dir(self) -> str | None:
+        """The way to the base from here, which still leads there when both are moved together."""
+        base = self._base()
+        if base is None or is_remote(base) or is_remote(self.job.model_dir):
+            return None
+        return os.path.relpath(base, self.dir.absolute())
+
     def _write_summary(self, state: TrainState) -> None:
+        if jax.process_index() != 0:
+            return
         shapes = self.job.shapes
         trainable = shapes.trainable if self.job.method.trains else {}
         files.write_json(
@@ -391,6 +507,13 @@ class Loop:
                 "base_checkpoint": self._base(),
             },
         )
+
+
+def _versions() -> dict[str, str]:
+    """Of what wrote a checkpoint."""
+    packages = ("jax", "flax", "optax", "orbax-checkpoint")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **found}
 
 
 @jax.jit

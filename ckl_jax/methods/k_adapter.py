@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import flax.linen as nn
 import jax
 
+from ckl_jax import checks
 from ckl_jax.methods.method import Method
 from ckl_jax.models.layers import DenseFactory
 from ckl_jax.models.side import Side
@@ -77,6 +78,8 @@ def k_adapter(
     Returns:
       The method, named after k.
     """
+    checks.require_ints(0, **{"k_adapter.taps": taps})
+    checks.require_int(0, **{"k_adapter.phase": phase})
     sides = tuple(
         KAdapterSide(f"k_adapter_{i}", scale, tuple(taps), legacy_attend_to_padding)
         for i in range(phase + 1)

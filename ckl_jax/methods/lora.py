@@ -5,13 +5,15 @@ attention get `scale * x A B`) and the trainable leaves (the decoder and the new
 """
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ckl_jax import checks
 from ckl_jax.methods.method import Method
 from ckl_jax.models.layers import Dense, DenseFactory, param
 from ckl_jax.trees.paths import flatten, unflatten
@@ -69,6 +71,15 @@ class LoraFactory(DenseFactory):
     targets: tuple[str, ...] = ("query", "value")
     entries: int = 1
 
+    def __post_init__(self) -> None:
+        checks.require_size(**{"lora.rank": self.rank, "lora.entries": self.entries})
+        checks.require_number("a finite number", -math.inf, **{"lora.scale": self.scale})
+        checks.require_names(**{"lora.targets": self.targets})
+        object.__setattr__(self, "targets", tuple(self.targets))
+
+    def check_names(self, names: Sequence[str]) -> None:
+        checks.require_names(names, **{"lora.targets": self.targets})
+
     def __call__(
         self, features: int, kernel_axes: tuple[str, str], *, name: str, **kw
     ) -> nn.Module:
@@ -102,7 +113,8 @@ def lora(
     Returns:
       The method.
     """
-    factory = LoraFactory(rank, scale, tuple(targets), phase + 1)
+    checks.require_int(0, **{"lora.phase": phase})
+    factory = LoraFactory(rank, scale, targets, phase + 1)
     return Method(name="lora", dense=factory, trainable=(*trunk, f"/lora_{phase}/"))
 
 

@@ -59,6 +59,7 @@ class Method:
         """
         changes = {}
         if self.dense is not None:
+            self.dense.check_names(getattr(config, "projections", ()))
             changes["dense"] = self.dense
         if self.side:
             changes["side"] = self.side

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.methods.method import Method
 from ckl_jax.models.layers import DenseFactory, Embed, param
 from ckl_jax.models.side import Side
@@ -67,6 +68,11 @@ class ModularSide(Side):
     num_layers: int = 8
     mlp_activations: tuple[str, ...] = ("gelu", "linear")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for size in ("emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers"):
+            checks.require_size(**{f"MODULAR_{size.upper()}": getattr(self, size)})
+
     def build(self, config: T5Config) -> nn.Module:
         small = dataclasses.replace(
             config, dense=DenseFactory(), side=(), emb_dim=self.emb_dim,
@@ -99,6 +105,7 @@ def modular(
     Returns:
       The method.
     """
+    checks.require_int(0, **{"modular.phase": phase})
     sides = tuple(
         ModularSide(
             f"modular_{i}", scale, (), emb_dim, num_heads, head_dim, mlp_dim, num_layers,

@@ -122,6 +122,105 @@ def greedy_decode(
     del cache_offset
     _check_sizes(batch_size, 1, max_decode_len, 1)
 
+    def choose(logits, step):
+        del step
+        log_probs = jax.nn.log_softmax(logits)
+        chosen = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
+        return chosen, _at(log_probs, chosen)
+
+    decoded = _decode(
+        tokens_to_logits, cache, choose, batch_size, max_decode_len, eos_id, start_id
+    )
+    return Decoded(decoded.tokens[:, None, :], decoded.scores[:, None])
+
+
+def temperature_sample(
+    tokens_to_logits: TokensToLogits,
+    cache: Cache,
+    *,
+    batch_size: int,
+    max_decode_len: int,
+    rng: jax.Array,
+    num_return: int = 1,
+    temperature: float = 1.0,
+    topk: int = 0,
+    topp: float = 0.0,
+    eos_id: int = 1,
+    start_id: int = 0,
+    cache_offset: int = 0,
+) -> Decoded:
+    """Draws sequences from the model's distribution, T5X's way.
+
+    Args:
+      tokens_to_logits: one step of the decoder, with `N = B * R`.
+      cache: the decoder's cache before the first step, with `B` rows; it is expanded here.
+      batch_size: `B`.
+      max_decode_len: `L`.
+      rng: typed random key.
+      num_return: `R`, independent sequences of each example.
+      temperature: divides the logits; 0 takes the most probable token.
+      topk: draw from the k most probable tokens; 0 draws from all. T5X's own default is 1.
+      topp: draw from the fewest tokens whose probability reaches this; 0 draws from all.
+      eos_id: the token that ends a sequence.
+      start_id: the token that is fed first.
+      cache_offset: axis of the rows in cache leaves.
+
+    Returns:
+      `Decoded`, most probable first. A score is the sum of the log probabilities of the tokens
+      under the distribution that was drawn from, so 0 where it has one token.
+
+    Raises:
+      ValueError: a size, the temperature, topk or topp is out of range.
+    """
+    _check_sizes(batch_size, num_return, max_decode_len, num_return)
+    if temperature < 0 or topk < 0 or not 0 <= topp <= 1:
+        raise ValueError(
+            f"temperature ({temperature}) and topk ({topk}) must be 0 or more, topp ({topp}) in "
+            "[0, 1]"
+        )
+    topk = 1 if temperature == 0 else topk
+    divisor = temperature or 1.0
+
+    def choose(logits, step):
+        log_probs = jax.nn.log_softmax(_truncate(logits / divisor, topk, topp))
+        chosen = jax.random.categorical(jax.random.fold_in(rng, step), log_probs)
+        return chosen.astype(jnp.int32), _at(log_probs, chosen)
+
+    rows = batch_size * num_return
+    expanded = expand_to_beams(cache, num_return, cache_offset)
+    drawn = _decode(tokens_to_logits, expanded, choose, rows, max_decode_len, eos_id, start_id)
+    scores = drawn.scores.reshape(batch_size, num_return)
+    tokens = drawn.tokens.reshape(batch_size, num_return, max_decode_len)
+    order = jnp.argsort(-scores, axis=1, stable=True)
+    return Decoded(
+        jnp.take_along_axis(tokens, order[..., None], axis=1),
+        jnp.take_along_axis(scores, order, axis=1),
+    )
+
+
+def _truncate(logits: jax.Array, topk: int, topp: float) -> jax.Array:
+    """-inf for the tokens [N, V] that are not among the `topk`, then not among the `topp`."""
+    if topk:
+        least = lax.top_k(logits, min(topk, logits.shape[-1]))[0][:, -1:]
+        logits = jnp.where(logits < least, -jnp.inf, logits)
+    if topp:
+        ranked = -jnp.sort(-logits, axis=-1)
+        above = jnp.cumsum(jax.nn.softmax(ranked), axis=-1) - jax.nn.softmax(ranked)
+        least = jnp.min(jnp.where(above < topp, ranked, jnp.inf), axis=-1, keepdims=True)
+        logits = jnp.where(logits < least, -jnp.inf, logits)
+    return logits
+
+
+def _at(log_probs: jax.Array, tokens: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(log_probs, tokens[:, None], axis=-1)[:, 0]
+
+
+def _decode(tokens_to_logits, cache, choose, rows, max_decode_len, eos_id, start_id) -> Decoded:
+    """Decodes `rows` sequences token by token: tokens [N, L], scores [N].
+
+    `choose` maps float32 logits [N, V] and the step to tokens [N] int32 and their scores [N].
+    """
+
     def is_open(state):
         step, _, _, _, ended, _ = state
         return (step < max_decode_len) & ~jnp.all(ended)
@@ -129,9 +228,7 @@ def greedy_decode(
     def advance(state):
         step, tokens, scores, last, ended, cache = state
         logits, cache = tokens_to_logits(last[:, None], cache)
-        log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-        chosen = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
-        gain = jnp.take_along_axis(log_probs, chosen[:, None], axis=-1)[:, 0]
+        chosen, gain = choose(logits.astype(jnp.float32), step)
         chosen = jnp.where(ended, 0, chosen)
         tokens = lax.dynamic_update_slice(tokens, chosen[:, None], (0, step))
         scores = scores + jnp.where(ended, 0.0, gain)
@@ -139,14 +236,14 @@ def greedy_decode(
 
     start = (
         jnp.int32(0),
-        jnp.zeros((batch_size, max_decode_len), jnp.int32),
-        jnp.zeros((batch_size,), jnp.float32),
-        jnp.full((batch_size,), start_id, jnp.int32),
-        jnp.zeros((batch_size,), bool),
+        jnp.zeros((rows, max_decode_len), jnp.int32),
+        jnp.zeros((rows,), jnp.float32),
+        jnp.full((rows,), start_id, jnp.int32),
+        jnp.zeros((rows,), bool),
         cache,
     )
     _, tokens, scores, _, _, _ = lax.while_loop(is_open, advance, start)
-    return Decoded(tokens[:, None, :], scores[:, None])
+    return Decoded(tokens, scores)
 
 
 class _Candidates(NamedTuple):
@@ -177,7 +274,7 @@ def beam_search(
     batch_size: int,
     beam_size: int,
     max_decode_len: int,
-    rule: str = "t5x",
+    rule: str = "hf",
     alpha: float = 0.6,
     length_penalty: float = 1.0,
     early_stopping: bool = True,

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ckl_jax import checks
 from ckl_jax.models import decoding
 from ckl_jax.models.t5 import Transformer
 
@@ -59,6 +60,26 @@ def token_losses(
     return loss + z, z
 
 
+def weight_of_sequence(weights: jax.Array, segment_ids: jax.Array | None) -> jax.Array:
+    """The summed weight of the sequence that each token belongs to.
+
+    Args:
+      weights: [B, T] float32.
+      segment_ids: [B, T] int32, from 1, of the sequences packed into a row; None is one a row.
+
+    Returns:
+      [B, T], or [B, 1] for unpacked rows.
+    """
+    if segment_ids is None:
+        return jnp.sum(weights, axis=-1, keepdims=True)
+    count = weights.shape[-1] + 1  # 0 is padding, and no row holds more sequences than tokens
+
+    def row(weights: jax.Array, ids: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(weights, ids, num_segments=count)[ids]
+
+    return jax.vmap(row)(weights, segment_ids)
+
+
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderModel:
     """An encoder-decoder as the runner sees it.
@@ -82,11 +103,12 @@ class EncoderDecoderModel:
 
     def __post_init__(self) -> None:
         factor = self.loss_normalizing_factor
-        if isinstance(factor, str) and factor not in NORMALIZING_FACTORS:
-            raise ValueError(
-                f"loss_normalizing_factor is {factor!r}; give a number, None, or one of "
-                f"{NORMALIZING_FACTORS}."
-            )
+        if isinstance(factor, str):
+            checks.require_choice(NORMALIZING_FACTORS, LOSS_NORMALIZING_FACTOR=factor)
+        else:
+            checks.require_positive(LOSS_NORMALIZING_FACTOR=factor)
+        checks.require_number("a number in [0, 1)", 0.0, 1.0, LABEL_SMOOTHING=self.label_smoothing)
+        checks.require_number("a finite number, 0 or more", 0.0, Z_LOSS=self.z_loss)
 
     @property
     def config(self) -> Any:
@@ -130,7 +152,7 @@ class EncoderDecoderModel:
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
         # The maximum is at hand from the loss; an argmax over the vocabulary would be dearer.
         correct = (logits_of(targets, logits) == jnp.max(logits, axis=-1)) * weights
-        scale, denominator = self._normalizer(weights)
+        scale, denominator = self._normalizer(weights, batch.get("decoder_segment_ids"))
         sums = {
             "denominator": denominator,
             "loss": jnp.sum(loss * weights),
@@ -140,7 +162,9 @@ class EncoderDecoderModel:
         }
         return jnp.sum(loss * weights * scale), sums
 
-    def _normalizer(self, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _normalizer(
+        self, weights: jax.Array, segment_ids: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
         factor = self.loss_normalizing_factor
         one = jnp.ones((), jnp.float32)
         if factor is None:
@@ -150,8 +174,9 @@ class EncoderDecoderModel:
         if factor == "NUM_TOTAL_TARGET_TOKENS":
             return one, jnp.asarray(weights.size, jnp.float32)
         if factor == "AVERAGE_PER_SEQUENCE":
-            row = jnp.sum(weights, axis=-1, keepdims=True)
-            return 1.0 / jnp.maximum(row, 1.0), jnp.sum(row > 0).astype(jnp.float32)
+            total = weight_of_sequence(weights, segment_ids)
+            scale = jnp.where(total > 0, 1.0 / jnp.where(total > 0, total, 1.0), 0.0)
+            return scale, jnp.sum(weights * scale)
         # A constant must not grow with the number of micro-batches.
         return one / factor, jnp.zeros((), jnp.float32)
 

@@ -18,7 +18,7 @@ method can change all projections of a model without a copy of it.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -34,6 +34,10 @@ Initializer = Callable[..., Array]
 default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 # Added to masked attention logits. Finite, so that a row with no key at all stays finite.
 MASKED = -1e10
+ATTENTION = ("query", "key", "value", "out")  # projections of an attention
+ACTIVATIONS = (
+    "linear", "relu", "gelu", "silu", "swish", "sigmoid", "tanh", "elu", "selu", "softplus",
+)  # fmt: skip
 
 
 def param(name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]) -> Array:
@@ -79,6 +83,9 @@ class DenseFactory:
         """Returns the module for the projection called `name` (`query`, `wi_0`, ...)."""
         return Dense(features, kernel_axes, name=name, **kw)
 
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raises `UserError` if the factory waits for a projection that is not among `names`."""
+
 
 class Embed(nn.Module):
     """Token embeddings, [V, D]; `attend` gives logits against the same table."""
@@ -95,7 +102,17 @@ class Embed(nn.Module):
 
     def __call__(self, tokens: Array) -> Array:
         """[B, T] integers (floats are cast: T5X initialises with them) -> [B, T, D]."""
-        return jnp.take(self.embedding.astype(self.dtype), tokens.astype(jnp.int32), axis=0)
+        tokens = tokens.astype(jnp.int32)
+        # Where the width of the table is split over devices that also split the batch, each looks
+        # its own columns up for the rows of all of them, and then they exchange. Without words for
+        # it the partitioner gathers the whole batch on every device. T5X's rules lack the words.
+        told = "lookup" in dict(partitioning.get_axis_rules())
+        if told:
+            tokens = constrain(tokens, ("lookup", "length"))
+        x = jnp.take(self.embedding.astype(self.dtype), tokens, axis=0)
+        if told:
+            x = constrain(x, ("lookup", "length", "lookup_embed"))
+        return constrain(x, ("batch", "length", "embed"))
 
     def attend(self, x: Array) -> Array:
         """[B, T, D] -> [B, T, V]."""
@@ -174,8 +191,11 @@ def attend(
     if float32_logits:
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
     if dropout_rng is not None and dropout_rate > 0:
-        # One mask for all queries may as well fall on the values: no pass over [B, N, T, S].
-        value = value * keep_mask(dropout_rng, dropout_rate, (*value.shape[:-1], 1), dtype)
+        # One mask for all queries may as well fall on the values: no pass over [B, N, T, S]. It
+        # is drawn heads first, as T5X draws it: the same key drops the same.
+        batch, length, heads, _ = value.shape
+        mask = keep_mask(dropout_rng, dropout_rate, (batch, heads, length), dtype)
+        value = value * jnp.swapaxes(mask, 1, 2)[..., None]
     logits = jnp.einsum("btnh,bsnh->bnts", query, key)
     if bias is not None:
         logits = logits + bias.astype(logits.dtype)

@@ -7,8 +7,11 @@ module. It is the second seam of a method (K-Adapter and Modular fill it).
 
 import abc
 import dataclasses
+import math
 
 import flax.linen as nn
+
+from ckl_jax import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,9 @@ class Side(abc.ABC):
     taps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        checks.require_number("a finite number", -math.inf, **{f"{self.name}.scale": self.scale})
+        if self.taps:
+            checks.require_ints(0, **{f"{self.name}.taps": self.taps})
         object.__setattr__(self, "taps", tuple(self.taps))
 
     @abc.abstractmethod

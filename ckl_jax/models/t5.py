@@ -5,6 +5,7 @@ output projection of its own. Methods enter at two attributes of the configurati
 `side`; the model knows none of them by name.
 """
 
+import contextlib
 import dataclasses
 from typing import Any
 
@@ -14,12 +15,17 @@ import jax.numpy as jnp
 from flax.linen import partitioning
 
 from ckl_jax import checks
+from ckl_jax.errors import UserError
 from ckl_jax.models import layers
 from ckl_jax.models.side import Side
 
 Array = jax.Array
 
 REMAT_POLICIES = ("none", "minimal", "full")
+_SIZES = (
+    "vocab_size", "emb_dim", "num_heads", "num_encoder_layers", "num_decoder_layers", "head_dim",
+    "mlp_dim", "relpos_buckets", "relpos_max_distance",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,14 +72,23 @@ class T5Config:
 
     def __post_init__(self) -> None:
         # Gin gives lists; the configuration is static under jit and must be hashable.
+        checks.require_names(
+            layers.ACTIVATIONS, **{"T5Config.mlp_activations": self.mlp_activations}
+        )
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
         object.__setattr__(self, "side", tuple(self.side))
-        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        object.__setattr__(self, "dtype", _dtype(self.dtype))
+        for size in _SIZES:
+            checks.require_size(**{f"T5Config.{size}": getattr(self, size)})
         checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=self.dropout_rate)
-        if self.remat_policy not in REMAT_POLICIES:
-            raise ValueError(
-                f"T5Config.remat_policy is {self.remat_policy!r}; choose from {REMAT_POLICIES}."
-            )
+        checks.require_choice(REMAT_POLICIES, **{"T5Config.remat_policy": self.remat_policy})
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Names of the projections that `dense` makes, for methods that choose some."""
+        first = tuple(f"wi_{i}" for i in range(len(self.mlp_activations)))
+        output = () if self.logits_via_embedding else ("logits_dense",)
+        return (*layers.ATTENTION, *(first if len(first) > 1 else ("wi",)), "wo", *output)
 
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
@@ -86,6 +101,10 @@ class T5Config:
             self.mlp_dim, self.mlp_activations, self.dropout_rate, self.dense, self.dtype,
             name="mlp",
         )  # fmt: skip
+
+    def dropout(self, x: Array, deterministic: bool) -> Array:
+        """Drops from [..., T, D]. Each call is a module of its own: T5X's names and masks."""
+        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
 
     def norm(self, name: str) -> layers.RMSNorm:
         return layers.RMSNorm(dtype=self.dtype, name=name)
@@ -106,14 +125,13 @@ class EncoderLayer(nn.Module):
     def __call__(self, x: Array, bias: Array | None, deterministic: bool) -> Array:
         """x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D]."""
         cfg = self.config
-        drop = layers.dropout(cfg.dropout_rate)
         x = constrain_embed(x)
         y = cfg.norm("pre_attention_layer_norm")(x)
         y = cfg.attention("attention")(y, y, bias, deterministic)
-        x = x + drop(y, deterministic=deterministic)
+        x = x + cfg.dropout(y, deterministic)
         y = cfg.norm("pre_mlp_layer_norm")(x)
         y = cfg.mlp()(y, deterministic)
-        return constrain_embed(x + drop(y, deterministic=deterministic))
+        return constrain_embed(x + cfg.dropout(y, deterministic))
 
 
 class DecoderLayer(nn.Module):
@@ -133,17 +151,23 @@ class DecoderLayer(nn.Module):
     ) -> Array:
         """x [B, T, D], encoded [B, S, D] -> [B, T, D]."""
         cfg = self.config
-        drop = layers.dropout(cfg.dropout_rate)
         x = constrain_embed(x)
         y = cfg.norm("pre_self_attention_layer_norm")(x)
         y = cfg.attention("self_attention")(y, y, bias, deterministic, decode)
-        x = x + drop(y, deterministic=deterministic)
+        x = x + cfg.dropout(y, deterministic)
         y = cfg.norm("pre_cross_attention_layer_norm")(x)
         y = cfg.attention("encoder_decoder_attention")(y, encoded, cross_bias, deterministic)
-        x = x + drop(y, deterministic=deterministic)
+        x = x + cfg.dropout(y, deterministic)
         y = cfg.norm("pre_mlp_layer_norm")(x)
         y = cfg.mlp()(y, deterministic)
-        return constrain_embed(x + drop(y, deterministic=deterministic))
+        return constrain_embed(x + cfg.dropout(y, deterministic))
+
+
+def _dtype(dtype: Any) -> Any:
+    with contextlib.suppress(TypeError):
+        if dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+            return jnp.dtype(dtype)
+    raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give 'float32', 'bfloat16' or 'float16'.")
 
 
 def constrain_embed(x: Array) -> Array:
@@ -234,15 +258,15 @@ class Encoder(nn.Module):
           The normalised output [B, S, D], and {tap: [B, S, D]}.
         """
         cfg = self.config
-        drop = layers.dropout(cfg.dropout_rate)
-        x = drop(x, deterministic=deterministic).astype(cfg.dtype)
+        x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
         bias = positions if bias is None else positions + bias
         x, hidden = run_layers(
             cfg, EncoderLayer, cfg.num_encoder_layers, "encoder", x, bias, deterministic, taps=taps
         )
         x = cfg.norm("encoder_norm")(x)
-        return drop(x, deterministic=deterministic), hidden
+        # T5X shares no mask along the length here.
+        return nn.Dropout(cfg.dropout_rate)(x, deterministic=deterministic), hidden
 
 
 class Decoder(nn.Module):
@@ -264,8 +288,7 @@ class Decoder(nn.Module):
     ) -> Array:
         """encoded [B, S, D], tokens [B, T] -> float32 logits [B, T, V]."""
         cfg = self.config
-        drop = layers.dropout(cfg.dropout_rate)
-        x = drop(self.token_embedder(tokens), deterministic=deterministic).astype(cfg.dtype)
+        x = cfg.dropout(self.token_embedder(tokens), deterministic).astype(cfg.dtype)
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
         positions = cfg.relpos_bias()(length, length, False, decode)
         bias = positions if bias is None else positions + bias
@@ -274,14 +297,14 @@ class Decoder(nn.Module):
             x, encoded, bias, cross_bias, deterministic, decode,
         )  # fmt: skip
         x = cfg.norm("decoder_norm")(x)
-        x = drop(x, deterministic=deterministic)
+        x = cfg.dropout(x, deterministic)
         if cfg.logits_via_embedding:
             logits = self.token_embedder.attend(x / jnp.sqrt(cfg.emb_dim).astype(cfg.dtype))
         else:
             logits = cfg.dense(
                 cfg.vocab_size, ("embed", "vocab"), name="logits_dense", dtype=cfg.dtype
             )(x)
-        return logits.astype(jnp.float32)
+        return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
 
 
 class Transformer(nn.Module):

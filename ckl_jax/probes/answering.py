@@ -19,8 +19,8 @@ class Answerer:
     Args:
       model: the model with its method in it.
       batch_size: rows at once; the last batch is padded.
-      rule: "hf" or "t5x", the beam search's.
-      options: further arguments of that rule, such as `length_penalty`.
+      rule: "hf" or "t5x", the beam search's; None is what the model's `decode_fn` does.
+      options: further arguments of the search, such as `length_penalty`.
       put_batch: places a dict of host arrays on the devices; default: as they are.
     """
 
@@ -28,22 +28,25 @@ class Answerer:
         self,
         model: EncoderDecoderModel,
         batch_size: int,
-        rule: str = "hf",
+        rule: str | None = None,
         options: Mapping[str, Any] | None = None,
         put_batch=None,
     ):
         self.model, self.batch_size = model, batch_size
-        self._rule, self._options = rule, dict(options or {})
+        self._options = dict(options or {}) | ({} if rule is None else {"rule": rule})
         self._put = put_batch or (lambda batch: batch)
         self._predict = jax.jit(self._search, static_argnums=(2, 3))
         self._score = jax.jit(model.score_batch)
 
-    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> jax.Array:
+    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> Any:
+        """Tokens [B, R, L] and scores [B, R], best first."""
         decoded = self.model.predict(
-            params, tokens, length, beam_size=beams, num_return=beams, rule=self._rule,
-            **self._options,
-        )  # fmt: skip
-        return decoded.tokens
+            params, tokens, length, beam_size=beams, num_return=beams, **self._options
+        )
+        return decoded.tokens, decoded.scores
+
+    def _text(self, ids: np.ndarray) -> str:
+        return clean(self.model.output_vocabulary.decode(ids))
 
     def answers(
         self,
@@ -53,7 +56,19 @@ class Answerer:
         target_length: int,
         beams: int,
     ) -> Iterator[list[str]]:
-        """Yields the decoded strings of each row of token ids, best first.
+        """Yields the answers to each row, best first; see `scored_answers`."""
+        scored = self.scored_answers(params, rows, source_length, target_length, beams)
+        yield from (texts for texts, _ in scored)
+
+    def scored_answers(
+        self,
+        params: Any,
+        rows: Sequence[Sequence[int]],
+        source_length: int,
+        target_length: int,
+        beams: int,
+    ) -> Iterator[tuple[list[str], list[float]]]:
+        """Yields the decoded strings of each row of token ids and their scores, best first.
 
         Args:
           params: all parameters.
@@ -64,9 +79,10 @@ class Answerer:
         """
         tokens = pad_rows(rows, source_length)
         for part, batch in self._batches(tokens):
-            tokens_out = self._predict(params, batch["tokens"], target_length - 1, beams)
-            for row in jax.device_get(tokens_out)[:part]:
-                yield [clean(self.model.output_vocabulary.decode(ids)) for ids in row]
+            decoded = self._predict(params, batch["tokens"], target_length - 1, beams)
+            tokens_out, scores = (values[:part] for values in fetch(decoded))
+            for row, row_scores in zip(tokens_out, scores, strict=True):
+                yield [self._text(ids) for ids in row], row_scores.tolist()
 
     def _batches(self, tokens: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
         for start in range(0, len(tokens), self.batch_size):
@@ -99,8 +115,17 @@ class Answerer:
             source[self.batch_size - missing :, 0] = self.model.input_vocabulary.eos_id
             valid = np.arange(self.batch_size) < self.batch_size - missing
             batch = self._put(encoder_decoder_batch(source, gold, valid))
-            scores = jax.device_get(self._score(params, batch))
+            scores = fetch(self._score(params, batch))
             yield from map(float, scores[: self.batch_size - missing])
+
+
+def fetch(tree: Any) -> Any:
+    """Arrays as numpy, whole in every process, however many share them."""
+    if jax.process_count() == 1:
+        return jax.device_get(tree)
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def clean(text: str) -> str:

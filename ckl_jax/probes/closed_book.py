@@ -5,6 +5,7 @@ curve is a function of rows (CKL §4; reference/ckl.md gives the published decod
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.data.ckl_files import PROBES, ProbeItem, read_probe
 from ckl_jax.errors import UserError
+from ckl_jax.models.beam_rules import RULES
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import Answerer
@@ -29,8 +31,9 @@ class ClosedBook:
       data_dir: folder in CKL's published layout.
       probes: names in `data.ckl_files.PROBES`.
       batch_size: items decoded at once; the last batch is padded.
-      beam_size, rule, length_penalty, early_stopping: the beam search of EM and F1; the defaults
-        are those of the published numbers.
+      beam_size: of the search for EM and F1; the default is that of the published numbers.
+      rule, length_penalty, early_stopping: of all searches; None is what `decoding.beam_search` is
+        bound to, whose defaults are those of the published numbers.
       input_lengths, target_lengths: {probe: tokens} that replace the published lengths; the key
         "*" replaces all. A target length counts the start token, as Hugging Face's does.
       ks: the k of P@k; they are read off one search with max(ks) beams.
@@ -45,9 +48,9 @@ class ClosedBook:
     probes: tuple[str, ...] = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy")
     batch_size: int = 32
     beam_size: int = 2
-    rule: str = "hf"
-    length_penalty: float = 1.0
-    early_stopping: bool = True
+    rule: str | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | None = None
     input_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     ks: tuple[int, ...] = PRECISION_KS
@@ -57,7 +60,32 @@ class ClosedBook:
     legacy_truncate_gold: bool = False
 
     def __post_init__(self) -> None:
-        checks.require_int(PROBE_BATCH_SIZE=self.batch_size)
+        checks.require_names(PROBES, empty=True, **{"ClosedBook.probes": self.probes})
+        checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
+        checks.require_size(**{"ClosedBook.beam_size": self.beam_size})
+        checks.require_choice((*RULES, None), **{"ClosedBook.rule": self.rule})
+        checks.require_number(
+            "a finite number", -math.inf, **{"ClosedBook.length_penalty": self.length_penalty}
+        )
+        checks.require_choice(
+            ("last", "always", "never"), **{"ClosedBook.precision": self.precision}
+        )
+        checks.require_int(**{"ClosedBook.precision_items": self.precision_items})
+        if self.ks:
+            checks.require_ints(**{"ClosedBook.ks": self.ks})
+        # A target has the start token and one to decode.
+        for field, least in (("input_lengths", 1), ("target_lengths", 2)):
+            self._check_lengths(f"ClosedBook.{field}", getattr(self, field), least)
+
+    @staticmethod
+    def _check_lengths(name: str, lengths: Any, least: int) -> None:
+        if not isinstance(lengths, Mapping):
+            raise UserError(f"{name} is {lengths!r}; give {{'*': 16}}, or lengths by probe.")
+        checks.require_names((*PROBES, "*"), empty=True, **{f"{name}'s keys": list(lengths)})
+        for probe, length in lengths.items():
+            if length is None:
+                raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
+            checks.require_int(least, **{f"{name}[{probe!r}]": length})
 
     def lengths(self, probe: str) -> tuple[int, int]:
         """Input and target length of a probe."""
@@ -67,10 +95,9 @@ class ClosedBook:
 
     @property
     def search_options(self) -> dict[str, Any]:
-        """Arguments of the rule's beam search."""
-        if self.rule != "hf":
-            return {}
-        return {"length_penalty": self.length_penalty, "early_stopping": self.early_stopping}
+        """Arguments of the beam search that are given here."""
+        given = {"length_penalty": self.length_penalty, "early_stopping": self.early_stopping}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class ClosedBookEvaluator:
@@ -88,10 +115,22 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
+        self._check_beams()
         self._items = {name: _read(config, name) for name in config.probes}
         self._answerer = Answerer(
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
+
+    def _check_beams(self) -> None:
+        """Refuses what would fail in the last evaluation only."""
+        pieces = self.model.config.vocab_size
+        widest = max(self.config.ks, default=1) if self.config.precision != "never" else 1
+        for name, beams in (("ks", widest), ("beam_size", self.config.beam_size)):
+            if beams > pieces:
+                raise UserError(
+                    f"ClosedBook.{name} asks for a search with {beams} beams, but the model has "
+                    f"{pieces} pieces to begin an answer with; lower it."
+                )
 
     def rows(
         self, params: Any, context: Mapping[str, Any], *, last: bool = False

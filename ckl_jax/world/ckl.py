@@ -48,9 +48,11 @@ def build_world(
       The manifest: source, seed, size, dates, counts, and the SHA-256 of every file.
 
     Raises:
-      UserError: unknown size, a folder that holds another world, or one that cannot be written.
+      UserError: unknown size, real facts that are missing or not used, a folder that holds
+        another world, or one that cannot be written.
     """
     directory = Path(directory)
+    check_data_dir(source, data_dir)
     if manifest := _existing(directory, source, seed, size):
         return manifest
     check_world(source, size, data_dir)
@@ -75,15 +77,37 @@ def check_world(source: str, size: str, data_dir: str | os.PathLike | None = Non
         check_files(data_dir)
 
 
-def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, Any] | None:
-    path = directory / "manifest.json"
+def check_data_dir(source: str, data_dir: str | os.PathLike | None) -> None:
+    """Raises `UserError` for a folder of real facts that a simulated world would not read."""
+    if source == "simulated" and data_dir is not None:
+        raise UserError(
+            f"--data {data_dir} is a folder of real facts, which a simulated world does not read; "
+            "add --source wikidata, or leave --data out."
+        )
+
+
+def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
+    """The manifest of the world in a folder; None if there is none.
+
+    Raises:
+      UserError: it is no world's manifest.
+    """
+    path = Path(directory) / "manifest.json"
     if not path.is_file():
         return None
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        found = tuple(manifest[k] for k in ("source", "seed", "size", "format"))
+        _ = [manifest[key] for key in ("source", "seed", "size", "format", "files")]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path} is not a world's manifest; choose another folder.") from e
+    return manifest
+
+
+def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, Any] | None:
+    manifest = read_world(directory)
+    if manifest is None:
+        return None
+    found = tuple(manifest[key] for key in ("source", "seed", "size", "format"))
     if found != (source, seed, size, FORMAT):
         raise UserError(
             f"{directory} holds the {found[0]} world of seed {found[1]}, size {found[2]} (format "

@@ -85,6 +85,29 @@ def test_describe_compares_two_runs(demo):
     assert "InvariantLAMA: 0 of 120 facts differ" in same
 
 
+def test_one_fact_and_none_are_worded(tmp_path):
+    make_run(tmp_path, "initial", sizes={"new_lama": 1})
+    text = describe(make_run(tmp_path, "lora", sizes={"new_lama": 1}))
+    assert "NewLAMA (1 fact)" in text
+    assert "NewLAMA: 0 facts ever known" in text or "NewLAMA: 1 fact, some of each" in text
+    assert "NewLAMA: 0 facts forgotten" in describe(tmp_path / "lora", state="forgotten")
+    assert "0 of 1 fact differs" in describe(tmp_path / "lora", diff=tmp_path / "lora")
+
+
+def test_a_difference_takes_each_run_from_its_own_initial_model(demo, tmp_path):
+    other = make_run(tmp_path, "lora", seed=1)
+    make_run(tmp_path, "initial", seed=1)
+    text = describe(demo / "vanilla", diff=other, limit=0)
+    assert f"A to {demo / 'initial'}, B to {tmp_path / 'initial'}." in text
+    own = describe(other, limit=0).split("UpdatedLAMA")[0].splitlines()[-2].split()[2:]
+    part = text.split("UpdatedLAMA")[0].splitlines()
+    rows = [line[18:].split() for line in part if line[:18].strip() in STATES]
+    columns = [sum(map(int, column)) for column in zip(*rows, strict=True)]
+    assert columns == list(map(int, own))
+    assert "own Initial" not in describe(demo / "vanilla", diff=demo / "lora")
+    assert "facts differ" in describe(demo / "vanilla", diff=demo / "initial")
+
+
 def test_describe_explains_what_is_wrong(demo, tmp_path):
     with pytest.raises(UserError, match="Did you mean 'kept'"):
         describe(demo / "vanilla", state="kep")

@@ -52,7 +52,11 @@ def report(demo, tmp_path_factory):
 
 def test_find_runs_puts_initial_first(demo):
     assert [p.name for p in find_runs([demo])] == list(METHODS)
-    assert find_runs([demo / "lora", demo / "lora"]) == [demo / "lora"]
+    lora = demo / "lora"
+    assert find_runs([lora, demo / "vanilla", demo / "vanilla" / ".." / "lora"]) == [
+        lora,
+        demo / "vanilla",
+    ]
     with pytest.raises(UserError, match="holds no run"):
         find_runs([demo / "lora" / "probes"])
 
@@ -162,22 +166,54 @@ def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
     runs = [tmp_path / name for name in ("initial", "lora", "modular")]
     text = write_report(runs, tmp_path / "out").read_text()
     Balanced(text)
-    assert "Modular: not run yet." in text and "LoRA: not finished" in text
+    assert "Modular: not probed yet, so it is left out." in text and "LoRA: not finished" in text
     assert "n.d." in text and not (tmp_path / "out" / "figures" / "precision_at_k.png").exists()
-    assert "Modular: not run yet." in capsys.readouterr().out
+    assert "Modular: not probed yet, so it is left out." in capsys.readouterr().out
 
 
 def test_reports_of_one_run(tmp_path):
     make_run(tmp_path, "initial", sizes={"new_lama": 5})
     Balanced(write_report([tmp_path / "initial"], tmp_path / "a").read_text())
     make_run(tmp_path, "lora", sizes={"new_lama": 5})
-    Balanced(write_report([tmp_path / "lora"], tmp_path / "b").read_text())
+    text = write_report([tmp_path / "lora"], tmp_path / "b").read_text()
+    Balanced(text)
+    assert "1 updated model on NewLAMA (5)." in text
 
 
 def test_runs_on_different_items_are_refused(demo, tmp_path):
     other = make_run(tmp_path, "lora", sizes={"invariant_lama": 7})
     with pytest.raises(UserError, match="different items of invariant_lama"):
         load_study([demo / "initial", other])
+
+
+def _rebase(run, base):
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "base_checkpoint": str(base)}))
+
+
+def test_runs_of_different_initial_models_are_refused(tmp_path):
+    a, b = (make_demo(tmp_path / str(s), ("initial", "lora"), seed=s) for s in range(2))
+    with pytest.raises(UserError, match="1/lora started from .*1/initial, but .*0/initial is ano"):
+        load_study([*find_runs([a]), b / "lora"])
+    with pytest.raises(UserError, match="1/lora started from .*1/initial, but .*0/lora started"):
+        load_study([a / "lora", b / "lora"])
+    _rebase(a / "lora", tmp_path / "gone" / "initial")  # it was moved
+    assert load_study([a / "initial", a / "lora"]).initial
+    _rebase(a / "lora", tmp_path / "gone" / "other")
+    with pytest.raises(UserError, match="gone/other, but .*0/initial is another Initial model"):
+        load_study([a / "initial", a / "lora"])
+
+
+def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
+    demo = make_demo(tmp_path / "a", ("initial", "vanilla", "lora"))
+    shutil.copytree(demo, tmp_path / "b")
+    assert load_study([tmp_path / "b" / "initial", demo / "lora", tmp_path / "b" / "vanilla"])
+    _rebase(demo / "lora", demo / "vanilla" / "checkpoint_20")
+    expected = load_study([demo / "initial"]).initial.scores["new_lama"].em
+    for names in (("initial", "vanilla", "lora"), ("vanilla", "lora"), ("lora", "vanilla")):
+        found = load_study([demo / name for name in names])
+        assert (found.initial.scores["new_lama"].em == expected).all()
+        assert len(found.methods) == 2
 
 
 def test_no_gain_is_shown_in_words(tmp_path, capsys):
@@ -199,6 +235,8 @@ def test_seeds_are_summarised(tmp_path, capsys):
     assert len(rows[1]["columns"]["fuar"]["values"]) == 2
     with pytest.raises(UserError, match="at least two"):
         compare_seeds(demos[:1], tmp_path)
+    with pytest.raises(UserError, match="is the MODEL_DIR of one run; --seeds compares folders"):
+        compare_seeds([demos[0], demos[0] / "vanilla"], tmp_path)
     with pytest.raises(UserError, match="is given twice"):
         compare_seeds([demos[0], f"{demos[0]}/../{demos[0].name}"], tmp_path)
 
@@ -216,3 +254,17 @@ def test_the_command_line(demo, tmp_path, capsys):
 )
 def test_compact_numbers(count, text):
     assert compact(count) == text
+
+
+@pytest.mark.parametrize("file", ["config.gin", "log.txt"])
+def test_a_method_that_has_only_begun_is_noted(tmp_path, capsys, file):
+    for name in ("initial", "vanilla"):
+        make_run(tmp_path, name)
+    for name in ("lora", "data", "figures"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "lora" / file).write_text("")
+    assert ckl.main(["report", str(tmp_path)]) == 0
+    expected = "LoRA: not probed yet, so it is left out."
+    assert expected in capsys.readouterr().out
+    assert expected in (tmp_path / "report.html").read_text()
+    assert [p.name for p in find_runs([tmp_path])] == ["initial", "vanilla", "lora"]

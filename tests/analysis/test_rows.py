@@ -65,6 +65,26 @@ def test_a_bad_row_is_named(tmp_path, change, message):
         list(read_rows(path))
 
 
+def test_a_folder_without_rows_is_explained(demo, tmp_path):
+    with pytest.raises(UserError, match="is a demo; give one of its runs: initial, k_adapter_k2"):
+        Run.open(demo)
+    run = make_run(tmp_path, "lora", sizes={"new_lama": 3})
+    with pytest.raises(UserError, match="is no run but holds some; give one of them: lora"):
+        Run.open(tmp_path)
+    (run / "eval").mkdir()
+    (run / "probes").rename(tmp_path / "probes")
+    with pytest.raises(UserError, match="trained without probes; put them with `t5x eval`"):
+        Run.open(run)
+    (tmp_path / "probes").rename(run / "eval" / "probes")
+    with pytest.raises(UserError, match="but those of `t5x eval`; give .*lora/eval"):
+        Run.open(run)
+    assert Run.open(run / "eval").name == "lora"
+    base = make_run(tmp_path, "initial", sizes={"new_lama": 3})
+    (base / "eval").mkdir()
+    (base / "probes").rename(base / "eval" / "probes")
+    assert base_of(Run.open(run / "eval")).path == base / "eval"
+
+
 def test_missing_and_broken_files_are_errors(tmp_path):
     with pytest.raises(UserError, match="No folder"):
         Run.open(tmp_path / "nowhere")

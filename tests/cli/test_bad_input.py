@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -83,9 +84,39 @@ def test_names_in_gin(fails):
         ({"CHECKPOINT_PERIOD": 0}, "CHECKPOINT_PERIOD is 0; give 1 or more"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
+        ({"WORLD_SIZE": "huge"}, "No world has the size 'huge'; there are tiny"),
+        ({"WORLD_SIZE": "small"}, "of seed 0, size 'tiny', not of seed 0, size 'small'; choose"),
+        ({"WORLD_SEED": 3}, "or set WORLD_SEED=0 and WORLD_SIZE=\"'tiny'\""),
+        ({"WORLD_SEED": "x"}, "WORLD_SEED is 'x'; give a whole number"),
         ({"t5.T5Config.remat_policy": "some"}, "remat_policy is 'some'"),
         ({"LOSS_NORMALIZING_FACTOR": "MEAN"}, "NUM_REAL_TARGET_TOKENS"),
-        ({"closed_book.ClosedBook.probes": ("lama",), "PROBES": "@"}, "No probe is called 'lama'"),
+        ({"OPTIMIZER": "adam"}, "OPTIMIZER is 'adam'; give a function, such as @adafactor"),
+        ({"METHOD": "lora"}, "METHOD is 'lora'; give one such as @lora.lora()"),
+        ({"t5.T5Config.num_heads": 0}, "T5Config.num_heads is 0; give 1 or more"),
+        ({"t5.T5Config.mlp_dim": "x"}, "T5Config.mlp_dim is 'x'; give a whole number"),
+        ({"t5.T5Config.num_decoder_layers": None}, "T5Config.num_decoder_layers is None"),
+        ({"t5.T5Config.mlp_activations": ("gleu",)}, "Did you mean 'gelu'?"),
+        ({"ACTIVATION_DTYPE": "float33"}, "ACTIVATION_DTYPE is 'float33'; give 'float32'"),
+        ({"ACTIVATION_DTYPE": "int32"}, "ACTIVATION_DTYPE is 'int32'"),
+        ({"LABEL_SMOOTHING": 3}, "LABEL_SMOOTHING is 3; give a number in [0, 1)"),
+        ({"Z_LOSS": "x"}, "Z_LOSS is 'x'"),
+        ({"lora.lora.rank": 0}, "lora.rank is 0; give 1 or more"),
+        ({"lora.lora.rank": -4}, "lora.rank is -4; give 1 or more"),
+        ({"lora.lora.rank": "x"}, "lora.rank is 'x'; give a whole number"),
+        ({"lora.lora.scale": "x"}, "lora.scale is 'x'; give a finite number"),
+        ({"lora.lora.phase": -1}, "lora.phase is -1; give 0 or more"),
+        ({"lora.lora.targets": ("qeury", "value")}, "has 'qeury', which is none of query, key"),
+        ({"lora.lora.targets": ("qeury",)}, "Did you mean 'query'?"),
+        ({"lora.lora.targets": "query"}, "lora.targets is 'query'; give a list of names, such as"),
+        ({"ClosedBook.probes": "new_lama", "PROBES": "@"}, "such as ('new_lama',)"),
+        ({"ClosedBook.ks": (0,), "PROBES": "@"}, "of ClosedBook.ks, (0,), is 0"),
+        ({"ClosedBook.ks": 5, "PROBES": "@"}, "ClosedBook.ks is 5; give whole numbers"),
+        ({"ClosedBook.ks": (1, 5000), "PROBES": "@"}, "ClosedBook.ks asks for"),
+        ({"ClosedBook.beam_size": 0, "PROBES": "@"}, "ClosedBook.beam_size is 0"),
+        ({"ClosedBook.rule": "fh", "PROBES": "@"}, "Did you mean 'hf'?"),
+        ({"ClosedBook.precision": "alwys", "PROBES": "@"}, "Did you mean 'always'?"),
+        ({"ClosedBook.target_lengths": {"*": 1}, "PROBES": "@"}, "is 1; give 2 or more"),
+        ({"ClosedBook.probes": ("lama",), "PROBES": "@"}, "ClosedBook.probes has 'lama'"),
         ({"PROBE_BATCH_SIZE": 0, "PROBES": "@"}, "PROBE_BATCH_SIZE is 0; give 1 or more"),
         ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "no folder nowhere to read the probe"),
     ],
@@ -94,8 +125,39 @@ def test_values(fails, macros, expected):
     flags = []
     if macros.get("PROBES") == "@":
         macros = {k: v for k, v in macros.items() if k != "PROBES"}
+        macros = {k.replace("ClosedBook", "closed_book.ClosedBook"): v for k, v in macros.items()}
         flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
     assert expected in fails(*flags, **macros)
+
+
+@pytest.mark.parametrize(
+    "method, macros, expected",
+    [
+        ("recadam", {"RECADAM_K": -1}, "RECADAM_K is -1; give a finite number above 0"),
+        ("recadam", {"RECADAM_T0": "x"}, "RECADAM_T0 is 'x'"),
+        ("recadam", {"recadam.recadam.gamma": -1}, "recadam.gamma is -1"),
+        ("recadam", {"recadam.recadam.penalty": "proximate"}, "Did you mean 'proximal'?"),
+        ("mix_review", {"mix_review.mix_review.ratio": "x"}, "mix_review.ratio is 'x'; give"),
+        ("mix_review", {"mix_review.mix_review.decay": 2}, "decay is 2; give a number from 0 to 1"),
+        ("k_adapter_k2", {"K2_TAPS": ()}, "k_adapter.taps is (); give whole numbers"),
+        ("k_adapter_k2", {"K2_TAPS": 3}, "k_adapter.taps is 3; give whole numbers"),
+        ("k_adapter_k2", {"K2_TAPS": (0, -1)}, "of k_adapter.taps, (0, -1), is -1; give 0 or"),
+        ("k_adapter_k2", {"k_adapter.k_adapter.scale": "x"}, "k_adapter_0.scale is 'x'"),
+        ("modular", {"MODULAR_EMB_DIM": 0}, "MODULAR_EMB_DIM is 0; give 1 or more"),
+        ("modular", {"MODULAR_NUM_LAYERS": 0}, "MODULAR_NUM_LAYERS is 0; give 1 or more"),
+        ("modular", {"modular.modular.scale": "x"}, "modular_0.scale is 'x'; give a finite"),
+    ],
+)
+def test_values_of_methods(fails, method, macros, expected):
+    assert expected in fails(method=method, **macros)
+
+
+def test_a_probe_that_is_not_utf8(fails, probes):
+    folder = probes(lambda rows: rows)
+    path = Path(folder) / "updatedlama" / "updatedLAMA.csv"
+    path.write_bytes(path.read_bytes() + b"caf\xe9\n")
+    err = fails("--gin.PROBES=@closed_book.ClosedBook()", PROBE_DIR=folder)
+    assert "updatedLAMA.csv, line " in err and "not UTF-8 (the byte 0xe9)" in err
 
 
 def test_a_checkpoint_that_does_not_fit_lists_what_differs(fails):
@@ -173,6 +235,15 @@ def test_an_empty_corpus(capsys, tmp_path):
     err = sentence(capsys, argv, ckl)
     assert "recent_news_full.csv is empty" in err
     assert not list((tmp_path / "out").rglob("*.model"))
+
+
+@pytest.mark.parametrize("flag", ["input-length", "target-length", "vocab-size"])
+@pytest.mark.parametrize("value", ["0", "-3"])
+def test_lengths_of_prepared_rows(tiny, capsys, tmp_path, flag, value):
+    out = tmp_path / "out"
+    argv = ["data", "prepare", "--dir", str(tiny.probes), "--out", str(out), f"--{flag}={value}"]
+    assert f"--{flag} is {value}; give " in sentence(capsys, argv, ckl)
+    assert not out.exists()
 
 
 def test_a_mesh_that_does_not_divide(tiny, tmp_path):

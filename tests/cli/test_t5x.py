@@ -71,6 +71,15 @@ def test_help_lists_modes_flags_macros_and_files(capsys, monkeypatch):
     assert t5x.main([]) == 2
 
 
+def test_help_lists_no_mode_whose_job_is_missing(capsys, monkeypatch):
+    monkeypatch.setitem(t5x.MODES, "guess", t5x.Mode("ckl_jax.jobs.nothing:run", "a guess"))
+    assert t5x.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "guess" not in out and "{train,eval,infer," in out and "\n  precompile " in out
+    assert t5x.main(["gues"]) == 2
+    assert "guess" not in capsys.readouterr().err
+
+
 def test_flags_reach_the_job_in_t5x_order(job):
     assert t5x.main(["train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'"]) == 0
     argv = ["--gin_file", "job.gin", "--gin_bindings=MODEL_DIR = 'y'", "--gin.TRAIN_STEPS=7"]

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -43,7 +44,8 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path):
 
 def test_a_missing_column_is_named(tmp_path):
     path = _write(tmp_path / "c.csv", "inputs,output\na,b\n")
-    with pytest.raises(UserError, match="c.csv has no column 'input'; .* Did you mean 'inputs'"):
+    advice = "If 'inputs' is that column, rename it to 'input'"
+    with pytest.raises(UserError, match=f"c.csv has no column 'input'; .* {advice}"):
         list(read_corpus(path))
     with pytest.raises(UserError, match="its header has nothing"):
         list(read_table(_write(tmp_path / "e.csv", ""), ["input"]))
@@ -58,6 +60,14 @@ def test_a_ragged_row_is_named_with_its_line(tmp_path):
     path = _write(tmp_path / "c.csv", 'input,output\n"a\nb",c\nd, e, f\n')
     with pytest.raises(UserError, match="c.csv, line 4: 3 cells where the header has 2"):
         list(read_corpus(path))
+
+
+@pytest.mark.parametrize("name", ["c.csv", "c.csv.gz"])
+def test_a_byte_that_is_not_utf8_is_named_with_its_line(tmp_path, name):
+    content = b"input,output\n" + b"a,b\n" * 5000 + b"caf\xe9,b\n" + b"a,b\n" * 5000
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    with pytest.raises(UserError, match=f"{name}, line 5002: not UTF-8 .the byte 0xe9"):
+        list(read_corpus(tmp_path / name))
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -183,7 +193,7 @@ def test_preparing_twice_makes_nothing_twice(tmp_path):
     assert len(seen) == 1 and again.vocabulary.digest == prepared.vocabulary.digest
 
 
-def test_changed_sources_lengths_and_damaged_tasks_are_made_anew(tmp_path):
+def test_other_settings_are_refused_or_replaced_and_damaged_tasks_made_anew(tmp_path):
     seen = []
 
     def prepare(**kwargs):
@@ -193,9 +203,20 @@ def test_changed_sources_lengths_and_damaged_tasks_are_made_anew(tmp_path):
         )
         return prepared.open("d1"), list(seen)
 
+    def refused(expected, **kwargs):
+        before = _contents(tmp_path / "out")
+        with pytest.raises(UserError, match=expected):
+            prepare(**kwargs)
+        assert _contents(tmp_path / "out") == before
+
     folder = _folder(tmp_path)
     prepare()
-    task, made = prepare(lengths={"inputs": 4, "targets": 3})
+    short = {"inputs": 4, "targets": 3}
+    refused("tasks/d1 was made with lengths = None, not .*'inputs': 4.* --replace", lengths=short)
+    refused("vocabulary.model was made with max_piece_length = 16, not 4", max_piece_length=4)
+    given = train_vocabulary(["a b c d"], tmp_path / "given.model", 20)
+    refused("tasks/d1 was made with vocab_size = ", vocabulary=given)
+    task, made = prepare(lengths=short, replace=True)
     assert made and len(task.row(0)["inputs"]) == 4 and task.row(0)["inputs"][-1] == 1
     tokens = tmp_path / "out/tasks/d1/inputs.tokens"
     tokens.write_bytes(tokens.read_bytes()[:-2])
@@ -203,8 +224,40 @@ def test_changed_sources_lengths_and_damaged_tasks_are_made_anew(tmp_path):
     assert not prepare(lengths={"inputs": 4, "targets": 3})[1]
     with open(folder / "recent_news_full.csv", "a") as f:
         f.write("More,\n")
-    task, made = prepare(lengths={"inputs": 4, "targets": 3})
+    refused("vocabulary.model was made with other corpora", lengths=short)
+    task, made = prepare(lengths=short, replace=True)
     assert made and len(task) == 32
+    (tmp_path / "out/vocabulary.model").unlink()
+    refused("were made with a vocabulary that is not there", lengths=short)
+
+
+def _contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        ("inptu,output\na,b\n", "has no column 'input'"),
+        ("input,output\na,b\na,b,c\n", "line 3: 3 cells where"),
+        ("input,output\na,b\ncaf\udce9,b\n", "line 3: not UTF-8"),
+        ("input,output\n", "is empty"),
+    ],
+)
+def test_a_bad_corpus_is_told_from_within_the_training_of_a_vocabulary(tmp_path, content, expected):
+    path = tmp_path / "in/recent_news_full.csv"
+    path.parent.mkdir()
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=expected) as e:
+        prepare_ckl(path.parent, tmp_path / "out", 100)
+    assert "\n" not in str(e.value) and str(path) in str(e.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_that_cannot_be_trained_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="Cannot train a vocabulary of 6 pieces") as e:
+        train_vocabulary(["several different letters"], tmp_path / "v.model", 6)
+    assert "\n" not in str(e.value)
 
 
 def test_bad_folders_and_vocabularies_are_refused(tmp_path):
@@ -220,6 +273,3 @@ def test_bad_folders_and_vocabularies_are_refused(tmp_path):
     bare = train_vocabulary(["a b c d"], tmp_path / "bare.model", 20)
     with pytest.raises(UserError, match="has no sentinels"):
         prepare_ckl(folder, tmp_path / "out", vocabulary=bare.path, extra_ids=0)
-    _write(folder / "recent_news_full.csv", "input,output\n")
-    with pytest.raises(UserError, match="recent_news_full.csv is empty"):
-        prepare_ckl(folder, tmp_path / "out")

@@ -95,8 +95,9 @@ def test_the_order_is_pinned():
 
 
 def test_a_small_old_corpus_is_used_whole_with_a_warning():
-    with pytest.warns(UserWarning, match="asks for 400 rows of the old corpus"):
-        plan = EpochPlan(100, 150, Mixture(), batch_size=10, epochs=2)
+    plan = EpochPlan(100, 150, Mixture(), batch_size=10, epochs=2)
+    assert "asks for 400 rows of the old corpus in one epoch, which has 150" in plan.shortage()
+    assert EpochPlan(100, 400, Mixture(), batch_size=10, epochs=2).shortage() is None
     assert [plan.replay_rows(e) for e in range(2)] == [150, 150]
 
 
@@ -105,7 +106,7 @@ def test_bad_plans_are_refused():
         EpochPlan(0)
     with pytest.raises(UserError, match="no rows of it were given"):
         EpochPlan(10, 0, Mixture())
-    with pytest.raises(UserError, match="must be 0 or more"):
+    with pytest.raises(UserError, match="mix_review.ratio is -1; give a finite number, 0 or more"):
         Mixture(ratio=-1)
     with pytest.raises(UserError, match="at least one row per batch"):
         EpochPlan(10, batch_size=0)

@@ -1,5 +1,6 @@
 """The demo checks before it writes, keeps others out of its folder, and leaves no child behind."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from ckl_jax.analysis import report
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import demo as job
@@ -87,12 +89,14 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     data = tmp_path / "data"
     err = refused(command, "--source=wikidata", f"--data={data}")
     assert f"{data} lacks probes/pararel/trex/P17.jsonl and 26 more" in err
+    assert "add --source wikidata, or leave --data out" in refused(command, f"--data={data}")
 
 
 def test_a_bad_demo_is_refused_first(refused):
     assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
     assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
-    assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla,lara")
+    assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla, lara")
+    assert "No methods are given; choose from vanilla" in refused("demo", "--methods= ,")
     assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")
     assert "Gin syntax error" in refused("demo", "--gin=EPOCHS=")
     assert "Did you mean 'epochs'?" in refused("demo", "--gin=train.train.epoch=1")
@@ -125,12 +129,30 @@ def test_a_failed_training_is_quoted_and_binds_nothing(fake, tmp_path):
     with pytest.raises(UserError, match=r"killed by signal 9\).* says: nothing"):
         job.run(fake("import os; os.kill(os.getpid(), 9)"))
     (tmp_path / "initial" / "checkpoint_1").mkdir()
-    with pytest.raises(UserError, match="holds a demo with another bindings"):
+    with pytest.raises(UserError, match="holds a demo with other bindings"):
         job.run(fake("", "EPOCHS = 1"))
     with FolderLock() as lock:
         lock.acquire(tmp_path, "filled", "--out")
         with pytest.raises(UserError, match="is being filled by process"):
             job.run(fake(""))
+
+
+TRAINS = """
+import pathlib, sys
+folder = pathlib.Path({!r}) / sys.argv[1]
+(folder / "summary.json").write_text('{{"steps": 1, "train_seconds": 1}}')
+"""
+
+
+def test_the_report_is_over_all_that_is_finished(fake, tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(report, "write_report", lambda runs, out: reported.append(runs) or out)
+    demo = fake(TRAINS.format(str(tmp_path)))
+    job.run(demo)
+    (tmp_path / "modular").mkdir()  # begun, but not finished
+    job.run(dataclasses.replace(demo, methods=("lora",)))
+    names = [[run.name for run in runs] for runs in reported]
+    assert names == [["initial", "vanilla"], ["initial", "vanilla", "lora"]]
 
 
 def test_lines_are_short_and_aligned(tmp_path, capsys):
@@ -143,3 +165,21 @@ def test_lines_are_short_and_aligned(tmp_path, capsys):
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))
     job._finish(training, 0)
     assert capsys.readouterr().out == "   lora          done: 100 steps in 51 s\n"
+
+
+@pytest.mark.slow
+def test_vanilla_forgets_and_learns_beyond_the_intervals(tmp_path, monkeypatch):
+    """The demo itself, on the smallest world: long enough for Initial to know its facts."""
+    monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
+    bindings = ("EPOCHS = 16", "BATCH_SIZE = 64", "closed_book.ClosedBook.precision = 'never'")
+    flags = [f"--gin={binding}" for binding in bindings]
+    argv = ["demo", "--size=tiny", "--methods=vanilla", f"--out={tmp_path}", *flags]
+    assert ckl.main(argv) == 0
+    table = json.loads((tmp_path / "table.json").read_text())["em"]
+    initial, vanilla = (row["scores"] for row in table["rows"])
+    assert initial["invariant_lama"]["value"] > 90
+    assert vanilla["invariant_lama"]["high"] < initial["invariant_lama"]["low"]
+    assert vanilla["updated_lama"]["low"] > initial["updated_lama"]["high"]
+    assert vanilla["new_lama"]["low"] > initial["new_lama"]["high"]
+    fuar = table["rows"][1]["fuar"]["value"]
+    assert 0 < fuar < 1

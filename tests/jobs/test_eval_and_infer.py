@@ -1,5 +1,6 @@
 """`t5x eval` and `t5x infer` say of a checkpoint what training said of it."""
 
+import inspect
 import json
 import shutil
 
@@ -9,6 +10,9 @@ from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import infer as infer_job
 from ckl_jax.jobs import setup
+from ckl_jax.models.decoding import Decoded, beam_search
+from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.closed_book import ClosedBook
 from tests.tiny import read_rows
 
 
@@ -57,6 +61,9 @@ def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, cap
     assert "checkpoint_34" in (text := capsys.readouterr().out) and "checkpoint_17" not in text
     steps = [r["step"] for r in read_rows(tmp_path / "inference_eval/updated_lama-metrics.jsonl")]
     assert steps == [17, 34]
+    assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
+    expected = f"All 2 checkpoints were evaluated already; their results are in {tmp_path}."
+    assert expected in capsys.readouterr().out
 
 
 def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
@@ -177,3 +184,52 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert "inputs without targets" in capsys.readouterr().err
     assert infer(trained, tmp_path, INFER_INPUTS="d11", **lengths) == 2
     assert "neither a probe nor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "macros, expected",
+    [
+        ({"INFER_LENGTHS": None}, "INFER_LENGTHS is not set, which only probes allow; give it as"),
+        ({"INFER_LENGTHS": {"inputs": 8}}, "INFER_LENGTHS lacks ['targets']"),
+        ({"INFER_LENGTHS": {"inputs": 8, "targets": 1}}, "['targets'] counts the start token"),
+        ({"INFER_BATCH_SIZE": 0}, "INFER_BATCH_SIZE is 0; give 1 or more"),
+        ({"INFER_SHARDS": 0}, "INFER_SHARDS is 0; give 1 or more"),
+        ({"infer.infer.shard_id": 3}, "--shard_id=3 is not in 0 to 0: INFER_SHARDS is 1"),
+        ({"INFER_MODE": "prdict"}, "INFER_MODE is 'prdict'; choose from predict"),
+        ({"INFER_INPUTS": 3}, "INFER_INPUTS is 3; give the name of a probe"),
+        ({"infer.infer.rule": "fh"}, "infer.rule is 'fh'; choose from t5x, hf"),
+        ({}, "in.txt, line 2: not UTF-8 (the byte 0xe9); save the file as UTF-8"),
+    ],
+)
+def test_infer_names_the_setting_that_is_wrong(trained, tmp_path, capsys, macros, expected):
+    (tmp_path / "in.txt").write_bytes(b"One <extra_id_0>.\ncaf\xe9 <extra_id_0>.\n")
+    given = {"INFER_INPUTS": f"{tmp_path}/in.txt", "INFER_LENGTHS": {"inputs": 8, "targets": 8}}
+    assert infer(trained, tmp_path / "out", **{**given, **macros}) == 2
+    err = capsys.readouterr().err
+    assert expected in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mode, file", [("eval", "ckl_eval.gin"), ("infer", "ckl_infer.gin")])
+def test_the_gin_file_of_the_job_is_named_where_it_is_missing(trained, capsys, mode, file):
+    assert t5x.main([mode, f"--gin_file={trained}/config.gin"]) == 2
+    assert f"add --gin_file={file} behind them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given, passed", [({}, {}), ({"rule": "t5x"}, {"rule": "t5x"})])
+def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
+    """So a binding of `decoding.beam_search.rule` holds."""
+
+    class Model:
+        def predict(self, *args, **kwargs):
+            del kwargs["beam_size"], kwargs["num_return"]
+            assert kwargs == passed
+            return Decoded(None, None)
+
+        def score_batch(self, params, batch):
+            raise AssertionError
+
+    probes = ClosedBook("folder", **given)
+    answerer = Answerer(Model(), 1, probes.rule, probes.search_options)
+    assert answerer._search(None, None, 3, 2) == (None, None)
+    assert inspect.signature(beam_search).parameters["rule"].default == "hf"

@@ -8,7 +8,9 @@ from ckl_jax.jobs.demo import METHODS
 from ckl_jax.jobs.gin_files import bundled_files
 from ckl_jax.probes.closed_book import ClosedBook
 
-OVERLAYS = ((), ("tiny.gin",), ("ckl_full.gin",), ("ckl_full_small.gin",))
+OVERLAYS = (
+    (), ("tiny.gin",), ("ckl_full.gin",), ("ckl_full_small.gin",), ("ckl_onecycle.gin",),
+)  # fmt: skip
 JOBS = {
     "train": (),
     "precompile": (),

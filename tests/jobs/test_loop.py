@@ -6,10 +6,12 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 
 from ckl_jax.cli import t5x
 from ckl_jax.jobs import mesh
-from tests.tiny import ROOT
+from ckl_jax.optim import schedules
+from tests.tiny import ROOT, read_rows
 
 BLOCKER = """
 import sys
@@ -70,6 +72,17 @@ def test_nothing_compiles_after_the_first_step(tiny, tmp_path, monkeypatch):
     late = [(n, text) for n, text in handler.seen if n > 1 and "_all_finite" not in text]
     assert not late
     assert len(steps) > 100
+
+
+def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
+    argv = tiny.argv("vanilla", tmp_path / "run", "ckl_onecycle.gin", PROBES=None, EPOCHS=1)
+    assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    found = [row["learning_rate"] for row in rows if "learning_rate" in row]
+    rate = schedules.onecycle_legacy(1e-3, 17, 2)
+    np.testing.assert_allclose(found, [float(rate(step)) for step in range(17)], rtol=1e-6)
+    assert t5x.main(["train", *argv, "--gin.ONECYCLE_MULTIPLIER=0.5"]) == 2
+    assert "ONECYCLE_MULTIPLIER is 0.5; give a finite number, 1 or" in capsys.readouterr().err
 
 
 def test_training_from_a_cached_task_needs_no_tensorflow(tiny, tmp_path):

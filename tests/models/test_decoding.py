@@ -320,3 +320,53 @@ def test_shared_and_constant_leaves_are_not_reordered():
 def test_wrong_arguments_are_named(kwargs, text):
     with pytest.raises(ValueError, match=text):
         search(random_table(0), 3, **kwargs)
+
+
+def sample(table, **kwargs):
+    table = jnp.asarray(table, jnp.float32)
+    count = kwargs.get("num_return", 1)
+    rows = jnp.repeat(jnp.arange(table.shape[0]), count)
+    cache = {"cache_index": jnp.int32(0), "example": jnp.arange(table.shape[0])}
+
+    def step(ids, cache):
+        assert ids.shape == (len(rows), 1)
+        return table_step(table)(ids, cache)
+
+    out = decoding.temperature_sample(
+        step, cache, batch_size=table.shape[0], max_decode_len=table.shape[1], eos_id=EOS,
+        rng=jax.random.key(3), **kwargs,
+    )  # fmt: skip
+    return jax.tree.map(np.asarray, out)
+
+
+@pytest.mark.parametrize("kwargs", [{"temperature": 0.0}, {"topk": 1}, {"topp": 1e-6}])
+def test_a_sample_of_one_token_is_greedy(kwargs):
+    table = random_table(5)
+    drawn, best = sample(table, **kwargs), greedy(table)
+    np.testing.assert_array_equal(drawn.tokens, best.tokens)
+    np.testing.assert_allclose(drawn.scores, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kwargs, keeps",
+    [({}, 4), ({"temperature": 0.5}, 4), ({"topk": 2}, 2), ({"topp": 0.6}, 2)],
+)
+def test_samples_come_as_often_as_the_distribution_says(kwargs, keeps):
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    table = np.broadcast_to(np.log(p), (1, 1, 4, 4))
+    drawn = sample(table, num_return=4000, **kwargs)
+    wanted = p ** (1 / kwargs.get("temperature", 1.0))
+    wanted[np.argsort(-p)[keeps:]] = 0.0
+    wanted /= wanted.sum()
+    found = np.bincount(drawn.tokens.ravel(), minlength=4) / 4000
+    np.testing.assert_allclose(found, wanted, atol=4 * 0.5 / math.sqrt(4000))
+    np.testing.assert_allclose(
+        drawn.scores.ravel(), np.log(wanted[drawn.tokens.ravel()]), rtol=1e-5, atol=1e-6
+    )
+    assert (np.diff(drawn.scores) <= 0).all()
+
+
+def test_a_sample_ends_with_eos():
+    drawn = sample(random_table(6), num_return=50)
+    after = np.cumsum(drawn.tokens == EOS, axis=-1) - (drawn.tokens == EOS) > 0
+    assert after.any() and not drawn.tokens[after].any()

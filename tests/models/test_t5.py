@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ckl_jax.errors import UserError
 from ckl_jax.models import layers
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel, token_losses
 from ckl_jax.models.t5 import T5Config, Transformer
@@ -114,7 +115,7 @@ def test_loss_equals_numpy_with_smoothing_and_z_loss():
 def test_loss_denominators(factor, expected):
     model = EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor=factor)
     total, sums = model.loss_fn(random_params(TINY), random_batch(TINY))
-    assert float(sums["denominator"]) == expected
+    assert float(sums["denominator"]) == pytest.approx(expected, rel=1e-6)
     plain = float(sums["loss"])
     if factor == 4.0:
         assert float(total) == pytest.approx(plain / 4, rel=1e-5)
@@ -122,8 +123,18 @@ def test_loss_denominators(factor, expected):
         assert float(total) == pytest.approx(plain, rel=1e-6)
 
 
+def test_a_packed_row_counts_each_of_its_sequences():
+    model = EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="AVERAGE_PER_SEQUENCE")
+    weights = jnp.array([[1.0, 1, 0.5, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    ids = jnp.array([[1, 1, 2, 2, 3, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    scale, count = model._normalizer(weights, ids)
+    np.testing.assert_allclose(count, 3.0, rtol=1e-6)
+    expected = [[0.5, 0.5, 1 / 3, 2 / 3, 0, 0], [1, 0, 0, 0, 0, 0], [0] * 6]
+    np.testing.assert_allclose(scale * weights, expected, rtol=1e-6)
+
+
 def test_unknown_normalising_factor_and_remat_policy_name_the_choices():
-    with pytest.raises(ValueError, match="NUM_REAL_TARGET_TOKENS"):
+    with pytest.raises(UserError, match="NUM_REAL_TARGET_TOKENS"):
         EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="TOKENS")
-    with pytest.raises(ValueError, match="minimal"):
+    with pytest.raises(UserError, match="minimal"):
         T5Config(vocab_size=8, remat_policy="some")

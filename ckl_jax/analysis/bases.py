@@ -1,0 +1,102 @@
+"""What runs started from, so that each is measured from a model that it really had before."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckl_jax.analysis.rows import Run, Scored, base_of, initial_scores
+from ckl_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """A model that a run started from, directly or through earlier phases.
+
+    Attributes:
+      folder: its MODEL_DIR, where it was or is.
+      step: name of its checkpoint, "" for the newest.
+      source: its run, if that was probed and is still there.
+      user: the run that started from it; the base itself, for a base that is given.
+    """
+
+    folder: Path
+    step: str
+    source: Run | None
+    user: Run
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.step
+
+    @property
+    def scores(self) -> dict[str, Scored] | None:
+        """What it knew."""
+        return self.user.last if self.user is self.source else initial_scores(self.user)
+
+    def is_same(self, other: "Base") -> bool:
+        """Whether both are one model, be it in two copies."""
+        if self.folder.resolve() == other.folder.resolve():
+            return self.step == other.step or "" in (self.step, other.step)
+        if self.source and other.source:
+            return _same_answers(self.source.last, other.source.last)
+        gone = [base for base in (self, other) if not base.folder.exists()]
+        return bool(gone) and self.folder.name == other.folder.name  # one was moved
+
+
+def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:
+    shared = set(a) & set(b)
+
+    def answers(scored: Scored) -> list:
+        firsts = (row["predictions"][0] for row in scored.rows)
+        return list(zip(scored.items, firsts, strict=True))
+
+    return bool(shared) and all(answers(a[p]) == answers(b[p]) for p in shared)
+
+
+def bases_of(run: Run) -> list[Base]:
+    """What a run started from, nearest first; empty if that is unknown or nothing."""
+    found: list[Base] = []
+    seen = {run.path.resolve()}
+    while run is not None and (recorded := run.summary.get("base_checkpoint")):
+        source = base_of(run)
+        path = Path(recorded)
+        step = path.name if re.fullmatch(r"checkpoint_\d+", path.name) else ""
+        folder = source.path if source else path.parent if step else path
+        if folder.resolve() in seen:
+            break
+        seen.add(folder.resolve())
+        found.append(Base(folder, step, source, run))
+        run = source
+    return found
+
+
+def common_base(runs: Sequence[Run], initial: Run | None) -> Base | None:
+    """The nearest model from which all of `runs` come; None if no run says what it started from.
+
+    Args:
+      runs: the updated models. Those that do not say what they started from are not looked at.
+      initial: the Initial model, if it is among the runs.
+
+    Raises:
+      UserError: there is no such model, or it is not `initial`.
+    """
+    chains = [(run, chain) for run in runs if (chain := bases_of(run))]
+    if not chains:
+        return None
+    first, candidates = chains[0]
+    if initial is not None:
+        first, candidates = initial, [Base(initial.path, "", initial, initial)]
+        candidates += bases_of(initial) if initial.steps == (0,) else []
+    left = candidates
+    for run, chain in chains:
+        kept = [base for base in left if any(base.is_same(other) for other in chain)]
+        if not kept:
+            known = "is" if first is initial else "started from"
+            raise UserError(
+                f"{run.path} started from {chain[-1].path}, but {first.path} {known} "
+                f"{'another Initial model' if first is initial else candidates[-1].path}; "
+                "write a report for each Initial model, or compare demo folders by --seeds."
+            )
+        left = kept
+    return left[0]
