@@ -54,20 +54,25 @@ def constrain(x: Array, axes: tuple[str | None, ...]) -> Array:
 
 
 class Dense(nn.Module):
-    """A linear map of the last axis, [..., in] -> [..., features], without bias.
+    """A linear map of the last axis, [..., in] -> [..., features]; T5's has no bias.
 
-    The kernel is stored flat, [in, features], as T5X stores it.
+    The kernel is stored flat, [in, features], as T5X stores it; a bias is [features].
     """
 
     features: int
     kernel_axes: tuple[str, str]
     kernel_init: Initializer = default_kernel_init
     dtype: Any = jnp.float32
+    use_bias: bool = False
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
-        return jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+        y = jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+        if not self.use_bias:
+            return y
+        bias = param("bias", nn.initializers.zeros, (self.features,), self.kernel_axes[1:])
+        return y + bias.astype(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,19 +140,62 @@ class RMSNorm(nn.Module):
         )
 
 
+class LayerNorm(nn.Module):
+    """Layer norm with mean, `scale` and `bias`, as GPT-2 has it; statistics in float32."""
+
+    epsilon: float = 1e-5
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
+        bias = param("bias", nn.initializers.zeros, (x.shape[-1],), ("embed",))
+        x = x.astype(jnp.float32)
+        x = x - jnp.mean(x, axis=-1, keepdims=True)
+        variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
+        x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+        return x * scale.astype(self.dtype) + bias.astype(self.dtype)
+
+
+class PositionEmbed(nn.Module):
+    """Learned absolute positions: a table [positions, D]."""
+
+    num_embeddings: int
+    features: int
+    dtype: Any = jnp.float32
+    embedding_init: Initializer = nn.initializers.normal(stddev=0.02)
+
+    @nn.compact
+    def __call__(self, positions: Array) -> Array:
+        """[B, T] or [1, T] integers below `num_embeddings` -> [B, T, D]."""
+        table = param(
+            "pos_embedding",
+            self.embedding_init,
+            (self.num_embeddings, self.features),
+            ("abspos_buckets", "embed"),
+        )
+        return jnp.take(table.astype(self.dtype), positions.astype(jnp.int32), axis=0)
+
+
 def dropout(rate: float, name: str | None = None) -> nn.Dropout:
     """Dropout whose mask is shared along the length axis, as T5X's is: far fewer random bits."""
     return nn.Dropout(rate, broadcast_dims=(-2,), name=name)
 
 
 class MlpBlock(nn.Module):
-    """Feed-forward block: `wi` (ReLU, v1.0) or the product of `wi_0` and `wi_1` (v1.1), `wo`."""
+    """Feed-forward block: `wi` (ReLU, v1.0) or the product of `wi_0` and `wi_1` (v1.1), `wo`.
+
+    `dropout_rate` is that of the hidden layer, which T5 has and GPT-2 does not.
+    """
 
     mlp_dim: int
     activations: tuple[str, ...]
     dropout_rate: float
     dense: DenseFactory
     dtype: Any = jnp.float32
+    use_bias: bool = False
+    kernel_init: Initializer = default_kernel_init
+    out_init: Initializer = default_kernel_init
 
     @nn.compact
     def __call__(self, x: Array, deterministic: bool) -> Array:
@@ -155,12 +203,17 @@ class MlpBlock(nn.Module):
         hidden = []
         for i, name in enumerate(self.activations):
             wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
-            h = self.dense(self.mlp_dim, ("embed", "mlp"), name=wi, dtype=self.dtype)(x)
+            h = self._project(self.mlp_dim, ("embed", "mlp"), wi, self.kernel_init)(x)
             hidden.append(h if name == "linear" else getattr(nn, name)(h))
         h = hidden[0] if len(hidden) == 1 else hidden[0] * hidden[1]
         h = dropout(self.dropout_rate)(h, deterministic=deterministic)
         h = constrain(h, ("batch", "length", "mlp"))
-        return self.dense(x.shape[-1], ("mlp", "embed"), name="wo", dtype=self.dtype)(h)
+        return self._project(x.shape[-1], ("mlp", "embed"), "wo", self.out_init)(h)
+
+    def _project(self, features: int, axes: tuple[str, str], name: str, init: Initializer):
+        return self.dense(
+            features, axes, name=name, dtype=self.dtype, kernel_init=init, use_bias=self.use_bias
+        )
 
 
 def attend(
@@ -173,7 +226,7 @@ def attend(
     dropout_rate: float = 0.0,
     float32_logits: bool = False,
 ) -> Array:
-    """Dot-product attention without 1/sqrt(H): T5 folds that factor into the query's init.
+    """Dot-product attention without 1/sqrt(H): the caller scales the query, or its init (T5).
 
     Args:
       query: [B, T, N, H].
@@ -218,7 +271,10 @@ class Attention(nn.Module):
 
     With `decode=True` the module keeps keys and values in the `cache` collection, batch axis
     first. The first such call only sizes the cache (its length is the length of the input);
-    every later call takes one position.
+    every later call takes the next positions, one (a step) or several (a prompt).
+
+    `scale_query` divides queries by sqrt(H), as GPT-2 does; without it the query's initial values
+    are scaled so, as T5's are.
     """
 
     num_heads: int
@@ -227,6 +283,10 @@ class Attention(nn.Module):
     dense: DenseFactory
     dtype: Any = jnp.float32
     float32_logits: bool = False
+    use_bias: bool = False
+    scale_query: bool = False
+    kernel_init: Initializer = default_kernel_init
+    out_init: Initializer = default_kernel_init
 
     @nn.compact
     def __call__(
@@ -252,14 +312,18 @@ class Attention(nn.Module):
         """
         width = self.num_heads * self.head_dim
 
-        def project(name: str, inputs: Array, init: Initializer = default_kernel_init) -> Array:
+        def project(name: str, inputs: Array, init: Initializer = self.kernel_init) -> Array:
             y = self.dense(
-                width, ("embed", "joined_kv"), name=name, dtype=self.dtype, kernel_init=init
-            )(inputs)
+                width, ("embed", "joined_kv"), name=name, dtype=self.dtype, kernel_init=init,
+                use_bias=self.use_bias,
+            )(inputs)  # fmt: skip
             y = y.reshape(*y.shape[:-1], self.num_heads, self.head_dim)
             return constrain(y, ("batch", "length", "heads", "kv"))
 
-        query = project("query", x, _query_init(self.head_dim))
+        if self.scale_query:
+            query = project("query", x) / np.sqrt(self.head_dim).astype(self.dtype)
+        else:
+            query = project("query", x, _scaled_init(self.kernel_init, self.head_dim))
         key, value = project("key", memory), project("value", memory)
         if decode:
             key, value, bias = self._update_cache(key, value, bias)
@@ -274,11 +338,14 @@ class Attention(nn.Module):
             dropout_rng=rng, dropout_rate=self.dropout_rate, float32_logits=self.float32_logits,
         )  # fmt: skip
         y = y.reshape(batch, -1, width)
-        return self.dense(x.shape[-1], ("joined_kv", "embed"), name="out", dtype=self.dtype)(y)
+        return self.dense(
+            x.shape[-1], ("joined_kv", "embed"), name="out", dtype=self.dtype,
+            kernel_init=self.out_init, use_bias=self.use_bias,
+        )(y)  # fmt: skip
 
     def _update_cache(self, key: Array, value: Array, bias: Array | None):
-        """Puts one position into the cache; returns all keys, values, and a bias that hides the
-        positions still empty."""
+        """Puts the next positions into the cache; returns all keys, values, and a bias that hides
+        from each the positions after it."""
         ready = self.has_variable("cache", "cached_key")
         cached_key = self.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
         cached_value = self.variable("cache", "cached_value", jnp.zeros, value.shape, value.dtype)
@@ -288,15 +355,16 @@ class Attention(nn.Module):
         at = (0, index.value, 0, 0)
         cached_key.value = jax.lax.dynamic_update_slice(cached_key.value, key, at)
         cached_value.value = jax.lax.dynamic_update_slice(cached_value.value, value, at)
-        filled = jnp.arange(cached_key.value.shape[1]) <= index.value
-        hidden = mask_to_bias(filled[None, None, None, :])
-        index.value = index.value + 1
+        queries = index.value + jnp.arange(key.shape[1])
+        filled = jnp.arange(cached_key.value.shape[1]) <= queries[:, None]
+        hidden = mask_to_bias(filled[None, None])
+        index.value = index.value + key.shape[1]
         return cached_key.value, cached_value.value, hidden if bias is None else bias + hidden
 
 
-def _query_init(head_dim: int) -> Initializer:
+def _scaled_init(kernel_init: Initializer, head_dim: int) -> Initializer:
     def init(*args, **kwargs) -> Array:
-        return default_kernel_init(*args, **kwargs) / np.sqrt(head_dim).astype(np.float32)
+        return kernel_init(*args, **kwargs) / np.sqrt(head_dim).astype(np.float32)
 
     return init
 

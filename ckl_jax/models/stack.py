@@ -1,0 +1,109 @@
+"""A stack of layers: looped or scanned, rematerialised or not; shared by every architecture."""
+
+import contextlib
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen import partitioning
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models import layers
+
+Array = jax.Array
+
+REMAT_POLICIES = ("none", "minimal", "full")
+
+
+def settle(config: Any, sizes: tuple[str, ...]) -> None:
+    """Checks the fields that all configurations share, and makes them hashable.
+
+    Args:
+      config: a frozen dataclass, being made; gin gives lists where it has tuples.
+      sizes: names of its fields that are whole numbers of at least 1.
+
+    Raises:
+      UserError: a field's value is no such thing.
+    """
+    name = type(config).__name__
+    object.__setattr__(config, "side", tuple(config.side))
+    object.__setattr__(config, "dtype", _dtype(config.dtype))
+    for size in sizes:
+        checks.require_size(**{f"{name}.{size}": getattr(config, size)})
+    checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=config.dropout_rate)
+    checks.require_choice(REMAT_POLICIES, **{f"{name}.remat_policy": config.remat_policy})
+
+
+def _dtype(dtype: Any) -> Any:
+    with contextlib.suppress(TypeError):
+        if dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
+            return jnp.dtype(dtype)
+    raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give 'float32', 'bfloat16' or 'float16'.")
+
+
+def constrain_embed(x: Array) -> Array:
+    return layers.constrain(x, ("batch", "length", "embed"))
+
+
+def run_layers(
+    config: Any, layer_cls: Any, count: int, name: str, x: Array, *args, taps: tuple = ()
+) -> tuple[Array, dict[int, Array]]:
+    """Applies `count` layers in the calling module, by loop or by scan.
+
+    Args:
+      config: says how (`scan_layers`, `remat_policy`).
+      layer_cls: a module made as `layer_cls(config)`; its last static arguments are booleans.
+      count: number of layers.
+      name: T5X's name for the stacked layers, "encoder" or "decoder".
+      x: [B, T, D].
+      *args: further arguments of every layer.
+      taps: which hidden states to keep; state j is the output of the first j layers.
+
+    Returns:
+      The last output, and {j: hidden state j}, each [B, T, D].
+    """
+    static = tuple(i for i, a in enumerate(args, start=2) if isinstance(a, bool))
+    layer_cls = _remat(layer_cls, config.remat_policy, static)
+    hidden = {0: x} if 0 in taps else {}
+    if not config.scan_layers:
+        for i in range(count):
+            x = layer_cls(config, name=f"layers_{i}")(x, *args)
+            if i + 1 in taps:
+                hidden[i + 1] = x
+        return x, hidden
+    collect = any(j > 0 for j in taps)
+    booleans = [a for a in args if isinstance(a, bool)]
+    arrays = [a for a in args if not isinstance(a, bool)]
+    cls = _scan_body(layer_cls, collect, tuple(booleans))
+    scanned = partitioning.scan_with_axes(
+        cls,
+        variable_axes={"params": 1, "cache": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast,) * len(arrays),
+        length=count,
+        axis_name="layers",
+    )
+    x, states = scanned(config, name=name)(x, *arrays)
+    hidden.update({j: states[j - 1] for j in taps if j > 0})
+    return x, hidden
+
+
+def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any:
+    """A subclass of `layer_cls` with `scan`'s signature; parameter names stay the layer's own."""
+
+    class Body(layer_cls):
+        @nn.compact
+        def __call__(self, x: Array, *arrays):
+            y = super().__call__(x, *arrays, *booleans)
+            return y, (y if collect else None)
+
+    return Body
+
+
+def _remat(layer_cls: Any, policy: str, static_argnums: tuple[int, ...]) -> Any:
+    if policy == "none":
+        return layer_cls
+    saved = None if policy == "full" else jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return nn.remat(layer_cls, policy=saved, prevent_cse=False, static_argnums=static_argnums)
