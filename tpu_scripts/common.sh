@@ -12,6 +12,10 @@ options, the same for create, setup, run, logs and delete (or by the variable in
   --spot             a TPU that may be taken away: the default
   --on-demand        a TPU that stays
   --source WHAT      what setup installs: a git checkout (default: this one) or a pip requirement
+  --extras LIST      what else setup installs: gcs for gs:// folders, seqio for SeqIO tasks
+                     (default gcs; "gcs,seqio"; "" for neither)
+  --send PATH        setup sends this folder or file of yours to the home folder of every host,
+                     where run starts commands: gin files, task modules, vocabularies. Repeatable
   --attempts N       how often run makes a preempted TPU again (default 100)
   --worker N         logs: which host (default 0)
   --lines N          logs: how many lines (default 50)
@@ -38,6 +42,11 @@ set_option() {
     --type) TYPE=$2 ;;
     --runtime) RUNTIME=$2 ;;
     --source) SOURCE=$2 ;;
+    --extras) EXTRAS=$2 ;;
+    --send)
+      [[ -e $2 ]] || fail "--send: there is no $2."
+      SEND+=("$2")
+      ;;
     --attempts) ATTEMPTS=$(number "$1" "$2") ;;
     --worker) WORKER=$(number "$1" "$2") ;;
     --lines) LINES_SHOWN=$(number "$1" "$2") ;;
@@ -55,7 +64,7 @@ number() {
 parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
   TYPE=${TPU_TYPE:-} RUNTIME=${TPU_RUNTIME:-}
-  SPOT=1 DRY_RUN=0 FOLLOW=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=()
+  SPOT=1 DRY_RUN=0 FOLLOW=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
   SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   while (($#)); do
     case "$1" in

@@ -16,14 +16,15 @@ parse_arguments "$@"
 require TYPE
 ((${#COMMAND[@]})) || fail "give the command to run after --, e.g. -- t5x train --gin_file=..."
 
-# CKL_MULTIPROCESS: the hosts find each other by what the TPU tells them. The lock: a second
+# PYTHONPATH: what setup.sh sent lies in the home folder. CKL_MULTIPROCESS: the hosts find each other by what the TPU tells them. The lock: a second
 # command would find the chips taken.
 quoted=$(printf '%q ' "${COMMAND[@]}")
 inner="set -o pipefail; $quoted 2>&1 | tee -a ~/ckl_run.log"
-remote="PATH=\$HOME/ckl_env/bin:\$PATH CKL_MULTIPROCESS=1 \
+remote="PATH=\$HOME/ckl_env/bin:\$PATH PYTHONPATH=\$HOME CKL_MULTIPROCESS=1 \
 flock --nonblock --conflict-exit-code 75 ~/ckl_run.lock bash -c $(printf %q "$inner")"
 
-same=("--name=$NAME" "--zone=$ZONE" "--project=$PROJECT" "--source=$SOURCE")
+same=("--name=$NAME" "--zone=$ZONE" "--project=$PROJECT" "--source=$SOURCE" "--extras=$EXTRAS")
+same+=(${SEND[@]+"${SEND[@]/#/--send=}"})
 ((DRY_RUN)) && same+=(--dry-run)
 
 for ((attempt = 0; ; attempt++)); do

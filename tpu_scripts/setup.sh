@@ -8,8 +8,17 @@ with a git repository, whose last commit is sent, or anything that pip installs:
 # shellcheck source-path=SCRIPTDIR source=common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+# The requirement that names the package from WHERE (a path or URL, or a name for a registry).
+with_extras() {
+  case "${EXTRAS:+extras}:$1" in
+    :*) echo "$1" ;;
+    *://*) echo "ckl-jax[$EXTRAS] @ $1" ;;
+    *) echo "${1%%[<>=~!]*}[$EXTRAS]${1#"${1%%[<>=~!]*}"}" ;;
+  esac
+}
+
 parse_arguments "$@"
-package=$SOURCE
+package=$(printf %q "$(with_extras "$SOURCE")")
 if [[ -d $SOURCE ]]; then
   [[ -z $(git -C "$SOURCE" status --porcelain 2>&1) ]] ||
     say "$SOURCE has changes that are not committed; they are not sent."
@@ -18,13 +27,16 @@ if [[ -d $SOURCE ]]; then
   git -C "$SOURCE" archive --format=tar.gz --prefix=ckl_jax/ -o "$archive" HEAD ||
     fail "$SOURCE is no git repository with a commit."
   tpus tpu-vm scp "$archive" "$NAME:ckl_jax.tar.gz" --worker=all
-  package=./ckl_jax.tar.gz
+  package="\"ckl-jax${EXTRAS:+[$EXTRAS]} @ file://\$HOME/ckl_jax.tar.gz\""
 fi
+for path in ${SEND[@]+"${SEND[@]}"}; do
+  tpus tpu-vm scp --recurse "${path%/}" "$NAME:" --worker=all
+done
 # The images come with an older Python than JAX needs; uv brings one without root.
 on_workers all "set -e
 python3 -m pip install --user --quiet uv
 uv=\$HOME/.local/bin/uv
 test -x ~/ckl_env/bin/python || \$uv venv --quiet --python 3.12 ~/ckl_env
-\$uv pip install --quiet --python ~/ckl_env/bin/python --upgrade 'jax[tpu]' $(printf %q "$package")
+\$uv pip install --quiet --python ~/ckl_env/bin/python --upgrade 'jax[tpu]' $package
 ~/ckl_env/bin/t5x --version"
 ((DRY_RUN)) || say "$NAME is set up; next: run.sh, with the same arguments and -- t5x train ..."

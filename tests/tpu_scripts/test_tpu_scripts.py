@@ -1,5 +1,6 @@
 """The scripts ask the cloud for the right things, against a stand-in of its command line."""
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -128,9 +129,35 @@ def test_setup_sends_the_commit_to_every_host(cloud):
     scp, ssh = cloud.calls()
     assert scp[:2] == ["tpu-vm", "scp"] and scp[3] == "pod:ckl_jax.tar.gz"
     assert "--worker=all" in scp and "--worker=all" in ssh
-    assert "'jax[tpu]' ./ckl_jax.tar.gz" in ssh[4] and "t5x --version" in ssh[4]
-    assert cloud.run("setup.sh", *WHERE, "--source=ckl-jax==1").returncode == 0
-    assert "'jax[tpu]' ckl-jax==1" in cloud.calls()[-1][4] and len(cloud.calls()) == 3
+    requirement = '"ckl-jax[gcs] @ file://$HOME/ckl_jax.tar.gz"'
+    assert f"'jax[tpu]' {requirement} " in ssh[4] and "t5x --version" in ssh[4]
+
+
+@pytest.mark.parametrize(
+    "source, extras, requirement",
+    [
+        ("ckl-jax==1", "gcs,seqio", "ckl-jax[gcs,seqio]==1"),
+        ("ckl-jax", "", "ckl-jax"),
+        ("git+https://h/r@1", "seqio", "ckl-jax[seqio] @ git+https://h/r@1"),
+    ],
+)
+def test_setup_installs_what_it_is_told(cloud, source, extras, requirement):
+    assert cloud.run("setup.sh", *WHERE, "--source", source, "--extras", extras).returncode == 0
+    (ssh,) = cloud.calls()
+    words = shlex.split(ssh[4])
+    assert words[words.index("jax[tpu]") + 1] == requirement
+
+
+def test_own_files_go_to_every_host_again_after_a_preemption(cloud, tmp_path):
+    (tmp_path / "my tasks").mkdir()
+    (tmp_path / "run.gin").touch()
+    send = (f"--send={tmp_path}/my tasks/", "--send", f"{tmp_path}/run.gin")
+    cloud.gcloud(exits=["255:SUSPENDED", "0"])
+    assert cloud.run("run.sh", *FULL, *send, "--extras=seqio", *TRAIN).returncode == 0
+    sent = [call[3] for call in cloud.calls() if call[1] == "scp" and call[2] == "--recurse"]
+    assert sent == [f"{tmp_path}/my tasks", f"{tmp_path}/run.gin"] * 2
+    done = cloud.run("setup.sh", *WHERE, "--send=/no/such")
+    assert done.returncode == 2 and "--send: there is no /no/such" in done.stderr
 
 
 def test_run_sends_the_same_words_to_every_host(cloud, tmp_path):
