@@ -10,6 +10,7 @@ from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.evaluations import write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import EventFile
+from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.restored import RestoredModel, position
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
@@ -55,6 +56,8 @@ def evaluate(
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
     evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_whole)
+    mirror = Mirror.of(output_dir)
+    mirror.pull()
     done = Done(output_dir, probes.probes)
     results = {}
     every = restore_checkpoint_cfg.mode == "all"
@@ -80,6 +83,7 @@ def evaluate(
                 results[step] = write_evaluation(output_dir, step, rows)
                 _write_events(output_dir, step, results[step])
                 done.add(path)
+                mirror.push()
                 print(_table(path, results[step]), flush=True)
     return results
 

@@ -27,6 +27,7 @@ from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import MetricWriter
+from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.same_run import check_same_run
@@ -115,6 +116,8 @@ def train(
     restore = checkpoint_cfg.restore
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
+    mirror = Mirror.of(model_dir)
+    mirror.pull()
     check_same_run(model_dir, method.name, may_change)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     evaluator = None
@@ -125,7 +128,9 @@ def train(
     if eval_first is None:
         eval_first = bool(checkpoint_cfg.restore.path)
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
-        loop = Loop(run, evaluator, made, context, eval_period, eval_first, log_period, progress)
+        loop = Loop(
+            run, evaluator, made, context, eval_period, eval_first, log_period, progress, mirror
+        )
         return loop.run(lock)
 
 
@@ -244,12 +249,12 @@ class Loop:
 
     def __init__(
         self, run: Run, evaluator, evaluations, context, eval_period, eval_first, log_period,
-        progress,
+        progress, mirror: Mirror,
     ):  # fmt: skip
         checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
         self.job, self.evaluator, self.evaluations = run, evaluator, evaluations
         self.context, self.eval_period, self.eval_first = context, eval_period, eval_first
-        self.log_period, self.progress = log_period, progress
+        self.log_period, self.progress, self.mirror = log_period, progress, mirror
         save = run.checkpoint_cfg.save
         self.store = CheckpointStore(run.model_dir, keep=save.keep, keep_best=save.keep_best)
         self.scores: tuple[int, dict[str, float]] = (-1, {})  # of the newest evaluation
@@ -324,6 +329,7 @@ class Loop:
                 self._save(state, 0)
             self.store.close()
         self._write_summary(state)
+        self.mirror.push()
         return step, state
 
     def _start(self, lock: FolderLock) -> TrainState:
@@ -475,6 +481,7 @@ class Loop:
         dataset = {"next_step": step, "epoch": epoch, "train_seconds": self.seconds}
         evaluated, scores = self.scores
         metrics = scores if evaluated == step else None
+        self.mirror.push()
         self.store.save(step, _as_dict(state), metadata, dataset, metrics)
 
     def _base(self) -> str | None:
