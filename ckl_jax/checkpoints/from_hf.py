@@ -1,4 +1,4 @@
-"""Reads a Hugging Face T5 checkpoint folder, without torch or transformers.
+"""Reads the checkpoint folder of a Hugging Face T5 or GPT-2, without torch or transformers.
 
     config, params = load_hf("t5-small", scan_layers=True)
 
@@ -14,34 +14,39 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
+from ckl_jax.checkpoints.hf_names import (
+    Config,
+    config_from_hf,
+    params_from_hf,
+    with_output,
+)
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
-from ckl_jax.models.t5 import T5Config
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLAX = "flax_model.msgpack"
 
 
-def load_hf(folder: str | Path, **overrides: Any) -> tuple[T5Config, dict[str, Any]]:
+def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any]]:
     """Reads configuration and parameters.
 
     Args:
       folder: holds `config.json` and the weights.
-      **overrides: fields of `T5Config` that the checkpoint does not decide (`scan_layers`, ...).
+      **overrides: fields of the configuration that the checkpoint does not decide, such as
+        `scan_layers`.
 
     Returns:
-      The configuration, and float32 parameters as `Transformer(config)` initialises them.
+      The configuration, and float32 parameters as the model of `config` initialises them.
 
     Raises:
-      UserError: a file is missing or unreadable, or names or shapes do not fit a T5.
+      UserError: a file is missing or unreadable, or names or shapes do not fit the model.
     """
     folder = Path(folder)
     if not (folder / "config.json").exists():
         raise UserError(
-            f"{folder} has no config.json: give the folder of a Hugging Face T5, with config.json "
-            "and model.safetensors in it."
+            f"{folder} has no config.json: give the folder of a Hugging Face T5 or GPT-2, with "
+            "config.json and model.safetensors in it."
         )
     settings = _read_json(folder / "config.json")
     config = config_from_hf(settings, **overrides)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_names import entries
+from ckl_jax.checkpoints.hf_t5 import entries
 from ckl_jax.checkpoints.to_hf import write_safetensors
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, write_json

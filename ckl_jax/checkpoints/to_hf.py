@@ -1,4 +1,4 @@
-"""Writes parameters as a folder that Hugging Face's `T5ForConditionalGeneration` loads."""
+"""Writes parameters as a folder that Hugging Face's models load."""
 
 import os
 import tempfile
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.checkpoints.from_hf import INDEX, SINGLE
-from ckl_jax.checkpoints.hf_names import config_to_hf, params_to_hf
+from ckl_jax.checkpoints.hf_names import Config, config_to_hf, params_to_hf
 from ckl_jax.files import os_errors, write_json
-from ckl_jax.models.t5 import T5Config
 
 MAX_SHARD_BYTES = 5 * 10**9
 
@@ -19,7 +18,7 @@ MAX_SHARD_BYTES = 5 * 10**9
 def save_hf(
     folder: str | Path,
     params: Mapping[str, Any],
-    config: T5Config,
+    config: Config,
     dtype: Any = np.float32,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
@@ -30,7 +29,7 @@ def save_hf(
 
     Args:
       folder: made if absent. A tokenizer is not written: copy it from the start model.
-      params: a tree as `Transformer(config)` has it; merge LoRA and drop side networks first.
+      params: a tree as the model of `config` has it; merge LoRA and drop side networks first.
       config: the model.
       dtype: of the stored weights, e.g. np.float16 to halve the file.
       max_shard_bytes: of one file; a tensor is never split.

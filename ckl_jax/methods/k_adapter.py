@@ -1,29 +1,31 @@
 """K-Adapter: a side stack fed by chosen hidden states (Wang et al. 2021; CKL §4.1, reference 8.6).
 
-Differs from vanilla training in two seams: a side network, and the trainable leaves (the decoder
-and the side network).
+Differs from vanilla training in two seams: a side network, and the trainable leaves (T5's decoder
+and the side network; on GPT-2, TemporalWiki §4, the side network).
 """
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 from ckl_jax import checks
-from ckl_jax.methods.method import Method
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method, embedding
 from ckl_jax.models.layers import DenseFactory
 from ckl_jax.models.side import Side
-from ckl_jax.models.t5 import EncoderLayer, T5Config
 
 
 class KAdapterStack(nn.Module):
     """h <- Block_i(H_{tap i} + h) over the taps, then a norm: [B, S, D].
 
-    Each block is a full encoder layer; only the first knows relative positions.
+    Each block is a full layer of the tapped stack: of T5's encoder, or of GPT-2, there with a
+    cache of its own for decoding.
     """
 
-    config: T5Config
+    config: Any
     taps: tuple[int, ...]
     attend_to_padding: bool
 
@@ -32,18 +34,17 @@ class KAdapterStack(nn.Module):
         self,
         tokens: jax.Array,
         hidden: Mapping[int, jax.Array],
-        bias: jax.Array,
+        bias: jax.Array | None,
         deterministic: bool,
+        decode: bool = False,
     ) -> jax.Array:
+        del tokens
         cfg = self.config
         if self.attend_to_padding:
             bias = bias * 0
-        length = tokens.shape[1]
         h = 0.0
         for i, tap in enumerate(self.taps):
-            positions = cfg.relpos_bias()(length, length, True) if i == 0 else 0
-            layer = EncoderLayer(cfg, name=f"layers_{i}")
-            h = layer(hidden[tap] + h, bias + positions, deterministic)
+            h = cfg.side_layer(i, hidden[tap] + h, bias, deterministic, decode)
         return cfg.norm("norm")(h)
 
 
@@ -53,7 +54,15 @@ class KAdapterSide(Side):
 
     attend_to_padding: bool = False
 
-    def build(self, config: T5Config) -> nn.Module:
+    def check(self, config: Any) -> None:
+        super().check(config)
+        if self.attend_to_padding and config.tapped[0] != "encoder":
+            raise UserError(
+                "legacy_attend_to_padding is for an encoder: a decoder's mask also hides what "
+                "comes later; leave it at False."
+            )
+
+    def build(self, config: Any) -> nn.Module:
         plain = dataclasses.replace(config, dense=DenseFactory(), side=(), scan_layers=False)
         return KAdapterStack(plain, self.taps, self.attend_to_padding)
 
@@ -61,19 +70,26 @@ class KAdapterSide(Side):
 def k_adapter(
     taps: tuple[int, ...] = (1, 11),
     scale: float = 0.1,
+    trunk: tuple[str, ...] = ("^decoder/",),
     phase: int = 0,
     legacy_attend_to_padding: bool = False,
     legacy_bypass_side: bool = False,
+    legacy_train_embedding: bool = False,
 ) -> Method:
-    """K-Adapter as CKL ran it: k = len(taps) blocks.
+    """K-Adapter as CKL and TemporalWiki ran it: k = len(taps) blocks.
 
     Args:
       taps: hidden states that feed the blocks: (1, 11) for k=2 and (1, 11, 23) for k=3 on a
-        24-layer encoder; j is the output of the first j layers.
-      scale: factor of the stack's normalised output; 0.1 in CKL.
+        24-layer encoder or on GPT-2 Large; j is the output of the first j layers.
+      scale: factor of the stack's normalised output; 0.1 in both papers.
+      trunk: what else trains. CKL trains T5's decoder; `()` trains the blocks alone, as
+        TemporalWiki says of GPT-2, which is nothing but a decoder.
       phase: 0 for the first update; n adds a stack to n earlier ones, which are frozen.
       legacy_attend_to_padding: let the blocks attend to padding, as the released code did.
-      legacy_bypass_side: decode without the stack, as the released evaluation did.
+      legacy_bypass_side: on T5, decode without the stack, as the released evaluation did; on
+        GPT-2, never call it, as the released code did.
+      legacy_train_embedding: train the token embedding (and so a tied output) too, which the
+        released GPT-2 code did by resizing the vocabulary after it had frozen the model.
 
     Returns:
       The method, named after k.
@@ -87,6 +103,6 @@ def k_adapter(
     return Method(
         name=f"k_adapter_k{len(taps)}",
         side=sides,
-        trainable=("^decoder/", f"^k_adapter_{phase}/"),
+        trainable=(*trunk, *embedding(legacy_train_embedding), f"^k_adapter_{phase}/"),
         legacy_bypass_side=legacy_bypass_side,
     )

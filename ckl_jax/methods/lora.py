@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax import checks
-from ckl_jax.methods.method import Method
+from ckl_jax.methods.method import Method, embedding
 from ckl_jax.models.layers import Dense, DenseFactory, param
 from ckl_jax.trees.paths import flatten, unflatten
 
@@ -97,8 +97,9 @@ def lora(
     targets: tuple[str, ...] = ("query", "value"),
     trunk: tuple[str, ...] = ("^decoder/",),
     phase: int = 0,
+    legacy_train_embedding: bool = False,
 ) -> Method:
-    """LoRA as CKL ran it.
+    """LoRA as CKL and TemporalWiki ran it.
 
     Args:
       rank: r.
@@ -106,16 +107,20 @@ def lora(
         the LoRA paper's alpha/r = 4; give 4.0 for that.
       targets: projections to adapt, in all attentions of encoder and decoder: only so do the
         parameter counts of CKL's Table 3 come out.
-      trunk: what else trains. CKL trains the decoder; `()` trains the factors alone.
+      trunk: what else trains. CKL trains T5's decoder; `()` trains the factors alone, as
+        TemporalWiki says of GPT-2, which is nothing but a decoder.
       phase: 0 for the first update; n adds an entry to n earlier ones. Earlier entries are
         frozen in the encoder, and train on in the decoder as part of it.
+      legacy_train_embedding: train the token embedding (and so a tied output) too, which the
+        released GPT-2 code did by resizing the vocabulary after it had frozen the model.
 
     Returns:
       The method.
     """
     checks.require_int(0, **{"lora.phase": phase})
     factory = LoraFactory(rank, scale, targets, phase + 1)
-    return Method(name="lora", dense=factory, trainable=(*trunk, f"/lora_{phase}/"))
+    trainable = (*trunk, *embedding(legacy_train_embedding), f"/lora_{phase}/")
+    return Method(name="lora", dense=factory, trainable=trainable)
 
 
 def merge_lora(params: Mapping[str, Any], scale: float) -> dict[str, Any]:

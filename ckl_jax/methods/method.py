@@ -3,7 +3,7 @@
 | seam        | what it changes                                   | who fills it         |
 | ----------- | ------------------------------------------------- | -------------------- |
 | `dense`     | the projection factory of the model               | LoRA                 |
-| `side`      | side networks over the encoder's hidden states    | K-Adapter, Modular   |
+| `side`      | side networks over a stack's hidden states        | K-Adapter, Modular   |
 | `trainable` | which leaves train: patterns over parameter paths | all that freeze      |
 | `tx`        | the optax transformation that moves them          | RecAdam              |
 | `mixture`   | what is mixed into the data, epoch by epoch       | Mix-Review           |
@@ -54,8 +54,8 @@ class Method:
         """Returns the model configuration with this method's `dense` and `side` put in.
 
         Raises:
-          UserError: the architecture lacks a seam that the method needs, or a tap lies outside
-            its encoder.
+          UserError: the architecture lacks a seam that the method needs, or a side
+            network does not fit it, such as one with a tap outside its stack.
         """
         changes = {}
         if self.dense is not None:
@@ -72,13 +72,16 @@ class Method:
                 "does not have; choose another method or model."
             )
         for side in self.side:
-            outside = [t for t in side.taps if not 0 <= t <= config.num_encoder_layers]
-            if outside:
-                raise UserError(
-                    f"Method {self.name!r}: taps {outside} of {side.name!r} lie outside the "
-                    f"encoder, whose hidden states are 0 to {config.num_encoder_layers}."
-                )
+            try:
+                side.check(config)
+            except UserError as e:
+                raise UserError(f"Method {self.name!r}: {e}") from e
         return dataclasses.replace(config, **changes)
+
+
+def embedding(trains: bool) -> tuple[str, ...]:
+    """The pattern of the token embedding where it trains beside what a method adds, else none."""
+    return ("^token_embedder/",) if trains else ()
 
 
 def combine(first: Method, second: Method) -> Method:

@@ -6,6 +6,7 @@ the trainable leaves (the decoder and the side network).
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax import checks
+from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method
 from ckl_jax.models.layers import DenseFactory, Embed, param
 from ckl_jax.models.side import Side
@@ -72,6 +74,13 @@ class ModularSide(Side):
         super().__post_init__()
         for size in ("emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers"):
             checks.require_size(**{f"MODULAR_{size.upper()}": getattr(self, size)})
+
+    def check(self, config: Any) -> None:
+        if not isinstance(config, T5Config):
+            raise UserError(
+                f"Modular adds a second encoder to T5's, and {type(config).__name__} has no "
+                "encoder; choose k_adapter or lora."
+            )
 
     def build(self, config: T5Config) -> nn.Module:
         small = dataclasses.replace(

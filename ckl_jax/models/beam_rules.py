@@ -50,10 +50,15 @@ class T5XRule:
 
 @dataclasses.dataclass(frozen=True)
 class HFRule:
-    """Mean log probability over `n**length_penalty` without EOS, as of transformers 4.12."""
+    """Mean log probability over `n**length_penalty` without EOS, as of transformers 4.12.
+
+    There `n` counts what the decoder was given to begin with: one start token, or the prompt of a
+    decoder alone, its padding included.
+    """
 
     length_penalty: float
     early_stopping: bool
+    prompt_length: int = 1
 
     def bank_scores(self, candidates, step):
         beam_size = (candidates.scores.shape[1] + 1) // 2
@@ -62,8 +67,8 @@ class HFRule:
         return jnp.where(candidates.ended & ranked_in, scores, -jnp.inf)
 
     def _length(self, step):
-        # `step` tokens and the start token.
-        return (step + 1.0) ** self.length_penalty
+        # `step` tokens and what came before them: the start token, or a prompt.
+        return (step + float(self.prompt_length)) ** self.length_penalty
 
     def is_closed(self, state, candidates):
         worst = state.bank_scores[:, -1]
@@ -82,10 +87,10 @@ class HFRule:
         )
 
 
-def make_rule(rule, alpha, max_decode_len, length_penalty, early_stopping):
+def make_rule(rule, alpha, max_decode_len, length_penalty, early_stopping, prompt_length=1):
     """The rule called `'t5x'` or `'hf'`; ValueError for any other name."""
     if rule == "t5x":
         return T5XRule(alpha, max_decode_len)
     if rule == "hf":
-        return HFRule(length_penalty, early_stopping)
+        return HFRule(length_penalty, early_stopping, prompt_length)
     raise ValueError(f"unknown beam search rule {rule!r}; known: {', '.join(RULES)}")

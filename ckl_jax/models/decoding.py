@@ -39,6 +39,8 @@ from jax import lax
 from ckl_jax.models import beam_rules
 
 Cache = Any
+# The axis of the rows in a cache leaf: the same for all, or by the names on the way to the leaf.
+CacheOffset = int | Callable[[tuple[str, ...]], int]
 TokensToLogits = Callable[[jax.Array, Cache], tuple[jax.Array, Cache]]
 
 # Cache leaves that hold no row per sequence, as T5X's layers name them.
@@ -57,7 +59,7 @@ class Decoded(NamedTuple):
     scores: jax.Array
 
 
-def expand_to_beams(tree: Any, beam_size: int, cache_offset: int = 0) -> Any:
+def expand_to_beams(tree: Any, beam_size: int, cache_offset: CacheOffset = 0) -> Any:
     """Repeats every row `beam_size` times: `[B, ...]` leaves become `[B * K, ...]`.
 
     Args:
@@ -67,14 +69,17 @@ def expand_to_beams(tree: Any, beam_size: int, cache_offset: int = 0) -> Any:
       cache_offset: 1 if a stacked `layers` axis comes first, else 0.
     """
 
-    def repeat(leaf):
-        return jnp.repeat(leaf, beam_size, axis=cache_offset)
+    def repeat(leaf, axis):
+        return jnp.repeat(leaf, beam_size, axis=axis)
 
     return _map_rows(repeat, tree, cache_offset)
 
 
 def gather_beams(
-    tree: Any, parents: jax.Array, cache_offset: int = 0, constant_leaves: tuple[str, ...] = ()
+    tree: Any,
+    parents: jax.Array,
+    cache_offset: CacheOffset = 0,
+    constant_leaves: tuple[str, ...] = (),
 ) -> Any:
     """Reorders rows so that beam `k` of example `b` continues beam `parents[b, k]`.
 
@@ -88,8 +93,8 @@ def gather_beams(
     batch_size, beam_size = parents.shape
     rows = (jnp.arange(batch_size)[:, None] * beam_size + parents).reshape(-1)
 
-    def take(leaf):
-        return jnp.take(leaf, rows, axis=cache_offset, mode="clip")
+    def take(leaf, axis):
+        return jnp.take(leaf, rows, axis=axis, mode="clip")
 
     return _map_rows(take, tree, cache_offset, constant_leaves)
 
@@ -100,9 +105,10 @@ def greedy_decode(
     *,
     batch_size: int,
     max_decode_len: int,
+    prompt_length: int = 1,
     eos_id: int = 1,
-    start_id: int = 0,
-    cache_offset: int = 0,
+    start_id: int | jax.Array = 0,
+    cache_offset: CacheOffset = 0,
 ) -> Decoded:
     """Takes the most probable token at every step.
 
@@ -112,14 +118,14 @@ def greedy_decode(
       batch_size: `B`.
       max_decode_len: `L`.
       eos_id: the token that ends a sequence.
-      start_id: the token that is fed first.
-      cache_offset: unused; taken so that both searches are called alike.
+      start_id: the token that is fed first: one for all, or each example's own, [B].
+      prompt_length, cache_offset: unused; taken so that both searches are called alike.
 
     Returns:
       `Decoded` with `R = 1`; a score is the sum of the log probabilities of the tokens, EOS
       included.
     """
-    del cache_offset
+    del cache_offset, prompt_length
     _check_sizes(batch_size, 1, max_decode_len, 1)
 
     def choose(logits, step):
@@ -145,9 +151,10 @@ def temperature_sample(
     temperature: float = 1.0,
     topk: int = 0,
     topp: float = 0.0,
+    prompt_length: int = 1,
     eos_id: int = 1,
-    start_id: int = 0,
-    cache_offset: int = 0,
+    start_id: int | jax.Array = 0,
+    cache_offset: CacheOffset = 0,
 ) -> Decoded:
     """Draws sequences from the model's distribution, T5X's way.
 
@@ -161,8 +168,9 @@ def temperature_sample(
       temperature: divides the logits; 0 takes the most probable token.
       topk: draw from the k most probable tokens; 0 draws from all. T5X's own default is 1.
       topp: draw from the fewest tokens whose probability reaches this; 0 draws from all.
+      prompt_length: unused; taken so that all decodings are called alike.
       eos_id: the token that ends a sequence.
-      start_id: the token that is fed first.
+      start_id: the token that is fed first: one for all, or each example's own, [B].
       cache_offset: axis of the rows in cache leaves.
 
     Returns:
@@ -172,6 +180,7 @@ def temperature_sample(
     Raises:
       ValueError: a size, the temperature, topk or topp is out of range.
     """
+    del prompt_length
     _check_sizes(batch_size, num_return, max_decode_len, num_return)
     if temperature < 0 or topk < 0 or not 0 <= topp <= 1:
         raise ValueError(
@@ -238,12 +247,18 @@ def _decode(tokens_to_logits, cache, choose, rows, max_decode_len, eos_id, start
         jnp.int32(0),
         jnp.zeros((rows, max_decode_len), jnp.int32),
         jnp.zeros((rows,), jnp.float32),
-        jnp.full((rows,), start_id, jnp.int32),
+        _start_ids(start_id, rows),
         jnp.zeros((rows,), bool),
         cache,
     )
     _, tokens, scores, _, _, _ = lax.while_loop(is_open, advance, start)
     return Decoded(tokens, scores)
+
+
+def _start_ids(start_id, rows):
+    """[N] int32 of one token, or of one for each example; rows of an example are neighbours."""
+    given = jnp.asarray(start_id, jnp.int32).reshape(-1)
+    return jnp.repeat(given, rows // len(given))
 
 
 class _Candidates(NamedTuple):
@@ -278,9 +293,10 @@ def beam_search(
     alpha: float = 0.6,
     length_penalty: float = 1.0,
     early_stopping: bool = True,
+    prompt_length: int = 1,
     eos_id: int = 1,
-    start_id: int = 0,
-    cache_offset: int = 0,
+    start_id: int | jax.Array = 0,
+    cache_offset: CacheOffset = 0,
     num_return: int | None = None,
     constant_leaves: tuple[str, ...] = (),
 ) -> Decoded:
@@ -298,8 +314,10 @@ def beam_search(
       alpha: exponent of T5X's brevity penalty (`'t5x'` only).
       length_penalty: exponent of the length (`'hf'` only).
       early_stopping: stop at K finished sequences (`'hf'` only).
+      prompt_length: tokens before the decoded ones that count as part of a sequence's length
+        (`'hf'` only): 1 is the start token; of a decoder alone, the width of the prompts.
       eos_id: the token that ends a sequence.
-      start_id: the token that is fed first.
+      start_id: the token that is fed first: one for all, or each example's own, [B].
       cache_offset: axis of the rows in cache leaves: 1 if a stacked `layers` axis comes first.
       num_return: `R`, at most K; None returns all K.
       constant_leaves: names of cache leaves equal over the beams of an example, never reordered.
@@ -312,7 +330,9 @@ def beam_search(
     """
     num_return = beam_size if num_return is None else num_return
     _check_sizes(batch_size, beam_size, max_decode_len, num_return)
-    chosen_rule = beam_rules.make_rule(rule, alpha, max_decode_len, length_penalty, early_stopping)
+    chosen_rule = beam_rules.make_rule(
+        rule, alpha, max_decode_len, length_penalty, early_stopping, prompt_length
+    )
 
     def is_open(state):
         return (state.step < max_decode_len) & ~jnp.all(state.closed)
@@ -356,7 +376,7 @@ def _start(cache, batch_size, beam_size, max_decode_len, start_id):
         live_tokens=no_tokens,
         # All beams start from the same prefix, so all but one are switched off.
         live_scores=no_scores.at[:, 0].set(0.0),
-        last=jnp.full((batch_size, beam_size), start_id, jnp.int32),
+        last=_start_ids(start_id, batch_size * beam_size).reshape(batch_size, beam_size),
         bank_tokens=no_tokens,
         bank_scores=no_scores,
         closed=jnp.zeros((batch_size,), bool),
@@ -409,12 +429,13 @@ def _check_sizes(batch_size, beam_size, max_decode_len, num_return):
 
 
 def _map_rows(function, tree, cache_offset, constant_leaves=()):
-    """Applies `function` to the leaves that have one row per sequence."""
+    """Applies `function(leaf, axis of the rows)` to the leaves that have one row per sequence."""
     skipped = _SHARED_LEAVES + tuple(constant_leaves)
 
     def visit(path, leaf):
-        name = str(getattr(path[-1], "key", getattr(path[-1], "name", ""))) if path else ""
-        has_rows = jnp.ndim(leaf) > cache_offset and name not in skipped
-        return function(leaf) if has_rows else leaf
+        names = tuple(str(getattr(key, "key", getattr(key, "name", ""))) for key in path)
+        axis = cache_offset(names) if callable(cache_offset) else cache_offset
+        has_rows = jnp.ndim(leaf) > axis and (names[-1] if names else "") not in skipped
+        return function(leaf, axis) if has_rows else leaf
 
     return jax.tree_util.tree_map_with_path(visit, tree)

@@ -1,4 +1,6 @@
-"""Side networks: modules that read the encoder's hidden states and add to its output.
+"""Side networks: modules that read a stack's hidden states and add to its output.
+
+The stack is the encoder of an encoder-decoder, and the decoder where there is nothing else.
 
 A `Side` is a small static record inside a model's configuration: its name (the path component
 of its parameters), which hidden states it taps, the scale of its output, and how to build the
@@ -12,6 +14,7 @@ import math
 import flax.linen as nn
 
 from ckl_jax import checks
+from ckl_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Side(abc.ABC):
 
     Attributes:
       name: module name; its parameters live under this path component.
-      scale: factor of its output before it is added to the encoder's.
+      scale: factor of its output before it is added to the stack's.
       taps: hidden states that it reads; j is the output of the first j layers, 0 the embedding.
     """
 
@@ -34,10 +37,21 @@ class Side(abc.ABC):
             checks.require_ints(0, **{f"{self.name}.taps": self.taps})
         object.__setattr__(self, "taps", tuple(self.taps))
 
+    def check(self, config) -> None:
+        """Raises `UserError` if this side network does not fit a trunk with that configuration."""
+        stack, depth = config.tapped
+        outside = [t for t in self.taps if not 0 <= t <= depth]
+        if outside:
+            raise UserError(
+                f"The taps {outside} of {self.name!r} lie outside the {stack}, whose hidden "
+                f"states are 0 to {depth}."
+            )
+
     @abc.abstractmethod
     def build(self, config) -> nn.Module:
         """Returns the module for a trunk with configuration `config`.
 
         It is called as `(tokens [B, S], hidden {tap: [B, S, D]}, bias, deterministic)` and
-        returns [B, S, D].
+        returns [B, S, D]. On a decoder there is a fifth argument, `decode`: whether it sees the
+        next positions only and keeps what it must of earlier ones in the `cache` collection.
         """

@@ -81,6 +81,23 @@ class T5Config:
         output = () if self.logits_via_embedding else ("logits_dense",)
         return (*layers.ATTENTION, *(first if len(first) > 1 else ("wi",)), "wo", *output)
 
+    @property
+    def tapped(self) -> tuple[str, int]:
+        """The stack whose hidden states side networks read, and its depth."""
+        return "encoder", self.num_encoder_layers
+
+    def side_layer(
+        self, i: int, x: Array, bias: Array, deterministic: bool, decode: bool
+    ) -> Array:
+        """Layer `i` of a side network: an encoder layer; only the first knows relative positions.
+
+        x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D].
+        """
+        del decode  # an encoder runs once
+        if i == 0:
+            bias = bias + self.relpos_bias()(x.shape[1], x.shape[1], True)
+        return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
+
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
             self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,

@@ -9,7 +9,8 @@ import pytest
 
 from ckl_jax.errors import UserError
 from ckl_jax.models import layers
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel, token_losses
+from ckl_jax.models.base import token_losses
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees.paths import flatten
 from tests.helpers import TINY, TINY_V1_1, logits_of, param_shapes, random_batch, random_params

@@ -1,0 +1,173 @@
+"""GPT-2 under Hugging Face's names: configuration, and the table of its parameters.
+
+Hugging Face keeps query, key and value as one matrix `c_attn` [D, 3D]. Here they are three; the
+table names their parts `c_attn.weight[0]` to `[2]`, which `Split` reads and `join` puts together.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.errors import UserError
+from ckl_jax.models.gpt2 import GPT2Config
+
+EMBEDDING = "transformer.wte.weight"
+OUTPUT = "lm_head.weight"
+_SIZES = ("vocab_size", "n_embd", "n_head", "n_layer", "n_positions")
+_PREFIX = "transformer."
+_FUSED = ".attn.c_attn."
+_PART = re.compile(r"(.*)\[([012])\]")
+# Masks that older files hold as if they were weights.
+_MASKS = re.compile(r"transformer\.h\.\d+\.attn\.(masked_)?bias")
+# Fields of config.json that change what is computed, and the one value that is computed here.
+_FIXED = {
+    "activation_function": "gelu_new",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> GPT2Config:
+    """`GPT2Config` of a Hugging Face `config.json`.
+
+    Args:
+      settings: the parsed file.
+      **overrides: fields of `GPT2Config` that the file does not decide, such as `scan_layers`.
+
+    Raises:
+      UserError: a GPT-2 with a part this model does not have.
+    """
+    for name, value in _FIXED.items():
+        if settings.get(name, value) != value:
+            raise UserError(
+                f"config.json says {name} {settings[name]!r}: only {value!r} can be imported."
+            )
+    if missing := [name for name in _SIZES if name not in settings]:
+        raise UserError(f"config.json lacks {', '.join(missing)}: it is no GPT-2's.")
+    width, heads = settings["n_embd"], settings["n_head"]
+    fields = dict(
+        vocab_size=settings["vocab_size"],
+        emb_dim=width,
+        num_heads=heads,
+        head_dim=width // heads,
+        mlp_dim=settings.get("n_inner") or 4 * width,
+        num_layers=settings["n_layer"],
+        max_positions=settings["n_positions"],
+        dropout_rate=settings.get("resid_pdrop", 0.1),
+        layer_norm_epsilon=settings.get("layer_norm_epsilon", 1e-5),
+    )
+    return GPT2Config(**{**fields, **overrides})
+
+
+def config_to_hf(config: GPT2Config) -> dict[str, Any]:
+    """The `config.json` of a `GPT2Config`; the inverse of `config_from_hf`.
+
+    Raises:
+      UserError: heads that do not make up the width, for which it has no word.
+    """
+    if config.num_heads * config.head_dim != config.emb_dim:
+        raise UserError(
+            f"Hugging Face's GPT-2 needs num_heads * head_dim = emb_dim, but they are "
+            f"{config.num_heads}, {config.head_dim} and {config.emb_dim}."
+        )
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": config.vocab_size,
+        "n_embd": config.emb_dim,
+        "n_head": config.num_heads,
+        "n_layer": config.num_layers,
+        "n_positions": config.max_positions,
+        "n_inner": config.mlp_dim,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout_rate),
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        **_FIXED,
+        "bos_token_id": 50256 if config.vocab_size > 50256 else None,
+        "eos_token_id": 50256 if config.vocab_size > 50256 else None,
+    }
+
+
+def entries(config: GPT2Config) -> list[Entry]:
+    """Every parameter of the model (layers not stacked), in both namings."""
+    d = config.emb_dim
+    found = [
+        Entry(EMBEDDING, "token_embedder/embedding", False, (config.vocab_size, d)),
+        Entry(
+            "transformer.wpe.weight", "decoder/position_embedder/pos_embedding", False,
+            (config.max_positions, d),
+        ),
+    ]  # fmt: skip
+    for i in range(config.num_layers):
+        found += _layer(config, f"transformer.h.{i}", f"decoder/layers_{i}")
+    return [*found, *_norm("transformer.ln_f", "decoder/decoder_norm", d)]
+
+
+def _layer(config: GPT2Config, there: str, here: str) -> Iterator[Entry]:
+    d, inner = config.emb_dim, config.num_heads * config.head_dim
+    attention = f"{here}/self_attention"
+    yield from _norm(f"{there}.ln_1", f"{here}/pre_self_attention_layer_norm", d)
+    for i, word in enumerate(("query", "key", "value")):
+        fused = f"{there}{_FUSED}"
+        yield Entry(f"{fused}weight[{i}]", f"{attention}/{word}/kernel", False, (d, inner))
+        yield Entry(f"{fused}bias[{i}]", f"{attention}/{word}/bias", False, (inner,))
+    yield from _linear(f"{there}.attn.c_proj", f"{attention}/out", inner, d)
+    yield from _norm(f"{there}.ln_2", f"{here}/pre_mlp_layer_norm", d)
+    yield from _linear(f"{there}.mlp.c_fc", f"{here}/mlp/wi", d, config.mlp_dim)
+    yield from _linear(f"{there}.mlp.c_proj", f"{here}/mlp/wo", config.mlp_dim, d)
+
+
+def _linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
+    # Stored as [in, out] there too, unlike all other models' projections.
+    yield Entry(f"{there}.weight", f"{here}/kernel", False, (inputs, outputs))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
+
+
+def _norm(there: str, here: str, width: int) -> Iterator[Entry]:
+    yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+
+
+class Split(Mapping):
+    """A state dict with the parts of fused projections under names of their own, read when asked.
+
+    Names get the prefix `transformer.` where a file of the bare model lacks it; masks are left out.
+    """
+
+    def __init__(self, state: Mapping[str, np.ndarray]) -> None:
+        self._state = state
+        self._source = {}
+        for name in state:
+            full = name if name.startswith((_PREFIX, OUTPUT)) else _PREFIX + name
+            if _MASKS.fullmatch(full):
+                continue
+            parts = [f"{full}[{i}]" for i in range(3)] if _FUSED in full else [full]
+            self._source.update(dict.fromkeys(parts, name))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = np.asarray(self._state[self._source[name]])
+        match = _PART.fullmatch(name)
+        if match is None or value.shape[-1] % 3:
+            return value
+        return np.split(value, 3, axis=-1)[int(match[2])]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source)
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+
+def join(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `Split`: parts of a projection become one array."""
+    joined: dict[str, Any] = {}
+    for name, value in state.items():
+        if match := _PART.fullmatch(name):
+            joined.setdefault(match[1], []).append(value)
+        else:
+            joined[name] = value
+    return {n: np.concatenate(v, -1) if isinstance(v, list) else v for n, v in joined.items()}

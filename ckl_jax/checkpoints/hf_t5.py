@@ -1,0 +1,167 @@
+"""T5 under Hugging Face's names: configuration, and the table of its parameters.
+
+Both T5 v1.0 (ReLU, output tied to the embedding) and v1.1 (gated GELU, own output) are covered.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.errors import UserError
+from ckl_jax.models.t5 import T5Config
+
+EMBEDDING = "shared.weight"
+# Other names of the same table; which of them a file holds depends on who saved it.
+EMBEDDING_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+OUTPUT = "lm_head.weight"
+# Left over in the first public T5 checkpoints; no computation ever used it.
+UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
+
+_FEED_FORWARDS = {
+    "relu": ("relu",),
+    "gated-gelu": ("gelu", "linear"),
+    "gated-silu": ("silu", "linear"),
+}
+_EPSILON = 1e-6
+
+
+def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
+    """`T5Config` of a Hugging Face `config.json`.
+
+    Args:
+      settings: the parsed file.
+      **overrides: fields of `T5Config` that the file does not decide, such as `scan_layers`.
+
+    Raises:
+      UserError: a T5 with a part this model does not have.
+    """
+    kind = settings.get("feed_forward_proj", "relu")
+    if kind not in _FEED_FORWARDS:
+        raise UserError(
+            f"config.json says feed_forward_proj {kind!r}: only "
+            f"{', '.join(_FEED_FORWARDS)} can be imported."
+        )
+    if settings.get("layer_norm_epsilon", _EPSILON) != _EPSILON:
+        raise UserError(
+            f"config.json says layer_norm_epsilon {settings['layer_norm_epsilon']}: only "
+            f"{_EPSILON} can be imported."
+        )
+    layers = settings["num_layers"]
+    fields = dict(
+        vocab_size=settings["vocab_size"],
+        emb_dim=settings["d_model"],
+        num_heads=settings["num_heads"],
+        head_dim=settings["d_kv"],
+        mlp_dim=settings["d_ff"],
+        num_encoder_layers=layers,
+        num_decoder_layers=settings.get("num_decoder_layers") or layers,
+        mlp_activations=_FEED_FORWARDS[kind],
+        dropout_rate=settings.get("dropout_rate", 0.1),
+        logits_via_embedding=_is_scaled(settings),
+        relpos_buckets=settings.get("relative_attention_num_buckets", 32),
+        relpos_max_distance=settings.get("relative_attention_max_distance", 128),
+    )
+    return T5Config(**{**fields, **overrides})
+
+
+def _is_scaled(settings):
+    # T5 v1.0 ties its output to the embedding and scales it, v1.1 does neither. Up to transformers
+    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied.
+    tied = settings.get("tie_word_embeddings", True)
+    return settings.get("scale_decoder_outputs", tied)
+
+
+def with_output(
+    state: Mapping[str, np.ndarray], settings: Mapping[str, Any]
+) -> Mapping[str, np.ndarray]:
+    """Adds `lm_head.weight` where transformers 5 left it out as a copy of the embedding.
+
+    It does so when the two are equal, which a v1.1 model made by it starts with: tied, yet not
+    scaled. Here such a model gets an output of its own with the same values.
+    """
+    if _is_scaled(settings) or not settings.get("tie_word_embeddings", True) or OUTPUT in state:
+        return state
+    copies = [state[name] for name in (EMBEDDING, *EMBEDDING_COPIES) if name in state]
+    return collections.ChainMap(state, {OUTPUT: copies[0]} if copies else {})
+
+
+def config_to_hf(config: T5Config) -> dict[str, Any]:
+    """The `config.json` of a `T5Config`; the inverse of `config_from_hf`.
+
+    Raises:
+      UserError: the feed-forward has no name there.
+    """
+    kinds = {activations: kind for kind, activations in _FEED_FORWARDS.items()}
+    if config.mlp_activations not in kinds:
+        raise UserError(f"Hugging Face's T5 has no feed-forward {config.mlp_activations}.")
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "t5",
+        "is_encoder_decoder": True,
+        "vocab_size": config.vocab_size,
+        "d_model": config.emb_dim,
+        "num_heads": config.num_heads,
+        "d_kv": config.head_dim,
+        "d_ff": config.mlp_dim,
+        "num_layers": config.num_encoder_layers,
+        "num_decoder_layers": config.num_decoder_layers,
+        "feed_forward_proj": kinds[config.mlp_activations],
+        "dropout_rate": config.dropout_rate,
+        "tie_word_embeddings": config.logits_via_embedding,
+        "relative_attention_num_buckets": config.relpos_buckets,
+        "relative_attention_max_distance": config.relpos_max_distance,
+        "layer_norm_epsilon": _EPSILON,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+def entries(config: T5Config) -> list[Entry]:
+    """Every parameter of the model (layers not stacked), in both namings."""
+    d, v = config.emb_dim, config.vocab_size
+    found = [Entry(EMBEDDING, "token_embedder/embedding", False, (v, d))]
+    found += _stack(config, "encoder", config.num_encoder_layers, ("",))
+    found += _stack(config, "decoder", config.num_decoder_layers, ("self_", "cross_"))
+    if not config.logits_via_embedding:
+        found.append(Entry(OUTPUT, "decoder/logits_dense/kernel", True, (d, v)))
+    return found
+
+
+def _stack(config, stack, count, attentions) -> Iterator[Entry]:
+    d, buckets = config.emb_dim, (config.num_heads, config.relpos_buckets)
+    yield Entry(
+        f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        f"{stack}/relpos_bias/rel_embedding", True, buckets,
+    )  # fmt: skip
+    for i in range(count):
+        block, layer = f"{stack}.block.{i}.layer", f"{stack}/layers_{i}"
+        for j, kind in enumerate(attentions):
+            yield from _attention(config, f"{block}.{j}", layer, kind)
+        yield from _feed_forward(config, f"{block}.{len(attentions)}", layer)
+    yield Entry(f"{stack}.final_layer_norm.weight", f"{stack}/{stack}_norm/scale", False, (d,))
+
+
+def _attention(config, there, layer, kind) -> Iterator[Entry]:
+    d, inner = config.emb_dim, config.num_heads * config.head_dim
+    module = "EncDecAttention" if kind == "cross_" else "SelfAttention"
+    ours = {"": "attention", "self_": "self_attention", "cross_": "encoder_decoder_attention"}[kind]
+    for letter, word in zip("qkv", ("query", "key", "value"), strict=True):
+        path = f"{layer}/{ours}/{word}/kernel"
+        yield Entry(f"{there}.{module}.{letter}.weight", path, True, (d, inner))
+    yield Entry(f"{there}.{module}.o.weight", f"{layer}/{ours}/out/kernel", True, (inner, d))
+    norm = f"{layer}/pre_{kind}attention_layer_norm/scale"
+    yield Entry(f"{there}.layer_norm.weight", norm, False, (d,))
+
+
+def _feed_forward(config, there, layer) -> Iterator[Entry]:
+    d, f = config.emb_dim, config.mlp_dim
+    gated = len(config.mlp_activations) > 1
+    for name in ("wi_0", "wi_1") if gated else ("wi",):
+        path = f"{layer}/mlp/{name}/kernel"
+        yield Entry(f"{there}.DenseReluDense.{name}.weight", path, True, (d, f))
+    yield Entry(f"{there}.DenseReluDense.wo.weight", f"{layer}/mlp/wo/kernel", True, (f, d))
+    yield Entry(f"{there}.layer_norm.weight", f"{layer}/pre_mlp_layer_norm/scale", False, (d,))

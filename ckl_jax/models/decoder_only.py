@@ -1,0 +1,143 @@
+"""What a run asks of a decoder-only model beyond its loss: what it writes after a prompt.
+
+The counterpart of T5X's `models.DecoderOnlyModel`.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models import decoding
+from ckl_jax.models.base import BaseTransformerModel, Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderOnlyModel(BaseTransformerModel):
+    """A decoder-only model as the runner sees it; see `BaseTransformerModel` for the other fields.
+
+    A batch has `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32 (the token after each
+    input) and `decoder_loss_weights` [B, T]; packed rows also `decoder_segment_ids` and
+    `decoder_positions` [B, T].
+
+    Attributes:
+      vocabulary: an object with `encode`, `decode`, `eos_id`, `pad_id`.
+      left_pad_legacy: rows are padded on the left, positions count the padding, and the first
+        token of a row is predicted from it, as in TemporalWiki's released code. For parity with
+        its published perplexities.
+    """
+
+    task_features = ("targets",)
+
+    vocabulary: Any = None
+    left_pad_legacy: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.require_bool(LEFT_PAD_LEGACY=self.left_pad_legacy)
+
+    @property
+    def input_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    @property
+    def output_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        ids = jnp.ones((1, 1), jnp.int32)
+        return self.module.init(key, ids, ids, enable_dropout=False)
+
+    def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
+        self._check_length(batch["decoder_input_tokens"].shape[1], "Rows")
+        return self.module.apply(
+            {"params": params},
+            batch["decoder_input_tokens"],
+            batch["decoder_target_tokens"],
+            decoder_segment_ids=batch.get("decoder_segment_ids"),
+            decoder_positions=batch.get("decoder_positions"),
+            enable_dropout=dropout_rng is not None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+        )
+
+    def _check_length(self, length: int, what: str) -> None:
+        most = self.config.max_positions
+        if length > most:
+            raise UserError(f"{what} of {length} tokens exceed the model's {most} positions.")
+
+    def predict(
+        self,
+        params: Any,
+        prompts: jax.Array,
+        max_decode_length: int,
+        prompt_lengths: jax.Array | None = None,
+        **decode_kwargs: Any,
+    ) -> decoding.Decoded:
+        """Continues prompts.
+
+        All but the last token of each prompt go into the cache at once; decoding starts from the
+        last one. Positions and what is seen are those of each prompt alone, whatever its padding.
+
+        Args:
+          params: parameters.
+          prompts: [B, P] int32, padded on the right (with any token).
+          max_decode_length: L, tokens to write at most.
+          prompt_lengths: [B] int32, each 1 to P; None is P.
+          **decode_kwargs: passed to `decode_fn` (`beam_size`, `rule`, `num_return`, ...).
+
+        Returns:
+          Tokens [B, R, L] best first, without the prompt, and scores [B, R].
+
+        Raises:
+          UserError: prompt and answer are longer than the model's positions.
+        """
+        batch, width = prompts.shape
+        size = width - 1 + max_decode_length
+        self._check_length(size, "A prompt and its answer")
+        if prompt_lengths is None:
+            prompt_lengths = jnp.full((batch,), width, jnp.int32)
+        step = self._step(params, prompt_lengths - 1, width - 1, size)
+        cache = self._empty_cache(params, batch, size)
+        if width > 1:
+            _, cache = step(prompts[:, :-1], cache)
+        last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
+
+        def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+            logits, cache = step(ids, cache)
+            return logits[:, 0], cache
+
+        return self.decode_fn(
+            tokens_to_logits, cache, batch_size=batch, max_decode_len=max_decode_length,
+            eos_id=getattr(self.vocabulary, "eos_id", 1), start_id=last, prompt_length=width,
+            cache_offset=self._row_axis, **decode_kwargs,
+        )  # fmt: skip
+
+    def _step(self, params: Any, lengths: jax.Array, width: int, size: int):
+        """The decoder over its cache: (ids [N, T], cache) -> (logits [N, T, V], cache)."""
+
+        def step(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
+            logits, updated = self.module.apply(
+                {"params": params, "cache": cache}, ids, ids,
+                prefill_lengths=jnp.repeat(lengths, ids.shape[0] // lengths.shape[0]),
+                prefill_width=width, max_decode_length=size,
+                enable_dropout=False, decode=True, mutable=["cache"],
+            )  # fmt: skip
+            return logits, updated["cache"]
+
+        return step
+
+    def _empty_cache(self, params: Any, batch: int, size: int) -> Any:
+        ids = jnp.ones((batch, size), jnp.int32)
+        shapes = jax.eval_shape(
+            lambda: self.module.apply(
+                {"params": params}, ids, ids, decode=True, enable_dropout=False, mutable=["cache"]
+            )
+        )[1]["cache"]
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def _row_axis(self, names: tuple[str, ...]) -> int:
+        """Behind the axis of stacked layers; side networks are never stacked."""
+        return int(self.config.scan_layers and names[:1] == ("decoder",))
