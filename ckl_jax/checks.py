@@ -109,14 +109,18 @@ def require_text(**values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give the name of a folder.")
 
 
-def require_lengths(lengths: Any, name: str = "TASK_FEATURE_LENGTHS") -> None:
-    """Raises `UserError` unless `lengths` is {"inputs": S, "targets": T} with whole numbers."""
-    example = "give it as {'inputs': 350, 'targets': 350}"
+def require_lengths(
+    lengths: Any,
+    name: str = "TASK_FEATURE_LENGTHS",
+    features: Sequence[str] = ("inputs", "targets"),
+) -> None:
+    """Raises `UserError` unless `lengths` gives a whole number for each of `features`."""
+    example = f"give it as {dict.fromkeys(features, 350)}"
     if not isinstance(lengths, Mapping):
         raise UserError(f"{name} is {lengths!r}; {example}.")
-    if missing := [f for f in ("inputs", "targets") if f not in lengths]:
+    if missing := [f for f in features if f not in lengths]:
         raise UserError(f"{name} lacks {missing}; {example}.")
-    for feature in ("inputs", "targets"):
+    for feature in features:
         value = lengths[feature]
         if value is None:
             raise UserError(f"{name}[{feature!r}] is None; {example}.")

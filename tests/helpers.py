@@ -10,7 +10,11 @@ from ckl_jax.methods.method import vanilla
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
-from ckl_jax.models.t5 import T5Config, Transformer
+from ckl_jax.models import gpt2, t5
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees.paths import flatten
 
 TINY = T5Config(
@@ -21,10 +25,15 @@ TINY_V1_1 = T5Config(
     vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=2,
     num_decoder_layers=2, mlp_activations=("gelu", "linear"), dropout_rate=0.1,
 )  # fmt: skip
+TINY_GPT2 = GPT2Config(
+    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_layers=2, max_positions=16,
+    dropout_rate=0.1,
+)  # fmt: skip
 
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
 
-# Every method enters every table-driven test by one line here.
+# Every method enters every table-driven test by one line here, and by one more if it differs on
+# GPT-2.
 METHODS = {
     "vanilla": vanilla(),
     "recadam": recadam(t0=2.0),  # annealed at once, or two steps would not move it
@@ -37,11 +46,42 @@ METHODS = {
     "modular": modular(**_SMALL),
     "modular_phase2": modular(phase=1, **_SMALL),
 }
+GPT2_METHODS = {
+    "vanilla": vanilla(),
+    "recadam": recadam(t0=2.0),
+    "mix_review": mix_review(),
+    "lora": lora(trunk=()),
+    "lora_phase2": lora(trunk=(), phase=1),
+    "lora_embedding": lora(trunk=(), legacy_train_embedding=True),
+    "k_adapter_k2": k_adapter(taps=(1, 2), trunk=()),
+    "k_adapter_phase2": k_adapter(taps=(1, 2), trunk=(), phase=1),
+}
 
 
-def random_batch(config: T5Config, batch=4, inputs=7, targets=5, seed=0):
+def model_of(config, **fields):
+    """The model of a T5's or a GPT-2's configuration."""
+    if isinstance(config, GPT2Config):
+        return DecoderOnlyModel(gpt2.Transformer(config), **fields)
+    return EncoderDecoderModel(t5.Transformer(config), **fields)
+
+
+def method_of(name, config):
+    """The method of that name for a T5 or a GPT-2."""
+    return (GPT2_METHODS if isinstance(config, GPT2Config) else METHODS)[name]
+
+
+def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
     """A padded batch in the form that models take."""
     rng = np.random.RandomState(seed)
+    if isinstance(config, GPT2Config):
+        row = rng.randint(1, config.vocab_size, (batch, inputs + 1)).astype(np.int32)
+        weights = np.ones((batch, inputs), np.float32)
+        weights[0, inputs - 2 :] = 0
+        return {
+            "decoder_input_tokens": row[:, :-1],
+            "decoder_target_tokens": row[:, 1:],
+            "decoder_loss_weights": weights,
+        }
     source = rng.randint(1, config.vocab_size, (batch, inputs)).astype(np.int32)
     target = rng.randint(1, config.vocab_size, (batch, targets)).astype(np.int32)
     source[-1, inputs - 2 :] = 0
@@ -55,21 +95,17 @@ def random_batch(config: T5Config, batch=4, inputs=7, targets=5, seed=0):
 
 
 def tokens(batch):
-    """The three token arrays in the order of the model's call."""
+    """The token arrays in the order of the model's call."""
     names = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
-    return tuple(batch[n] for n in names)
+    return tuple(batch[n] for n in names if n in batch)
 
 
-def param_shapes(config: T5Config):
-    """Shapes of the parameters of `Transformer(config)`."""
-    module = Transformer(config)
-    arrays = tokens(random_batch(config))
-    return jax.eval_shape(
-        lambda key: module.init(key, *arrays, enable_dropout=False), jax.random.key(0)
-    )["params"]
+def param_shapes(config):
+    """Shapes of the parameters of a configuration's model."""
+    return jax.eval_shape(model_of(config).init, jax.random.key(0))["params"]
 
 
-def random_params(config: T5Config, seed: int = 0):
+def random_params(config, seed: int = 0):
     """Random parameters, none of them zero (LoRA's B would hide a mistake); nothing compiles."""
     rng = np.random.RandomState(seed)
 
@@ -80,12 +116,10 @@ def random_params(config: T5Config, seed: int = 0):
     return jax.tree.map(lambda shape: jnp.asarray(fill(shape)), param_shapes(config))
 
 
-def init_params(config: T5Config, seed: int = 0):
-    """Parameters of `Transformer(config)` by its own initialisers."""
-    module = Transformer(config)
-    arrays = tokens(random_batch(config))
-    init = jax.jit(lambda key: module.init(key, *arrays, enable_dropout=False)["params"])
-    return init(jax.random.key(seed))
+def init_params(config, seed: int = 0):
+    """Parameters of a configuration's model by its own initialisers."""
+    model = model_of(config)
+    return jax.jit(lambda key: model.init(key)["params"])(jax.random.key(seed))
 
 
 def assert_trees_close(actual, expected, rtol=1e-5, atol=1e-6):
@@ -103,6 +137,7 @@ def count(tree) -> int:
     return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(tree))
 
 
-def logits_of(config: T5Config, params, batch) -> jnp.ndarray:
+def logits_of(config, params, batch) -> jnp.ndarray:
     """Teacher-forced logits without dropout."""
-    return Transformer(config).apply({"params": params}, *tokens(batch), enable_dropout=False)
+    module = model_of(config).module
+    return module.apply({"params": params}, *tokens(batch), enable_dropout=False)

@@ -237,6 +237,12 @@ class CachedTask:
             for name, length in lengths.items()
         }
 
+    def row_lengths(self, indices: np.ndarray, features: Iterable[str]) -> dict[str, np.ndarray]:
+        """The tokens of rows, uncut: feature to int64 [B], for the features wanted."""
+        indices = np.asarray(indices, np.int64)
+        offsets = {name: self._arrays[name][1] for name in features}
+        return {name: at[indices + 1] - at[indices] for name, at in offsets.items()}
+
 
 def _gather(
     flat: np.ndarray, offsets: np.ndarray, indices: np.ndarray, length: int, eos_id: int

@@ -1,8 +1,100 @@
 """From rows of token ids to the arrays that models take (numpy only)."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+# (features [B, T] int32 zero-padded, their rows' lengths [B], valid [B] bool) -> batch
+Converter = Callable[[Arrays, Arrays, np.ndarray], dict[str, np.ndarray]]
+
+
+def converter_of(
+    task_features: Sequence[str], pad_id: int = 0, left_pad_legacy: bool = False
+) -> Converter:
+    """The converter for a model whose batches are made of `task_features`.
+
+    Args:
+      task_features: ("inputs", "targets") of an encoder-decoder, ("targets",) of a decoder alone.
+      pad_id, left_pad_legacy: see `decoder_only_batch`.
+    """
+    if tuple(task_features) == ("inputs", "targets"):
+        return lambda x, _, valid: encoder_decoder_batch(x["inputs"], x["targets"], valid)
+    convert = functools.partial(
+        decoder_only_batch, pad_id=pad_id, left_pad_legacy=left_pad_legacy
+    )
+    return lambda x, lengths, valid: convert(
+        x["targets"], lengths["targets"], valid, x.get("segments")
+    )
+
+
+def decoder_only_batch(
+    targets: np.ndarray,
+    lengths: np.ndarray,
+    valid: np.ndarray | None = None,
+    segments: np.ndarray | None = None,
+    *,
+    pad_id: int = 0,
+    left_pad_legacy: bool = False,
+) -> dict[str, np.ndarray]:
+    """Makes the batch of a decoder-only model: at every position the next token is predicted.
+
+    Rows have neither a start token nor an end: the first token is given, not predicted.
+
+    Args:
+      targets: int32 [B, T], padded behind `lengths` with anything; 0 may be a token.
+      lengths: int [B], tokens of each row, at most T counted.
+      valid: bool [B]; rows that are False get no weight in the loss. None: all are valid.
+      segments: int32 [B, T], from 1, of packed rows: which document a token is of.
+      pad_id: the token put on padding.
+      left_pad_legacy: pad on the left instead. The first token is then predicted from the padding
+        before it, if there is any.
+
+    Returns:
+      `decoder_input_tokens`, `decoder_target_tokens` int32 [B, T], `decoder_loss_weights` float32
+      [B, T]; of packed rows also `decoder_segment_ids` (0 on padding) and `decoder_positions`,
+      of left-padded ones `decoder_segment_ids`.
+    """
+    targets = np.asarray(targets, np.int32)
+    width = targets.shape[1]
+    place = np.arange(width)[None]
+    shift = np.maximum(width - np.asarray(lengths), 0)[:, None] if left_pad_legacy else 0
+    source = place - shift
+    inside = (source >= 0) & (source < np.asarray(lengths)[:, None])
+    tokens = np.take_along_axis(targets, np.maximum(source, 0) + 0 * targets, axis=1)
+    tokens = np.where(inside, tokens, pad_id).astype(np.int32)
+    counted = _next(inside)
+    batch = {}
+    if segments is not None:
+        ids = np.where(inside, segments, 0).astype(np.int32)
+        counted &= _next(ids) == ids
+        batch = {"decoder_segment_ids": ids, "decoder_positions": _positions(ids)}
+    elif left_pad_legacy:
+        batch = {"decoder_segment_ids": inside.astype(np.int32)}
+    if valid is not None:
+        counted = counted & np.asarray(valid)[:, None]
+    return {
+        "decoder_input_tokens": tokens,
+        "decoder_target_tokens": _next(tokens),
+        "decoder_loss_weights": counted.astype(np.float32),
+        **batch,
+    }
+
+
+def _next(x: np.ndarray) -> np.ndarray:
+    """[B, T] moved left by one place; 0 or False last."""
+    moved = np.zeros_like(x)
+    moved[:, :-1] = x[:, 1:]
+    return moved
+
+
+def _positions(ids: np.ndarray) -> np.ndarray:
+    """Counts from 0 within each run of equal ids, int32 [B, T]."""
+    place = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
+    begins = np.ones_like(ids, bool)
+    begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    return place - np.maximum.accumulate(np.where(begins, place, 0), axis=1)
 
 
 def encoder_decoder_batch(

@@ -1,11 +1,11 @@
 """From cached tasks and a plan to batches: random access by step, prefetched by grain."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.converters import encoder_decoder_batch
+from ckl_jax.data.converters import Converter, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.errors import UserError
 
@@ -27,7 +27,7 @@ class BatchSource:
         *,
         process_index: int = 0,
         process_count: int = 1,
-        convert: Callable[[np.ndarray, np.ndarray, np.ndarray], Batch] = encoder_decoder_batch,
+        convert: Converter | None = None,
     ):
         """Binds a plan to its corpora.
 
@@ -35,10 +35,10 @@ class BatchSource:
           plan: which rows come when.
           tasks: the new corpus, then (if the plan replays) the old one, then that of earlier
             phases: the order of the plan's `source` values.
-          lengths: {"inputs": S, "targets": T}.
+          lengths: of each feature that is read: {"inputs": S, "targets": T}.
           process_index: this host.
           process_count: all hosts.
-          convert: makes the batch of inputs [b, S], targets [b, T] and valid [b].
+          convert: makes the batch; None is that of an encoder-decoder.
 
         Raises:
           UserError: a corpus is missing or has other rows than the plan, or the hosts cannot share
@@ -60,7 +60,7 @@ class BatchSource:
                 f"batch_size={plan.batch_size} is not a multiple of the {process_count} processes."
             )
         self.plan, self.tasks, self.lengths = plan, tuple(tasks), dict(lengths)
-        self._convert = convert
+        self._convert = convert or converter_of(("inputs", "targets"))
         per_process = plan.batch_size // process_count
         self._mine = slice(process_index * per_process, (process_index + 1) * per_process)
 
@@ -79,11 +79,14 @@ class BatchSource:
         """Returns this host's rows of the batch of `step`."""
         source, index, valid = (column[self._mine] for column in self.plan.rows(step))
         features = {n: np.zeros((len(index), size), np.int32) for n, size in self.lengths.items()}
+        sizes = {n: np.zeros(len(index), np.int64) for n in self.lengths}
         for i in np.unique(source[valid]):
             rows = np.flatnonzero(valid & (source == i))
             for name, tokens in self.tasks[i].batch(index[rows], self.lengths).items():
                 features[name][rows] = tokens
-        return self._convert(features["inputs"], features["targets"], valid)
+            for name, lengths in self.tasks[i].row_lengths(index[rows], self.lengths).items():
+                sizes[name][rows] = np.minimum(lengths, self.lengths[name])
+        return self._convert(features, sizes, valid)
 
 
 def iterate(

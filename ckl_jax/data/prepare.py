@@ -186,7 +186,7 @@ def _meta(
     name: str,
     path: Path,
     digest: str,
-    vocabulary: Vocabulary,
+    vocabulary: Any,
     lengths: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     return {
@@ -200,7 +200,9 @@ def _meta(
     }
 
 
-_SHOWN = ("lengths", "size", "vocab_size", "max_piece_length", "source", "task")
+_SHOWN = (
+    "lengths", "size", "vocab_size", "max_piece_length", "source", "task", "packed", "legacy_cut",
+)  # fmt: skip
 
 
 def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -235,6 +237,44 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
     """Whether `directory` holds the complete task that `meta` describes."""
     held = _held(directory)
     return all(k in held and held[k] == meta[k] for k in meta if k != "versions")
+
+
+def describe(
+    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """What a task made from the file at `path` records: its source, vocabulary and settings."""
+    return _meta(name, path, _sha256(path), vocabulary, lengths)
+
+
+def make_task(
+    directory: Path,
+    meta: Mapping[str, Any],
+    rows: Callable[[], Iterator[Mapping[str, Sequence[int]]]],
+    vocabulary: Any,
+    *,
+    features: Sequence[str],
+    replace: bool = False,
+) -> None:
+    """Writes a cached task unless `directory` holds it already.
+
+    Args:
+      directory: of the task.
+      meta: of `describe`, and what else decides its rows.
+      rows: makes them.
+      vocabulary: has `vocab_size` and `eos_id`.
+      features: of a row.
+      replace: make anew what is there of other settings.
+
+    Raises:
+      UserError: there is a task of other settings, or no rows, or the folder cannot be written.
+    """
+    if not replace:
+        _refuse_other(directory, _held(directory), dict(meta))
+    if not _is_current(directory, dict(meta)):
+        write_cached(
+            directory, rows(), meta=meta, features=features, vocab_size=vocabulary.vocab_size,
+            eos_id=vocabulary.eos_id,
+        )  # fmt: skip
 
 
 def _cache(

@@ -13,6 +13,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.converters import converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.data.vocabularies import digest_of
@@ -32,7 +33,8 @@ class DatasetConfig:
 
     Attributes:
       mixture_or_task_name: the new corpus: a cached task's folder, or its name in `cache_dirs`.
-      task_feature_lengths: {"inputs": S, "targets": T}; longer rows are cut, shorter padded.
+      task_feature_lengths: {"inputs": S, "targets": T}, of a decoder-only model {"targets": T};
+        longer rows are cut, shorter padded.
       batch_size: examples of a global batch.
       replay_task_name: the earlier corpus, for methods that review it.
       cache_dirs: folders of cached tasks.
@@ -54,7 +56,9 @@ class DatasetConfig:
                 "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
                 "'ckl data prepare' and leave USE_CACHED_TASKS at True."
             )
-        checks.require_lengths(self.task_feature_lengths)
+        rows = self.task_feature_lengths
+        alone = isinstance(rows, Mapping) and list(rows) == ["targets"]
+        checks.require_lengths(rows, features=("targets",) if alone else ("inputs", "targets"))
         checks.require_int(BATCH_SIZE=self.batch_size)
         checks.require_int(0, RANDOM_SEED=self.seed)
 
@@ -77,8 +81,9 @@ class DatasetConfig:
           model: whose vocabulary must be the tasks'.
 
         Raises:
-          UserError: a task is missing, empty, or was made with another vocabulary; the method
-            reviews earlier data and none is named; the batch is larger than an epoch.
+          UserError: a task is missing, empty, was made with another vocabulary or for another
+            kind of model; the method reviews earlier data and none is named; the batch is larger
+            than an epoch.
         """
         del seed
         tasks = [self.open(self.mixture_or_task_name)]
@@ -109,10 +114,29 @@ class DatasetConfig:
             )
         if (shortage := plan.shortage()) and jax.process_index() == 0:
             print(shortage, file=sys.stderr, flush=True)
+        convert = converter_of(
+            model.task_features,
+            getattr(model.output_vocabulary, "pad_id", 0),
+            getattr(model, "left_pad_legacy", False),
+        )
         return BatchSource(
-            plan, tasks, self.task_feature_lengths,
+            plan, tasks, self._lengths(model.task_features, tasks), convert=convert,
             process_index=jax.process_index(), process_count=jax.process_count(),
         )  # fmt: skip
+
+    def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
+        """The lengths of the features that are read; packed rows say whose a token is besides."""
+        checks.require_lengths(self.task_feature_lengths, features=wanted)
+        have = {tuple(task.features) for task in tasks}
+        packed = have == {(*wanted, "segments")}
+        if not packed and have != {tuple(wanted)}:
+            raise UserError(
+                f"Task {self.mixture_or_task_name!r} has the features {sorted(have)}, but the "
+                f"model reads {tuple(wanted)}: rows of text for a decoder-only model are made by "
+                "'ckl data rows', all with or all without --pack; CKL's by 'ckl data prepare'."
+            )
+        lengths = {name: self.task_feature_lengths[name] for name in wanted}
+        return {**lengths, "segments": lengths["targets"]} if packed else lengths
 
     def open(self, name: str) -> CachedTask:
         """Opens a cached task by folder or by name.

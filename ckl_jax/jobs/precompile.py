@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -91,18 +91,22 @@ class _StandInDataset(configs.DatasetConfig):
             return super().open(name)
         except UserError:
             # Ten times as much to review, so that any mixture finds enough rows.
-            return _NoRows((100 if name == self.replay_task_name else 10) * self.batch_size)
+            rows = (100 if name == self.replay_task_name else 10) * self.batch_size
+            return _NoRows(rows, tuple(self.task_feature_lengths))
 
 
 class _NoRows:
-    def __init__(self, rows: int):
-        self._rows, self.meta = rows, {}
+    def __init__(self, rows: int, features: tuple[str, ...]):
+        self._rows, self.meta, self.features = rows, {}, features
 
     def __len__(self) -> int:
         return self._rows
 
     def batch(self, indices: np.ndarray, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
         return {n: np.zeros((len(indices), size), np.int32) for n, size in lengths.items()}
+
+    def row_lengths(self, indices: np.ndarray, features: Iterable[str]) -> dict[str, np.ndarray]:
+        return {name: np.zeros(len(indices), np.int64) for name in features}
 
 
 def count_trees(**trees: Any) -> dict[str, int]:

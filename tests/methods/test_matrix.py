@@ -15,19 +15,22 @@ from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.methods.method import Method, combine
 from ckl_jax.methods.mix_review import mix_review
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import Transformer
 from ckl_jax.optim.adafactor import adafactor_hf
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, loop_to_scan, scan_to_loop
 from tests.helpers import (
+    GPT2_METHODS,
     METHODS,
     TINY,
+    TINY_GPT2,
     TINY_V1_1,
     assert_trees_close,
     count,
     init_params,
     logits_of,
+    method_of,
+    model_of,
     param_shapes,
     random_batch,
     random_params,
@@ -36,10 +39,18 @@ from tests.helpers import (
 # Second phases and second sizes repeat the same code: their longer tests run in `make test-slow`.
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 CASES = [(name, TINY) for name in METHODS] + [(name, TINY_V1_1) for name in ("vanilla", "lora")]
+CASES += [(name, TINY_GPT2) for name in GPT2_METHODS]
+# What GPT-2 shares with T5 under its methods is tested there; its adapters run with each change.
+GPT2_QUICK = ("lora", "k_adapter_k2")
+NAMES = {TINY: "v1.0", TINY_V1_1: "v1.1", TINY_GPT2: "gpt2"}
 
 
 def case_id(name, base):
-    return f"{name}-{'v1.0' if base is TINY else 'v1.1'}"
+    return f"{name}-{NAMES[base]}"
+
+
+def is_long(name, base):
+    return name in LONG or (base is TINY_GPT2 and name not in GPT2_QUICK)
 
 
 every_case = pytest.mark.parametrize(
@@ -48,14 +59,14 @@ every_case = pytest.mark.parametrize(
 compiling_case = pytest.mark.parametrize(
     ("name", "base"),
     [
-        pytest.param(*c, id=case_id(*c), marks=[pytest.mark.slow] if c[0] in LONG else [])
+        pytest.param(*c, id=case_id(*c), marks=[pytest.mark.slow] if is_long(*c) else [])
         for c in CASES
     ],
 )
 
 
 def prepare(name, base):
-    method = METHODS[name]
+    method = method_of(name, base)
     config = method.extend(base)
     return method, config, random_params(config)
 
@@ -64,7 +75,7 @@ def prepare(name, base):
 def compiled_step(tx_factory, config, dropout, microbatches):
     """The optimizer and the jitted step; tests and methods that share them compile once."""
     tx = tx_factory(lambda _: 1e-2) if tx_factory else adafactor_hf(1e-2)
-    model = EncoderDecoderModel(Transformer(config))
+    model = model_of(config)
     step = make_train_step(model.loss_fn, tx, num_microbatches=microbatches, dropout=dropout)
     return tx, jax.jit(step)
 
@@ -147,16 +158,19 @@ def test_jit_equals_eager(name, base):
 def test_cached_decoding_equals_teacher_forcing(name, base):
     """What decoding sees is what training saw: side networks and adapters included."""
     _, config, params = prepare(name, base)
-    model = EncoderDecoderModel(Transformer(config))
-    source = random_batch(config)["encoder_input_tokens"]
-    decoded = model.predict(params, source, 5, beam_size=1, num_return=1, rule="hf")
+    model, batch = model_of(config), random_batch(config)
+    given = batch.get("encoder_input_tokens", batch["decoder_input_tokens"])
+    decoded = model.predict(params, given, 5, beam_size=1, num_return=1, rule="hf")
     answer = decoded.tokens[:, 0]
-    batch = {
-        "encoder_input_tokens": source,
-        "decoder_input_tokens": jnp.pad(answer, ((0, 0), (1, 0)))[:, :-1],
-        "decoder_target_tokens": jnp.where(answer == 0, 1, answer),
-    }
-    greedy = jnp.argmax(model.logits(params, batch), axis=-1)
+    first = 0  # the place from which the answer is predicted
+    if base is TINY_GPT2:
+        batch = {"decoder_input_tokens": np.concatenate([given, answer], axis=1)[:, :-1]}
+        batch["decoder_target_tokens"] = batch["decoder_input_tokens"]
+        first = given.shape[1] - 1
+    else:
+        batch["decoder_input_tokens"] = jnp.pad(answer, ((0, 0), (1, 0)))[:, :-1]
+        batch["decoder_target_tokens"] = jnp.where(answer == 0, 1, answer)
+    greedy = jnp.argmax(model.logits(params, batch), axis=-1)[:, first:]
     np.testing.assert_array_equal(jnp.where(answer > 0, greedy, 0), answer)
 
 
@@ -184,7 +198,7 @@ def test_save_and_restore_equals_no_interruption(name, base):
 @every_case
 def test_every_leaf_has_axis_names(name, base):
     _, config, _ = prepare(name, base)
-    shapes = jax.eval_shape(EncoderDecoderModel(Transformer(config)).init, jax.random.key(0))
+    shapes = jax.eval_shape(model_of(config).init, jax.random.key(0))
     axes = {p.removesuffix("_axes"): a.names for p, a in flatten(shapes["params_axes"]).items()}
     params = flatten(shapes["params"])
     assert axes.keys() == params.keys()

@@ -1,4 +1,6 @@
-"""Parameter counts of CKL's Tables 2 and 3, from T5-large, without allocating a parameter."""
+"""Parameter counts of both papers: T5-large, GPT-2 Large; without allocating a parameter."""
+
+import dataclasses
 
 import jax
 import pytest
@@ -9,9 +11,10 @@ from ckl_jax.methods.method import vanilla
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
+from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees.partition import split
-from tests.helpers import count, random_batch, tokens
+from tests.helpers import count, param_shapes, random_batch, tokens
 
 T5_LARGE = T5Config(
     vocab_size=32128, emb_dim=1024, num_heads=16, head_dim=64, mlp_dim=4096,
@@ -43,3 +46,33 @@ def test_counts_equal_the_papers(name):
     shapes = jax.eval_shape(lambda key: module.init(key, *arrays), jax.random.key(0))["params"]
     chosen, _ = split(shapes, method.trainable)
     assert (count(chosen), count(shapes)) == (trainable, total)
+
+
+GPT2_LARGE = GPT2Config(
+    vocab_size=50262, emb_dim=1280, num_heads=20, num_layers=36, mlp_dim=5120
+)  # fmt: skip
+# TemporalWiki's: its "103M" is what trains beside 39,357,440 adapter parameters when the embedding
+# does too.
+LEGACY = dict(trunk=(), legacy_train_embedding=True)
+GPT2_ROWS = {
+    "vanilla": (vanilla(), 774_036_480, 774_036_480),
+    "lora": (lora(trunk=()), 737_280, 774_773_760),
+    "lora, released": (lora(**LEGACY), 65_072_640, 774_773_760),
+    "k_adapter_k2": (k_adapter(trunk=()), 39_357_440, 813_393_920),
+    "k_adapter_k2, released": (k_adapter(**LEGACY), 103_692_800, 813_393_920),
+    "k_adapter_k3": (k_adapter(K3, trunk=()), 59_034_880, 774_036_480 + 59_034_880),
+}
+
+
+@pytest.mark.parametrize("name", GPT2_ROWS)
+def test_counts_on_gpt2_large_equal_the_papers(name):
+    method, trainable, total = GPT2_ROWS[name]
+    shapes = param_shapes(method.extend(GPT2_LARGE))
+    chosen, _ = split(shapes, method.trainable)
+    assert (count(chosen), count(shapes)) == (trainable, total)
+
+
+def test_the_public_gpt2_models_have_their_sizes():
+    public = dataclasses.replace(GPT2_LARGE, vocab_size=50257)
+    assert count(param_shapes(public)) == 774_030_080
+    assert count(param_shapes(GPT2Config())) == 124_439_808
