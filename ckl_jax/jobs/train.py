@@ -35,7 +35,7 @@ from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
@@ -48,7 +48,7 @@ Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
 
 def train(
     *,
-    model: EncoderDecoderModel,
+    model: BaseTransformerModel,
     train_dataset_cfg: DatasetConfig,
     model_dir: str,
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
@@ -58,7 +58,7 @@ def train(
     epochs: int | None = None,
     total_steps: int | None = None,
     probes: ClosedBook | None = None,
-    evaluations: Sequence[Callable[[EncoderDecoderModel, Partitioner], Evaluation]] = (),
+    evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Evaluation]] = (),
     eval_period: int | None = None,
     eval_first: bool | None = None,
     checkpoint_cfg: CheckpointConfig = CheckpointConfig(),  # noqa: B008
