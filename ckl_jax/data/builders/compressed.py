@@ -1,0 +1,107 @@
+"""Compressed files as streams of blocks: bzip2 (of one stream or many), gzip, plain.
+
+A file that ends too early or is damaged is a `UserError` that names the byte.
+"""
+
+import bz2
+import os
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+BLOCK_BYTES = 1 << 18
+_BZ2, _GZIP = b"BZh", b"\x1f\x8b"
+
+
+def read_blocks(
+    path: str | os.PathLike, start: int = 0, stop: int | None = None
+) -> Iterator[bytes]:
+    """Yields the decompressed content of a file; its first bytes tell how it is compressed.
+
+    Args:
+      path: the file.
+      start, stop: the part to read, in bytes of the file as it is on disk. In a compressed file
+        both are where a stream begins (multistream bzip2).
+
+    Raises:
+      UserError: the file cannot be read, is truncated or is damaged.
+    """
+    with os_errors(path, "read"), open(path, "rb") as f:
+        f.seek(start)
+        head = f.read(4)
+        f.seek(start)
+        if head.startswith(_BZ2):
+            yield from _decompressed(path, f, stop, bz2.BZ2Decompressor, _decode_bz2)
+        elif head.startswith(_GZIP):
+            yield from _decompressed(path, f, stop, lambda: zlib.decompressobj(31), _decode_gzip)
+        else:
+            yield from _raw(f, stop)
+
+
+def is_multistream(path: str | os.PathLike) -> bool:
+    """Whether the file is bzip2 and so can be read from the start of any of its streams."""
+    with os_errors(path, "read"), open(path, "rb") as f:
+        return f.read(3) == _BZ2
+
+
+def _raw(f: IO[bytes], stop: int | None) -> Iterator[bytes]:
+    left = None if stop is None else stop - f.tell()
+    while block := f.read(BLOCK_BYTES if left is None else min(BLOCK_BYTES, left)):
+        left = None if left is None else left - len(block)
+        yield block
+
+
+def _decode_bz2(decoder, block: bytes) -> Iterator[bytes]:
+    """What `block` decodes to, in pieces of bounded size however well it was compressed."""
+    yield decoder.decompress(block, 4 * BLOCK_BYTES)
+    while not decoder.eof and not decoder.needs_input:
+        yield decoder.decompress(b"", 4 * BLOCK_BYTES)
+
+
+def _decode_gzip(decoder, block: bytes) -> Iterator[bytes]:
+    yield decoder.decompress(block, 4 * BLOCK_BYTES)
+    while not decoder.eof and decoder.unconsumed_tail:
+        yield decoder.decompress(decoder.unconsumed_tail, 4 * BLOCK_BYTES)
+
+
+def _decompressed(path, f: IO[bytes], stop: int | None, new_decoder, decode) -> Iterator[bytes]:
+    """Decodes stream after stream; a file may not end inside one."""
+    decoder, inside = None, False
+    for block in _raw(f, stop):
+        while block:
+            if not inside:
+                block = block.lstrip(b"\0") if decoder else block  # padding between gzip members
+                if not block:
+                    break
+                decoder, inside = new_decoder(), True
+            try:
+                yield from filter(None, decode(decoder, block))
+            except (OSError, EOFError, zlib.error) as e:
+                raise UserError(
+                    f"{path}: damaged near byte {f.tell() - len(block):,} of the compressed file "
+                    f"({e}); fetch it again."
+                ) from e
+            inside = not decoder.eof
+            block = decoder.unused_data if decoder.eof else b""
+    if inside:
+        raise UserError(
+            f"{path}: the compressed data stop at byte {f.tell():,}, before their end; the file is "
+            "truncated, fetch it again."
+        )
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, int, bytes]]:
+    """Yields (line number from 1, byte offset in the decompressed file, line without newline)."""
+    number, offset, rest = 0, 0, b""
+    for block in read_blocks(path):
+        lines = (rest + block if rest else block).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            number += 1
+            yield number, offset, line
+            offset += len(line) + 1
+    if rest:
+        yield number + 1, offset, rest

@@ -1,0 +1,132 @@
+"""Tasks over processes, and folders whose finished tasks are not done again."""
+
+import collections
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, write_json
+
+Progress = Callable[[int, int, str], None]  # done, in all, of what
+
+
+def no_progress(done: int, total: int, what: str) -> None:
+    """Shows nothing."""
+
+
+@contextlib.contextmanager
+def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
+    """A pool of processes; None for one worker, which is this process."""
+    if workers <= 1:
+        yield None
+        return
+    context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
+    pool = ProcessPoolExecutor(workers, context, _ignore_interrupts)
+    try:
+        yield pool
+    except BrokenProcessPool as e:
+        raise UserError(
+            "A worker process was killed, perhaps for want of memory; use fewer --workers and "
+            "start the command again: what was finished is kept."
+        ) from e
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
+
+
+def run_tasks(function: Callable, tasks: Iterable[Any], pool, done: Callable[[Any], None]) -> None:
+    """Calls `function` for each task, in any order, and `done` with each result as it comes.
+
+    An error stops the tasks that have not begun; those that run are waited for.
+    """
+    if pool is None:
+        for task in tasks:
+            done(function(task))
+        return
+    waiting = {pool.submit(function, task) for task in tasks}
+    while waiting:
+        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in finished:
+            done(future.result())
+
+
+def ordered_map(function: Callable, items: Iterable[Any], pool, ahead: int) -> Iterator[Any]:
+    """`map` over the pool: results in order, at most `ahead` items under way."""
+    if pool is None:
+        yield from map(function, items)
+        return
+    items, under_way = iter(items), collections.deque()
+    for item in itertools.islice(items, ahead):
+        under_way.append(pool.submit(function, item))
+    while under_way:
+        result = under_way.popleft().result()
+        for item in itertools.islice(items, 1):
+            under_way.append(pool.submit(function, item))
+        yield result
+
+
+def batches(items: Iterable[Any], size: Callable[[Any], int], limit: int) -> Iterator[list[Any]]:
+    """Lists of consecutive items whose sizes sum to about `limit`."""
+    batch, total = [], 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total >= limit:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
+# --- folders
+
+
+def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
+    """Makes a folder that remembers the settings it is made with.
+
+    Raises:
+      UserError: it holds what was made with others.
+    """
+    folder = Path(folder)
+    path = folder / "settings.json"
+    settings = json.loads(json.dumps(settings))
+    if path.is_file():
+        with os_errors(path, "read"):
+            found = read_json(path)
+        changed = [k for k in {**found, **settings} if found.get(k) != settings.get(k)]
+        if changed:
+            raise UserError(
+                f"{folder} was begun with other settings ({', '.join(sorted(changed))}); choose "
+                "another --out, or delete it."
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty and was not made by this command; choose another.")
+    else:
+        write_json(path, settings)
+    return folder
+
+
+def read_json(path: str | os.PathLike) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+      UserError: it is none.
+    """
+    with os_errors(path, "read"):
+        text = Path(path).read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except ValueError as e:
+        raise UserError(f"{path} is not JSON ({e}); delete it and start again.") from e
