@@ -13,7 +13,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.converters import converter_of
+from ckl_jax.data.converters import Converter, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.data.vocabularies import digest_of
@@ -114,15 +114,26 @@ class DatasetConfig:
             )
         if (shortage := plan.shortage()) and jax.process_index() == 0:
             print(shortage, file=sys.stderr, flush=True)
+        convert, lengths = self.reading(model, tasks)
+        return BatchSource(
+            plan, tasks, lengths, convert=convert,
+            process_index=jax.process_index(), process_count=jax.process_count(),
+        )  # fmt: skip
+
+    def reading(
+        self, model: Any, tasks: Sequence[CachedTask]
+    ) -> tuple[Converter, dict[str, int]]:
+        """How rows of `tasks` become batches of `model`, and the lengths of what is read of them.
+
+        Raises:
+          UserError: the tasks have other features than the model reads.
+        """
         convert = converter_of(
             model.task_features,
             getattr(model.output_vocabulary, "pad_id", 0),
             getattr(model, "left_pad_legacy", False),
         )
-        return BatchSource(
-            plan, tasks, self._lengths(model.task_features, tasks), convert=convert,
-            process_index=jax.process_index(), process_count=jax.process_count(),
-        )  # fmt: skip
+        return convert, self._lengths(model.task_features, tasks)
 
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
         """The lengths of the features that are read; packed rows say whose a token is besides."""

@@ -14,7 +14,7 @@ from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.methods.method import Method
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.base import BaseTransformerModel
 
 
 class RestoredModel:
@@ -26,7 +26,7 @@ class RestoredModel:
 
     def __init__(
         self,
-        model: EncoderDecoderModel,
+        model: BaseTransformerModel,
         method: Method,
         partitioner: Partitioner | None,
         restore: RestoreCheckpointConfig,

@@ -18,7 +18,7 @@ from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore
 from ckl_jax.errors import UserError
 from ckl_jax.jobs.mesh import Partitioner, params_logical_axes
 from ckl_jax.methods.method import Method
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.optim.adafactor import T5_SCANNED
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import split
@@ -28,7 +28,7 @@ _IN_CHECKPOINT = T5X_NAMES["params"] + "/"
 
 
 def make_optimizer(
-    model: EncoderDecoderModel,
+    model: BaseTransformerModel,
     method: Method,
     optimizer: Callable[..., optax.GradientTransformation],
     schedule: optax.Schedule,
@@ -58,7 +58,7 @@ class Shapes:
     frozen: Any
 
 
-def param_shapes(model: EncoderDecoderModel, method: Method, partitioner: Partitioner) -> Shapes:
+def param_shapes(model: BaseTransformerModel, method: Method, partitioner: Partitioner) -> Shapes:
     """Shapes, shardings and the split of a model's parameters, without allocating them."""
     variables = jax.eval_shape(model.init, jax.random.key(0))
     params = variables["params"]
@@ -116,20 +116,20 @@ def _as_model(value: np.ndarray) -> np.ndarray:
     return value.astype(np.float32) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
-def check_vocabulary(model: EncoderDecoderModel) -> None:
+def check_vocabulary(model: BaseTransformerModel) -> None:
     """Raises `UserError` if a vocabulary has ids that the model's embedding lacks."""
     rows = model.config.vocab_size
     for vocabulary in (model.input_vocabulary, model.output_vocabulary):
         size = getattr(vocabulary, "vocab_size", 0)
         if size > rows:
             raise UserError(
-                f"{vocabulary!r} has {size} ids but T5Config.vocab_size is {rows}; set it to "
-                f"{size} or more (a multiple of 128 runs fastest)."
+                f"{vocabulary!r} has {size} ids but {type(model.config).__name__}.vocab_size is "
+                f"{rows}; set it to {size} or more (a multiple of 128 runs fastest)."
             )
 
 
 def initial_params(
-    model: EncoderDecoderModel,
+    model: BaseTransformerModel,
     shapes: Shapes,
     key: jax.Array,
     path: str | None,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
+from ckl_jax.data.causal import prepare_rows
 from ckl_jax.data.prepare import prepare_ckl
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
@@ -80,6 +81,34 @@ def vocabulary(
     if make and not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
         prepare(data_dir, seed, size)
     return Vocabulary(path)
+
+
+def vocabulary_and_rows(
+    data_dir: str,
+    rows_dir: str,
+    seed: int = 0,
+    size: str = "small",
+    length: int = 64,
+    packed: bool = False,
+    legacy: bool = False,
+    make: bool = True,
+    checkpoint: str | None = None,
+) -> Vocabulary:
+    """The world's vocabulary; its documents are made into rows of running text besides.
+
+    Args:
+      data_dir, seed, size, make, checkpoint: see `vocabulary`.
+      rows_dir: gets the cached tasks d0 and d1.
+      length, packed, legacy: of the rows; see `data.causal.causal_rows`.
+
+    Raises:
+      UserError: as `vocabulary` and `data.causal.prepare_rows`.
+    """
+    pieces = vocabulary(data_dir, seed, size, make, checkpoint)
+    if make:
+        sources = {n: Path(data_dir) / "ckl" / f"documents_{n}.jsonl" for n in ("d0", "d1")}
+        prepare_rows(sources, rows_dir, pieces, length, packed=packed, legacy=legacy)
+    return pieces
 
 
 def _check_world(data_dir: str, seed: int, size: str) -> None:

@@ -66,6 +66,82 @@ def warmup_linear_to_fraction(
     return rate
 
 
+def onecycle(
+    peak: float, total_steps: int, warmup_fraction: float = 0.1, anneal: str = "linear"
+) -> Schedule:
+    """One cycle: up to the peak, then down to nothing (Smith 2018; TemporalWiki, section 4.1).
+
+    From `peak / 25` at the first step to `peak` at the last one of the warm-up, then to
+    `peak / 250000` at the last step: the shape of PyTorch's `OneCycleLR`. TemporalWiki does not say
+    how it came down.
+
+    Args:
+      peak: the highest rate.
+      total_steps: number of steps of the run.
+      warmup_fraction: of `total_steps`, in [0, 1).
+      anneal: "linear", or "cosine" (up as well as down, as PyTorch's).
+
+    Raises:
+      ValueError: total_steps below 1 or warmup_fraction out of range.
+      UserError: peak is no number, or anneal is neither.
+    """
+    _check_steps(total_steps)
+    _check_rate(peak)
+    checks.require_choice(("linear", "cosine"), ONECYCLE_ANNEAL=anneal)
+    if not 0 <= warmup_fraction < 1:
+        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
+    start, low = peak / 25.0, peak / 25.0 / 1e4
+    top = max(warmup_fraction * total_steps - 1.0, 0.0)
+    down = max(total_steps - 1.0 - top, 1.0)
+
+    def between(first, last, share):
+        share = jnp.clip(share, 0.0, 1.0)
+        if anneal == "cosine":
+            share = 0.5 * (1.0 - jnp.cos(jnp.pi * share))
+        return first + (last - first) * share
+
+    def rate(step):
+        step = jnp.asarray(step, jnp.float32)
+        rising = between(start, peak, step / max(top, 1e-6))
+        return jnp.where(step < top, rising, between(peak, low, (step - top) / down))
+
+    return rate
+
+
+def warmup_decay_legacy(
+    peak: float, total_steps: int, warmup_fraction: float = 0.1, multiplier: float = 8.0
+) -> Schedule:
+    """The schedule that the released TemporalWiki code really follows: DeepSpeed's WarmupDecayLR.
+
+    Over `S = multiplier * total_steps` steps: up logarithmically, `peak ln(i + 1) / ln(w)`, during
+    the first `w = warmup_fraction * S`, then linearly to 0 at S. A run of `total_steps` spends 80 %
+    of its steps in warm-up at the default multiplier and ends at 0.972 peak.
+
+    Args:
+      peak: the highest rate.
+      total_steps: number of steps of the run.
+      warmup_fraction: of S.
+      multiplier: S / total_steps; 8 for GPT-2 and 6 for T5, the batch of one device.
+
+    Raises:
+      ValueError: total_steps below 1.
+      UserError: peak or multiplier is no number, or out of range.
+    """
+    _check_steps(total_steps)
+    _check_rate(peak)
+    checks.require_number("a finite number, 1 or more", 1.0, WARMUP_DECAY_MULTIPLIER=multiplier)
+    horizon = multiplier * total_steps
+    warmup = max(2.0, warmup_fraction * horizon)
+
+    def rate(step):
+        step = jnp.asarray(step, jnp.float32)
+        rising = jnp.log(step + 1.0) / math.log(warmup)
+        falling = jnp.maximum(0.0, (horizon - step) / max(1.0, horizon - warmup))
+        return peak * jnp.where(step < warmup, rising, falling)
+
+    return rate
+
+
 def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> Schedule:
     """The one-cycle schedule that the released continual-knowledge-learning code really follows.
 

@@ -115,6 +115,11 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
+        if model.task_features != ("inputs", "targets"):
+            raise UserError(
+                "Closed-book probes fill in a blank, which asks for an encoder-decoder; set PROBES "
+                f"to None for a {type(model.config).__name__}."
+            )
         self._check_beams()
         self._items = {name: _read(config, name) for name in config.probes}
         self._answerer = Answerer(

@@ -104,3 +104,28 @@ def test_constant_is_constant():
 def test_wrong_arguments_are_named(make, text):
     with pytest.raises(ValueError, match=text):
         make()
+
+
+@pytest.mark.parametrize("anneal", ["linear", "cosine"])
+def test_one_cycle_equals_torch(anneal):
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 1e-4, total_steps=50, pct_start=0.1, cycle_momentum=False,
+        anneal_strategy={"linear": "linear", "cosine": "cos"}[anneal],
+    )  # fmt: skip
+    expected = []
+    for _ in range(50):
+        expected.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    found = values(schedules.onecycle(1e-4, 50, anneal=anneal), 50)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-10)
+    assert np.isfinite(values(schedules.onecycle(1e-4, 3), 3)).all()
+
+
+def test_the_released_temporalwiki_schedule_ends_in_its_warm_up():
+    rates = values(schedules.warmup_decay_legacy(1.0, 12_000), 12_000)
+    assert rates.argmax() / 12_000 == pytest.approx(0.8, abs=1e-3)
+    assert rates[-1] == pytest.approx(0.972, abs=5e-4)
+    assert rates[99] == pytest.approx(np.log(100) / np.log(9600), rel=1e-5)

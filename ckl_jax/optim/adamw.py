@@ -1,0 +1,47 @@
+"""AdamW as TemporalWiki's released code runs it (Loshchilov & Hutter 2019)."""
+
+import re
+from collections.abc import Sequence
+
+import optax
+
+from ckl_jax import checks
+from ckl_jax.trees.paths import flatten, unflatten
+
+# Hugging Face's usual pattern also names LayerNorm.weight, which matches nothing in GPT-2.
+NOT_DECAYED = (r"(^|/)bias$",)
+
+
+def adamw(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+    not_decayed: Sequence[str] = NOT_DECAYED,
+    stacked: object = (),
+) -> optax.GradientTransformation:
+    """Adam with decay of the weights apart from the gradient: `theta -= lr * decay * theta`.
+
+    Args:
+      learning_rate: a number, or a function of the number of steps taken (0 at the first).
+      b1, b2, eps: Adam's.
+      weight_decay: of all parameters but those of `not_decayed`. Biases are left out, the scales
+        of norms are not, as in TemporalWiki's released code.
+      not_decayed: patterns, searched in parameter paths.
+      stacked: unused: every number moves alone, so stacked layers need no care.
+
+    Returns:
+      The transformation.
+    """
+    del stacked
+    checks.require_number("a finite number, 0 or more", 0.0, WEIGHT_DECAY=weight_decay)
+
+    def decayed(params):
+        paths = flatten(params)
+        return unflatten({p: not any(re.search(n, p) for n in not_decayed) for p in paths})
+
+    return optax.adamw(
+        learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, mask=decayed
+    )
