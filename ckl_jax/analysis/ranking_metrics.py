@@ -1,0 +1,147 @@
+"""Metrics of ranking: functions of the options' scores; none of them runs a model.
+
+Definitions are LM-PUB-QUIZ's (Ploner et al. 2024, section 2), with its faults mended where
+docs/fidelity.md says so. A relation has scores [R, K] float64, K options in each of R rows, and
+answers [R] int, the right options.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError, nearest
+
+Array = np.ndarray
+
+
+def correct(scores: Array, answers: Array) -> Array:
+    """Whether the right option has the highest score; of equal ones the first counts. [R] bool."""
+    return np.argmax(scores, axis=1) == answers
+
+
+def accuracy(scores: Array, answers: Array) -> float:
+    return float(correct(scores, answers).mean())
+
+
+def ranks(scores: Array, answers: Array) -> Array:
+    """The right option's place, from 0; among equal scores the order of the options. [R] int."""
+    own = np.take_along_axis(scores, answers[:, None], axis=1)
+    before = (scores == own) & (np.arange(scores.shape[1]) < answers[:, None])
+    return ((scores > own) | before).sum(axis=1)
+
+
+def precision_at_k(scores: Array, answers: Array) -> Array:
+    """[K]: entry k-1 is the share of rows with the right option among the k best."""
+    counts = np.bincount(ranks(scores, answers), minlength=scores.shape[1])
+    return np.cumsum(counts) / len(answers)
+
+
+def softmax(scores: Array) -> Array:
+    """Probabilities over the options, [R, K]."""
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def _by_correctness(values: Array, right: Array) -> dict[str, Any]:
+    groups = {"all": np.ones_like(right), "correct": right, "incorrect": ~right}
+    return {
+        name: values[group].mean(axis=0) if group.any() else None for name, group in groups.items()
+    }
+
+
+def avg_softmax(scores: Array, answers: Array) -> dict[str, Any]:
+    """The mean probability of each option: the bias of section 3.2 where answers are balanced."""
+    return _by_correctness(softmax(scores), correct(scores, answers))
+
+
+def confidence_score(scores: Array, answers: Array) -> dict[str, Any]:
+    """The mean probability of the best option."""
+    return _by_correctness(softmax(scores).max(axis=1), correct(scores, answers))
+
+
+def margin_of_confidence(scores: Array, answers: Array) -> dict[str, Any]:
+    """The mean distance of the two largest probabilities."""
+    p = np.sort(softmax(scores), axis=1)
+    margin = p[:, -1] - (p[:, -2] if p.shape[1] > 1 else 0.0)
+    return _by_correctness(margin, correct(scores, answers))
+
+
+def uncertainty_score(scores: Array, answers: Array) -> dict[str, Any]:
+    """Entropy of the probabilities over that of a uniform choice among the right answers."""
+    p = softmax(scores)
+    entropy = -(p * np.log2(p, where=p > 0, out=np.zeros_like(p))).sum(axis=1)
+    distinct = len(np.unique(answers))
+    values = entropy / np.log2(distinct) if distinct > 1 else np.full_like(entropy, np.nan)
+    return _by_correctness(values, correct(scores, answers))
+
+
+def brier_score(scores: Array, answers: Array) -> float:
+    """The mean squared distance of the probabilities to the right answer's, over rows, options."""
+    return float(np.square(softmax(scores) - np.eye(scores.shape[1])[answers]).mean())
+
+
+METRICS: dict[str, Callable[[Array, Array], Any]] = {
+    f.__name__: f
+    for f in (
+        accuracy, precision_at_k, avg_softmax, confidence_score, margin_of_confidence,
+        uncertainty_score, brier_score,
+    )
+}  # fmt: skip
+
+
+def metric(name: str) -> Callable[[Array, Array], Any]:
+    """Returns a metric by name.
+
+    Raises:
+      UserError: there is none of that name.
+    """
+    if name not in METRICS:
+        raise UserError(
+            f"There is no metric {name!r}; choose from {', '.join(METRICS)}."
+            f"{nearest(name, METRICS)}"
+        )
+    return METRICS[name]
+
+
+def weighted_mean(values: Sequence[Any], weights: Sequence[float]) -> Any:
+    """Mean over relations; lists of different lengths are means of the ks that all have."""
+    arrays = [np.asarray(value, float) for value in values]
+    if arrays[0].ndim:
+        shortest = min(len(a) for a in arrays)
+        arrays = [a[:shortest] for a in arrays]
+    mean = np.average(np.stack(arrays), axis=0, weights=weights)
+    return mean if mean.ndim else float(mean)
+
+
+def accumulate(
+    values: Mapping[str, float | Array],
+    support: Mapping[str, int],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    divide_support: bool = True,
+) -> dict[str, dict[str, Any]]:
+    """Weighted means over relations, by group.
+
+    Args:
+      values: {relation: value of a metric}.
+      support: {relation: number of rows}.
+      groups: {relation: its groups}, such as its domains; None puts all into "overall".
+      divide_support: share a relation's support among its groups, so that the mean over groups is
+        the overall value.
+
+    Returns:
+      {group: {"value": ..., "support": ...}}, by name.
+    """
+    members: dict[str, list[tuple[str, float]]] = {}
+    for code in values:
+        of = ["overall"] if groups is None else list(groups[code])
+        for group in of:
+            weight = support[code] / len(of) if divide_support else float(support[code])
+            members.setdefault(group, []).append((code, weight))
+    return {
+        group: {
+            "value": weighted_mean([values[code] for code, _ in chosen], [w for _, w in chosen]),
+            "support": sum(w for _, w in chosen),
+        }
+        for group, chosen in sorted(members.items())
+    }
