@@ -114,6 +114,7 @@ def _data(commands) -> None:
     p.add_argument(
         "--replace", action="store_true", help="make anew what --out holds of other settings"
     )
+    _rows(kinds)
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -132,6 +133,44 @@ def prepare(args: argparse.Namespace) -> None:
     print()
     for name, folder in prepared.tasks.items():
         print(f"{len(prepared.open(name)):10,}  {folder}")
+
+
+def _rows(kinds) -> None:
+    p = _command(kinds, "rows", "rows of running text for decoder-only models", rows)
+    p.add_argument(
+        "--documents", required=True, action="append", metavar="FILE",
+        help="JSONL(.gz) with date, title, text; its name is the task's; may be repeated",
+    )  # fmt: skip
+    p.add_argument("--out", required=True, help="folder for the tasks")
+    p.add_argument(
+        "--vocabulary", required=True, help="GPT-2's folder or tokenizer.json, or SentencePiece"
+    )
+    p.add_argument("--length", type=int, default=512, help="tokens of a row at most")
+    p.add_argument("--pack", action="store_true", help="several short documents in a row")
+    p.add_argument(
+        "--legacy", action="store_true",
+        help="leave out the last row of long documents, as TemporalWiki's code did",
+    )  # fmt: skip
+    p.add_argument(
+        "--replace", action="store_true", help="make anew what --out holds of other settings"
+    )
+
+
+def rows(args: argparse.Namespace) -> None:
+    from ckl_jax.data.byte_level import open_vocabulary
+    from ckl_jax.data.cached import CachedTask
+    from ckl_jax.data.causal import prepare_rows
+
+    sources = {Path(file).name.split(".")[0]: file for file in args.documents}
+    if len(sources) < len(args.documents):
+        raise UserError("Two files of --documents have one name, which would be one task's.")
+    made = prepare_rows(
+        sources, args.out, open_vocabulary(args.vocabulary), args.length, packed=args.pack,
+        legacy=args.legacy, replace=args.replace,
+        progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
+    )  # fmt: skip
+    for folder in made.values():
+        print(f"{len(CachedTask.open(folder)):10,}  {folder}")
 
 
 def _report(commands) -> None:
@@ -183,7 +222,7 @@ def ledger(args: argparse.Namespace) -> None:
 
 
 def _import_hf(commands) -> None:
-    p = _command(commands, "import-hf", "a Hugging Face T5 as a checkpoint of ours", import_hf)
+    p = _command(commands, "import-hf", "a Hugging Face T5 or GPT-2 as a checkpoint", import_hf)
     p.add_argument("--model", required=True, help="folder with config.json and safetensors")
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
 
@@ -195,7 +234,7 @@ def import_hf(args: argparse.Namespace) -> None:
 
 
 def _export_hf(commands) -> None:
-    p = _command(commands, "export-hf", "a checkpoint of ours as a Hugging Face T5", export_hf)
+    p = _command(commands, "export-hf", "a checkpoint as a Hugging Face T5 or GPT-2", export_hf)
     p.add_argument("--model", required=True, help="MODEL_DIR or checkpoint_<step>")
     p.add_argument("--like", required=True, help="config.json of the Hugging Face model")
     p.add_argument("--out", required=True, help="folder to write")

@@ -1,40 +1,78 @@
 """`ckl import-hf` and `ckl export-hf`: Hugging Face folders in, and out again."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.hf_names import Config
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.data.byte_level import ByteLevelVocabulary, is_byte_level
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.jobs.peft import merged, read_config, refuse_models
 from ckl_jax.jobs.setup import load_params
-from ckl_jax.models.t5 import T5Config
+from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.trees.paths import flatten
 
 VOCABULARY = "spiece.model"
-# What transformers loads a tokenizer from; the first is the vocabulary itself.
-TOKENIZER = (
-    VOCABULARY, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "generation_config.json",
+# What transformers loads a tokenizer from.
+_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_GPT2_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
+TOKENIZER = (VOCABULARY, *_GPT2_FILES, *_SETTINGS, "generation_config.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """How a model is written as gin, and what its vocabulary is made from."""
+
+    name: str  # at Hugging Face
+    module: str
+    fields: tuple[str, ...]
+    tokenizer: tuple[str, ...]  # files that are imported with it
+    prepare: str
+
+
+_T5 = _Kind(
+    "T5",
+    "t5",
+    (
+        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_encoder_layers",
+        "num_decoder_layers", "mlp_activations", "logits_via_embedding", "relpos_buckets",
+        "relpos_max_distance",
+    ),
+    (VOCABULARY,),
+    "ckl data prepare",
 )  # fmt: skip
-_GIN_FIELDS = (
-    "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_encoder_layers",
-    "num_decoder_layers", "mlp_activations", "logits_via_embedding", "relpos_buckets",
-    "relpos_max_distance",
+_GPT2 = _Kind(
+    "GPT-2",
+    "gpt2",
+    (
+        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers", "max_positions",
+        "layer_norm_epsilon",
+    ),
+    (*_GPT2_FILES, "encoder.json", "vocab.bpe", *_SETTINGS),
+    "ckl data rows",
 )  # fmt: skip
+
+
+def _kind(config: Config) -> _Kind:
+    return _GPT2 if isinstance(config, GPT2Config) else _T5
 
 
 def import_checkpoint(folder: str, out: str) -> str:
-    """Writes a Hugging Face T5 as `checkpoint_0` of `out`, with `model.gin` for its configuration.
+    """Writes a Hugging Face T5 or GPT-2 as `checkpoint_0` of `out`, with `model.gin` for it.
 
     Args:
-      folder: has config.json and safetensors (or flax_model.msgpack); `spiece.model` is copied.
+      folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
       out: the new MODEL_DIR.
 
     Returns:
@@ -44,62 +82,87 @@ def import_checkpoint(folder: str, out: str) -> str:
       UserError: the folder lacks something, or `out` already holds a checkpoint.
     """
     config, params = load_hf(folder)
-    vocabulary = _vocabulary(Path(folder) / VOCABULARY, config)
+    vocabulary = _vocabulary(Path(folder), config)
     metadata = {"ckl_jax": __version__, "imported_from": Path(folder).name}
     with CheckpointStore(out) as store:
         if store.all_steps():
             raise UserError(f"{out} already holds a checkpoint; choose another --out.")
         if vocabulary:
             metadata["vocabulary_digest"] = vocabulary.digest
-            with files.atomic_write(Path(out) / VOCABULARY, "wb") as f:
-                f.write(Path(vocabulary.path).read_bytes())
+            _copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
         with files.atomic_write(Path(out) / "model.gin") as f:
-            f.write(_model_gin(config, Path(out) / VOCABULARY if vocabulary else None))
+            f.write(_model_gin(config, _kept(out, config) if vocabulary else None))
         store.save(0, {"params": params, "step": np.zeros((), np.int32)}, metadata)
     count = sum(x.size for x in jax.tree.leaves(params))
     return (
         f"{count:,} parameters in {out}/checkpoint_0. Use them with\n"
         f"  --gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
-        f"{_data(out, vocabulary)}"
+        f"{_data(out, config, vocabulary)}"
     )
 
 
-def _vocabulary(path: Path, config: T5Config) -> Vocabulary | None:
-    if not path.exists():
-        return None
-    vocabulary = Vocabulary(path)
-    if vocabulary.vocab_size > config.vocab_size:
+def _vocabulary(folder: Path, config: Config) -> Any:
+    """The vocabulary in a folder; None if there is none."""
+    if isinstance(config, GPT2Config):
+        vocabulary = ByteLevelVocabulary(folder) if is_byte_level(folder) else None
+    else:
+        path = folder / VOCABULARY
+        vocabulary = Vocabulary(path) if path.exists() else None
+    if vocabulary is not None and vocabulary.vocab_size > config.vocab_size:
         raise UserError(
-            f"{path} has {vocabulary.vocab_size} ids, sentinels included, but config.json has a "
-            f"vocab_size of {config.vocab_size}; give the {VOCABULARY} of this model."
+            f"{vocabulary.path} has {vocabulary.vocab_size} ids, sentinels included, but "
+            f"config.json has a vocab_size of {config.vocab_size}; give the vocabulary of this "
+            "model."
         )
     return vocabulary
 
 
-def _data(out: str, vocabulary: Vocabulary | None) -> str:
+def _copy(there: Iterable[Path], folder: Path) -> list[str]:
+    """Copies the files that there are; returns their names."""
+    found = [file for file in there if file.is_file()]
+    for file in found:
+        with files.atomic_write(folder / file.name, "wb") as f:
+            f.write(file.read_bytes())
+    return [file.name for file in found]
+
+
+def _kept(out: str, config: Config) -> Path:
+    """Where an imported vocabulary is: a file, or the folder of GPT-2's."""
+    return Path(out) if isinstance(config, GPT2Config) else Path(out) / VOCABULARY
+
+
+def _data(out: str, config: Config, vocabulary: Any) -> str:
+    kind = _kind(config)
     if vocabulary is None:
+        wanted = VOCABULARY if kind is _T5 else "tokenizer.json, nor vocab.json and merges.txt,"
         return (
-            f"There is no {VOCABULARY} beside the weights: bind VOCABULARY to the one of this "
+            f"There is no {wanted} beside the weights: bind VOCABULARY to the one of this "
             "model, and prepare data with it."
         )
-    return f"Prepare data with its vocabulary: `ckl data prepare --vocabulary {out}/{VOCABULARY}`."
+    kept = _kept(out, config)
+    return f"Prepare data with its vocabulary: `{kind.prepare} --vocabulary {kept}`."
 
 
-def _model_gin(config: T5Config, vocabulary: Path | None) -> str:
+def _model_gin(config: Config, vocabulary: Path | None) -> str:
+    kind = _kind(config)
+    room, name = ("byte_level", "ByteLevelVocabulary") if kind is _GPT2 else (
+        "vocabularies", "Vocabulary"
+    )  # fmt: skip
+    over = "temporalwiki" if kind is _GPT2 else "ckl"
     lines = [
-        "# The configuration of the imported model; lay it over a ckl_<method>.gin.",
+        f"# The configuration of the imported model; lay it over a {over}_<method>.gin.",
         "from __gin__ import dynamic_registration",
-        "from ckl_jax.models import t5",
-        *(["from ckl_jax.data import vocabularies"] if vocabulary else []),
-        "t5.T5Config:",
-        *(f"    {name} = {getattr(config, name)!r}" for name in _GIN_FIELDS),
+        f"from ckl_jax.models import {kind.module}",
+        *([f"from ckl_jax.data import {room}"] if vocabulary else []),
+        f"{kind.module}.{type(config).__name__}:",
+        *(f"    {name} = {getattr(config, name)!r}" for name in kind.fields),
     ]
     if vocabulary:
         lines += [
-            "VOCABULARY = @vocabularies.Vocabulary()",
-            "vocabularies.Vocabulary:",
+            f"VOCABULARY = @{room}.{name}()",
+            f"{room}.{name}:",
             f"    path = {str(vocabulary.absolute())!r}",
-            "    extra_ids = 100",
+            *(["    extra_ids = 100"] if kind is _T5 else []),
         ]
     return "\n".join([*lines, ""])
 
@@ -127,30 +190,30 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     sides = sorted(name for name in params if name.startswith(("k_adapter_", "modular_")))
     if sides:
         raise UserError(
-            f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's T5 has no "
-            "place; only runs without one (vanilla, recadam, mix_review, lora) can be exported."
+            f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's models "
+            "have no place; only runs without one (vanilla, recadam, mix_review, lora) can be "
+            "exported."
         )
-    config = dataclasses.replace(config, scan_layers="encoder" in params["encoder"])
-    tokenizer = _tokenizer(checkpoint, Path(like).parent)
+    config = dataclasses.replace(config, scan_layers=bool(is_stacked(flatten(params))))
+    tokenizer = _tokenizer(checkpoint, Path(like).parent, config)
     save_hf(out, merged(params, checkpoint), config)
-    for file in tokenizer:
-        with files.atomic_write(Path(out) / file.name, "wb") as f:
-            f.write(file.read_bytes())
-    taken = f" and {', '.join(f.name for f in tokenizer)}" if tokenizer else ""
+    names = _copy(tokenizer, Path(out))
+    taken = f" and {', '.join(names)}" if names else ""
     return f"Wrote {out}/config.json, the weights{taken}."
 
 
-def _tokenizer(checkpoint: str, beside: Path) -> list[Path]:
+def _tokenizer(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     """The files of a tokenizer: those beside `config.json`, else the checkpoint's vocabulary."""
     found = find_checkpoint(checkpoint)
     trained = read_json_item(found, "metadata").get("vocabulary_digest")
-    if (vocabulary := beside / VOCABULARY).exists() and trained:
-        mine = Vocabulary(vocabulary).digest
+    if trained and (vocabulary := _vocabulary(beside, config)):
+        mine = vocabulary.digest
         if mine != trained:
             raise UserError(
-                f"{vocabulary} ({mine[:12]}) is not the vocabulary that {checkpoint} was trained "
-                f"with ({trained[:12]}); give --like a folder without it, or with the right one."
+                f"{vocabulary.path} ({mine[:12]}) is not the vocabulary that {checkpoint} was "
+                f"trained with ({trained[:12]}); give --like a folder without it, or with the "
+                "right one."
             )
     there = [beside / name for name in TOKENIZER if (beside / name).is_file()]
-    own = Path(str(found.parent)) / VOCABULARY
-    return there or ([own] if own.is_file() else [])
+    own = Path(str(found.parent))
+    return there or [own / name for name in _kind(config).tokenizer if (own / name).is_file()]

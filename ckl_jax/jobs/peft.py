@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, files
-from ckl_jax.checkpoints.hf_names import config_from_hf
+from ckl_jax.checkpoints.hf_names import Config, config_from_hf
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.store import CheckpointStore
@@ -20,18 +20,18 @@ from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
 
 
-def read_config(like: str) -> T5Config:
+def read_config(like: str) -> Config:
     """The model of a `config.json`.
 
     Raises:
-      UserError: the file is missing, damaged, or not of a T5.
+      UserError: the file is missing, damaged, or not of a T5 or a GPT-2.
     """
     with files.os_errors(like, "read"):
         text = Path(like).read_text(encoding="utf-8")
     try:
         return config_from_hf(json.loads(text))
     except (ValueError, KeyError) as e:
-        raise UserError(f"{like} is no config.json of a T5 ({e}).") from e
+        raise UserError(f"{like} is no config.json of a T5 or a GPT-2 ({e}).") from e
 
 
 def refuse_models(folder: str) -> None:
@@ -63,6 +63,16 @@ def merged(params: Any, checkpoint: str, scale: float | None = None) -> Any:
     return merge_lora(params, adapter_scale(checkpoint, scale))
 
 
+def _read_t5(like: str) -> T5Config:
+    config = read_config(like)
+    if not isinstance(config, T5Config):
+        raise UserError(
+            f"{like} is of another model than T5: only T5's adapters go to PEFT and come from it "
+            "(its GPT-2 keeps query, key and value as one projection); `ckl export-hf` merges them."
+        )
+    return config
+
+
 def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
     """Writes a LoRA run as the adapter `out`, and the model under it as `out/base`.
 
@@ -84,7 +94,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     """
     refuse_models(out)
     params = load_params(checkpoint)
-    config = dataclasses.replace(read_config(like), scan_layers="encoder" in params["encoder"])
+    config = dataclasses.replace(_read_t5(like), scan_layers="encoder" in params["encoder"])
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
     count = save_peft(out, params, config, scale)
@@ -113,7 +123,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
       UserError: the adapter does not fit, or `out` already holds a checkpoint.
     """
     params = load_params(base)
-    config = dataclasses.replace(read_config(like), scan_layers="encoder" in params["encoder"])
+    config = dataclasses.replace(_read_t5(like), scan_layers="encoder" in params["encoder"])
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
     with CheckpointStore(out) as store:

@@ -1,0 +1,149 @@
+"""A Hugging Face GPT-2 in, trained on rows of its own vocabulary, and out again."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_to_hf
+from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import t5x
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.documents import Document, write_documents
+from ckl_jax.errors import UserError
+from tests.helpers import (
+    GPT2_METHODS,
+    TINY_GPT2,
+    assert_trees_close,
+    logits_of,
+    random_batch,
+    random_params,
+)
+
+pytest.importorskip("tokenizers")
+CONFIG = dataclasses.replace(TINY_GPT2, vocab_size=300, dropout_rate=0.0)
+
+
+def train_tokenizer(folder, text):
+    from tokenizers import ByteLevelBPETokenizer
+
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([text], vocab_size=280, special_tokens=["<|endoftext|>"])
+    tokenizer.save_model(str(folder))
+
+
+@pytest.fixture
+def hf(tmp_path):
+    save_hf(tmp_path / "hf", random_params(CONFIG), CONFIG)
+    train_tokenizer(tmp_path / "hf", "Rome is a city in Italy. Paris is a city in France. " * 3)
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    return tmp_path / "hf"
+
+
+def test_in_trained_and_out_again(hf, tmp_path, capsys):
+    ours, rows, back = tmp_path / "ours", tmp_path / "rows", tmp_path / "back"
+    assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
+    assert f"`ckl data rows --vocabulary {ours}`" in capsys.readouterr().out
+    news = [Document(str(i), "2021-08-01", "", "Rome is a city. " * i) for i in range(1, 20)]
+    write_documents(tmp_path / "news.jsonl", news)
+    argv = ["--documents", str(tmp_path / "news.jsonl"), "--out", str(rows), "--length", "16"]
+    assert main(["data", "rows", "--vocabulary", str(ours), "--pack", *argv]) == 0
+    macros = {
+        "INITIAL_CHECKPOINT_PATH": str(ours), "CACHE_DIRS": (str(rows),), "BATCH_SIZE": 4,
+        "MIXTURE_OR_TASK_NAME": "news", "HELD_OUT_TASKS": ("news",), "TRAIN_STEPS": 3,
+        "TASK_FEATURE_LENGTHS": {"targets": 16}, "MODEL_DIR": str(tmp_path / "run"),
+    }  # fmt: skip
+    files = [f"--gin_file={f}" for f in ("temporalwiki_lora.gin", ours / "model.gin")]
+    argv = [*files, *(f"--gin_bindings={n} = {v!r}" for n, v in macros.items())]
+    assert t5x.main(["train", *argv]) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    scores = [json.loads(line) for line in lines if "training_eval/news" in line]
+    assert [s["step"] for s in scores] == [0, 3] and scores[1]["loss"] < scores[0]["loss"]
+    assert scores[0]["perplexity"] == pytest.approx(np.exp(scores[0]["loss"]))
+    flags = ["--like", str(hf / "config.json"), "--out", str(back)]
+    assert main(["export-hf", "--model", str(tmp_path / "run"), *flags]) == 0
+    for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+        assert (back / name).read_bytes() == (hf / name).read_bytes()
+    changed, start = load_hf(back)[1], load_hf(hf)[1]
+    layer = [tree["decoder"]["layers_0"]["self_attention"] for tree in (changed, start)]
+    assert np.abs(layer[0]["query"]["kernel"] - layer[1]["query"]["kernel"]).max() > 0
+    np.testing.assert_array_equal(layer[0]["key"]["kernel"], layer[1]["key"]["kernel"])
+    train_tokenizer(hf, "another text of other words")
+    flags[-1] = str(tmp_path / "other")
+    assert main(["export-hf", "--model", str(ours), *flags]) == 2
+    assert "is not the vocabulary that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shard", [5 * 10**9, 4000])
+def test_saved_and_loaded_is_the_same_here_and_at_transformers(shard, tmp_path):
+    params, batch = random_params(CONFIG), random_batch(CONFIG)
+    save_hf(tmp_path, params, CONFIG, max_shard_bytes=shard)
+    config, again = load_hf(tmp_path)
+    assert dataclasses.replace(config, dropout_rate=0.0) == CONFIG
+    assert_trees_close(again, params, rtol=0, atol=0)
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    model, report = transformers.GPT2LMHeadModel.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    with torch.no_grad():
+        theirs = model.eval()(torch.tensor(batch["decoder_input_tokens"]).long()).logits.numpy()
+    np.testing.assert_allclose(logits_of(CONFIG, params, batch), theirs, atol=2e-5, rtol=1e-5)
+
+
+def test_adapters_are_merged_side_networks_and_peft_refused(hf, tmp_path, capsys):
+    def saved(name):
+        config = GPT2_METHODS[name].extend(CONFIG)
+        params = random_params(config)
+        with CheckpointStore(tmp_path / name) as store:
+            state = {"params": params, "step": np.zeros((), np.int32)}
+            store.save(0, state, {"dense": {"scale": 0.25}})
+        argv = ["--model", str(tmp_path / name), "--like", str(hf / "config.json")]
+        return config, params, [*argv, "--out", str(tmp_path / f"{name}-hf")]
+
+    config, params, argv = saved("lora")
+    assert main(["export-hf", *argv]) == 0
+    plain, merged = load_hf(tmp_path / "lora-hf")
+    batch = random_batch(config)
+    np.testing.assert_allclose(
+        logits_of(plain, merged, batch), logits_of(config, params, batch), rtol=1e-4, atol=2e-4
+    )
+    argv[-1] = str(tmp_path / "peft")
+    assert main(["export-peft", *argv]) == 2
+    assert "only T5's adapters go to PEFT" in capsys.readouterr().err
+    assert main(["export-hf", *saved("k_adapter_k2")[2]]) == 2
+    assert "holds the side network 'k_adapter_0', for which" in capsys.readouterr().err
+
+
+def test_older_files_and_the_bare_model_are_read(tmp_path):
+    from safetensors.numpy import save_file
+
+    params = random_params(CONFIG)
+    state = params_to_hf(params, CONFIG)
+    bare = {name.removeprefix("transformer."): x for name, x in state.items()}
+    for i in range(CONFIG.num_layers):
+        bare[f"h.{i}.attn.bias"] = np.ones((1, 1, 16, 16), np.float32)
+        bare[f"h.{i}.attn.masked_bias"] = np.array(-1e4, np.float32)
+    save_file(bare, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config_to_hf(CONFIG)))
+    assert_trees_close(load_hf(tmp_path)[1], params, rtol=0, atol=0)
+    del bare["h.1.attn.c_attn.bias"]
+    save_file({**bare, "lm_head.weight": bare["wte.weight"] + 1}, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"missing transformer.h.1.attn.c_attn.bias\[0\]"):
+        load_hf(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings,text",
+    [
+        (dict(activation_function="relu"), "activation_function 'relu'"),
+        (dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx True"),
+        (dict(tie_word_embeddings=False), "tie_word_embeddings False"),
+    ],
+)
+def test_what_this_model_lacks_is_refused(settings, text):
+    with pytest.raises(UserError, match=text):
+        config_from_hf({**config_to_hf(CONFIG), **settings})
