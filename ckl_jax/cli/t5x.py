@@ -127,6 +127,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(list(sys.argv[1:] if argv is None else argv))
     except UserError as e:
+        if os.environ.get("CKL_JAX_TRACEBACK", "0") not in ("", "0"):
+            traceback.print_exception(e)
         print(f"t5x: {e}", file=sys.stderr)
         return _end(2)
     except KeyboardInterrupt:

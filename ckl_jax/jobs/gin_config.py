@@ -20,7 +20,8 @@ from typing import Any
 import gin
 
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs import gin_files, gin_scan
+from ckl_jax.jobs import gin_files, gin_scan, user_code
+from ckl_jax.jobs.quiet import quiet_imports
 
 _running: list[Callable[..., Any]] = []
 _lent: dict[str, Callable[..., Any]] = {}
@@ -75,7 +76,7 @@ def read(
 def bind(source: Source) -> None:
     """Makes `source` gin's only configuration, importing what its files import."""
     gin.clear_config()
-    with _search_in(source.folders):
+    with _search_in(source.folders), quiet_imports():
         try:
             for path in source.paths:
                 gin.parse_config_file(str(path))
@@ -282,6 +283,11 @@ def _explain(e: Exception, scan: gin_scan.Scan) -> str:
     if location:
         source, where = location[1], f"{location[1]}, line {location[2]}"
     message = re.split(r"\n\s+In (?:file|bindings)", text)[0].strip().split("\n")[0]
+    if place := user_code.place(e):  # a module that a gin file imports
+        if isinstance(e, SyntaxError):
+            return f"{place}: SyntaxError: {e.msg}."
+        error = f"{type(e).__name__}: {message.rstrip('.')}"
+        return f"{where}: {error}, in {place}.{_hint(message, source, scan)}"
     hint = _hint(message, source, scan)
     return f"{where}: {message.rstrip('.')}.{hint}"
 

@@ -4,13 +4,14 @@ Importing this imports no TensorFlow: events are written through tensorboard's o
 """
 
 import collections
+import dataclasses
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,6 +87,10 @@ class MetricWriter:
         if split not in self._events:
             self._events[split] = EventFile(self.model_dir / split, self._resume_step)
         return self._events[split]
+
+
+def _is_ready(value: Any) -> bool:
+    return not hasattr(value, "is_ready") or value.is_ready()
 
 
 def _number(value: Any) -> int | float:
@@ -179,24 +184,57 @@ class LateFetcher:
     """Gives device scalars back `lag` steps late, so that the host never waits for the last step.
 
     With a lag of 2 the device always has a step in its queue while the host reads an old one.
+    How long a step took is told by when its scalars were there, not by when they were read: the
+    last steps before a pause are read in one go, and on a CPU a step is done when it is dispatched.
     """
 
-    def __init__(self, lag: int = 2):
-        self.lag = lag
-        self._queue: collections.deque = collections.deque()
+    def __init__(self, lag: int = 2, clock: Callable[[], float] = time.monotonic):
+        self.lag, self._clock = lag, clock
+        self._queue: collections.deque[_Late] = collections.deque()
+        self._before = clock()
 
-    def push(self, step: int, scalars: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    def start(self) -> None:
+        """Begins to count the seconds of the next step: what came before is none of its own."""
+        self._before = self._clock()
+
+    def push(self, step: int, scalars: Mapping[str, Any]) -> list["Fetched"]:
         """Takes the scalars of `step`, unfetched; returns what is due, oldest first, as numbers."""
         for value in scalars.values():
             if hasattr(value, "copy_to_host_async"):
                 value.copy_to_host_async()
-        self._queue.append((step, scalars))
+        self._queue.append(_Late(step, scalars))
+        self._look()
         return [self._fetch() for _ in range(len(self._queue) - self.lag)]
 
-    def flush(self) -> list[tuple[int, dict[str, Any]]]:
+    def flush(self) -> list["Fetched"]:
         """Returns all that is left, waiting for it."""
         return [self._fetch() for _ in range(len(self._queue))]
 
-    def _fetch(self) -> tuple[int, dict[str, Any]]:
-        step, scalars = self._queue.popleft()
-        return step, {name: _number(value) for name, value in scalars.items()}
+    def _look(self) -> None:
+        for late in self._queue:
+            if late.done is None:
+                if not all(_is_ready(value) for value in late.scalars.values()):
+                    return  # steps end in their order
+                late.done = self._clock()
+
+    def _fetch(self) -> "Fetched":
+        late = self._queue.popleft()
+        numbers = {name: _number(value) for name, value in late.scalars.items()}
+        done = self._clock() if late.done is None else late.done
+        seconds, self._before = done - self._before, done
+        return Fetched(late.step, numbers, seconds)
+
+
+@dataclasses.dataclass
+class _Late:
+    step: int
+    scalars: Mapping[str, Any]
+    done: float | None = None
+
+
+class Fetched(NamedTuple):
+    """The numbers of a step, and how long it took."""
+
+    step: int
+    numbers: dict[str, int | float]
+    seconds: float

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
+from ckl_jax.jobs.quiet import quiet_imports
 
 try:
     import fcntl
@@ -177,7 +178,8 @@ def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> No
     if not tfds_data_dir and not cache_dirs:
         return
     try:
-        import seqio
+        with quiet_imports():
+            import seqio
     except ImportError as e:
         raise UserError(
             f"--tfds_data_dir and --seqio_additional_cache_dirs need seqio ({e}); "

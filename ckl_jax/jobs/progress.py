@@ -1,13 +1,13 @@
 """A progress bar in a terminal, a plain line every few seconds in a log file."""
 
-import collections
+import math
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 PLAIN_PERIOD_SECONDS = 10.0
-_WINDOW = 20
+_MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
 
 
 class ProgressBar:
@@ -41,12 +41,10 @@ class ProgressBar:
         self.step = start
         self._write = write or (lambda line: print(line, flush=True))
         self._clock = clock
-        self._times = collections.deque([(clock(), start, 0)], maxlen=_WINDOW)
-        self._speed: tuple[float | None, float | None] = (None, None)
         self._last_line = clock()
-        self._started = False
+        self._sums = (0.0, 0.0, 0.0)  # steps, seconds and tokens, the newest counting most
+        self._updates = 0
         self._fields: dict[str, Any] = {}
-        self._tokens = 0
         self._bar = None
 
     def __enter__(self) -> "ProgressBar":
@@ -64,6 +62,7 @@ class ProgressBar:
         self,
         step: int,
         *,
+        seconds: float,
         epoch: int | None = None,
         loss: float | None = None,
         tokens: int = 0,
@@ -72,42 +71,40 @@ class ProgressBar:
 
         Args:
           step: the number of the step.
+          seconds: how long those since the last call took.
           epoch: of the step, from 1.
           loss: any recent number; fetch it late so that the device is not waited for.
           tokens: how many were processed since the last call.
         """
+        self._measure(step - self.step, seconds, tokens)
         self.step = step
-        self._tokens += tokens
         for name, value in (("epoch", epoch), ("loss", loss)):
             if value is not None:
                 self._fields[name] = value
-        if not self._started:  # the first step takes what comes before it and is no measure
-            self._started = True
-            self._times.clear()
-        self._times.append((self._clock(), step, self._tokens))
         if self._bar is not None:
             self._bar.update(self._task, completed=step, details=self.details())
         elif self.mode == "plain" and self._clock() - self._last_line >= PLAIN_PERIOD_SECONDS:
             self._last_line = self._clock()
             self._write(self._line())
 
-    def pause(self) -> None:
-        """Starts to measure anew: call it after an evaluation, whose time is no step's."""
-        self._speed = (self.seconds_per_step, self.tokens_per_second)
-        self._times.clear()
-        self._times.append((self._clock(), self.step, self._tokens))
+    def _measure(self, steps: int, seconds: float, tokens: int) -> None:
+        self._updates += 1
+        if self._updates == 2:  # the first step warms up and counts while there is no other
+            self._sums = (0.0, 0.0, 0.0)
+        memory = max(_MEMORY_SECONDS, _MEMORY_STEPS * (self.seconds_per_step or 0.0))
+        keep, new = math.exp(-seconds / memory), (steps, seconds, tokens)
+        self._sums = tuple(keep * x + y for x, y in zip(self._sums, new, strict=True))
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Mean over the last steps, or over those before a pause; None before there is one."""
-        steps = self._times[-1][1] - self._times[0][1]
-        return (self._times[-1][0] - self._times[0][0]) / steps if steps else self._speed[0]
+        """Mean over the last steps; None before there is one."""
+        steps, seconds, _ = self._sums
+        return seconds / steps if steps else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        seconds = self._times[-1][0] - self._times[0][0]
-        tokens = self._times[-1][2] - self._times[0][2]
-        return tokens / seconds if seconds > 0 and tokens else self._speed[1]
+        _, seconds, tokens = self._sums
+        return tokens / seconds if seconds > 0 and tokens else None
 
     def details(self) -> str:
         """Returns "epoch 2  loss 1.234  0.12 s/step  5,300 tokens/s", as far as it is known."""

@@ -26,6 +26,7 @@ def make_train_step(
     *,
     num_microbatches: int = 1,
     dropout: bool = True,
+    legacy_microbatch_means: bool = False,
 ) -> Callable:
     """Builds `step(state, frozen, batch, key) -> (state, metrics)`, ready for `jax.jit`.
 
@@ -36,13 +37,19 @@ def make_train_step(
       num_microbatches: N; the batch is cut in N, gradients and denominators are summed and divided
         once, so the result does not depend on N (dropout apart).
       dropout: False trains without dropout.
+      legacy_microbatch_means: as T5X does it: the batch is cut in its order, each part's sum is
+        divided by the part's own denominator, and the N means are added up.
 
     Returns:
       The step. `key` is the run's; the step's own is `fold_in(key, state.step)`.
     """
 
     def objective(trainable, frozen, batch, key):
-        return loss_fn(merge(trainable, frozen), batch, key if dropout else None)
+        value, sums = loss_fn(merge(trainable, frozen), batch, key if dropout else None)
+        if legacy_microbatch_means:
+            value = value / _or_one(sums["denominator"])
+            sums = {**sums, "denominator": jnp.zeros_like(sums["denominator"])}
+        return value, {**sums, "objective": value}
 
     differentiate = jax.value_and_grad(objective, has_aux=True)
 
@@ -52,9 +59,10 @@ def make_train_step(
             (_, sums), grads = differentiate(state.params, frozen, batch, key)
         else:
             grads, sums = _accumulate(
-                differentiate, state.params, frozen, batch, key, num_microbatches
-            )
-        denominator = jnp.where(sums["denominator"] > 0, sums["denominator"], 1.0)
+                differentiate, state.params, frozen, batch, key, num_microbatches,
+                in_order=legacy_microbatch_means,
+            )  # fmt: skip
+        denominator = _or_one(sums["denominator"])
         grads = jax.tree.map(lambda g: g / denominator, grads)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
@@ -64,6 +72,7 @@ def make_train_step(
             "z_loss": sums["z_loss"] / tokens,
             "accuracy": sums["correct"] / tokens,
             "tokens": sums["tokens"],
+            "objective": sums["objective"] / denominator,
             "gradient_norm": global_norm(grads),
         }
         return TrainState(state.step + 1, params, opt_state), metrics
@@ -71,15 +80,23 @@ def make_train_step(
     return step
 
 
-def _accumulate(differentiate, params, frozen, batch, key, count: int):
+def _or_one(denominator: jax.Array) -> jax.Array:
+    return jnp.where(denominator > 0, denominator, 1.0)
+
+
+def _accumulate(differentiate, params, frozen, batch, key, count: int, in_order: bool = False):
     """Sums gradients and `sums` over `count` micro-batches, in float32."""
     rows = jax.tree.leaves(batch)[0].shape[0]
     if rows % count:
         raise UserError(f"num_microbatches={count} does not divide the batch of {rows} rows.")
-    # Rows i, i + N, i + 2N, ... : each device keeps the rows that it has.
-    parts = jax.tree.map(
-        lambda x: jnp.swapaxes(x.reshape(rows // count, count, *x.shape[1:]), 0, 1), batch
-    )
+
+    def cut(x):
+        if in_order:
+            return x.reshape(count, rows // count, *x.shape[1:])
+        # Rows i, i + N, i + 2N, ... : each device keeps the rows that it has.
+        return jnp.swapaxes(x.reshape(rows // count, count, *x.shape[1:]), 0, 1)
+
+    parts = jax.tree.map(cut, batch)
 
     def add(total, part):
         (_, sums), grads = differentiate(params, frozen, part[0], part[1])

@@ -1,6 +1,5 @@
 """`t5x train`: update a model on a corpus by a method, and probe it as it learns."""
 
-import collections
 import dataclasses
 import importlib.metadata
 import json
@@ -26,7 +25,7 @@ from ckl_jax.jobs import artifacts, compile_cache, setup
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.mesh import Partitioner
-from ckl_jax.jobs.metrics_log import MetricWriter
+from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
@@ -34,6 +33,7 @@ from ckl_jax.jobs.same_run import check_same_run
 from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import make_train_step
+from ckl_jax.jobs.step_metrics import StepMetrics, speed
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
@@ -71,6 +71,8 @@ def train(
     phase: int = 1,
     log_period: int = 10,
     progress: str = "auto",
+    metrics: StepMetrics | None = None,
+    legacy_microbatch_means: bool = False,
 ) -> tuple[int, TrainState]:
     """Trains a model, resuming from the newest checkpoint in `model_dir` if there is one.
 
@@ -100,6 +102,8 @@ def train(
       phase: number of this update in a sequence of corpora, for rows.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
+      metrics: makes the rows of training metrics; None is `StepMetrics()`.
+      legacy_microbatch_means: see `jobs.step.make_train_step`.
 
     Returns:
       The last step and state.
@@ -111,7 +115,7 @@ def train(
     run = Run(
         model, train_dataset_cfg, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner or Partitioner(), num_microbatches, random_seed,
-        first_step,
+        first_step, metrics, legacy_microbatch_means,
     )  # fmt: skip
     restore = checkpoint_cfg.restore
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
@@ -140,6 +144,7 @@ class Run:
     def __init__(
         self, model, dataset, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
         total_steps, checkpoint_cfg, partitioner, num_microbatches, random_seed, first_step=0,
+        metrics=None, legacy_microbatch_means=False,
     ):  # fmt: skip
         if total_steps is not None:
             epochs = None
@@ -168,6 +173,9 @@ class Run:
                 f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE="
                 f"{dataset.batch_size}; choose one that does."
             )
+        partitioner.check_batch_size(
+            dataset.batch_size // num_microbatches, "BATCH_SIZE / NUM_MICROBATCHES ="
+        )
         if total_steps is not None and total_steps <= first_step:
             raise UserError(
                 f"TRAIN_STEPS is {total_steps}, but the checkpoint that training starts from is at "
@@ -200,9 +208,11 @@ class Run:
         )
         if self.restores_optimizer:
             self.shift = 0
-        self.step_fn = make_train_step(
+        self.metrics = metrics or StepMetrics()
+        self._update = make_train_step(
             self.model.loss_fn, self.tx, num_microbatches=num_microbatches,
             dropout=self.model.config.dropout_rate > 0,
+            legacy_microbatch_means=legacy_microbatch_means,
         )  # fmt: skip
 
     def state_shapes(self) -> TrainState:
@@ -240,7 +250,13 @@ class Run:
         state = self.state_shapes()
         key = jax.eval_shape(lambda: jax.random.key(0))
         out = jax.tree.map(lambda x: x.sharding, state)
-        jitted = jax.jit(self.step_fn, donate_argnums=0, out_shardings=(out, None))
+
+        def step(state, frozen, batch, key):
+            more = self.metrics.of_step(batch, self.rate(state.step))
+            state, metrics = self._update(state, frozen, batch, key)
+            return state, {**metrics, **more}
+
+        jitted = jax.jit(step, donate_argnums=0, out_shardings=(out, None))
         return jitted.trace(state, self.shapes.frozen, self.batch_shapes(), key)
 
 
@@ -278,7 +294,8 @@ class Loop:
             began = time.monotonic()
             compiled = job.lower().compile()
             self.start_times["timing/compilation_seconds"] = time.monotonic() - began
-        pending: collections.deque = collections.deque()
+        self._steps: list[Fetched] = []  # since the last row of metrics
+        late = LateFetcher(_METRICS_BEHIND)
         total = job.total_steps if job.method.trains else 0
         with (
             MetricWriter(self.dir, resume_step=step, enabled=jax.process_index() == 0) as writer,
@@ -294,23 +311,25 @@ class Loop:
                 self._evaluate(state, step, last=total == 0)
             if job.checkpoint_cfg.save.first and self.store.latest_step() is None:
                 self._save(state, step)
-            bar.pause()
             clock = time.monotonic()
             batches = job.source.iterate(step - job.first_step) if step < total else ()
+            waits = True  # for its first batch, or after a pause
             for batch in batches:
                 if step >= total:
                     break
+                if waits:
+                    late.start()
+                    waits = False
                 state, metrics = compiled(state, frozen, job.partitioner.put_batch(batch), key)
                 step += 1
-                pending.append((step, metrics))
-                while len(pending) > _METRICS_BEHIND:
-                    self._log(*pending.popleft())
+                for fetched in late.push(step, metrics):
+                    self._log(fetched)
                 evaluate, save = self._due(step)
                 stopping = stop.after(step)
                 if not (evaluate or save or stopping):
                     continue
-                while pending:
-                    self._log(*pending.popleft())
+                for fetched in late.flush():
+                    self._log(fetched)
                 self.seconds += time.monotonic() - clock
                 self._check_finite(state, step)
                 if evaluate:
@@ -323,7 +342,7 @@ class Loop:
                     if jax.process_index() == 0:
                         print(f"Stopped at step {step}, which is saved: start again to go on.")
                     raise SystemExit(143)
-                bar.pause()
+                waits = True
                 clock = time.monotonic()
             if total == 0 and self.store.latest_step() is None:
                 self._save(state, 0)
@@ -393,38 +412,31 @@ class Loop:
         save = job.checkpoint_cfg.save.is_due(step, boundary)
         return evaluate or last, save or last
 
-    def _log(self, step: int, metrics: dict[str, jax.Array]) -> None:
-        values = jax.device_get(metrics)
+    def _log(self, fetched: Fetched) -> None:
+        step, values, seconds = fetched
         epoch = self._epoch(step)
-        self.bar.update(step, epoch=epoch, loss=values["loss"], tokens=int(values["tokens"]))
+        self.bar.update(
+            step, seconds=seconds, epoch=epoch, loss=values["loss"], tokens=int(values["tokens"])
+        )
         if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
             self.store.discard(step - 1)  # a run that resumed there would stop here again
             self._stop_diverged(
-                f"The loss is {float(values['loss'])} and its gradient norm "
-                f"{float(values['gradient_norm'])} at step {step}"
+                f"The loss is {values['loss']} and its gradient norm "
+                f"{values['gradient_norm']} at step {step}"
             )
-        if step % self.log_period == 0 or step == self.job.total_steps:
-            rate = float(self.job.rate(step - 1))
-            row = {"learning_rate": rate, "epoch": epoch, **values}
-            row["loss_per_nonpadding_target_token"] = values["loss"]
-            row["cross_ent_loss_per_nonpadding_target_token"] = values["loss"] - values["z_loss"]
-            self.writer.write("train", step, row | self._timing() | self.start_times)
+        self._steps.append(fetched)
+        due = step % self.log_period == 0 or step == self.job.total_steps
+        if due or (self.job.metrics.at_boundaries and any(self._due(step))):
+            row = {"learning_rate": float(self.job.rate(step - 1)), "epoch": epoch}
+            row |= self._timing() | self.job.metrics.row(self._steps, self.job.plan.batch_size)
+            self.writer.write("train", step, row | self.start_times)
             self.start_times = {}  # once, in the first row
+            self._steps = []
 
     def _timing(self) -> dict[str, float]:
-        """How fast training is, under T5X's names."""
-        seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
-        if not seconds:
-            return {}
-        rows, devices = self.job.plan.batch_size / seconds, jax.device_count()
-        return {
-            "timing/seconds_per_step": seconds,
-            "timing/steps_per_second": 1.0 / seconds,
-            "timing/seqs_per_second": rows,
-            "timing/seqs_per_second_per_core": rows / devices,
-            "timing/target_tokens_per_second": tokens,
-            "timing/target_tokens_per_second_per_core": tokens / devices,
-        }
+        seconds = self.bar.seconds_per_step
+        rows, tokens = self.job.plan.batch_size, self.bar.tokens_per_second or 0.0
+        return speed(seconds, rows, tokens) if seconds else {}
 
     def _epoch(self, step: int) -> int:
         """The epoch, from 1, of the update that made `step`; 0 before the first."""

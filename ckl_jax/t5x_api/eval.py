@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.errors import UserError
 from ckl_jax.jobs.eval import Done
 from ckl_jax.jobs.restored import RestoredModel, position
 from ckl_jax.methods.method import Method, vanilla
@@ -62,6 +63,9 @@ def evaluate(
         dataset_cfg, inference_evaluator_cls, restored.model, restored.partitioner.put_whole,
         str(Path(output_dir) / "inference_eval"),
     )  # fmt: skip
+    if not evaluation.evaluator.eval_tasks:
+        seqio_data.check_split(dataset_cfg)
+        raise UserError(f"Task {dataset_cfg.task_name!r} has no metric_fns: nothing to evaluate.")
     done = Done(output_dir, (dataset_cfg.task_name,))
     results = {}
     with restored.on_mesh():

@@ -10,6 +10,7 @@ from ckl_jax.models import decoding as native_decoding
 from ckl_jax.models import encoder_decoder
 from ckl_jax.models.decoding import Decoded
 from ckl_jax.t5x_api import decoding, names
+from ckl_jax.t5x_api.task_errors import load_vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,8 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
         names.not_offered(
             "models.EncoderDecoderModel", feature_converter_cls=self.feature_converter_cls
         )
+        load_vocabulary(self.input_vocabulary, "The model's input_vocabulary")
+        load_vocabulary(self.output_vocabulary, "The model's output_vocabulary")
         super().__post_init__()
 
     def predict(

@@ -6,6 +6,7 @@ a run that is started again skips what it has seen.
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,10 @@ import numpy as np
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs.inputs import Example
+from ckl_jax.jobs.quiet import quiet_imports
 from ckl_jax.probes.answering import fetch
+from ckl_jax.t5x_api.metrics import of_batch, of_sums, summarize
+from ckl_jax.t5x_api.task_errors import explained, load_vocabulary
 
 _FEATURES = (
     "encoder_input_tokens",
@@ -35,8 +39,9 @@ def import_seqio() -> Any:
       UserError: it is not installed.
     """
     try:
-        import seqio
-        import tensorflow as tf
+        with quiet_imports():
+            import seqio
+            import tensorflow as tf
     except ImportError as e:
         raise UserError(
             f"SeqIO tasks need seqio and TensorFlow ({e}); install `ckl-jax[seqio]`, or give the "
@@ -74,7 +79,8 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
     get_task(cfg.mixture_or_task_name)
     if cfg.task_feature_lengths is None:
         raise UserError(f"TASK_FEATURE_LENGTHS of {cfg.task_name} is None; give both lengths.")
-    try:
+    check_split(cfg)
+    with explained(_where(cfg)):
         return seqio.get_dataset(
             cfg.mixture_or_task_name,
             task_feature_lengths=dict(cfg.task_feature_lengths),
@@ -89,21 +95,22 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
             seed=seed,
             verbose=False,
         )
-    except (AssertionError, ValueError, KeyError) as e:
-        if isinstance(e, UserError):
-            raise
-        raise UserError(_explain(e, cfg)) from e
 
 
-def _explain(e: Exception, cfg: Any) -> str:
-    text = str(e).strip().split("\n")[0].rstrip(".")
-    where = f"Task {cfg.task_name!r}, split {cfg.split!r}"
-    if "does not exist in any of the task cache directories" in str(e):
-        return (
-            f"{where}: {text}; set USE_CACHED_TASKS = False (--gin.USE_CACHED_TASKS=False) to make "
-            "its examples as they are read, or --seqio_additional_cache_dirs to where its cache is."
+def _where(cfg: Any) -> str:
+    return f"Task {cfg.task_name!r}, split {cfg.split!r}"
+
+
+def check_split(cfg: Any) -> None:
+    """Raises `UserError` unless a task, or a task of a mixture, has the split."""
+    task = get_task(cfg.mixture_or_task_name)
+    with explained(f"Task {cfg.task_name!r}"):
+        splits = sorted({s for part in getattr(task, "tasks", [task]) for s in part.splits})
+    if cfg.split not in splits and "[" not in cfg.split:  # TFDS slices such as "train[:90%]"
+        raise UserError(
+            f"Task {cfg.task_name!r} has no split {cfg.split!r}; it has {', '.join(splits)}."
+            + nearest(cfg.split, splits)
         )
-    return f"{where}: SeqIO cannot read it: {text}."
 
 
 class TaskStream:
@@ -124,6 +131,7 @@ class TaskStream:
         self._dataset = dataset.map(
             lambda example: {name: example[name] for name in _FEATURES if name in example}
         ).batch(self._rows, drop_remainder=True)
+        self._where = _where(cfg)
 
     def __len__(self) -> int:
         return self.plan.total_steps
@@ -138,9 +146,10 @@ class TaskStream:
     def iterate(self, start_step: int) -> Iterator[dict[str, np.ndarray]]:
         """Batches from `start_step` on."""
         empty = True
-        for batch in self._dataset.skip(start_step).prefetch(4).as_numpy_iterator():
-            empty = False
-            yield {name: np.asarray(value, _dtype(name)) for name, value in batch.items()}
+        with explained(self._where):
+            for batch in self._dataset.skip(start_step).prefetch(4).as_numpy_iterator():
+                empty = False
+                yield {name: np.asarray(value, _dtype(name)) for name, value in batch.items()}
         if empty:
             raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
 
@@ -172,6 +181,7 @@ def check_vocabulary(cfg: Any, model: Any) -> None:
         if name not in features or vocabulary is None:
             continue
         theirs = features[name].vocabulary
+        load_vocabulary(theirs, f"The vocabulary of {name} of task {cfg.task_name!r}")
         if not _same(theirs, vocabulary) and theirs.vocab_size != 0:
             raise UserError(
                 f"The vocabulary of {name} of task {cfg.task_name!r} ({_described(theirs)}) is not "
@@ -197,8 +207,10 @@ class TrainEvaluation:
     """The loss of a split under teacher forcing, as T5X's `training_eval`."""
 
     def __init__(self, cfg: Any, steps: int, model: Any, put_batch: Callable[..., Any]):
-        self._sums = jax.jit(lambda params, batch: model.loss_fn(params, batch, None)[1])
-        self._put, self._steps = put_batch, steps
+        def step(params, batch):
+            return {**of_sums(*model.loss_fn(params, batch, None)), **of_batch(batch)}
+
+        self._step, self._put, self._rows = jax.jit(step), put_batch, cfg.batch_size
         rows = cfg.batch_size // jax.process_count()
         # The tasks of a mixture apart, each repeated until there are enough batches.
         self._datasets = {
@@ -214,24 +226,15 @@ class TrainEvaluation:
         del step, last
         scores = {}
         for name, dataset in self._datasets.items():
-            total: dict[str, float] = {}
-            for batch in dataset.as_numpy_iterator():
-                batch = {n: np.asarray(batch[n], _dtype(n)) for n in _FEATURES if n in batch}
-                sums = jax.device_get(self._sums(params, self._put(batch)))
-                for key, value in sums.items():
-                    total[key] = total.get(key, 0.0) + float(value)
-            scores[f"training_eval/{name}"] = _metrics(total, self._steps)
+            found, began = [], time.monotonic()
+            with explained(f"Task {name!r}, training_eval"):
+                for batch in dataset.as_numpy_iterator():
+                    batch = {n: np.asarray(batch[n], _dtype(n)) for n in _FEATURES if n in batch}
+                    found.append(jax.device_get(self._step(params, self._put(batch))))
+            if found:
+                seconds = time.monotonic() - began
+                scores[f"training_eval/{name}"] = summarize(found, seconds, self._rows)
         return scores
-
-
-def _metrics(total: Mapping[str, float], steps: int) -> dict[str, float]:
-    tokens = max(total["tokens"], 1.0)
-    return {
-        "loss": total["loss"] / (total["denominator"] or steps),
-        "loss_per_nonpadding_target_token": total["loss"] / tokens,
-        "cross_ent_loss_per_nonpadding_target_token": (total["loss"] - total["z_loss"]) / tokens,
-        "accuracy": total["correct"] / tokens,
-    }
 
 
 class InferenceEvaluation:
@@ -246,8 +249,9 @@ class InferenceEvaluation:
             seqio.Evaluator, logger_cls=[seqio.TensorBoardLogger, seqio.JSONLogger]
         )
         self._put, self._rows = put_whole, cfg.batch_size
-        first = jax.process_index() == 0
-        try:
+        self.scores: dict[str, Any] = {}  # of the newest evaluation, by task
+        first, self._where = jax.process_index() == 0, _where(cfg)
+        with explained(self._where):
             self.evaluator = make(
                 mixture_or_task_name=cfg.mixture_or_task_name,
                 feature_converter=seqio.EncDecFeatureConverter(pack=False),
@@ -258,8 +262,6 @@ class InferenceEvaluation:
                 log_dir=folder if first else None,
                 use_memory_cache=cfg.use_memory_cache,
             )
-        except (AssertionError, ValueError, KeyError) as e:
-            raise UserError(_explain(e, cfg)) from e
         self._predict = jax.jit(lambda params, batch: model.predict_batch_with_aux(params, batch))
         self._score = jax.jit(model.score_batch)
 
@@ -267,14 +269,15 @@ class InferenceEvaluation:
         del last
         if not self.evaluator.eval_tasks:
             return {}
-        metrics, _ = self.evaluator.evaluate(
-            compute_metrics=jax.process_index() == 0,
-            step=step,
-            predict_fn=functools.partial(self._run, self._predicted, params),
-            score_fn=functools.partial(self._run, self._scored, params),
-            predict_with_aux_fn=functools.partial(self._run_with_aux, params),
-        )
-        self.scores = metrics.result() if metrics is not None else {}
+        with explained(f"{self._where}, evaluation at step {step}"):
+            metrics, _ = self.evaluator.evaluate(
+                compute_metrics=jax.process_index() == 0,
+                step=step,
+                predict_fn=functools.partial(self._run, self._predicted, params),
+                score_fn=functools.partial(self._run, self._scored, params),
+                predict_with_aux_fn=functools.partial(self._run_with_aux, params),
+            )
+            self.scores = metrics.result() if metrics is not None else {}
         return {f"inference_eval/{task}": _numbers(found) for task, found in self.scores.items()}
 
     def _predicted(self, params: Any, batch: Any) -> list[list[int]]:
@@ -347,7 +350,8 @@ class TaskInputs:
         del vocabulary
         cfg = self._cfg
         task = get_task(cfg.mixture_or_task_name)
-        try:
+        check_split(cfg)
+        with explained(_where(cfg)):
             dataset = task.get_dataset(
                 sequence_length=dict(cfg.task_feature_lengths or {}),
                 split=cfg.split,
@@ -356,9 +360,7 @@ class TaskInputs:
                 num_epochs=1,
                 seed=cfg.seed,
             )
-        except (AssertionError, ValueError, KeyError) as e:
-            raise UserError(_explain(e, cfg)) from e
-        return [_example(row) for row in dataset.as_numpy_iterator()]
+            return [_example(row) for row in dataset.as_numpy_iterator()]
 
 
 def _example(row: Mapping[str, Any]) -> Example:

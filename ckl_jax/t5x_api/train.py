@@ -11,6 +11,7 @@ from ckl_jax.jobs.state import TrainState
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.t5x_api import names, utils
+from ckl_jax.t5x_api.metrics import T5XMetrics
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
 from ckl_jax.t5x_api.trainer import Trainer
@@ -71,7 +72,8 @@ def train(
       random_seed: of new parameters, dropout and the order of the data.
       summarize_config_fn, concurrent_metrics, use_orbax, gc_period: accepted, without effect.
       relative_steps: steps beyond the initial checkpoint; wins over `total_steps`.
-      stats_period: steps between rows of metrics.
+      stats_period: steps between rows of metrics; None writes them with each evaluation and
+        checkpoint.
       use_hardware_rng: accepted: random bits are JAX's, which are reproducible.
       inference_evaluator_cls: `seqio.Evaluator`.
       run_eval_before_training: also evaluate before the first step.
@@ -117,10 +119,17 @@ def train(
         evaluations=evaluations,
         eval_period=eval_period,
         eval_first=run_eval_before_training,
-        log_period=stats_period or 10,
+        log_period=stats_period or _epoch(eval_period, checkpoint_cfg, given["total_steps"]),
         may_change=True,
         progress=progress,
+        metrics=T5XMetrics(),
     )
+
+
+def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:
+    """T5X's "epoch": the steps between two evaluations or checkpoints, whichever come first."""
+    save = cfg.save.period if cfg.save else None
+    return min(period for period in (eval_period, save, total_steps) if period)
 
 
 # The name by which `config.gin` refers to it, and T5X's users import it.
@@ -166,6 +175,7 @@ def native_arguments(
         "checkpoint_cfg": checkpoints,
         "partitioner": partitioner,
         "num_microbatches": trainer.num_microbatches or 1,
+        "legacy_microbatch_means": trainer.legacy_microbatch_means,
         "random_seed": random_seed or 0,
         "total_steps": total_steps if relative_steps is None else first + relative_steps,
         "first_step": first,

@@ -14,14 +14,16 @@ class Trainer:
     Attributes:
       learning_rate_fn: step -> rate.
       num_microbatches: parts of a batch whose gradients are added up; None is 1. Gradients and
-        denominators are summed apart, so the result does not depend on it (T5X's does, where
-        `loss_normalizing_factor` is a mean).
+        denominators are summed apart, so the result does not depend on it.
+      legacy_microbatch_means: as T5X does it: where `loss_normalizing_factor` is a mean, the means
+        of the parts are added up, so the gradient grows with `num_microbatches`.
       weight_metrics_computer: must be None.
     """
 
     learning_rate_fn: Callable[[Any], Any] | None = None
     num_microbatches: int | None = None
     weight_metrics_computer: Any = None
+    legacy_microbatch_means: bool = False
 
     def __post_init__(self) -> None:
         names.not_offered("trainer.Trainer", weight_metrics_computer=self.weight_metrics_computer)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
@@ -87,13 +88,49 @@ def test_nan_is_written_as_python_reads_it(tmp_path):
     assert row["loss"] != row["loss"]
 
 
+class Later:
+    """A device scalar that is ready when it is told so."""
+
+    def __init__(self, value, ready=False):
+        self.value, self.ready = value, ready
+
+    def is_ready(self):
+        return self.ready
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.value)
+
+
 def test_late_fetcher_keeps_the_last_steps_unfetched():
     late = LateFetcher(lag=2)
     assert late.push(1, {"loss": jnp.float32(1)}) == []
     assert late.push(2, {"loss": jnp.float32(2)}) == []
-    assert late.push(3, {"loss": jnp.float32(3)}) == [(1, {"loss": 1.0})]
-    assert late.flush() == [(2, {"loss": 2.0}), (3, {"loss": 3.0})]
+    ((step, numbers, _),) = late.push(3, {"loss": jnp.float32(3)})
+    assert (step, numbers) == (1, {"loss": 1.0})
+    assert [x[:2] for x in late.flush()] == [(2, {"loss": 2.0}), (3, {"loss": 3.0})]
     assert late.flush() == []
+
+
+def test_a_step_took_until_its_scalars_were_there():
+    """Steps read in one go, as before a pause, have the times at which they were done."""
+    now = [0.0]
+    late = LateFetcher(lag=8, clock=lambda: now[0])
+    now[0] = 100.0
+    late.start()
+    for step in range(1, 4):  # each is done when it is dispatched
+        now[0] += 0.5
+        late.push(step, {"loss": Later(1.0, ready=True)})
+    now[0] += 7.0
+    assert [x.seconds for x in late.flush()] == [0.5, 0.5, 0.5]
+    late.start()
+    waiting = [Later(1.0), Later(2.0)]
+    for step, scalar in enumerate(waiting, 4):  # done long after it was dispatched
+        late.push(step, {"loss": scalar})
+    now[0] += 2.0
+    waiting[0].ready = True
+    late.push(6, {"loss": Later(3.0)})
+    now[0] += 1.0
+    assert [x.seconds for x in late.flush()] == [2.0, 1.0, 0.0]
 
 
 def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
@@ -102,29 +139,35 @@ def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
     with bar:
         for step in range(1, 51):
             now[0] += 0.5
-            bar.update(step, epoch=2, loss=1.23456, tokens=1000)
+            bar.update(step, seconds=0.5, epoch=2, loss=1.23456, tokens=1000)
     assert lines[0] == (
         "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left"
     )
     assert len(lines) == 3
     assert "step 50/100" in lines[-1]
-    slow = ProgressBar(9, "train lora", mode="silent", clock=lambda: now[0])
-    for step, seconds in enumerate((100.0, 0.5, 0.5), 1):  # the first one compiles
-        now[0] += seconds
-        slow.update(step)
-        assert slow.seconds_per_step == (None if step == 1 else 0.5)
-    now[0] += 1000.0
-    bar.pause()
-    now[0] += 0.5
-    bar.update(51)
-    assert bar.seconds_per_step == 0.5
+    slow = ProgressBar(9, "train lora", mode="silent")
+    for step, seconds in enumerate((100.0, 0.5, 0.5), 1):  # the first one warms up
+        slow.update(step, seconds=seconds)
+        assert slow.seconds_per_step == (100.0 if step == 1 else 0.5)
+
+
+def test_the_time_left_does_not_swing_where_steps_are_fast():
+    bar, left = ProgressBar(10**6, "train", mode="silent"), []
+    for step in range(1, 20001):  # bursts: as many steps again take ten times as long
+        bar.update(step, seconds=0.01 if step // 100 % 2 else 0.001)
+        left.append(bar.seconds_per_step)
+    mean = 0.0055
+    assert all(abs(x - mean) < 0.1 * mean for x in left[10000:])
+    for step in range(20001, 20001 + 10000):  # but follows what lasts
+        bar.update(step, seconds=0.02)
+    assert bar.seconds_per_step == pytest.approx(0.02, rel=0.01)
 
 
 def test_silent_and_terminal_bars(capsys):
     for mode in ("silent", "rich"):
         with ProgressBar(3, "train", mode=mode, start=1) as bar:
-            bar.update(2, epoch=1, loss=0.5, tokens=10)
-            bar.update(3)
+            bar.update(2, seconds=0.1, epoch=1, loss=0.5, tokens=10)
+            bar.update(3, seconds=0.1)
         out = capsys.readouterr().out
         assert bool(out) == (mode == "rich")
     assert "3/3" in out and "loss 0.5" in out

@@ -72,10 +72,13 @@ class _OfAnyFactor(EncoderDecoderModel):
 
 
 @functools.cache
-def _compiled(microbatches):
+def _compiled(microbatches, legacy=False):
     """(loss, gradients and parameters after an update) by the runner's own step."""
     model = _OfAnyFactor(Transformer(_config()), **steps.LOSS)
-    step = make_train_step(model.loss_fn, RECORDER, num_microbatches=microbatches, dropout=False)
+    step = make_train_step(
+        model.loss_fn, RECORDER, num_microbatches=microbatches, dropout=False,
+        legacy_microbatch_means=legacy,
+    )  # fmt: skip
 
     def run(params, batch):
         state, _ = step(TrainState.create(params, RECORDER), {}, batch, jax.random.key(0))
@@ -134,6 +137,8 @@ def test_loss_gradients_and_one_update_are_those_of_t5x(stored, params, packing,
             times = steps.UPSTREAM_TIMES_OURS[factor]
             name = f"{packing}/adafactor/{factor}/{microbatches}"
             _assert_close(gradients, stored[f"{name}/gradients"], times)
+            legacy = flatten(_compiled(microbatches, legacy=True)(params, case)[0]["gradients"])
+            _assert_close(legacy, stored[f"{name}/gradients"])
 
 
 @pytest.mark.parametrize("packing", [pytest.param("plain", marks=pytest.mark.slow), "packed"])

@@ -13,7 +13,7 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import gin_files
+from ckl_jax.jobs import gin_files, mesh
 from ckl_jax.t5x_api import names
 from ckl_jax.trees import keys
 
@@ -129,13 +129,30 @@ def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gi
     assert complete_steps(run) == [0, 3]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 3
-    assert {"learning_rate", "accuracy", "timing/compilation_seconds"} <= set(rows[-1])
+    assert {"learning_rate/current", "timing/compilation_seconds"} <= set(rows[-1])
+    # The only row: of the three steps together, as T5X's without a stats_period.
+    assert [row["step"] for row in rows] == [3]
+    assert rows[0]["timing/seqs"] == 3 * 32
+    assert rows[0]["effective_batch_size/encoder_input_tokens"] == 32
+    seconds = rows[0]["timing/seconds"]
+    assert rows[0]["timing/seconds_per_step"] == pytest.approx(seconds / 3)
     config = (run / "config.gin").read_text()
     assert "import __main__ as train_script" in config and "from t5x import utils" in config
     assert "ckl_jax.t5x_api" not in config
     capsys.readouterr()
     assert t5x.main(["train", "--dry_run", f"--gin_file={run / 'config.gin'}"]) == 0
     assert capsys.readouterr().out.strip() == config.strip()
+
+
+def test_micro_batches_that_do_not_divide_over_the_mesh_are_refused(
+    tiny, tmp_path, gin_file, capsys, monkeypatch
+):
+    monkeypatch.setattr(mesh.Partitioner, "batch_parts", property(lambda self: 2))
+    more = "trainer.Trainer.num_microbatches = 32"
+    argv = [gin_file("import __main__ as train_script\nfrom t5x import trainer", more)]
+    assert t5x.main(["train", *argv, *macros(tiny, tmp_path, 3)]) == 2
+    said = "BATCH_SIZE / NUM_MICROBATCHES = 1 does not divide into 2 parts"
+    assert said in capsys.readouterr().err
 
 
 def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, capsys):

@@ -59,6 +59,52 @@ seqio.TaskRegistry.add(
     output_features=OTHER,
     metric_fns=[exact],
 )
+
+
+def no_such_feature(dataset):
+    def row(example):
+        return {{**example, "targets": example["nothing"]}}
+
+    return dataset.map(row)
+
+
+def fails_while_it_runs(dataset):
+    def inputs(text):
+        raise OSError("no dictionary today")
+
+    def row(example):
+        text = tf.py_function(inputs, [example["inputs"]], tf.string)
+        return {{**example, "inputs": tf.ensure_shape(text, [])}}
+
+    return dataset.map(row)
+
+
+def fails_at_once(dataset):
+    raise RuntimeError("not today")
+
+
+def no_metric(targets, predictions):
+    return {{"em": 1 / 0}}
+
+
+def add(suffix, before=(), metric=exact, vocabulary=VOCABULARY):
+    seqio.TaskRegistry.add(
+        {name!r} + suffix,
+        source=seqio.TextLineDataSource({{s: file for s in ("train", "test")}}),
+        preprocessors=[
+            split, *before, seqio.preprocessors.tokenize, seqio.preprocessors.append_eos,
+        ],
+        output_features={{n: seqio.Feature(vocabulary) for n in ("inputs", "targets")}},
+        metric_fns=[metric],
+    )
+
+
+add("_feature", [no_such_feature])
+add("_running", [fails_while_it_runs])
+add("_at_once", [fails_at_once])
+add("_metric", metric=no_metric)
+add("_vocabulary", vocabulary=seqio.SentencePieceVocabulary(FOLDER + "/gone.model"))
+seqio.MixtureRegistry.add({name!r} + "_rates", [({name!r}, seqio.mixing_rate_num_examples)])
 """
 GIN = """
 from __gin__ import dynamic_registration
@@ -246,6 +292,53 @@ def test_an_unknown_task_is_named(world, capsys):
     ]  # fmt: skip
     assert run(world, "train", "pretrain", TRAIN, macros) == 2
     assert "'wrods'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        ("_feature", ("KeyError: 'nothing'", "in row (", ".py, line ")),
+        ("_running", ("OSError: no dictionary today", "in inputs (", ".py, line ")),
+        ("_at_once", ("RuntimeError: not today", "in fails_at_once (")),
+        ("_vocabulary", ("gone.model", "cannot be read")),
+        ("_rates", ("num_input_examples",)),
+        ("x", ("Did you mean 'words_for_stock_gin'",)),
+    ],
+)
+def test_an_error_in_a_task_is_one_sentence(world, capsys, suffix, words):
+    name = world[1] + suffix
+    macros = [
+        ("MODEL_DIR", str(world[0] / f"no{suffix}")), ("TRAIN_STEPS", 8),
+        ("MIXTURE_OR_TASK_NAME", name),
+    ]  # fmt: skip
+    assert run(world, "train", "pretrain", TRAIN, macros) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{name!r}" in error and all(word in error for word in words), error
+
+
+def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatch):
+    macros = [
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
+        ("MIXTURE_OR_TASK_NAME", f"{world[1]}_metric"),
+    ]  # fmt: skip
+    batch = "utils.DatasetConfig.batch_size = 8"
+    assert run(world, "eval", "eval", batch, macros) == 2
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: division by zero, in no_metric (" in error.splitlines()[-1]
+    assert "Traceback" not in error
+    macros.append(("utils.DatasetConfig.split", "tset"))
+    monkeypatch.setenv("CKL_JAX_TRACEBACK", "1")
+    assert run(world, "eval", "eval", batch, macros) == 2
+    error = capsys.readouterr().err
+    assert "no split 'tset'" in error and "Did you mean 'test'" in error
+    assert "Traceback" in error
+
+
+def test_a_missing_vocabulary_of_the_model_is_named(world, capsys):
+    more = TRAIN + "seqio.SentencePieceVocabulary.sentencepiece_model_file = '/gone.model'"
+    macros = [("MODEL_DIR", str(world[0] / "no")), ("TRAIN_STEPS", 8)]
+    assert run(world, "train", "pretrain", more, macros) == 2
+    assert "input_vocabulary cannot be read: NotFoundError: /gone.model" in capsys.readouterr().err
 
 
 def test_upstream_runs_the_same_file_and_each_reads_the_others_config(world, trained):

@@ -1,0 +1,74 @@
+"""Where in a user's own code an error came from, and what it said: for errors of one sentence.
+
+Task modules, preprocessors and metrics are written by users and called through gin, SeqIO and
+TensorFlow, whose tracebacks are long and whose messages carry tracebacks of their own.
+"""
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+TRACEBACK_VARIABLE = "CKL_JAX_TRACEBACK"  # set to 1, the command line prints tracebacks too
+_LIBRARIES = (
+    *{str(Path(path).resolve()) for path in sysconfig.get_paths().values()},
+    str(Path(__file__).resolve().parent.parent),
+)
+_IN_TEXT = re.compile(r'File "([^"\n]+)", line (\d+), in (\w+|<\w+>)')
+_ERROR = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
+_TENSORFLOW = re.compile(r"^(\s*\{\{[^}]*\}\}|\w+:: )+\s*")
+
+
+def place(error: BaseException) -> str | None:
+    """The innermost place in code of neither a library nor this package, in words, or None."""
+    found = None
+    for each in chain(error):
+        if isinstance(each, SyntaxError) and each.filename and not _is_library(each.filename):
+            return f"{each.filename}, line {each.lineno}"
+        for frame in traceback.extract_tb(each.__traceback__):
+            found = _place(frame.filename, frame.lineno, frame.name) or found
+        for file, line, name in _IN_TEXT.findall(str(each)):
+            found = _place(file, line, name) or found
+    return found
+
+
+def described(error: BaseException) -> str:
+    """The first error of the chain, "KeyError: 'inputs'", without the tracebacks in its text."""
+    *_, first = chain(error)
+    text = str(first)
+    within = _ERROR.findall(text) if "Traceback" in text or "in user code" in text else []
+    if within:
+        return within[-1].rstrip(" .")
+    message = _TENSORFLOW.sub("", getattr(first, "message", None) or text)
+    line = next((part.strip() for part in message.split("\n") if part.strip()), "")
+    name = type(first).__name__
+    return f"{name}: {line.rstrip('.')}" if line else name
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """`error` and what caused it, down to the first."""
+    seen = None
+    while error is not None and error is not seen:
+        yield error
+        seen, error = error, error.__cause__
+
+
+def raised_in_package(error: BaseException) -> bool:
+    """Whether code of this package raised the first error of the chain."""
+    *_, first = chain(error)
+    frames = traceback.extract_tb(first.__traceback__)
+    return bool(frames) and str(Path(frames[-1].filename).resolve()).startswith(_LIBRARIES[-1])
+
+
+def _place(file: str, line: int | str | None, name: str) -> str | None:
+    if _is_library(file):
+        return None
+    where = f"{file}, line {line}"
+    return where if name.startswith("<") else f"{name} ({where})"
+
+
+def _is_library(file: str) -> bool:
+    if file.startswith("<") or "__autograph_generated" in file:
+        return True
+    return str(Path(file).resolve()).startswith(_LIBRARIES)
