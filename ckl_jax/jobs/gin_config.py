@@ -155,7 +155,11 @@ def run(
         entry, instead = t5x_entry, t5x_instead
     function = resolve_function(entry)
     _lend_to_main(function)
+    if instead is not None:
+        _lend_to_main(resolve_function(instead))
     bind(dataclasses.replace(source, bindings=[*source.bindings, *overrides]))
+    if instead is not None and _is_bound(resolve_function(instead)) and not _is_bound(function):
+        function, instead = resolve_function(instead), None  # T5X's precompile.gin binds only this
     configured = configurable(function)
     missing = missing_arguments(function, arguments)
     if missing:
@@ -212,6 +216,13 @@ def configurable(function: Callable[..., Any]) -> Callable[..., Any]:
     except (KeyError, ValueError):
         with gin.unlock_config():
             return gin.external_configurable(function, module=function.__module__)
+
+
+def _is_bound(function: Callable[..., Any]) -> bool:
+    try:
+        return bool(gin.get_bindings(gin.get_configurable(function), resolve_references=False))
+    except (KeyError, ValueError):
+        return False
 
 
 def missing_arguments(function: Callable[..., Any], given: dict[str, Any]) -> list[str]:

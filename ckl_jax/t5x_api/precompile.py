@@ -1,5 +1,6 @@
 """`t5x precompile` of gin files that are written for T5X."""
 
+import functools
 from typing import Any
 
 from ckl_jax.jobs import configs
@@ -7,6 +8,7 @@ from ckl_jax.jobs import precompile as native
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.t5x_api import utils
 from ckl_jax.t5x_api.train import native_arguments
+from ckl_jax.t5x_api.trainer import Trainer
 
 _USED = (
     "model",
@@ -30,9 +32,17 @@ def precompile(
 ) -> dict[str, Any]:
     """Compiles the step that `t5x_api.train.train` would run; see `jobs.precompile.precompile`.
 
+    The arguments are those of either: T5X's own precompile has no trainer and no number of steps.
     Rows are taken to be whole ones: what packing adds, two arrays of segment numbers, is left out.
     """
-    given = native_arguments(**{name: arguments.get(name) for name in _USED})
+    stands_in = {
+        "checkpoint_cfg": utils.CheckpointConfig(),
+        "trainer_cls": functools.partial(Trainer, learning_rate_fn=lambda step: 1e-3 + 0.0 * step),
+        "total_steps": 1,
+    }
+    given = native_arguments(
+        **{name: arguments.get(name) or stands_in.get(name) for name in _USED}
+    )  # fmt: skip
     cfg = train_dataset_cfg
     stand_in = configs.DatasetConfig(cfg.task_name, cfg.task_feature_lengths, cfg.batch_size)
     return native.precompile(
