@@ -7,13 +7,14 @@ import jax
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
-from ckl_jax.jobs.evaluations import write_evaluation
+from ckl_jax.jobs.evaluations import write_evaluation, write_metrics
+from ckl_jax.jobs.held_out import Perplexity
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import EventFile
 from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.restored import RestoredModel, position
 from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 
 Scores = dict[str, dict[str, float]]
@@ -21,10 +22,11 @@ Scores = dict[str, dict[str, float]]
 
 def evaluate(
     *,
-    model: EncoderDecoderModel,
+    model: BaseTransformerModel,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     output_dir: str,
-    probes: ClosedBook | None,
+    probes: ClosedBook | None = None,
+    held_out: Perplexity | None = None,
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
     run_name: str | None = None,
@@ -32,33 +34,43 @@ def evaluate(
 ) -> dict[int, Scores]:
     """Probes one checkpoint, or all of a run, and writes rows, inferences and metrics.
 
-    With the mode "all" a checkpoint whose probes are listed in every `eval.<probe>.ckpt` of the
+    With the mode "all" a checkpoint that is listed in every `eval.<probe or task>.ckpt` of the
     output folder is left out, so an interrupted evaluation goes on where it was.
 
     Args:
       model: the base model; the method is put into it here.
       restore_checkpoint_cfg: which checkpoints.
-      output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`.
+      output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`,
+        `training_eval/`.
       probes: what to ask, and how to decode.
+      held_out: tasks whose perplexity to measure.
       method: the one that trained the checkpoints.
       partitioner: mesh and rules.
       run_name: for rows; default, the checkpoints' folder's name.
       phase: for rows.
 
     Returns:
-      Scores by step and probe, in percent.
+      Scores by step and probe, in percent, and by step and task.
 
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
-    if probes is None or not probes.probes:
-        raise UserError("There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook.")
+    asked = tuple(probes.probes) if probes else ()
+    tasks = tuple(held_out.tasks) if held_out else ()
+    if not asked and not tasks:
+        raise UserError(
+            "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or "
+            "HELD_OUT_TASKS."
+        )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
-    restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
-    evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_whole)
+    evaluator = None
+    if asked:
+        restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
+        evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_whole)
+    measure = held_out(restored.model, restored.partitioner) if tasks else None
     mirror = Mirror.of(output_dir)
     mirror.pull()
-    done = Done(output_dir, probes.probes)
+    done = Done(output_dir, (*asked, *(Path(task).name for task in tasks)))
     results = {}
     every = restore_checkpoint_cfg.mode == "all"
     left = [path for path in restored.paths if not (every and done.has(path))]
@@ -77,11 +89,15 @@ def evaluate(
             context = {
                 "run": run, "method": method.name, "phase": phase, "epoch": epoch, "step": step,
             }  # fmt: skip
-            rows = list(evaluator.rows(params, context, last=True))
+            rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
+            measured = measure(params, step, True) if measure else {}
             del params  # two checkpoints need not fit at once
             if jax.process_index() == 0:
-                results[step] = write_evaluation(output_dir, step, rows)
-                _write_events(output_dir, step, results[step])
+                scores = write_evaluation(output_dir, step, rows) if evaluator else {}
+                write_metrics(output_dir, step, measured)
+                splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
+                _write_events(output_dir, step, splits)
+                results[step] = scores | {s.partition("/")[2]: x for s, x in measured.items()}
                 done.add(path)
                 mirror.push()
                 print(_table(path, results[step]), flush=True)
@@ -91,8 +107,8 @@ def evaluate(
 class Done:
     """T5X's `eval.<task>.ckpt`: the checkpoints that were evaluated on a task, one a line."""
 
-    def __init__(self, folder: str, probes: tuple[str, ...]):
-        self._files = [Path(folder) / f"eval.{probe}.ckpt" for probe in probes]
+    def __init__(self, folder: str, tasks: tuple[str, ...]):
+        self._files = [Path(folder) / f"eval.{task}.ckpt" for task in tasks]
 
     def _lines(self, file: Path) -> list[str]:
         with os_errors(file, "read"):
@@ -108,10 +124,10 @@ class Done:
                 f.writelines(f"{line}\n" for line in lines)
 
 
-def _write_events(folder: str, step: int, scores: Scores) -> None:
-    for probe, values in scores.items():
+def _write_events(folder: str, step: int, splits: Scores) -> None:
+    for split, values in splits.items():
         with os_errors(folder):
-            events = EventFile(Path(folder) / "inference_eval" / probe, None)
+            events = EventFile(Path(folder) / split, None)
             events.scalars(step, values)
             events.close()
 

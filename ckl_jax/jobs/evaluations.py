@@ -38,6 +38,16 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
     return scores
 
 
+def write_metrics(folder: str | Path, step: int, splits: Mapping[str, Mapping[str, float]]) -> None:
+    """Adds the scores of one step to `<split>-metrics.jsonl` below a folder.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    for split, values in splits.items():
+        _add_metrics(Path(folder) / f"{split}-metrics.jsonl", step, values)
+
+
 def _inference(row: Row) -> dict[str, Any]:
     pretokenized = {"inputs_pretokenized": row["input"], "targets_pretokenized": row["answers"][0]}
     return {"input": pretokenized, "target": row["answers"], "prediction": row["predictions"][0]}

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -47,6 +48,7 @@ class Perplexity:
         self, model: BaseTransformerModel, partitioner: Partitioner
     ) -> Callable[[Any, int, bool], Scores]:
         """Opens the tasks; returns `(params, step, last) -> scores`."""
+        partitioner.check_batch_size(self.batch_size, "The batch_size of held_out.Perplexity")
         sources = {name: self._source(name, model) for name in self.tasks}
 
         def sums(params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
@@ -57,7 +59,7 @@ class Perplexity:
         def evaluate(params: Any, step: int, last: bool) -> Scores:
             del step, last
             return {
-                f"training_eval/{name}": _scores(
+                f"training_eval/{Path(name).name}": _scores(
                     fetch(compiled(params, partitioner.put_whole(batch))) for batch in source()
                 )
                 for name, source in sources.items()

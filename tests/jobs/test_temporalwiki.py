@@ -1,0 +1,91 @@
+"""Runs of a decoder-only model by the gin files of TemporalWiki's methods, at the smallest size."""
+
+import json
+
+import pytest
+
+from ckl_jax.checkpoints.restore import find_checkpoint, restore_params
+from ckl_jax.cli import t5x
+from ckl_jax.trees.paths import flatten
+from tests.tiny import newest_step
+
+
+class Runs:
+    """A world, an Initial GPT-2 of it, and the flags of runs that start from that."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def argv(self, method, *files, **macros):
+        macros = {
+            "MODEL_DIR": str(self.root / method), "DATA_DIR": str(self.root / "world"),
+            "INITIAL_DIR": str(self.root / "initial"), "EPOCHS": 1, **macros,
+        }  # fmt: skip
+        names = (f"temporalwiki_{method}.gin", "temporalwiki_tiny.gin", *files)
+        bindings = [f"--gin_bindings={name} = {value!r}" for name, value in macros.items()]
+        return [*(f"--gin_file={name}" for name in names), *bindings]
+
+    def scores(self, method):
+        """{(step, task): perplexity} of a run."""
+        lines = (self.root / method / "metrics.jsonl").read_text().splitlines()
+        rows = [row for row in map(json.loads, lines) if row["split"].startswith("training_eval/")]
+        return {(row["step"], row["split"].split("/")[1]): row["perplexity"] for row in rows}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    runs = Runs(tmp_path_factory.mktemp("temporalwiki"))
+    assert t5x.main(["train", *runs.argv("vanilla", HELD_OUT_ROWS=32)]) == 0
+    return runs
+
+
+def test_one_command_makes_world_rows_and_initial_model_and_learns(runs, capsys):
+    last = newest_step(runs.root / "vanilla")
+    scores = runs.scores("vanilla")
+    assert {task for _, task in scores} == {"d0", "d1"}
+    assert scores[last, "d1"] < scores[0, "d1"] < 1024
+    tasks = runs.root / "world" / "prepared" / "rows"
+    assert json.loads((tasks / "d1" / "manifest.json").read_text())["meta"]["rows"] == "causal"
+    initial = json.loads((runs.root / "initial" / "summary.json").read_text())
+    run = json.loads((runs.root / "vanilla" / "summary.json").read_text())
+    assert run["trainable_parameters"] == run["total_parameters"] == initial["total_parameters"]
+
+
+def test_adapters_train_alone_and_are_evaluated_with_them(runs, capsys):
+    assert t5x.main(["train", *runs.argv("k_adapter_k2", HELD_OUT_ROWS=32)]) == 0
+    saved = flatten(restore_params(find_checkpoint(runs.root / "k_adapter_k2")))
+    assert saved and all(path.startswith("k_adapter_0/") for path in saved)
+    trained, last = runs.scores("k_adapter_k2"), newest_step(runs.root / "k_adapter_k2")
+    argv = runs.argv("k_adapter_k2", "temporalwiki_eval.gin", HELD_OUT_ROWS=32)
+    assert t5x.main(["eval", *argv]) == 0
+    metrics = runs.root / "k_adapter_k2" / "eval" / "training_eval" / "d1-metrics.jsonl"
+    found = json.loads(metrics.read_text())
+    assert found["perplexity"] == pytest.approx(trained[last, "d1"], rel=1e-6)
+    assert found["perplexity"] < trained[0, "d1"]
+
+
+def test_packed_rows_train_too_and_other_settings_need_another_folder(runs, capsys):
+    packed = dict(MODEL_DIR=str(runs.root / "packed"), PACK_ROWS=True, HELD_OUT_TASKS=())
+    assert t5x.main(["train", *runs.argv("lora", **packed)]) == 2
+    assert "was made with packed = False, not True" in capsys.readouterr().err
+    argv = runs.argv("lora", **packed, ROWS_NAME="prepared/packed")
+    assert t5x.main(["train", *argv]) == 0
+    both = [json.loads((runs.root / n / "summary.json").read_text()) for n in ("packed", "vanilla")]
+    assert both[0]["steps"] < both[1]["steps"]
+
+
+def test_rows_and_probes_of_another_kind_of_model_are_refused(runs, tmp_path, capsys):
+    ckl = (str(runs.root / "world" / "prepared" / "tasks"),)
+    new = str(runs.root / "new")
+    assert t5x.main(["train", *runs.argv("vanilla", CACHE_DIRS=ckl, MODEL_DIR=new)]) == 2
+    err = capsys.readouterr().err
+    assert "the model reads ('targets',)" in err and "ckl data rows" in err
+    probing = tmp_path / "probing.gin"
+    probing.write_text(
+        "from __gin__ import dynamic_registration\n"
+        "from ckl_jax.jobs import train\nfrom ckl_jax.probes import closed_book\n"
+        "train.train.probes = @closed_book.ClosedBook()\n"
+        f"closed_book.ClosedBook.data_dir = {str(runs.root / 'world' / 'ckl')!r}\n"
+    )
+    assert t5x.main(["train", *runs.argv("vanilla", str(probing), MODEL_DIR=new)]) == 2
+    assert "set PROBES to None for a GPT2Config" in capsys.readouterr().err
