@@ -86,6 +86,10 @@ class KeepBest:
         if self.count < 1:
             raise UserError(f"KeepBest.count is {self.count}; give 1 or more.")
 
+    def stay(self, values: Mapping[int, float | None]) -> list[int]:
+        """The steps that stay besides the newest, out of all complete ones and their metrics."""
+        return self.choose(values)
+
     def choose(self, values: Mapping[int, float | None]) -> list[int]:
         """The best of the steps of `values`; those without a finite value are never among them."""
         sign = 1.0 if self.mode == "max" else -1.0
@@ -283,7 +287,7 @@ class CheckpointStore:
         newest = steps[-self.keep :]
         if self.keep_best is None or len(newest) == len(steps):
             return newest
-        return newest + self.keep_best.choose({step: self._metric(step) for step in steps})
+        return newest + self.keep_best.stay({step: self._metric(step) for step in steps})
 
     def _metric(self, step: int) -> float | None:
         try:

@@ -274,6 +274,7 @@ class Loop:
         save = run.checkpoint_cfg.save
         self.store = CheckpointStore(run.model_dir, keep=save.keep, keep_best=save.keep_best)
         self.scores: tuple[int, dict[str, float]] = (-1, {})  # of the newest evaluation
+        self.newest_row: tuple[int, dict[str, float]] = (-1, {})
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
 
@@ -430,6 +431,7 @@ class Loop:
             row = {"learning_rate": float(self.job.rate(step - 1)), "epoch": epoch}
             row |= self._timing() | self.job.metrics.row(self._steps, self.job.plan.batch_size)
             self.writer.write("train", step, row | self.start_times)
+            self.newest_row = (step, {f"train/{name}": value for name, value in row.items()})
             self.start_times = {}  # once, in the first row
             self._steps = []
 
@@ -491,8 +493,9 @@ class Loop:
         }
         epoch = self._epoch(step)
         dataset = {"next_step": step, "epoch": epoch, "train_seconds": self.seconds}
-        evaluated, scores = self.scores
-        metrics = scores if evaluated == step else None
+        metrics = {}
+        for written, values in (self.newest_row, self.scores):
+            metrics |= values if written == step else {}
         self.mirror.push()
         self.store.save(step, _as_dict(state), metadata, dataset, metrics)
 

@@ -20,6 +20,7 @@ MODULES: dict[str, str | None] = {
     "t5x.examples": None,
     "t5x.examples.t5": None,
     "t5x.adafactor": f"{_HERE}.adafactor",
+    "t5x.checkpoints": f"{_HERE}.checkpoints",
     "t5x.decoding": f"{_HERE}.decoding",
     "t5x.eval": f"{_HERE}.eval",
     "t5x.examples.t5.network": f"{_HERE}.network",

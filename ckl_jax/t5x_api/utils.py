@@ -10,10 +10,11 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.checkpoints.layout import T5X_NAMES
 from ckl_jax.checkpoints.restore import stored_step
+from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import configs
 from ckl_jax.optim import schedules
-from ckl_jax.t5x_api import names
+from ckl_jax.t5x_api import checkpoints, names
 
 _NEVER = 2**31
 
@@ -119,6 +120,8 @@ class SaveCheckpointConfig:
       keep: how many of the newest stay; None is all.
       keep_dataset_checkpoints, save_dataset: not needed: the position in the data is a function of
         the step, and every checkpoint has it.
+      checkpointer_cls, checkpoint_manager_cls: of `checkpoints`; `SaveBestCheckpointer`, or the
+        manager with a metric_name_to_monitor, keeps the `keep` best and the newest.
     """
 
     dtype: str | None = "float32"
@@ -134,11 +137,18 @@ class SaveCheckpointConfig:
     def __post_init__(self) -> None:
         names.not_offered(
             "utils.SaveCheckpointConfig",
-            checkpointer_cls=self.checkpointer_cls,
             state_transformation_fns=list(self.state_transformation_fns) or None,
-            checkpoint_manager_cls=self.checkpoint_manager_cls,
             dtype=None if self.dtype in (None, "float32") else self.dtype,
         )
+        self.keep_best()
+
+    def keep_best(self) -> KeepBest | None:
+        """Which checkpoints stay besides the newest."""
+        cls = checkpoints.chosen(
+            "utils.SaveCheckpointConfig", checkpointer_cls=self.checkpointer_cls,
+            checkpoint_manager_cls=self.checkpoint_manager_cls,
+        )  # fmt: skip
+        return cls.keep_best(self.keep)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,10 +181,12 @@ class RestoreCheckpointConfig:
     def __post_init__(self) -> None:
         names.not_offered(
             "utils.RestoreCheckpointConfig",
-            checkpointer_cls=self.checkpointer_cls,
             state_transformation_fns=list(self.state_transformation_fns) or None,
-            checkpoint_manager_cls=self.checkpoint_manager_cls,
         )
+        checkpoints.chosen(
+            "utils.RestoreCheckpointConfig", checkpointer_cls=self.checkpointer_cls,
+            checkpoint_manager_cls=self.checkpoint_manager_cls,
+        )  # fmt: skip
 
     def native(self) -> configs.RestoreCheckpointConfig:
         """The same in this project's own record.
@@ -224,12 +236,14 @@ class CheckpointConfig:
         """The same in this project's own records."""
         save = self.save or SaveCheckpointConfig()
         restore = (self.restore or RestoreCheckpointConfig()).native()
+        best = save.keep_best()
         return configs.CheckpointConfig(
             configs.SaveCheckpointConfig(
-                save.period or _NEVER, save.keep, tuple(save.checkpoint_steps or ()), first=True
+                save.period or _NEVER, 1 if best else save.keep,
+                tuple(save.checkpoint_steps or ()), first=True, keep_best=best,
             ),
             restore,
-        )
+        )  # fmt: skip
 
 
 def create_learning_rate_scheduler(

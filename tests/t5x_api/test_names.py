@@ -169,6 +169,25 @@ def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, ca
     assert complete_steps(tmp_path / "rel") == [3, 4]
 
 
+def test_the_best_by_a_scalar_of_training_stay(tiny, tmp_path, gin_file):
+    imports = "import __main__ as train_script\nfrom t5x import checkpoints"
+    more = """
+utils.SaveCheckpointConfig:
+    period = 1
+    keep = 1
+    checkpointer_cls = @checkpoints.SaveBestCheckpointer
+checkpoints.SaveBestCheckpointer:
+    metric_name_to_monitor = 'train/cross_ent_loss'
+    keep_checkpoints_without_metrics = False
+"""
+    assert t5x.main(["train", gin_file(imports, more), *macros(tiny, tmp_path, 4)]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    scores = {row["step"]: row["cross_ent_loss"] for row in rows}
+    assert sorted(scores) == [1, 2, 3, 4]
+    best = max((1, 2, 3), key=lambda step: scores[step])
+    assert complete_steps(tmp_path / "run") == [best, 4]
+
+
 def optimizer_state(path):
     state = ocp.PyTreeCheckpointHandler().restore(path / "state")
     return {n: x for n, x in keys.named_leaves(state) if not n.startswith("target/")}
