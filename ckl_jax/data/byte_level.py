@@ -31,6 +31,7 @@ class ByteLevelVocabulary:
       files: the files that were read.
       vocab_size: all ids, added tokens included.
       eos_id: of "</s>" where it was added, else of "<|endoftext|>".
+      bos_id: of "<|endoftext|>", or of "<s>" where that is missing.
       pad_id: of "<pad>" where it was added, else `eos_id`.
       digest: SHA-256 (hex) over pieces, merges and added tokens; equal digests give equal ids.
     """
@@ -53,6 +54,7 @@ class ByteLevelVocabulary:
         self._tokenizer.add_special_tokens(list(self.added_tokens))
         self.vocab_size: int = self._tokenizer.get_vocab_size()
         self.eos_id = self._id("</s>", END)
+        self.bos_id = self._id(END, "<s>", "</s>")
         self.pad_id = self._id("<pad>", "</s>", END)
         self.digest = _digest(self._tokenizer)
 
@@ -80,6 +82,10 @@ class ByteLevelVocabulary:
         """Returns `encode` of each of `texts`, faster than one at a time."""
         found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Returns [start, end) in characters of each of the ids of `text`."""
+        return self._tokenizer.encode(text, add_special_tokens=False).offsets
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first end; ids that there are not are left out."""

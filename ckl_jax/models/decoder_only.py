@@ -63,6 +63,32 @@ class DecoderOnlyModel(BaseTransformerModel):
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
         )
 
+    def score_tree(self, params: Any, batch: Batch) -> jax.Array:
+        """Log probabilities of tokens after the paths of a tree, see `probes.tries`.
+
+        Args:
+          params: parameters.
+          batch: `decoder_input_tokens`, `decoder_positions`, `decoder_subtree_ends`, each [B, T]
+            int32; `edge_places` [B, M], the position that a token follows, and `edge_targets`
+            [B, M], the token.
+
+        Returns:
+          [B, M] float32.
+        """
+        tokens = batch["decoder_input_tokens"]
+        logits = self.module.apply(
+            {"params": params},
+            tokens,
+            tokens,
+            decoder_positions=batch["decoder_positions"],
+            decoder_subtree_ends=batch["decoder_subtree_ends"],
+            enable_dropout=False,
+        )
+        rows = jnp.arange(len(tokens))[:, None]
+        places = batch["edge_places"]
+        log_z = jax.nn.logsumexp(logits, axis=-1)
+        return logits[rows, places, batch["edge_targets"]] - log_z[rows, places]
+
     def _check_length(self, length: int, what: str) -> None:
         most = self.config.max_positions
         if length > most:

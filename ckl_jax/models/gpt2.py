@@ -183,6 +183,7 @@ class Transformer(nn.Module):
         decoder_segment_ids: Array | None = None,
         decoder_positions: Array | None = None,
         decoder_causal_attention: Array | None = None,
+        decoder_subtree_ends: Array | None = None,
         *,
         enable_dropout: bool = True,
         decode: bool = False,
@@ -201,6 +202,8 @@ class Transformer(nn.Module):
           decoder_positions: [B, T]; None counts from 0 along the row.
           decoder_causal_attention: [B, T], 1 on a prefix whose positions see each other, as in
             T5X's prefix language models.
+          decoder_subtree_ends: [B, T], rows that hold a tree in preorder: where the subtree of
+            each position ends. A position sees the path to it; see `probes.tries`.
           enable_dropout: training.
           decode: use the `cache` collection. The first call only sizes it.
           max_decode_length: S, the length of the cache; needed with `prefill_lengths`.
@@ -224,7 +227,9 @@ class Transformer(nn.Module):
                 positions = positions - jnp.where(positions < prefill_width, 0, padding)
         else:
             positions = jnp.arange(length)[None]
-            mask = _mask(length, decoder_segment_ids, decoder_causal_attention)
+            mask = _mask(
+                length, decoder_segment_ids, decoder_causal_attention, decoder_subtree_ends
+            )
         if decoder_positions is not None:
             positions = decoder_positions
         bias = None if mask is None else layers.mask_to_bias(mask).astype(cfg.dtype)
@@ -255,7 +260,9 @@ class CachePlaces(nn.Module):
         return places
 
 
-def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
+def _mask(
+    length: int, segment_ids: Array | None, prefix: Array | None, ends: Array | None
+) -> Array:
     """Which position sees which, broadcastable to [B, 1, T, T]."""
     mask = layers.causal_mask(length)
     if prefix is not None:
@@ -263,6 +270,8 @@ def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array
     if segment_ids is not None:
         mask = mask & layers.segment_mask(segment_ids, segment_ids)
         mask = mask & (segment_ids > 0)[:, None, None, :]
+    if ends is not None:
+        mask = mask & (jnp.arange(length)[:, None] < ends[:, None, None, :])
     return mask
 
 

@@ -1,0 +1,155 @@
+"""Scores and result files against lm-pub-quiz's own, on one random GPT-2."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckl_jax.analysis.ranking_results import DatasetResults
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.data.byte_level import ByteLevelVocabulary
+from ckl_jax.data.relational import SINGLE, Dataset
+from ckl_jax.data.statements import statements
+from ckl_jax.errors import UserError
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.gpt2 import Transformer
+from ckl_jax.probes.ranking import Evaluator
+from ckl_jax.probes.scorers import CausalScorer
+
+GOLDEN = Path(__file__).parent / "golden" / "lm_pub_quiz.zip"
+RUNS = {  # name -> (reduction, conditional score, BOS)
+    "sum": ("sum", False, True),
+    "mean": ("mean", False, True),
+    "raw": (None, False, True),
+    "conditional": ("sum", True, True),
+    "no_bos": ("sum", False, False),
+}
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    with zipfile.ZipFile(GOLDEN) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(golden):
+    config, params = load_hf(golden / "model")
+    vocabulary = ByteLevelVocabulary(golden / "model")
+    return DecoderOnlyModel(Transformer(config), vocabulary=vocabulary), params
+
+
+@pytest.fixture(scope="module")
+def dataset(golden):
+    return Dataset.from_path(golden / "dataset")
+
+
+def evaluator(model, conditional=False, **settings):
+    scorer = CausalScorer(*model, width=32, batch_size=2, **settings)
+    return Evaluator(scorer, model_name="golden", conditional_score=conditional)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_score_and_the_files_are_the_librarys(golden, model, dataset, tmp_path, run):
+    reduction, conditional, bos = RUNS[run]
+    ours = evaluator(model, conditional, bos=bos)
+    results = ours.evaluate_dataset(dataset, reduction=reduction, save_path=tmp_path)
+    theirs = DatasetResults.from_path(golden / "results" / run)
+    for relation in dataset:
+        mine, other = results[relation.code], theirs[relation.code]
+        assert mine.answer_space == other.answer_space
+        lines = [(folder / f"{relation.code}_results.jsonl").read_text().splitlines()
+                 for folder in (tmp_path, golden / "results" / run)]  # fmt: skip
+        for line, want in zip(*(map(json.loads, some) for some in lines), strict=True):
+            assert list(line) == list(want) if reduction else line.keys() == want.keys()
+            assert_scores(line.pop("pll_scores"), want.pop("pll_scores"))
+            if reduction is None:
+                assert_roles(line, want)
+            assert line == want
+        known = {"metric_values", "lm_pub_quiz_version", "time_start", "time_end", "dataset_path"}
+        for key in other.metadata.keys() - known - {"relation_info"}:
+            assert mine.metadata[key] == other.metadata[key], key
+        assert mine.relation_info["domains"] == other.relation_info["domains"]
+
+
+def assert_scores(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4)
+
+
+def assert_roles(ours, theirs):
+    """The library leaves the first token of a statement out of its roles; we do not."""
+    for name in ("sub_indices", "obj_indices", "template_indices"):
+        mine, other = ours.pop(name), theirs.pop(name)
+        assert [[i for i in option if i > 0] for option in mine] == other
+    roles = [sum(len(option) for option in mine) for mine in (ours["tokens"],)]
+    assert roles[0] > 0
+
+
+def test_the_librarys_results_are_read_with_their_cardinality(golden, dataset):
+    theirs = DatasetResults.from_path(golden / "results" / "sum")
+    assert [len(theirs[r.code].table) for r in dataset] == [15, 8]
+    found = theirs.get_metrics(["accuracy", "precision_at_k"], accumulate="domains")
+    assert list(found) == ["P1", "P2"] and found["P1"]["support"] == 15
+    overall = theirs.get_metrics("accuracy")["overall"]
+    assert overall["support"] == 23
+    # Its files say what it thinks of the cardinality; without that the templates are told apart.
+    del theirs["P1"].metadata["relation_info"]["cardinality"]
+    assert theirs["P1"].cardinality == SINGLE
+
+
+def test_token_scores_reduce_to_the_sums(golden):
+    raw = DatasetResults.from_path(golden / "results" / "raw")
+    for reduction in ("sum", "mean"):
+        reduced = DatasetResults.from_path(golden / "results" / reduction)
+        for code in ("P1", "P2"):
+            scores = raw[code].reduced(reduction).scores
+            np.testing.assert_allclose(scores, reduced[code].scores, atol=1e-5)
+
+
+def test_finished_relations_are_not_scored_twice(model, dataset, tmp_path):
+    first = evaluator(model)
+    whole = first.evaluate_dataset(dataset, save_path=tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    # Killed between the file of P2 and the metadata that name it.
+    metadata = json.loads((tmp_path / "b/metadata_results.json").read_text())
+    del metadata["P2"]
+    (tmp_path / "b/metadata_results.json").write_text(json.dumps(metadata))
+    second = evaluator(model)
+    again = second.evaluate_dataset(dataset, save_path=tmp_path / "b")
+    assert 0 < second.scorer.tokens_seen < first.scorer.tokens_seen
+    for code in ("P1", "P2"):
+        np.testing.assert_allclose(again[code].scores, whole[code].scores, atol=1e-9)
+    with pytest.raises(UserError, match="scored with reduction='sum', now it is 'mean'"):
+        evaluator(model).evaluate_dataset(dataset, reduction="mean", save_path=tmp_path / "b")
+
+
+def test_shared_prefixes_are_seen_once(model, dataset):
+    ours = evaluator(model)
+    ours.evaluate_dataset(dataset)
+    texts = [s for r in dataset for t in range(len(r.templates)) for s in statements(r, t)]
+    tokens = sum(1 + len(ids) for ids in ours.scorer.encode(texts))
+    assert ours.scorer.tokens_seen < 0.75 * tokens, "in rows of 32, of a dataset of 91 statements"
+
+
+def test_what_cannot_be_scored_is_said(model, dataset, tmp_path):
+    with pytest.raises(UserError, match="P1 has no template 3; it has 3, counted from 0"):
+        evaluator(model).evaluate_dataset(dataset, 3)
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long/metadata_relations.json").write_text('{"P9": {"templates": ["[X] [Y]"]}}')
+    row = {"sub_id": "s", "sub_label": "a", "obj_id": "o", "obj_label": "very " * 70}
+    (tmp_path / "long/P9.jsonl").write_text(json.dumps(row))
+    with pytest.raises(UserError, match="P9: the statement 'A very .* more than the model's 64"):
+        evaluator(model).evaluate_dataset(Dataset.from_path(tmp_path / "long"))
+    module, params = model
+    broken = {
+        **params,
+        "token_embedder": {"embedding": params["token_embedder"]["embedding"] * np.nan},
+    }
+    with pytest.raises(UserError, match="P1: the model's score of .* is not a number"):
+        evaluator((module, broken)).evaluate_dataset(dataset)
