@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, checks
-from ckl_jax.analysis.ranking_results import DatasetResults, RelationResult
 from ckl_jax.data.relational import Dataset, Relation
 from ckl_jax.data.statements import Statement, fill
 from ckl_jax.errors import UserError
+from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
 from ckl_jax.probes.scorers import TokenScores, tokens_of_spans
 
 REDUCTIONS = ("sum", "mean", None)

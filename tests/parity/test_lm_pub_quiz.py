@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckl_jax.analysis.ranking_results import DatasetResults
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.data.byte_level import ByteLevelVocabulary
 from ckl_jax.data.relational import SINGLE, Dataset
@@ -17,6 +16,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer
 from ckl_jax.probes.ranking import Evaluator
+from ckl_jax.probes.ranking_results import DatasetResults
 from ckl_jax.probes.scorers import CausalScorer
 
 GOLDEN = Path(__file__).parent / "golden" / "lm_pub_quiz.zip"

@@ -3,8 +3,8 @@
     pip install lm-pub-quiz==0.3.3 requests torch transformers tokenizers
     python make_lm_pub_quiz.py
 
-The dataset is written here; the tokenizer is trained on it. Scores are with and without BOS, summed,
-mean, by token, and conditional on what stands before the answer.
+The dataset is written here; the tokenizer is trained on it. Scores are with and without BOS,
+summed, mean, by token, and conditional on what stands before the answer.
 """
 
 import json
@@ -92,8 +92,9 @@ def main():
         model, tokenizer = make_model(root / "model")
         for run, (reduction, conditional, bos) in RUNS.items():
             evaluator = lm_pub_quiz.CausalLMEvaluator.from_model(
-                model, tokenizer=tokenizer if bos else without_bos(root / "model"), model_type="CLM", model_name="golden", device="cpu",
-                conditional_score=conditional, ensure_bos_token_added=bos,
+                model, tokenizer=tokenizer if bos else without_bos(root / "model"),
+                model_type="CLM", model_name="golden", device="cpu", conditional_score=conditional,
+                ensure_bos_token_added=bos,
             )  # fmt: skip
             dataset = lm_pub_quiz.Dataset.from_path(root / "dataset")
             out = root / "results" / run

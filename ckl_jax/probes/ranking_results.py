@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import ranking_metrics as metrics
 from ckl_jax.data.relational import MULTIPLE, SINGLE
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_write, os_errors, read_jsonl, write_json
+from ckl_jax.probes import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")

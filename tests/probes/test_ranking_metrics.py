@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.analysis import ranking_metrics as metrics
 from ckl_jax.data.relational import Dataset
+from ckl_jax.probes import ranking_metrics as metrics
 from tests.real_data import shared_data
 
 
