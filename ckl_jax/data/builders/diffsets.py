@@ -190,7 +190,7 @@ def _sort_pages(todo: Plan, progress: Progress) -> None:
     for side, dump in (("old", todo.old), ("new", todo.new)):
         progress(0, 0, f"pages of {dump.name} sorted")
         folder = todo.out / "sorted" / side
-        page_buckets.write_buckets(dump.unsorted_pages(), folder, len(todo.shards))
+        page_buckets.write_pages(dump.unsorted_pages(), folder, len(todo.shards))
     write_json(marker, {"buckets": len(todo.shards)})
 
 
@@ -214,8 +214,10 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
 def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
     if todo.options.unsorted:
         sides = (("old", todo.old), ("new", todo.new))
-        paths = [(page_buckets.bucket(todo.out / "sorted" / s, shard), d.path) for s, d in sides]
-        return tuple(page_buckets.read_bucket(*p) for p in paths)
+        return tuple(
+            page_buckets.read_pages_by_id(todo.out / "sorted" / side, shard, dump.path)
+            for side, dump in sides
+        )
     return tuple(dump.pages(*todo.shards[shard]) for dump in (todo.old, todo.new))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ckl_jax.data.builders.compressed import BLOCK_BYTES, read_blocks
 from ckl_jax.data.builders.dumps import check_pair, date_of, id_ranges, open_dump
 from ckl_jax.data.builders.wiki_xml import Page, read_pages, read_site
 from ckl_jax.errors import UserError
@@ -84,16 +85,20 @@ def test_real_pages_as_another_parser_reads_them(path):
 
 
 def test_memory_does_not_grow_with_the_dump(tmp_path):
-    def peak(pages):
-        xml = (page(i, f"T{i}", "word " * 30_000) for i in range(1, pages))
-        path = write(tmp_path / f"{pages}.xml.bz2", dump(xml))
-        tracemalloc.start()
-        assert sum(1 for _ in read_pages(path)) == pages - 1
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
+    text = "word " * 40_000
+    path = write(tmp_path / "d.xml", dump(page(i, f"T{i}", text) for i in range(1, 120)))
+    assert path.stat().st_size > 23e6
+    tracemalloc.start()
+    assert sum(1 for _ in read_pages(path)) == 119
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 6e6
 
-    assert peak(30) < peak(8) + 1_500_000
+
+@pytest.mark.parametrize("name", ["a.bz2", "a.gz"])
+def test_what_compresses_too_well_comes_in_bounded_blocks(name, tmp_path):
+    sizes = [len(b) for b in read_blocks(write(tmp_path / name, "0" * 20_000_000))]
+    assert sum(sizes) == 20_000_000 and max(sizes) <= 4 * BLOCK_BYTES
 
 
 # --- parts

@@ -1,0 +1,127 @@
+"""The paper's three filters of probes, and the numbers of its Tables 2 and 7."""
+
+import collections
+import dataclasses
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE = 0.01, 0.05, 0.05
+_MAX_WORDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """A fact in words.
+
+    Attributes:
+      kind: its class.
+      subject_id, relation_id, object_id: Q5, P6, Q7.
+      subject, relation, object: labels, as the snapshot has them.
+      old_objects: labels of what an updated fact said before.
+      page: key of the subject's page (title or id).
+    """
+
+    kind: str
+    subject_id: str
+    relation_id: str
+    object_id: str
+    subject: str
+    relation: str
+    object: str
+    old_objects: tuple[str, ...] = ()
+    page: str = ""
+
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        return tuple(int(i[1:]) for i in (self.subject_id, self.relation_id, self.object_id))
+
+
+def without_commas(probe: Probe) -> Probe:
+    """The published files have no comma in a label."""
+    plain = {f: getattr(probe, f).replace(",", "") for f in ("subject", "relation", "object")}
+    old = tuple(label.replace(",", "") for label in probe.old_objects)
+    return dataclasses.replace(probe, **plain, old_objects=old)
+
+
+def distinct(probes: Iterable[Probe]) -> list[Probe]:
+    """One of each (subject, relation, object) in words, ordered by ids."""
+    found: dict[tuple[str, str, str], Probe] = {}
+    for probe in sorted(probes, key=lambda p: p.ids):
+        found.setdefault((probe.subject, probe.relation, probe.object), probe)
+    return list(found.values())
+
+
+def gives_itself_away(probe: Probe) -> bool:
+    """Rule 1: the subject's name is in the object's or the other way round."""
+    subject, answer = probe.subject.lower(), probe.object.lower()
+    return subject in answer or answer in subject
+
+
+def is_long(probe: Probe) -> bool:
+    """Rule 2: the object has more than five words."""
+    return len(probe.object.split()) > _MAX_WORDS
+
+
+def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Probe]:
+    """Rule 3: no subject has more than 1 % of the probes, no relation or object more than 5 %.
+
+    The shares are of `probes`; subjects are capped first, then relations, then objects, in an order
+    drawn from `seed`. One of each is always kept. `fix_point` repeats it with the shares of what is
+    left until all three hold of it (or one of each is left).
+    """
+    left = list(probes)
+    random.Random(f"probes {seed}").shuffle(left)
+    while True:
+        before = len(left)
+        limits = [int(before * s) for s in (SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE)]
+        keys: tuple[Callable[[Probe], str], ...] = (
+            lambda p: p.subject, lambda p: p.relation, lambda p: p.object,
+        )  # fmt: skip
+        for key, limit in zip(keys, limits, strict=True):
+            left = _at_most(left, key, max(1, limit))
+        if not fix_point or len(left) == before:
+            return sorted(left, key=lambda p: p.ids)
+
+
+def _at_most(probes: list[Probe], key: Callable[[Probe], str], limit: int) -> list[Probe]:
+    seen: collections.Counter[str] = collections.Counter()
+    kept = []
+    for probe in probes:
+        seen[key(probe)] += 1
+        if seen[key(probe)] <= limit:
+            kept.append(probe)
+    return kept
+
+
+def apply(
+    probes: Iterable[Probe], seed: int, fix_point: bool = False
+) -> tuple[list[Probe], dict[str, int]]:
+    """Filters 1 to 3 after the removal of commas and repeats.
+
+    Returns:
+      The probes that are left, and how many there were after each step.
+    """
+    steps: dict[str, int] = {}
+    left = distinct(map(without_commas, probes))
+    steps["distinct"] = len(left)
+    left = [p for p in left if not gives_itself_away(p)]
+    steps["rule 1"] = len(left)
+    left = [p for p in left if not is_long(p)]
+    steps["rule 2"] = len(left)
+    left = cap(left, seed, fix_point)
+    steps["rule 3"] = len(left)
+    return left, steps
+
+
+def table_7(probes: Sequence[Probe]) -> dict[str, Any]:
+    """Relations, subjects and objects that there are, and the most facts that share a relation."""
+    relations = collections.Counter(p.relation for p in probes)
+    return {
+        "facts": len(probes),
+        "relations": len(relations),
+        "max_repetition": max(relations.values(), default=0),
+        "subjects": len({p.subject for p in probes}),
+        "objects": len({p.object for p in probes}),
+        "by_relation": dict(relations.most_common()),
+    }

@@ -1,0 +1,165 @@
+"""TWiki-Probes: two Wikidata dumps and a diffset to unchanged, changed and deleted facts in words.
+
+Facts are compared in buckets by item, joined with texts in buckets by page; neither dump is ever in
+memory. Labels come from the snapshot itself.
+"""
+
+import csv
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.builders import fact_diff, probe_stages
+from ckl_jax.data.builders.dumps import date_of
+from ckl_jax.data.builders.pool import Progress, no_progress, open_folder, processes, read_json
+from ckl_jax.data.builders.probe_filters import Probe, apply, table_7
+from ckl_jax.data.builders.probe_stages import Job, Run
+from ckl_jax.data.documents import open_text
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
+
+FORMAT = 1
+_COLUMNS = ("subject", "relation", "object")
+# file -> classes that are filtered together; the paper has the first two
+SETS = {
+    "unchanged": (fact_diff.UNCHANGED,),
+    "changed": (fact_diff.UPDATED, fact_diff.NEW),
+    "deleted": (fact_diff.DELETED,),
+}
+
+
+def check(job: Job) -> None:
+    """Checks the inputs before anything is written.
+
+    Raises:
+      UserError: one is missing, or the dumps are not in order.
+    """
+    probe_stages.check_inputs(job)
+    old, new = date_of(job.old), date_of(job.new)
+    if old and new and old >= new:
+        raise UserError(
+            f"The old dump {job.old} ({old}) is not older than the new one, {job.new} ({new}); "
+            "give the older one as --old."
+        )
+
+
+def build(
+    job: Job,
+    workers: int = 1,
+    progress: Progress = no_progress,
+    fix_point: bool = False,
+    keep: bool = False,
+) -> dict[str, Any]:
+    """Builds the probes, or goes on with them.
+
+    Args:
+      job: inputs and options.
+      workers: processes.
+      progress: called as work is done.
+      fix_point: repeat the third filter until it holds of what is left.
+      keep: keep the intermediate files.
+
+    Returns:
+      The manifest: counts after every step, and the statistics of Tables 2 and 7.
+
+    Raises:
+      UserError: bad input; finished steps are kept.
+    """
+    check(job)
+    job = job.sized()
+    open_folder(job.out, _settings(job, fix_point))
+    path = job.out / "manifest.json"
+    if path.is_file():
+        return read_json(path)
+    with processes(workers) as pool:
+        run = Run(job, pool, workers, progress)
+        read = probe_stages.extract(run)
+        read["diffset_pages"] = probe_stages.diffset_keys(run)
+        steps: dict[str, int] = {}
+        for step in (
+            probe_stages.compare, probe_stages.label, probe_stages.texts, probe_stages.align,
+        ):  # fmt: skip
+            steps |= step(run)
+    manifest = {**_settings(job, fix_point), "read": read, "steps": steps}
+    manifest |= _write(job, steps, fix_point)
+    if not keep:
+        for name in ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned"):
+            shutil.rmtree(job.out / name, ignore_errors=True)
+    write_json(path, manifest)
+    return manifest
+
+
+def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
+    settings = dataclasses.asdict(job)
+    del settings["out"]
+    for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
+        if settings[name]:
+            found = Path(settings[name])
+            size = os.path.getsize(found) if found.is_file() else None
+            settings[name] = {"name": found.name, "date": date_of(found), "bytes": size}
+    return {"format": FORMAT, **settings, "fix_point": fix_point}
+
+
+def _write(job: Job, steps: dict[str, int], fix_point: bool) -> dict[str, Any]:
+    """Filters each set, writes its files and returns its statistics."""
+    probes = list(probe_stages.aligned(job))
+    name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"
+    table_2, sevens, filters, files = {}, {}, {}, []
+    for title, kinds in SETS.items():
+        chosen = [p for p in probes if p.kind in kinds]
+        final, filters[title] = apply(chosen, job.seed, fix_point)
+        table_2[title] = {
+            "initial": sum(steps.get(f"{kind} initial", 0) for kind in kinds),
+            "aligned": len(chosen),
+            "final": len(final),
+        }
+        sevens[title] = table_7(final)
+        files += _write_set(job.out / f"{name}_{title}", title, final)
+    return {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+
+
+def _write_set(stem: Path, title: str, probes: Sequence[Probe]) -> list[str]:
+    """Writes the published CSV, the same with ids as JSONL, and updated and new facts apart."""
+    tables: dict[Path, Iterable[Probe]] = {Path(f"{stem}.csv"): probes}
+    if title == "changed":
+        for kind in SETS["changed"]:
+            path = stem.with_name(stem.name.replace("_changed", f"_{kind}") + ".csv")
+            tables[path] = [p for p in probes if p.kind == kind]
+    for path, rows in tables.items():
+        _write_csv(path, rows, old="_updated" in path.name)
+    jsonl = Path(f"{stem}.jsonl")
+    write_jsonl(jsonl, map(dataclasses.asdict, probes))
+    return [path.name for path in (*tables, jsonl)]
+
+
+def _write_csv(path: Path, probes: Iterable[Probe], old: bool) -> None:
+    with atomic_write(path) as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow((*_COLUMNS, "old_object") if old else _COLUMNS)
+        for p in probes:
+            row = (p.subject, p.relation, p.object)
+            writer.writerow((*row, "|".join(p.old_objects)) if old else row)
+
+
+def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
+    """Yields the rows of a published file as text: subject, relation, object.
+
+    "NA", "None" and "1984" stay what they are; the column `objective` of older files is `object`.
+
+    Raises:
+      UserError: a column is missing, or a row has not all of them.
+    """
+    with os_errors(path, "read"), open_text(path) as f:
+        reader = csv.DictReader(f)
+        names = {name: name for name in reader.fieldnames or ()}
+        names["object"] = "object" if "object" in names else "objective"
+        if missing := [c for c in _COLUMNS if names.get(c) not in (reader.fieldnames or ())]:
+            raise UserError(f"{path} has no column {missing[0]!r}; it has {reader.fieldnames}.")
+        for row in reader:
+            found = {column: row[names[column]] for column in _COLUMNS}
+            if None in found.values():
+                raise UserError(f"{path}, line {reader.line_num}: a cell is missing.")
+            yield found

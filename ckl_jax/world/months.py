@@ -1,0 +1,255 @@
+"""A simulated world as an encyclopaedia and a knowledge base that people edit month by month.
+
+Besides the facts of the timeline there is what happens to pages and items: pages are moved, merged
+into others, deleted, rewritten without saying anything new; things are renamed; statements are
+withdrawn. A `Month` holds what is then true, so that everything that is built from the dumps of two
+months (`dump_files`) can be held to it (`dump_truth`).
+"""
+
+import dataclasses
+import random
+from collections.abc import Iterator
+
+from ckl_jax.errors import UserError
+from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.templates import CHANGING, FILLERS
+
+_SHARE = 0.02  # of the pages that each kind of event befalls in a month
+_RENAMED = ("company", "club", "city")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """A sentence and what it says: two are the same thing said if they are equal.
+
+    Attributes:
+      text: plain.
+      fact: that it states; None for others.
+      link: the part of the text that is a link.
+    """
+
+    text: str
+    fact: Fact | None = None
+    link: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PageState:
+    """A page in one month.
+
+    Attributes:
+      id: of the page.
+      entity: that it is about; "" for the redirect that a move left.
+      title: in this month.
+      redirect: title of its target; "" if it is none.
+      paragraphs: what it says.
+      decoration: number of edits that changed nothing but markup.
+      revision: changes when anything does, and when it is saved without a change.
+      edited: ISO date of the revision.
+    """
+
+    id: int
+    entity: str
+    title: str
+    redirect: str = ""
+    paragraphs: tuple[tuple[Sentence, ...], ...] = ()
+    decoration: int = 0
+    revision: int = 0
+    edited: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemState:
+    """An item in one month: its label, the title of its page ("" for none), its statements."""
+
+    entity: str
+    label: str
+    title: str
+    facts: tuple[Fact, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Month:
+    """Everything that holds on `date`: pages by id, items by entity."""
+
+    date: str
+    world: World
+    pages: dict[int, PageState]
+    items: dict[str, ItemState]
+
+
+def months(world: World, count: int) -> Iterator[Month]:
+    """Yields the state at the first of `count` successive months, from the cut on.
+
+    Raises:
+      UserError: the world ends before.
+    """
+    dates = month_starts(world, count)
+    wiki = _Wiki(world, dates[0])
+    yield wiki.month(dates[0])
+    for date in dates[1:]:
+        wiki.live(date)
+        yield wiki.month(date)
+
+
+def month_starts(world: World, count: int) -> list[str]:
+    """The first days of months (ISO) from the cut on."""
+    year, month = (int(part) for part in world.cut.split("-")[:2])
+    numbers = range(year * 12 + month - 1, year * 12 + month - 1 + count)
+    dates = [f"{n // 12}-{n % 12 + 1:02d}-01" for n in numbers]
+    last = sum(date <= world.end for date in dates)
+    if count < 2 or last < count:
+        raise UserError(f"{count} months are asked for; this world has 2 to {max(last, 13)}.")
+    return dates
+
+
+class _Wiki:
+    """The pages and items, changed by one month at a time."""
+
+    def __init__(self, world: World, date: str):
+        self.world = world
+        self.rng = random.Random(f"months {world.seed} {world.size}")
+        self.names = {e: entity.name for e, entity in world.entities.items()}
+        self.titles: dict[str, str] = {}  # of the articles
+        self.redirects: dict[int, tuple[str, str]] = {}  # page -> title, target
+        self.numbers: dict[str, int] = {}  # entity -> page
+        self.next_page, self.next_revision = 10, 1000
+        self.orders: dict[str, int] = {}  # entity -> how often its text was shuffled
+        self.decorations: dict[str, int] = {}
+        self.fillers: dict[str, list[str]] = {}
+        self.withdrawn: set[Fact] = set()
+        self.gone: set[str] = set()  # entities whose item was deleted
+        self.touched: set[int] = set()  # pages saved without a change
+        self.pages: dict[int, PageState] = {}
+        self._create(date)
+
+    def _create(self, date: str) -> None:
+        """Gives a page to everything that is known at `date` and had none yet."""
+        for key, entity in self.world.entities.items():
+            if entity.since <= date and key not in self.numbers:
+                self.numbers[key] = self._number()
+                self.titles[key] = self.names[key]
+                self.fillers[key] = self.rng.sample(FILLERS, self.rng.randrange(3))
+
+    def _number(self) -> int:
+        self.next_page += self.rng.randint(1, 4)
+        return self.next_page
+
+    # --- what happens
+
+    def live(self, date: str) -> None:
+        """Lets one month pass, up to `date`."""
+        self.touched = set()
+        for happen in (
+            self._rename, self._move, self._merge, self._delete, self._withdraw, self._shuffle,
+            self._decorate, self._add_filler, self._touch,
+        ):  # fmt: skip
+            articles = sorted(self.titles)
+            for key in self.rng.sample(articles, max(1, round(_SHARE * len(articles)))):
+                if key in self.titles:
+                    happen(key)
+        self._create(date)
+
+    def _rename(self, key: str) -> None:
+        """The thing has another name from now on, and its page another title."""
+        if self.world.entities[key].kind in _RENAMED and not self.names[key].startswith("New "):
+            self.names[key] = f"New {self.names[key]}"
+            self._retitle(key, self.names[key])
+
+    def _move(self, key: str) -> None:
+        """The page gets another title, its text does not change."""
+        if "(" not in self.titles[key]:
+            self._retitle(key, f"{self.titles[key]} ({self.world.entities[key].kind})")
+
+    def _retitle(self, key: str, title: str) -> None:
+        self.redirects[self._number()] = (self.titles[key], title)
+        self.titles[key] = title
+
+    def _merge(self, key: str) -> None:
+        """The page becomes a redirect to another one; the item stays, without a page."""
+        other = self.rng.choice(sorted(self.titles))
+        if other != key:
+            number = self.numbers[key]
+            self.redirects[number] = (self.titles.pop(key), self.titles[other])
+
+    def _delete(self, key: str) -> None:
+        """The page is deleted; half of the times the item too."""
+        del self.titles[key]
+        if self.rng.random() < 0.5:
+            self.gone.add(key)
+
+    def _withdraw(self, key: str) -> None:
+        """A statement that could change is taken back, and the sentence that said so."""
+        changing = [
+            f for f in self.world.facts if f.subject == key and self.world.kind(f) == CHANGING
+        ]
+        if changing:
+            self.withdrawn.add(changing[-1])
+
+    def _shuffle(self, key: str) -> None:
+        self.orders[key] = self.orders.get(key, 0) + 1
+
+    def _decorate(self, key: str) -> None:
+        self.decorations[key] = self.decorations.get(key, 0) + 1
+
+    def _add_filler(self, key: str) -> None:
+        new = [f for f in FILLERS if f not in self.fillers[key]]
+        if new:
+            self.fillers[key].append(self.rng.choice(new))
+
+    def _touch(self, key: str) -> None:
+        self.touched.add(self.numbers[key])
+
+    # --- what is then there
+
+    def month(self, date: str) -> Month:
+        """The state at `date`."""
+        facts: dict[str, list[Fact]] = {}
+        for fact in self.world.at(date).values():
+            if fact not in self.withdrawn:
+                facts.setdefault(fact.subject, []).append(fact)
+        pages = [self._article(key, facts.get(key, [])) for key in self.titles]
+        pages += [PageState(n, "", title, target) for n, (title, target) in self.redirects.items()]
+        self.pages = {p.id: self._saved(p, date) for p in sorted(pages, key=lambda p: p.id)}
+        items = {
+            key: ItemState(
+                key, self.names[key], self.titles.get(key, ""), tuple(facts.get(key, []))
+            )
+            for key in self.numbers
+            if key not in self.gone
+        }
+        return Month(date, self.world, self.pages, items)
+
+    def _saved(self, page: PageState, date: str) -> PageState:
+        """The page with the revision it had, or a new one if it differs from last month's."""
+        last = self.pages.get(page.id)
+        if last and page.id not in self.touched:
+            same = dataclasses.replace(page, revision=last.revision, edited=last.edited)
+            if same == last:
+                return last
+        self.next_revision += self.rng.randint(1, 9)
+        return dataclasses.replace(page, revision=self.next_revision, edited=date)
+
+    def _article(self, key: str, facts: list[Fact]) -> PageState:
+        kind = self.world.entities[key].kind
+        article = "an" if kind[0] in "aeiou" else "a"
+        lead = [Sentence(f"{self.names[key]} is {article} {kind}.")]
+        body = [self._said(f) for f in facts if self.world.kind(f) == CHANGING]
+        lead += [self._said(f) for f in facts if self.world.kind(f) != CHANGING]
+        paragraphs = [lead, body, [Sentence(text) for text in self.fillers[key]]]
+        order = random.Random(f"{key} {self.orders.get(key, 0)}")
+        if self.orders.get(key):
+            order.shuffle(lead)
+            order.shuffle(paragraphs)
+        return PageState(
+            self.numbers[key],
+            key,
+            self.titles[key],
+            paragraphs=tuple(tuple(p) for p in paragraphs if p),
+            decoration=self.decorations.get(key, 0),
+        )
+
+    def _said(self, fact: Fact) -> Sentence:
+        template = self.world.relations[fact.relation].state[0]
+        answer = self.names[fact.object]
+        return Sentence(template.format(s=self.names[fact.subject], o=answer), fact, answer)

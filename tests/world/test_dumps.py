@@ -1,0 +1,216 @@
+"""Diffsets and probes of simulated months are the timeline's truth: no more, no less."""
+
+import collections
+import itertools
+import re
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.data.builders import diffsets, probe_stages, probes
+from ckl_jax.data.builders.diffsets import Options, build, plan, read_records
+from ckl_jax.data.builders.dumps import open_dump
+from ckl_jax.data.builders.fact_diff import classify
+from ckl_jax.data.builders.probe_filters import without_commas
+from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
+from ckl_jax.errors import UserError
+from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
+from ckl_jax.world.dump_truth import fact_changes, text_changes
+from ckl_jax.world.months import months
+from ckl_jax.world.timeline import make_world
+
+MONTHS = 6
+
+
+class Simulated:
+    """The dumps of one world, with the states that they were made of."""
+
+    def __init__(self, folder, seed):
+        self.folder, self.world = folder, make_world(seed, "tiny")
+        self.months = list(months(self.world, MONTHS))
+        manifest = write_dumps(self.world, folder, MONTHS)
+        self.files = list(manifest["dates"].values())
+
+    def pairs(self):
+        for i, j in itertools.pairwise(range(MONTHS)):
+            yield self.months[i], self.months[j], self.path(i), self.path(j)
+
+    def path(self, i):
+        return {name: self.folder / self.files[i][name] for name in ("wikipedia", "wikidata")}
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2])
+def sim(request, tmp_path_factory):
+    return Simulated(tmp_path_factory.mktemp(f"dumps{request.param}"), request.param)
+
+
+def test_all_kinds_of_events_happen(sim):
+    seen = collections.Counter()
+    for old, new, _, _ in sim.pairs():
+        for number, page in new.pages.items():
+            before = old.pages.get(number)
+            if before is None:
+                seen["new page" if page.entity else "redirect from a move"] += 1
+            elif page.redirect and not before.redirect:
+                seen["merged"] += 1
+            else:
+                same = page.paragraphs == before.paragraphs
+                seen["moved"] += page.title != before.title and same
+                seen["shuffled"] += not same and set(sum(page.paragraphs, ())) == set(
+                    sum(before.paragraphs, ())
+                )
+                seen["saved unchanged"] += same and page.revision != before.revision
+                seen["decorated"] += page.decoration != before.decoration
+        seen["deleted page"] += len(old.pages.keys() - new.pages.keys())
+        seen["deleted item"] += len(old.items.keys() - new.items.keys())
+        seen["renamed"] += sum(
+            i.label != old.items[k].label for k, i in new.items.items() if k in old.items
+        )
+        seen.update(f"fact {kind}" for kind, _ in fact_changes(old, new).values())
+        seen.update(f"text {change.kind}" for change in text_changes(old, new))
+    expected = {
+        "new page", "redirect from a move", "merged", "moved", "shuffled", "saved unchanged",
+        "decorated", "deleted page", "deleted item", "renamed", "fact new", "fact updated",
+        "fact deleted", "fact unchanged", "text new", "text paragraph", "text sentences",
+    }  # fmt: skip
+    assert {name for name in expected if seen[name]} == expected
+
+
+def test_a_diffset_has_every_changed_sentence_and_no_other(sim, tmp_path):
+    for i, (old, new, before, after) in enumerate(sim.pairs()):
+        out = tmp_path / str(i)
+        build(plan(before["wikipedia"], after["wikipedia"], out, Options(shards=2)))
+        found = [
+            (r["page_id"], r["title"], r["kind"], r["text"].replace("\n", " "))
+            for r in read_records(out)
+        ]
+        truth = text_changes(old, new)
+        assert found == [(t.page, t.title, t.kind, " ".join(t.sentences)) for t in truth]
+
+
+def test_every_fact_is_in_its_class(sim):
+    rules = FactRules(site=SITE)
+    for old, new, before, after in sim.pairs():
+        items = [
+            {e.id: e.facts for e in read_entities(side["wikidata"], rules) if e.id[0] == "Q"}
+            for side in (before, after)
+        ]
+        found = {
+            (item, c.relation, c.object): (c.kind, c.old)
+            for item in items[0].keys() | items[1].keys()
+            for c in classify(items[0].get(item, ()), items[1].get(item, ()))
+        }
+        assert found == fact_changes(old, new)
+
+
+def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
+    """The whole chain over the widest gap, against truth joined with truth."""
+    old, new, before, after = sim.months[0], sim.months[-1], sim.path(0), sim.path(MONTHS - 1)
+    build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
+    job = Job(
+        *(str(side["wikidata"]) for side in (before, after)), str(tmp_path / "diff"),
+        str(after["wikipedia"]), tmp_path / "probes", rules=FactRules(site=SITE),
+        unchanged_share=1.0, buckets=3,
+    )  # fmt: skip
+    manifest = probes.build(job, keep=True)
+    truth = fact_changes(old, new)
+    counts = collections.Counter(kind for kind, _ in truth.values())
+    assert {k: manifest["steps"].get(f"{k} all", 0) for k in counts} == counts
+    found = {(p.subject_id, p.relation_id, p.object_id): p for p in probe_stages.aligned(job)}
+    expected = _aligned_truth(old, new, truth)
+    assert {key: p.kind for key, p in found.items() if p.kind != "deleted"} == expected
+    labels = {f"Q{item_numbers(new.world)[k]}": i.label for k, i in new.items.items()}
+    for (subject, _, answer), probe in found.items():
+        if probe.kind != "deleted":
+            assert (probe.subject, probe.object) == (labels[subject], labels[answer])
+    for title in ("unchanged", "changed"):
+        table = manifest["table_2"][title]
+        assert table["initial"] >= table["aligned"] >= table["final"] > 0
+    names = [f.name for f in (tmp_path / "probes").glob("*.csv")]
+    assert sorted(names) == sorted(
+        f"0501-1001_{n}.csv" for n in ("unchanged", "changed", "updated", "new", "deleted")
+    )
+    rows = list(probes.read_probe_csv(tmp_path / "probes/0501-1001_changed.csv"))
+    assert len(rows) == manifest["table_2"]["changed"]["final"]
+    plain = {tuple(_words(without_commas(p))) for p in found.values()}
+    assert {tuple(row.values()) for row in rows} <= plain
+
+
+def _words(probe):
+    return probe.subject, probe.relation, probe.object
+
+
+def _aligned_truth(old, new, truth):
+    """Facts whose object's label is in the new text (or the page) of the subject's page."""
+    numbers = {f"Q{n}": key for key, n in item_numbers(new.world).items()}
+    diff, pages = collections.defaultdict(str), {}
+    for change in text_changes(old, new):
+        diff[change.title] += " ".join(change.sentences).lower() + "\n"
+    for page in new.pages.values():
+        if not page.redirect:
+            pages[page.title] = " ".join(s.text for p in page.paragraphs for s in p).lower()
+    found = {}
+    for (subject, relation, answer), (kind, _) in truth.items():
+        item, label = new.items.get(numbers[subject]), new.items.get(numbers[answer])
+        if kind == "deleted" or not item or not label or not item.title:
+            continue
+        text = (pages if kind == "unchanged" else diff).get(item.title, "")
+        if label.label.lower() in text:
+            found[subject, relation, answer] = kind
+    return found
+
+
+def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
+    before, after = sim.path(0), sim.path(MONTHS - 1)
+    build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
+    job = Job(
+        *(str(side["wikidata"]) for side in (before, after)), str(tmp_path / "diff"),
+        str(after["wikipedia"]), tmp_path / "probes", rules=FactRules(site=SITE), buckets=2,
+    )  # fmt: skip
+    probes.build(job, keep=True)
+    gone = "\n".join(r["text"] for r in read_records(tmp_path / "diff") if "deleted" in r["kind"])
+    truth = fact_changes(sim.months[0], sim.months[-1])
+    found = [p for p in probe_stages.aligned(job) if p.kind == "deleted"]
+    assert found
+    for probe in found:
+        assert truth[probe.subject_id, probe.relation_id, probe.object_id][0] == "deleted"
+        assert probe.object in gone
+
+
+def test_dumps_depend_on_the_world_alone(tmp_path):
+    world = make_world(0, "tiny")
+    for name in "ab":
+        write_dumps(world, tmp_path / name, 2)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+    with pytest.raises(UserError, match="20 months are asked for"):
+        write_dumps(world, tmp_path / "c", 20)
+
+
+def test_the_same_revision_has_the_same_text(sim):
+    seen = {}
+    for i in range(MONTHS):
+        for page in open_dump(sim.path(i)["wikipedia"]).pages():
+            assert seen.setdefault(page.revision, (page.id, page.title, page.text)) == (
+                page.id, page.title, page.text,
+            )  # fmt: skip
+
+
+def test_unchanged_pages_are_skipped_before_any_parsing(sim, tmp_path, monkeypatch):
+    parsed = []
+    real = diffsets.page_diff.compare
+    monkeypatch.setattr(
+        diffsets.page_diff, "compare", lambda pair, rules: parsed.append(pair) or real(pair, rules)
+    )
+    old, new, before, after = next(sim.pairs())
+    manifest = build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "o", Options()))
+    same = sum(
+        not p.redirect and n in old.pages and old.pages[n].revision == p.revision
+        for n, p in new.pages.items()
+    )
+    assert manifest["pages"]["same revision"] == same > 50
+    assert all(a is None or a.revision != b.revision for a, b in parsed)
+    assert not any(re.search("REDIRECT", p.text) for pair in parsed for p in pair if p)
