@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ckl_jax
+from ckl_jax.cli import dump_commands
 from ckl_jax.errors import UserError
 
 
@@ -115,6 +116,7 @@ def _data(commands) -> None:
         "--replace", action="store_true", help="make anew what --out holds of other settings"
     )
     _rows(kinds)
+    dump_commands.add(kinds, _command)
 
 
 def prepare(args: argparse.Namespace) -> None:

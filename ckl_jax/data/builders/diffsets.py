@@ -96,6 +96,10 @@ class Plan:
     def csv_name(self) -> str:
         return f"wikipedia_{self.old.date or 'old'}_{self.new.date or 'new'}_subset.csv"
 
+    @property
+    def documents_name(self) -> str:
+        return f"diffset_{self.old.date or 'old'}_{self.new.date or 'new'}.jsonl"
+
     def settings(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
@@ -273,8 +277,9 @@ def _finish(todo: Plan) -> dict[str, Any]:
         "shards": len(todo.shards),
         "files": [f"shards/{todo.name(i)}.jsonl" for i in range(len(todo.shards))],
         "csv": todo.csv_name,
+        "documents": todo.documents_name,
         "pages": dict(pages.most_common()),
-        **_write_csv(todo),
+        **_write_articles(todo),
         "versions": {p: importlib.metadata.version(p) for p in ("mwparserfromhell", "sentencex")},
     }
     shutil.rmtree(todo.out / "sorted", ignore_errors=True)
@@ -296,23 +301,37 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
         yield from read_jsonl(Path(folder) / name)
 
 
-def _write_csv(todo: Plan) -> dict[str, Any]:
-    """Writes the published columns, a row for each article, and counts (cf. Table 1)."""
+def _write_articles(todo: Plan) -> dict[str, Any]:
+    """Writes each article once, in the published columns and as dated documents, and counts.
+
+    The counts are those of Table 1, in words.
+    """
     kinds: collections.Counter[str] = collections.Counter()
     articles = words = 0
-    url = todo.new.site.url
-    with atomic_write(todo.out / todo.csv_name) as f:
-        writer = csv.writer(f, lineterminator="\n")
+    url, date = todo.new.site.url, todo.new.date
+    iso = f"{date[:4]}-{date[4:6]}-{date[6:]}" if date else "1970-01-01"
+    with (
+        atomic_write(todo.out / todo.csv_name) as table,
+        atomic_write(todo.out / todo.documents_name) as documents,
+    ):
+        writer = csv.writer(table, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
-        for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
-            texts = []
-            for record in records:
-                kinds[record["kind"]] += 1
-                if record["kind"] not in (DELETED, DELETED_PAGE):
-                    texts.append(record["text"])
-            if texts:
-                text = "\n".join(texts)
-                writer.writerow((page, f"{url}{page}", title, text))
-                articles, words = articles + 1, words + len(text.split())
+        for page, title, text in _articles(todo, kinds):
+            writer.writerow((page, f"{url}{page}", title, text))
+            document = {"id": str(page), "date": iso, "title": title, "text": text}
+            documents.write(json.dumps(document, ensure_ascii=False) + "\n")
+            articles, words = articles + 1, words + len(text.split())
     return {"articles": articles, "words": words, "records": dict(kinds.most_common())}
+
+
+def _articles(todo: Plan, kinds: collections.Counter[str]) -> Iterator[tuple[int, str, str]]:
+    """(page id, title, all its new text) of the articles that have any; counts the records."""
+    rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
+    for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
+        texts = []
+        for record in records:
+            kinds[record["kind"]] += 1
+            if record["kind"] not in (DELETED, DELETED_PAGE):
+                texts.append(record["text"])
+        if texts:
+            yield page, title, "\n".join(texts)

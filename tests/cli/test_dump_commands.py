@@ -1,0 +1,99 @@
+"""The commands on dumps: they end in files, or in one sentence and exit code 2."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.cli import ckl
+from ckl_jax.data.documents import read_documents
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("world")
+    assert ckl.main(["data", "dumps", "--out", str(folder), "--size", "tiny", "--months", "2"]) == 0
+    return folder
+
+
+def wiki(folder, stamp):
+    return str(folder / f"simwiki-{stamp}-pages-articles-multistream.xml.bz2")
+
+
+def diffset(world, out, *more):
+    dumps = ["--old", wiki(world, "20200501"), "--new", wiki(world, "20200601")]
+    return ["data", "diffsets", *dumps, "--out", str(out), "--workers", "1", *more]
+
+
+def probes(world, diff, out, *more):
+    dumps = [f"--{side}={world}/wikidata-2020{d}01-all.json.gz"
+             for side, d in (("old", "05"), ("new", "06"))]  # fmt: skip
+    inputs = ["--diffset", str(diff), "--wikipedia", wiki(world, "20200601"), *dumps]
+    return ["data", "probes", *inputs, "--out", str(out), "--workers", "1", *more]
+
+
+def sentence(capsys, argv):
+    capsys.readouterr()
+    assert ckl.main(argv) == 2
+    err = capsys.readouterr().err
+    line = err.splitlines()[-1]
+    assert line.startswith("ckl: ") and "Traceback" not in err
+    return line
+
+
+def test_dumps_to_diffset_to_probes(world, tmp_path, capsys):
+    diff, out = tmp_path / "diff", tmp_path / "probes"
+    assert ckl.main(diffset(world, diff, "--deletions", "--dry-run")) == 0 and not diff.exists()
+    assert ckl.main(diffset(world, diff, "--deletions")) == 0
+    text = capsys.readouterr().out
+    assert "pages: same revision" in text and "wikipedia_20200501_20200601_subset.csv" in text
+    documents = list(read_documents(diff / "diffset_20200501_20200601.jsonl"))
+    assert documents and {d.date for d in documents} == {"2020-06-01"}
+    assert ckl.main(probes(world, diff, out, "--dry-run")) == 0 and not out.exists()
+    assert ckl.main(probes(world, diff, out, "--unchanged-share", "1")) == 0
+    assert "initial" in capsys.readouterr().out and (out / "0501-0601_changed.csv").is_file()
+    assert ckl.main(diffset(world, diff, "--deletions")) == 0  # finished: nothing to do
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (("--shard", "3/2"), "--shard is '3/2'; give I/N"), (("--workers", "-1"), "--workers is -1"),
+    (("--namespaces", "a"), "--namespaces is 'a'"), (("--shards", "-2"), "--shards is -2"),
+    (("--new", "absent.xml"), "There is no dump absent.xml"),
+])  # fmt: skip
+def test_bad_flags(world, tmp_path, capsys, flags, expected):
+    assert expected in sentence(capsys, diffset(world, tmp_path / "o", *flags))
+    assert not (tmp_path / "o").exists()
+
+
+def test_bad_dumps(world, tmp_path, capsys):
+    new = tmp_path / "simwiki-20200601-cut.xml.bz2"
+    with open(wiki(world, "20200601"), "rb") as f:
+        new.write_bytes(f.read()[:-30])
+    line = sentence(capsys, diffset(world, tmp_path / "o", "--new", str(new)))
+    assert str(new) in line and "truncated" in line
+    swapped = ["--old", wiki(world, "20200601"), "--new", wiki(world, "20200501")]
+    assert "newer than the new one" in sentence(capsys, diffset(world, tmp_path / "p", *swapped))
+    line = sentence(capsys, probes(world, tmp_path, tmp_path / "q"))
+    assert "no finished diffset" in line
+    flags = ("--unchanged-share", "0")
+    assert "in (0, 1]" in sentence(capsys, probes(world, tmp_path, tmp_path / "q", *flags))
+    months = ["data", "dumps", "--out", str(tmp_path / "r"), "--size", "tiny", "--months", "1"]
+    assert "2 to 13" in sentence(capsys, months)
+
+
+def test_an_error_in_a_worker_is_the_same_sentence(world, tmp_path):
+    data = bytearray(open(wiki(world, "20200601"), "rb").read())
+    data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
+    new = tmp_path / "simwiki-20200601-bad.xml.bz2"
+    new.write_bytes(data)
+    argv = diffset(world, tmp_path / "o", "--new", str(new), "--workers", "2")
+    done = subprocess.run(
+        [sys.executable, "-m", "ckl_jax.cli.ckl", *argv], capture_output=True, text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"}, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "damaged near byte" in done.stderr.splitlines()[-1]
