@@ -51,6 +51,7 @@ def test_one_command_makes_world_rows_and_initial_model_and_learns(runs, capsys)
     assert run["trainable_parameters"] == run["total_parameters"] == initial["total_parameters"]
 
 
+@pytest.mark.slow
 def test_adapters_train_alone_and_are_evaluated_with_them(runs, capsys):
     assert t5x.main(["train", *runs.argv("k_adapter_k2", HELD_OUT_ROWS=32)]) == 0
     saved = flatten(restore_params(find_checkpoint(runs.root / "k_adapter_k2")))
@@ -64,6 +65,7 @@ def test_adapters_train_alone_and_are_evaluated_with_them(runs, capsys):
     assert found["perplexity"] < trained[0, "d1"]
 
 
+@pytest.mark.slow
 def test_packed_rows_train_too_and_other_settings_need_another_folder(runs, capsys):
     packed = dict(MODEL_DIR=str(runs.root / "packed"), PACK_ROWS=True, HELD_OUT_TASKS=())
     assert t5x.main(["train", *runs.argv("lora", **packed)]) == 2

@@ -40,8 +40,7 @@ from tests.helpers import (
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 CASES = [(name, TINY) for name in METHODS] + [(name, TINY_V1_1) for name in ("vanilla", "lora")]
 CASES += [(name, TINY_GPT2) for name in GPT2_METHODS]
-# What GPT-2 shares with T5 under its methods is tested there; its adapters run with each change.
-GPT2_QUICK = ("lora", "k_adapter_k2")
+# GPT-2 repeats most of it too; what is its own is in tests/models/test_gpt2.py.
 NAMES = {TINY: "v1.0", TINY_V1_1: "v1.1", TINY_GPT2: "gpt2"}
 
 
@@ -50,7 +49,7 @@ def case_id(name, base):
 
 
 def is_long(name, base):
-    return name in LONG or (base is TINY_GPT2 and name not in GPT2_QUICK)
+    return name in LONG or base is TINY_GPT2
 
 
 every_case = pytest.mark.parametrize(
