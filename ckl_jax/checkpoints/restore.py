@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
 CHECKSUM = "state_sha256"
+INSTEAD = "The checkpoint before it is used instead."
 
 
 class UnreadableCheckpoint(UserError):
@@ -66,17 +68,33 @@ def is_checkpoint(path: Any) -> bool:
 def find_checkpoint(path: Any) -> epath.Path:
     """Returns a checkpoint folder: `path` itself, or the newest complete one in a model folder.
 
+    One that has lost its arrays is passed over with a warning.
+
     Raises:
+      UnreadableCheckpoint: `path` is a checkpoint without arrays, or all in it are.
       UserError: there is none.
     """
     root = absolute(path)
     if is_checkpoint(root):
         return root
     steps = complete_steps(root)
-    if not steps:
-        what = "it has no checkpoint_<step> folder" if root.is_dir() else "no such folder"
-        raise UserError(f"No checkpoint at {path}: {what}; give a MODEL_DIR or a checkpoint in it.")
-    return root / f"{PREFIX}{steps[-1]}"
+    for step in reversed(steps):
+        found = root / f"{PREFIX}{step}"
+        if is_checkpoint(found):
+            return found
+        if step != steps[0]:
+            warnings.warn(f"{_without_arrays(found)} {INSTEAD}", stacklevel=2)
+    if steps or (root.is_dir() and step_of(root) is not None):
+        raise UnreadableCheckpoint(_without_arrays(root / f"{PREFIX}{steps[0]}" if steps else root))
+    what = "it has no checkpoint_<step> folder" if root.is_dir() else "no such folder"
+    raise UserError(f"No checkpoint at {path}: {what}; give a MODEL_DIR or a checkpoint in it.")
+
+
+def _without_arrays(path: epath.Path) -> str:
+    return (
+        f"Checkpoint {path} is damaged: its folder 'state', which holds the arrays, is missing; "
+        "restore the folder, or use an earlier checkpoint."
+    )
 
 
 def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
@@ -127,6 +145,8 @@ def restore_state(path: Any, like: Any) -> Any:
     path = absolute(path)
     if not path.is_dir():
         raise UserError(f"There is no checkpoint {path}.")
+    if not is_checkpoint(path):
+        raise UnreadableCheckpoint(_without_arrays(path))
     stored = stored_leaves(path)
     named = [(_name_in(stored, leaf), leaf.leaf) for leaf in layout.named_state(like)]
     _check(path, dict(named), stored, dtypes=not from_t5x.is_legacy(path))

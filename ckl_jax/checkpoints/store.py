@@ -24,6 +24,7 @@ from jax.experimental import multihost_utils
 from ckl_jax.checkpoints.layout import checkpoint_names, to_t5x_tree, tree_digest
 from ckl_jax.checkpoints.restore import (
     CHECKSUM,
+    INSTEAD,
     PREFIX,
     UnreadableCheckpoint,
     absolute,
@@ -229,7 +230,7 @@ class CheckpointStore:
             except UnreadableCheckpoint as e:
                 failure = e
                 if candidate != steps[0]:
-                    warnings.warn(f"{e} The checkpoint before it is used instead.", stacklevel=2)
+                    warnings.warn(f"{e} {INSTEAD}", stacklevel=2)
         if failure:
             raise failure
         return None

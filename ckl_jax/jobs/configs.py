@@ -19,6 +19,7 @@ from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
 
+_DTYPES = ("float32", "bfloat16", "float16")
 RESTORE_MODES = ("latest", "specific", "all")
 
 
@@ -207,6 +208,8 @@ class RestoreCheckpointConfig:
         insists on the latter; "all" takes every one of a MODEL_DIR (evaluation only).
       assignment_map, strict, fallback_to_scratch: see `checkpoints.assignment.assign`.
       optimizer: also start from its optimizer state, where it has one that fits.
+      dtype: of the parameters that are evaluated: "float32", "bfloat16" or "float16"; None is
+        float32. What trains is always float32.
     """
 
     path: str | None = None
@@ -215,6 +218,7 @@ class RestoreCheckpointConfig:
     strict: bool = True
     fallback_to_scratch: bool = False
     optimizer: bool = False
+    dtype: str | None = None
 
     @property
     def assignment(self) -> dict[str, Any]:
@@ -226,6 +230,7 @@ class RestoreCheckpointConfig:
         }
 
     def __post_init__(self) -> None:
+        checks.require_choice((*_DTYPES, None), **{"RestoreCheckpointConfig.dtype": self.dtype})
         if self.mode not in RESTORE_MODES:
             raise UserError(
                 f"RestoreCheckpointConfig.mode is {self.mode!r}; choose from "

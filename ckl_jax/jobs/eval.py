@@ -12,7 +12,7 @@ from ckl_jax.jobs.held_out import Perplexity
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import EventFile
 from ckl_jax.jobs.mirror import Mirror
-from ckl_jax.jobs.restored import RestoredModel, position
+from ckl_jax.jobs.restored import RestoredModel, phase_from, position
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
@@ -30,7 +30,7 @@ def evaluate(
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
     run_name: str | None = None,
-    phase: int = 1,
+    phase: int | None = None,
 ) -> dict[int, Scores]:
     """Probes one checkpoint, or all of a run, and writes rows, inferences and metrics.
 
@@ -47,7 +47,7 @@ def evaluate(
       method: the one that trained the checkpoints.
       partitioner: mesh and rules.
       run_name: for rows; default, the checkpoints' folder's name.
-      phase: for rows.
+      phase: for rows; None is the checkpoint's.
 
     Returns:
       Scores by step and probe, in percent, and by step and task.
@@ -87,7 +87,8 @@ def evaluate(
             step, epoch = position(path)
             run = run_name or Path(path).absolute().parent.name
             context = {
-                "run": run, "method": method.name, "phase": phase, "epoch": epoch, "step": step,
+                "run": run, "method": method.name, "epoch": epoch, "step": step,
+                "phase": phase_from(path) if phase is None else phase,
             }  # fmt: skip
             rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
             measured = measure(params, step, True) if measure else {}

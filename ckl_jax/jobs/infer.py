@@ -105,7 +105,8 @@ def infer(
                 params = restored.load(path)
                 restored.describe(output_dir)
                 output.run(lambda start, p=params: job.lines(p, start, chunk), len(job.examples))
-            print(f"{output.path}: {len(job.examples)} lines", flush=True)
+            lines = "line" if len(job.examples) == 1 else "lines"
+            print(f"{output.path}: {len(job.examples)} {lines}", flush=True)
             written.append(output.path)
     return written
 
@@ -145,9 +146,10 @@ class _Job:
     def _predictions(self, params: Any, inputs: list) -> Iterator[dict[str, Any]]:
         scored = self.answerer.scored_answers(params, inputs, *self.lengths, self.beam_size)
         for texts, scores in scored:
-            line = {"prediction": texts[0]}
+            every = self.answerer.all_decodes
+            line = {"prediction": texts if every else texts[0]}
             if self.mode == "predict_with_aux":
-                line["aux"] = {"scores": scores[0]}
+                line["aux"] = {"scores": scores if every else scores[0]}
             yield line
 
 

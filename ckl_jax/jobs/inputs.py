@@ -122,7 +122,8 @@ def _example(vocabulary: Any, text: str, target: str | None) -> Example:
 def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
     if path.endswith(".txt"):
         with os_errors(path, "read"), open(path, encoding="utf-8") as f:
-            yield from (_example(vocabulary, line.strip(), None) for line in f if line.strip())
+            # A blank line is an input too: line n of the output is of line n.
+            yield from (_example(vocabulary, line.strip(), None) for line in f)
         return
     for number, row in enumerate(read_jsonl(path), 1):
         row = {"inputs": row} if isinstance(row, str) else row

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from ckl_jax.checkpoints.restore import absolute, read_json_item, step_of
+from ckl_jax.checkpoints.restore import absolute, find_checkpoint, read_json_item, step_of
 from ckl_jax.files import os_errors
 from ckl_jax.jobs import artifacts, compile_cache, setup
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
@@ -39,6 +40,8 @@ class RestoredModel:
         for path in self.paths:
             check_same_vocabulary(path, self.model.output_vocabulary)
         self.shapes = setup.param_shapes(self.model, method, self.partitioner)
+        if restore.dtype is not None:
+            self.shapes.params = _as(restore.dtype, self.shapes.params)
 
     @contextlib.contextmanager
     def on_mesh(self) -> Iterator[None]:
@@ -65,8 +68,27 @@ class RestoredModel:
         artifacts.write_config(folder)
 
 
+def _as(dtype: str, shapes: Any) -> Any:
+    """The shapes of parameters, those of numbers in another type."""
+
+    def one(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        floats = jnp.issubdtype(x.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(x.shape, dtype if floats else x.dtype, sharding=x.sharding)
+
+    return jax.tree.map(one, shapes)
+
+
 def position(path: str) -> tuple[int, int]:
     """(step, epoch) of a checkpoint; 0 where it does not say."""
     dataset = read_json_item(absolute(path), "dataset")
     step = step_of(absolute(path))
     return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
+
+
+def phase_from(path: str | None) -> int:
+    """How many updates a checkpoint has had: 0 for one that was trained from nothing, or None."""
+    if path is None:
+        return 0
+    metadata = read_json_item(find_checkpoint(path), "metadata")
+    updated = metadata.get("base_checkpoint") and metadata.get("method") != "initial"
+    return int(metadata.get("phase", bool(updated)))  # earlier versions did not write it

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ FREE_PARAMETERS = {
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 
-def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False) -> None:
+def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False) -> str | None:
     """Raises `UserError` if `model_dir` has a checkpoint of a run with other settings.
 
     Its `config.gin` is compared with the whole configuration of gin, where the program is run by
@@ -36,11 +37,15 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
     Args:
       model_dir: the folder.
       method: name of the method of the run that is to be done in it.
-      may_differ: say which setting differs, and go on.
+      may_differ: a setting that differs is no error.
+
+    Returns:
+      With what the run was trained that is now otherwise, see `first_difference`.
     """
     if not complete_steps(model_dir):
-        return
-    with contextlib.suppress(UnreadableCheckpoint):
+        return None
+    with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whoever restores it warns of a damaged one
         held = read_json_item(find_checkpoint(model_dir), "metadata").get("method")
         if held and held != method:
             raise UserError(
@@ -48,19 +53,19 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
             )
     config = Path(model_dir) / "config.gin"
     if "gin" not in sys.modules or not config.exists():
-        return
+        return None
     from ckl_jax.jobs import gin_config
 
     if gin_config.in_job():
         with os_errors(config, "read"):
             text = config.read_text(encoding="utf-8")
         difference = first_difference(text, gin_config.config_text())
-        if difference and may_differ:
-            print(f"{model_dir} was trained {difference}: training goes on with the new settings.")
-        elif difference:
+        if difference and not may_differ:
             raise UserError(
                 f"{model_dir} was trained {difference}; use another MODEL_DIR or the old value."
             )
+        return difference
+    return None
 
 
 def first_difference(old: str, new: str) -> str | None:

@@ -29,6 +29,7 @@ from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.processes import FolderLock, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
+from ckl_jax.jobs.restored import phase_from
 from ckl_jax.jobs.same_run import check_same_run
 from ckl_jax.jobs.same_vocabulary import check_same_vocabulary
 from ckl_jax.jobs.state import TrainState
@@ -68,7 +69,7 @@ def train(
     first_step: int = 0,
     may_change: bool = False,
     run_name: str | None = None,
-    phase: int = 1,
+    phase: int | None = None,
     log_period: int = 10,
     progress: str = "auto",
     metrics: StepMetrics | None = None,
@@ -99,7 +100,8 @@ def train(
         count from 0.
       may_change: go on with a run whose settings were others, such as `total_steps`.
       run_name: for rows; default, the folder's name.
-      phase: number of this update in a sequence of corpora, for rows.
+      phase: number of this update in a sequence of corpora, for rows; None counts on from the
+        checkpoint that training starts from, see `restored.phase_from`.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
@@ -122,7 +124,9 @@ def train(
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
     mirror = Mirror.of(model_dir)
     mirror.pull()
-    check_same_run(model_dir, method.name, may_change)
+    difference = check_same_run(model_dir, method.name, may_change)
+    if phase is None:
+        phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     evaluator = None
     if probes is not None:
@@ -135,7 +139,7 @@ def train(
         loop = Loop(
             run, evaluator, made, context, eval_period, eval_first, log_period, progress, mirror
         )
-        return loop.run(lock)
+        return loop.run(lock, difference)
 
 
 class Run:
@@ -278,16 +282,25 @@ class Loop:
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
 
-    def run(self, lock: FolderLock) -> tuple[int, TrainState]:
+    def run(self, lock: FolderLock, difference: str | None = None) -> tuple[int, TrainState]:
+        """Trains.
+
+        Args:
+          lock: of the folder.
+          difference: with what the run in the folder was trained that is now otherwise.
+        """
         job = self.job
         began = time.monotonic()
         state = self._start(lock)
         step = int(state.step)
         if self.finished:
             if jax.process_index() == 0:
-                print(f"{self.dir} is already trained to step {step}; nothing to do.")
+                was = f" It was trained {difference}." if difference else ""
+                print(f"{self.dir} is already trained to step {step}; nothing to do.{was}")
             self.store.close()
             return step, state
+        if difference and jax.process_index() == 0:
+            print(f"{self.dir} was trained {difference}: training goes on with the new settings.")
         frozen = self.frozen
         key = jax.random.key(job.seed + 1)
         self.start_times = {"timing/init_or_restore_seconds": time.monotonic() - began}
@@ -445,6 +458,15 @@ class Loop:
         done = step - self.job.first_step
         return self.job.plan.epoch_of(done - 1) + 1 if done else 0
 
+    def _epochs_done(self, step: int) -> float:
+        """Passes over the corpus until `step`: 2 or 0.25; a stream without ends is one epoch."""
+        done, epochs = step - self.job.first_step, 0
+        for steps in self.job.plan.steps_per_epoch:
+            if done < steps:
+                return round(epochs + done / steps, 4) if done else epochs
+            done, epochs = done - steps, epochs + 1
+        return epochs
+
     def _check_finite(self, state: TrainState, step: int) -> None:
         """Stops the run rather than probing or saving parameters that are not finite."""
         if not _all_finite(state.params):
@@ -483,6 +505,7 @@ class Loop:
             "ckl_jax": __version__,
             **_versions(),
             "method": self.job.method.name,
+            "phase": self.context["phase"],
             "dense": dataclasses.asdict(dense) if dataclasses.is_dataclass(dense) else {},
             "scan_layers": self.job.model.config.scan_layers,
             "vocabulary_digest": digest_of(self.job.model.output_vocabulary),
@@ -520,7 +543,7 @@ class Loop:
             {
                 **self.context,
                 "steps": int(state.step),
-                "epochs": self.job.plan.epochs if self.job.method.trains else 0,
+                "epochs": self._epochs_done(int(state.step)) if self.job.method.trains else 0,
                 "steps_per_epoch": self.job.plan.steps_per_epoch,
                 "trainable_parameters": _count(trainable),
                 "total_parameters": _count(shapes.params),

@@ -22,7 +22,12 @@ class Answerer:
       rule: "hf" or "t5x", the beam search's; None is what the model's `decode_fn` does.
       options: further arguments of the search, such as `length_penalty`.
       put_batch: places a dict of host arrays on the devices; default: as they are.
+
+    Attributes:
+      all_decodes: whether all that was decoded for an input is its answer, and not the first.
     """
+
+    all_decodes = False
 
     def __init__(
         self,

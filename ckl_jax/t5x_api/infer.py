@@ -66,8 +66,6 @@ def infer(
     )  # fmt: skip
     from ckl_jax.t5x_api import seqio_data
 
-    if model.default_decoder_params.return_all_decodes:
-        names.not_offered("models.DecoderParams", return_all_decodes=True)
     written = []
     for one in seqio_data.tasks_of(dataset_cfg):
         written += native.infer(
@@ -101,8 +99,9 @@ class _Answerer(Answerer):
             "decoder_input_tokens": jnp.zeros((tokens.shape[0], length), jnp.int32),
         }
         decoded, aux = self.model.predict_batch_with_aux(params, batch)
-        if decoded.ndim != 2:
-            names.not_offered("infer.infer", return_all_decodes=True)
+        self.all_decodes = decoded.ndim == 3  # known while it is traced
+        if self.all_decodes:  # worst first, as T5X writes them
+            return decoded, aux["scores"]
         return decoded[:, None], aux["scores"][:, None]
 
     def _text(self, ids: Any) -> str:

@@ -167,6 +167,11 @@ def native_arguments(
             "RestoreCheckpointConfig.mode 'all' is for evaluation: a run starts from one "
             "checkpoint; give 'specific' or 'latest'."
         )
+    if checkpoints.restore.dtype not in (None, "float32"):
+        raise UserError(
+            f"RestoreCheckpointConfig.dtype is {checkpoints.restore.dtype!r}: it is for eval and "
+            "infer; what trains is float32 (T5Config.dtype is the type of the computation)."
+        )
     first = checkpoint_cfg.restore.first_step() if checkpoint_cfg.restore else 0
     return {
         "model": model,

@@ -162,8 +162,8 @@ class RestoreCheckpointConfig:
       assignment_map: (regular expression of names in this run, names in the checkpoint or None).
       strict: whether every array of the checkpoint must have its place.
       fallback_to_scratch: parameters that the checkpoint lacks are initialised.
-      dtype: parameters are held in float32 whatever this says; `T5Config.dtype` is that of the
-        computation.
+      dtype: of the parameters that are evaluated; what trains is float32. `T5Config.dtype` is that
+        of the computation.
       restore_dataset: not needed: the position in the data is a function of the step.
     """
 
@@ -210,6 +210,7 @@ class RestoreCheckpointConfig:
             strict=self.strict,
             fallback_to_scratch=self.fallback_to_scratch,
             optimizer=not _drops(rules, "state/param_states/x"),
+            dtype=self.dtype,
         )
 
     def first_step(self) -> int:

@@ -4,12 +4,15 @@ import inspect
 import json
 import shutil
 
+import jax
 import pytest
 
+from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import infer as infer_job
 from ckl_jax.jobs import setup
+from ckl_jax.jobs.restored import RestoredModel, phase_from
 from ckl_jax.models.decoding import Decoded, beam_search
 from ckl_jax.probes.answering import Answerer
 from ckl_jax.probes.closed_book import ClosedBook
@@ -73,6 +76,41 @@ def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
     assert "'newest'; choose from" in capsys.readouterr().err
     assert evaluate(trained, PROBES=None) == 2
     assert "nothing to evaluate" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_its_arrays_is_named_and_passed_over(trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    shutil.rmtree(run / "checkpoint_34" / "state")
+    with pytest.raises(UserError, match="checkpoint_34 is damaged: its folder 'state'"):
+        find_checkpoint(run / "checkpoint_34")
+    with pytest.warns(UserWarning, match="checkpoint_34 is damaged.*before it is used instead"):
+        assert find_checkpoint(run).name == "checkpoint_17"
+    shutil.rmtree(run / "checkpoint_17" / "state")
+    with pytest.raises(UserError, match="checkpoint_17 is damaged"), pytest.warns(UserWarning):
+        find_checkpoint(run)
+
+
+def test_what_is_evaluated_has_the_type_that_is_asked_for(trained, tmp_path, monkeypatch):
+    seen, load = set(), RestoredModel.load
+
+    def recorded(self, path):
+        params = load(self, path)
+        seen.update(str(x.dtype) for x in jax.tree.leaves(params))
+        return params
+
+    monkeypatch.setattr(RestoredModel, "load", recorded)
+    (tmp_path / "in.txt").write_text("One <extra_id_0>.\n")
+    given = {"INFER_INPUTS": f"{tmp_path}/in.txt", "INFER_LENGTHS": {"inputs": 8, "targets": 8}}
+    dtype = {"configs.RestoreCheckpointConfig.dtype": "bfloat16"}
+    assert infer(trained, tmp_path, **given, **dtype) == 0
+    assert seen == {"bfloat16"}
+
+
+def test_phases_count_on(trained):
+    assert phase_from(None) == 0 and phase_from(str(trained)) == 1
+    assert json.loads((trained / "summary.json").read_text())["phase"] == 1
+    assert read_rows(trained / "probes" / "rows_000034.jsonl")[0]["phase"] == 1
 
 
 def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
@@ -175,8 +213,13 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
     rows = read_rows(tmp_path / "in-predict.jsonl-00000-of-00001")
     assert [r["inputs"] for r in rows] == [
-        {"inputs_pretokenized": "One <extra_id_0>."}, {"inputs_pretokenized": "Two <extra_id_0>."},
-    ]  # fmt: skip
+        {"inputs_pretokenized": "One <extra_id_0>."}, {"inputs_pretokenized": ""},
+        {"inputs_pretokenized": "Two <extra_id_0>."},
+    ]  # fmt: skip  (line n of the output is of line n of the input)
+    (tmp_path / "one.txt").write_text("One <extra_id_0>.\n")
+    capsys.readouterr()
+    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
+    assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
     assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
     assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 536
     text = str(tmp_path / "in.txt")

@@ -136,12 +136,18 @@ def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gi
     assert rows[0]["effective_batch_size/encoder_input_tokens"] == 32
     seconds = rows[0]["timing/seconds"]
     assert rows[0]["timing/seconds_per_step"] == pytest.approx(seconds / 3)
+    # 536 rows are 17 batches.
+    assert json.loads((run / "summary.json").read_text())["epochs"] == round(3 / 17, 4)
     config = (run / "config.gin").read_text()
     assert "import __main__ as train_script" in config and "from t5x import utils" in config
     assert "ckl_jax.t5x_api" not in config
     capsys.readouterr()
     assert t5x.main(["train", "--dry_run", f"--gin_file={run / 'config.gin'}"]) == 0
     assert capsys.readouterr().out.strip() == config.strip()
+    assert t5x.main(["train", gin_file(), *macros(tiny, tmp_path, 2)]) == 0
+    said = capsys.readouterr().out
+    assert "already trained to step 3; nothing to do. It was trained with TRAIN_STEPS = 3" in said
+    assert "goes on" not in said
 
 
 def test_micro_batches_that_do_not_divide_over_the_mesh_are_refused(

@@ -236,6 +236,7 @@ def test_eval_and_infer_agree(world, trained):
     macros = [checkpoint, ("INFER_OUTPUT_DIR", str(inferred))]
     more = """
 utils.DatasetConfig.batch_size = 8
+utils.RestoreCheckpointConfig.dtype = 'float32'
 models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = {}
 infer_script.infer.mode = '{}'
 """
@@ -253,6 +254,24 @@ infer_script.infer.mode = '{}'
     lines = (world[0] / "beams" / file.format("predict_with_aux")).read_text().splitlines()
     beams = [json.loads(line)["aux"]["scores"] for line in lines]
     assert greedy != beams  # the binding of a method of the model counts
+
+
+def test_all_decodes_are_written_worst_first(world, trained):
+    out = world[0] / "all"
+    macros = [("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("INFER_OUTPUT_DIR", str(out))]
+    more = """
+utils.DatasetConfig.batch_size = 8
+models.EncoderDecoderModel.predict_batch_with_aux.num_decodes = 3
+models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes = True
+infer_script.infer.mode = 'predict_with_aux'
+"""
+    assert run(world, "infer", "infer", more, macros) == 0
+    path = out / f"{world[1]}-predict_with_aux.jsonl-00000-of-00001"
+    rows = [json.loads(line) for line in path.open()]
+    assert len(rows) == 16
+    for row in rows:
+        scores = row["aux"]["scores"]
+        assert len(row["prediction"]) == len(scores) == 3 and scores == sorted(scores)
 
 
 def test_a_mixture_is_inferred_task_by_task(world, trained):
