@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from ckl_jax.data.converters import encoder_decoder_batch, pad_rows
+from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 
 _SENTINEL = re.compile(r"<extra_id_\d+>")
@@ -29,6 +30,8 @@ class Answerer:
 
     all_decodes = False
 
+    task_features = ("inputs", "targets")  # of the rows that the model must be made for
+
     def __init__(
         self,
         model: EncoderDecoderModel,
@@ -37,6 +40,12 @@ class Answerer:
         options: Mapping[str, Any] | None = None,
         put_batch=None,
     ):
+        if getattr(model, "task_features", self.task_features) != self.task_features:
+            raise UserError(
+                f"{type(self).__name__} is not for a {type(model.config).__name__}: an "
+                "encoder-decoder takes answering.Answerer, a decoder-only model "
+                "continuing.Continuer (infer.infer.answerer_cls; see temporalwiki_infer.gin)."
+            )
         self.model, self.batch_size = model, batch_size
         self._options = dict(options or {}) | ({} if rule is None else {"rule": rule})
         self._put = put_batch or (lambda batch: batch)

@@ -50,21 +50,21 @@ def test_paths_follow_the_data_folder(capsys):
         assert gin_config.configurable(ClosedBook)().data_dir == probes
 
 
-@pytest.mark.parametrize("job", ("train", "precompile", "eval"))
+@pytest.mark.parametrize("job", ("train", "precompile", "eval", "infer"))
 def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = [name for name in bundled_files() if name.startswith("temporalwiki_")]
+    names = {name for name in bundled_files() if name.startswith("temporalwiki_")}
     overlays = ["temporalwiki_released.gin", "temporalwiki_tiny.gin"]
-    methods = sorted(set(names) - {*overlays, "temporalwiki_eval.gin"})
-    overlays += ["temporalwiki_eval.gin"] if job == "eval" else []
+    jobs = {"temporalwiki_eval.gin", "temporalwiki_infer.gin"}
+    methods = sorted(names - {*overlays, *jobs})
     assert len(methods) == 6
-    for method in methods:
-        for overlay in ([overlays] if job == "eval" else [[], overlays]):
-            argv = [f"--gin_file={name}" for name in (method, *overlay)]
-            assert t5x.main([job, *argv, "--dry_run"]) == 0, capsys.readouterr().err
+    own = [f"temporalwiki_{job}.gin"] if f"temporalwiki_{job}.gin" in jobs else []
+    inputs = ["--gin.INFER_INPUTS='prompts.txt'"] if job == "infer" else []
     models = [name for name in bundled_files() if name.startswith("models/gpt2_")]
     assert len(models) == 5
-    for name in models if job != "eval" else ():
-        argv = ["--gin_file=temporalwiki_lora.gin", f"--gin_file={name}", "--gin.VOCABULARY=None"]
-        assert t5x.main([job, *argv, "--dry_run"]) == 0, capsys.readouterr().err
+    alone_and_over = [[m, *o] for m in methods for o in ([], overlays)]
+    for files in (*alone_and_over, *zip(methods, models, strict=False)):
+        argv = [f"--gin_file={name}" for name in (*files, *own)]
+        quiet = ["--gin.VOCABULARY=None"] if files[-1] in models else []
+        assert t5x.main([job, *argv, *inputs, *quiet, "--dry_run"]) == 0, capsys.readouterr().err
     assert not list(tmp_path.iterdir())
