@@ -227,12 +227,17 @@ def _import_hf(commands) -> None:
     p = _command(commands, "import-hf", "a Hugging Face T5 or GPT-2 as a checkpoint", import_hf)
     p.add_argument("--model", required=True, help="folder with config.json and safetensors")
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
+    p.add_argument("--vocab-size", type=int, default=None, help="grow the embedding to so many rows")
+    p.add_argument(
+        "--legacy-tokens", action="store_true",
+        help="add the five tokens that TemporalWiki's code added to GPT-2",
+    )  # fmt: skip
 
 
 def import_hf(args: argparse.Namespace) -> None:
     from ckl_jax.jobs.hugging_face import import_checkpoint
 
-    print(import_checkpoint(args.model, args.out))
+    print(import_checkpoint(args.model, args.out, args.vocab_size, args.legacy_tokens))
 
 
 def _export_hf(commands) -> None:

@@ -1,7 +1,8 @@
 """`ckl import-hf` and `ckl export-hf`: Hugging Face folders in, and out again."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
-from ckl_jax.data.byte_level import ByteLevelVocabulary, is_byte_level
+from ckl_jax.data.byte_level import (
+    TEMPORALWIKI_TOKENS,
+    ByteLevelVocabulary,
+    is_byte_level,
+)
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.jobs.peft import merged, read_config, refuse_models
@@ -68,21 +73,34 @@ def _kind(config: Config) -> _Kind:
     return _GPT2 if isinstance(config, GPT2Config) else _T5
 
 
-def import_checkpoint(folder: str, out: str) -> str:
+def import_checkpoint(
+    folder: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
+) -> str:
     """Writes a Hugging Face T5 or GPT-2 as `checkpoint_0` of `out`, with `model.gin` for it.
 
     Args:
       folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
       out: the new MODEL_DIR.
+      vocab_size: rows of the embedding, where more are wanted than the file has: for a mesh that
+        must divide them, or for tokens to come. New ones are random, as transformers makes them.
+      legacy_tokens: add the five tokens that TemporalWiki's code added to GPT-2, and their rows.
 
     Returns:
       What was done, and how to use it.
 
     Raises:
-      UserError: the folder lacks something, or `out` already holds a checkpoint.
+      UserError: the folder lacks something, `out` already holds a checkpoint, or fewer rows are
+        asked for than there are.
     """
     config, params = load_hf(folder)
-    vocabulary = _vocabulary(Path(folder), config)
+    if legacy_tokens:
+        if not isinstance(config, GPT2Config):
+            raise UserError("--legacy-tokens are those of TemporalWiki's GPT-2; leave them out.")
+        vocab_size = vocab_size or config.vocab_size + len(TEMPORALWIKI_TOKENS)
+    if vocab_size is not None:
+        config, params = _grown(config, params, vocab_size)
+    added = TEMPORALWIKI_TOKENS if legacy_tokens else ()
+    vocabulary = _vocabulary(Path(folder), config, added)
     metadata = {"ckl_jax": __version__, "imported_from": Path(folder).name}
     with CheckpointStore(out) as store:
         if store.all_steps():
@@ -91,7 +109,7 @@ def import_checkpoint(folder: str, out: str) -> str:
             metadata["vocabulary_digest"] = vocabulary.digest
             _copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
         with files.atomic_write(Path(out) / "model.gin") as f:
-            f.write(_model_gin(config, _kept(out, config) if vocabulary else None))
+            f.write(_model_gin(config, _kept(out, config) if vocabulary else None, added))
         store.save(0, {"params": params, "step": np.zeros((), np.int32)}, metadata)
     count = sum(x.size for x in jax.tree.leaves(params))
     return (
@@ -101,10 +119,23 @@ def import_checkpoint(folder: str, out: str) -> str:
     )
 
 
-def _vocabulary(folder: Path, config: Config) -> Any:
+def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, dict[str, Any]]:
+    """The model with `rows` rows in its embedding, the new ones normal with deviation 0.02."""
+    table = params["token_embedder"]["embedding"]
+    if rows < len(table):
+        raise UserError(f"--vocab-size is {rows}, but the model has {len(table)} rows already.")
+    if not isinstance(config, GPT2Config) and not config.logits_via_embedding:
+        raise UserError("--vocab-size is for models whose output is tied to the embedding.")
+    more = np.random.default_rng(0).normal(0.0, 0.02, (rows - len(table), table.shape[1]))
+    grown = np.concatenate([table, more.astype(table.dtype)])
+    params = {**params, "token_embedder": {"embedding": grown}}
+    return dataclasses.replace(config, vocab_size=rows), params
+
+
+def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     """The vocabulary in a folder; None if there is none."""
     if isinstance(config, GPT2Config):
-        vocabulary = ByteLevelVocabulary(folder) if is_byte_level(folder) else None
+        vocabulary = ByteLevelVocabulary(folder, added) if is_byte_level(folder) else None
     else:
         path = folder / VOCABULARY
         vocabulary = Vocabulary(path) if path.exists() else None
@@ -143,7 +174,7 @@ def _data(out: str, config: Config, vocabulary: Any) -> str:
     return f"Prepare data with its vocabulary: `{kind.prepare} --vocabulary {kept}`."
 
 
-def _model_gin(config: Config, vocabulary: Path | None) -> str:
+def _model_gin(config: Config, vocabulary: Path | None, added: Sequence[str] = ()) -> str:
     kind = _kind(config)
     room, name = ("byte_level", "ByteLevelVocabulary") if kind is _GPT2 else (
         "vocabularies", "Vocabulary"
@@ -163,6 +194,7 @@ def _model_gin(config: Config, vocabulary: Path | None) -> str:
             f"{room}.{name}:",
             f"    path = {str(vocabulary.absolute())!r}",
             *(["    extra_ids = 100"] if kind is _T5 else []),
+            *([f"    added_tokens = {tuple(added)!r}"] if added else []),
         ]
     return "\n".join([*lines, ""])
 
@@ -194,7 +226,10 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
             "have no place; only runs without one (vanilla, recadam, mix_review, lora) can be "
             "exported."
         )
-    config = dataclasses.replace(config, scan_layers=bool(is_stacked(flatten(params))))
+    flat = flatten(params)
+    config = dataclasses.replace(config, scan_layers=bool(is_stacked(flat)))
+    if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
+        config = dataclasses.replace(config, vocab_size=len(table))
     tokenizer = _tokenizer(checkpoint, Path(like).parent, config)
     save_hf(out, merged(params, checkpoint), config)
     names = _copy(tokenizer, Path(out))
@@ -208,7 +243,11 @@ def _tokenizer(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     trained = read_json_item(found, "metadata").get("vocabulary_digest")
     if trained and (vocabulary := _vocabulary(beside, config)):
         mine = vocabulary.digest
-        if mine != trained:
+        known = {mine}
+        if isinstance(config, GPT2Config):
+            with contextlib.suppress(UserError):  # more ids than the model has rows
+                known.add(_vocabulary(beside, config, TEMPORALWIKI_TOKENS).digest)
+        if trained not in known:
             raise UserError(
                 f"{vocabulary.path} ({mine[:12]}) is not the vocabulary that {checkpoint} was "
                 f"trained with ({trained[:12]}); give --like a folder without it, or with the "

@@ -77,6 +77,23 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys):
     assert "is not the vocabulary that" in capsys.readouterr().err
 
 
+def test_the_embedding_grows_by_the_released_tokens(hf, tmp_path, capsys):
+    ours, back = tmp_path / "ours", tmp_path / "back"
+    argv = ["import-hf", "--model", str(hf), "--out", str(ours), "--legacy-tokens"]
+    assert main(argv) == 0
+    assert "'</s>', '<s>', '<unk>', '<pad>', '<mask>'" in (ours / "model.gin").read_text()
+    flags = ["--like", str(hf / "config.json"), "--out", str(back)]
+    assert main(["export-hf", "--model", str(ours), *flags]) == 0
+    config, params = load_hf(back)
+    assert config.vocab_size == CONFIG.vocab_size + 5
+    grown, start = params["token_embedder"]["embedding"], random_params(CONFIG)
+    np.testing.assert_array_equal(grown[:-5], start["token_embedder"]["embedding"])
+    assert 0 < np.abs(grown[-5:]).max() < 0.1
+    argv = ["import-hf", "--model", str(hf), "--out", str(tmp_path / "x"), "--vocab-size", "299"]
+    assert main(argv) == 2
+    assert "--vocab-size is 299, but the model has 300 rows" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shard", [5 * 10**9, 4000])
 def test_saved_and_loaded_is_the_same_here_and_at_transformers(shard, tmp_path):
     params, batch = random_params(CONFIG), random_batch(CONFIG)

@@ -71,8 +71,9 @@ def prepare(name, base):
 
 
 @functools.cache
-def compiled_step(tx_factory, config, dropout, microbatches):
+def compiled_step(tx_factory, trainable, config, dropout, microbatches):
     """The optimizer and the jitted step; tests and methods that share them compile once."""
+    del trainable  # of another tree the step compiles again
     tx = tx_factory(lambda _: 1e-2) if tx_factory else adafactor_hf(1e-2)
     model = model_of(config)
     step = make_train_step(model.loss_fn, tx, num_microbatches=microbatches, dropout=dropout)
@@ -82,7 +83,7 @@ def compiled_step(tx_factory, config, dropout, microbatches):
 def run_steps(name, base, steps, dropout=True, microbatches=1, start=None, first=0):
     method, config, params = prepare(name, base)
     trainable, frozen = split(params, method.trainable)
-    tx, step = compiled_step(method.tx, config, dropout, microbatches)
+    tx, step = compiled_step(method.tx, method.trainable, config, dropout, microbatches)
     state = start or TrainState.create(trainable, tx)
     for i in range(first, first + steps):
         state, _ = step(state, frozen, random_batch(config, seed=i), jax.random.key(7))
