@@ -36,7 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     adders = (
-        _demo, _world, _data, _report, _ledger, _import_hf, _export_hf, _import_peft, _export_peft,
+        _demo, _world, _data, _probe, _report, _ledger, _import_hf, _export_hf, _import_peft,
+        _export_peft,
     )  # fmt: skip
     for add in adders:
         add(commands)
@@ -173,6 +174,54 @@ def rows(args: argparse.Namespace) -> None:
     )  # fmt: skip
     for folder in made.values():
         print(f"{len(CachedTask.open(folder)):10,}  {folder}")
+
+
+def _probe(commands) -> None:
+    probes = commands.add_parser("probe", help="put a probe to a model")
+    kinds = probes.add_subparsers(metavar="PROBE", required=True, parser_class=_Parser)
+    p = _command(kinds, "bear", "rank the answers of a relational dataset (LM-PUB-QUIZ)", bear)
+    p.add_argument("--model", required=True, help="Hugging Face folder, MODEL_DIR or checkpoint")
+    p.add_argument("--dataset", required=True, help="folder of BEAR, or of one in its layout")
+    p.add_argument("--out", default=None, help="folder of the results (MODEL/bear/DATASET)")
+    p.add_argument("--templates", default="all", help="numbers from 0, such as 0 or 0,2, or all")
+    p.add_argument("--relations", type=_names, default=(), help="such as P36,P30; default all")
+    p.add_argument("--relation-info", default=None, help="JSON of domains by relation")
+    p.add_argument("--reduction", default="sum", help="sum, mean, or none for token scores")
+    p.add_argument("--conditional", action="store_true", help="score from the answer's start on")
+    p.add_argument("--no-bos", action="store_true", help="as GPT-2's published scores, without BOS")
+    p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
+    p.add_argument("--batch-size", type=int, default=None, help="rows of 512 tokens at once")
+
+
+def bear(args: argparse.Namespace) -> None:
+    from ckl_jax.data.relational import Dataset
+    from ckl_jax.files import write_json
+    from ckl_jax.jobs import ranking
+
+    dataset = Dataset.from_path(args.dataset, args.relation_info, args.relations)
+    out = args.out or str(Path(args.model) / "bear" / dataset.name)
+    settings = ranking.Settings(
+        out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
+        args.conditional, False if args.no_bos else None, args.subsample, batch_size=args.batch_size,
+    )  # fmt: skip
+    results = ranking.probe(args.model, dataset, settings, _relation_progress)
+    write_json(Path(out) / "summary.json", ranking.as_json(results))
+    print(f"{ranking.summary(results)}\nResults: {out}")
+
+
+def _numbers(text: str) -> tuple[int, ...] | None:
+    if text == "all":
+        return None
+    numbers = text.split(",")
+    if not all(number.strip().isdigit() for number in numbers):
+        raise UserError(f"--templates is {text!r}; give numbers from 0, such as 0,2, or all.")
+    return tuple(int(number) for number in numbers)
+
+
+def _relation_progress(code: str, done: int, whole: int) -> None:
+    live = sys.stderr.isatty() and done + 1 < whole
+    line = f"{code} ({done + 1} of {whole})   "
+    print("\r" * sys.stderr.isatty() + line, end="" if live else "\n", file=sys.stderr, flush=True)
 
 
 def _report(commands) -> None:

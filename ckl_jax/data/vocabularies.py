@@ -6,6 +6,7 @@ it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary`
 """
 
 import hashlib
+import itertools
 import io
 import itertools
 import os
@@ -60,6 +61,7 @@ class Vocabulary:
         return f"Vocabulary({self.path!r}, extra_ids={self.extra_ids})"
 
     pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+    bos_id = None  # T5's vocabularies have no start of a text
 
     def sentinel(self, i: int) -> int:
         """Returns the id of `<extra_id_i>`.
@@ -81,6 +83,13 @@ class Vocabulary:
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
         return self._processor.Encode([space_sentinels(t) for t in texts], out_type=int)
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Returns [start, end) in characters of each of the ids of `text`."""
+        pieces = self._processor.Encode(space_sentinels(text), out_type="proto").pieces
+        # The surfaces of the pieces are the text; what `begin` counts differs between versions.
+        ends = list(itertools.accumulate(len(piece.surface) for piece in pieces))
+        return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first EOS.

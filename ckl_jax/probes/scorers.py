@@ -43,23 +43,29 @@ class CausalScorer:
     Attributes:
       model: the model; its vocabulary encodes the statements.
       params: its parameters.
-      bos: begin with the vocabulary's `bos_id`, so that the first token is scored too; published
-        GPT-2 scores are without.
+      bos: begin with the vocabulary's `bos_id`, so that the first token is scored too; None does so
+        where it has one. Published GPT-2 scores are without.
       width: nodes that a row of the model holds.
-      batch_size: rows in a batch.
+      batch_size: rows in a batch; None is 1 on CPUs, where a row is work enough, and 16 elsewhere.
       put_batch: places a dict of host arrays on the devices; default: as they are.
     """
 
     model: DecoderOnlyModel
     params: Any
-    bos: bool = True
+    bos: bool | None = None
     width: int = 512
-    batch_size: int = 4
+    batch_size: int | None = None
     put_batch: Callable[[dict], dict] | None = None
 
     kind = "CLM"
 
     def __post_init__(self) -> None:
+        if self.bos is None:
+            self.bos = self.model.vocabulary.bos_id is not None
+        if self.bos and self.model.vocabulary.bos_id is None:
+            raise UserError(f"{self.model.vocabulary!r} has no BOS; score without it.")
+        if self.batch_size is None:
+            self.batch_size = 1 if jax.default_backend() == "cpu" else 16
         checks.require_size(width=self.width, batch_size=self.batch_size)
         self._step = jax.jit(self.model.score_tree)
         self.tokens_seen = 0  # nodes that the model saw, padding apart

@@ -46,6 +46,17 @@ def test_text_survives_encoding(vocabulary):
     assert vocabulary.encode_many(LINES) == [vocabulary.encode(line) for line in LINES]
 
 
+def test_offsets_cover_the_text(vocabulary):
+    for text in (*LINES[:2], "Zoé  is in Österreich."):
+        offsets = vocabulary.offsets(text)
+        assert len(offsets) == len(vocabulary.encode(text))
+        assert "".join(text[a:b] for a, b in offsets) == text
+        for (start, end), piece in zip(
+            offsets, vocabulary.pieces(vocabulary.encode(text)), strict=True
+        ):
+            assert "\u2047" in piece or piece == "<unk>" or len(piece) <= end - start + 1
+
+
 def test_sentinels_are_single_ids_wherever_they_stand(vocabulary):
     ids = vocabulary.encode("<extra_id_0> was born (<extra_id_1>) in <extra_id_2>.")
     assert [vocabulary.sentinel(i) in ids for i in range(3)] == [True] * 3

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from ckl_jax.checkpoints.restore import find_checkpoint, restore_params
-from ckl_jax.cli import t5x
+from ckl_jax.cli import ckl, t5x
+from ckl_jax.probes.ranking_results import DatasetResults
 from ckl_jax.trees.paths import flatten
 from tests.tiny import newest_step
 
@@ -49,6 +50,19 @@ def test_one_command_makes_world_rows_and_initial_model_and_learns(runs, capsys)
     initial = json.loads((runs.root / "initial" / "summary.json").read_text())
     run = json.loads((runs.root / "vanilla" / "summary.json").read_text())
     assert run["trainable_parameters"] == run["total_parameters"] == initial["total_parameters"]
+
+
+def test_a_run_is_ranked_by_its_own_vocabulary_and_method(runs, tmp_path, capsys):
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    (folder / "metadata_relations.json").write_text('{"P1": {"templates": ["[X] is in [Y]."]}}')
+    rows = [{"sub_id": s, "sub_label": s, "obj_id": o, "obj_label": o} for s, o in ("ab", "cd")]
+    (folder / "P1.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    argv = ["--model", str(runs.root / "vanilla"), "--dataset", str(folder), "--conditional"]
+    assert ckl.main(["probe", "bear", *argv]) == 0
+    assert "of 2 rows" in capsys.readouterr().out
+    results = DatasetResults.from_path(runs.root / "vanilla" / "bear" / "dataset")
+    assert results["P1"].metadata["ensure_bos_token_added"] is False
 
 
 @pytest.mark.slow

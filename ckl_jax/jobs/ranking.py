@@ -1,0 +1,200 @@
+"""`ckl probe bear`: rank the options of a relational dataset by any model that there is here."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax.analysis import statistics
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.data.byte_level import ByteLevelVocabulary
+from ckl_jax.data.relational import Dataset
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import compile_cache
+from ckl_jax.jobs.configs import RestoreCheckpointConfig
+from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.jobs.restored import RestoredModel
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.gpt2 import GPT2Config, Transformer
+from ckl_jax.probes import ranking_metrics
+from ckl_jax.probes.ranking import Evaluator
+from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
+from ckl_jax.probes.scorers import CausalScorer
+
+JOB = "jobs/ranking.gin"
+_BASE = "models/gpt2.gin"  # what an imported model.gin lies over
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to rank; see `probes.ranking.Evaluator` and `probes.scorers.CausalScorer`.
+
+    Attributes:
+      out: folder of the results.
+      templates: numbers, or None for all.
+      reduction, conditional_score, bos, subsample: what a score is.
+      width, batch_size: the shape of the model's rows.
+    """
+
+    out: str | None = None
+    templates: tuple[int, ...] | None = None
+    reduction: str | None = "sum"
+    conditional_score: bool = False
+    bos: bool | None = None
+    subsample: int | None = None
+    width: int = 512
+    batch_size: int | None = None
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def probe(
+    model: str, dataset: Dataset, settings: Settings, progress: Progress | None = None
+) -> DatasetResults:
+    """Ranks by a model in a folder.
+
+    Args:
+      model: a Hugging Face folder, a MODEL_DIR, or a checkpoint in one.
+      dataset: the relations.
+      settings: how.
+      progress: see `Evaluator.evaluate_dataset`.
+
+    Raises:
+      UserError: the folder is none of these, or its model cannot rank.
+    """
+    folder = Path(model)
+    if (folder / "config.json").exists():
+        return _rank_hugging_face(folder, dataset, settings, progress)
+    from ckl_jax.jobs import gin_config
+
+    checkpoint = Path(str(find_checkpoint(folder)))
+    return gin_config.run(
+        rank,
+        files=_gin_files(checkpoint.parent),
+        bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent)],
+        dataset=dataset, settings=settings, name=str(folder), progress=progress,
+    )  # fmt: skip
+
+
+def _gin_files(run: Path) -> list[str]:
+    """The gin files that describe the model of a run."""
+    if (run / "config.gin").exists():
+        return [str(run / "config.gin"), JOB]
+    if (run / "model.gin").exists():
+        return [_BASE, str(run / "model.gin"), JOB]
+    raise UserError(
+        f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
+        "such a folder, or one from Hugging Face with config.json."
+    )
+
+
+def _method(run: Path) -> list[str]:
+    return [] if (run / "config.gin").exists() else ["METHOD = None"]
+
+
+def rank(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    dataset: Dataset,
+    settings: Settings,
+    name: str,
+    method: Method | None = None,
+    partitioner: Partitioner | None = None,
+    progress: Progress | None = None,
+) -> DatasetResults:
+    """Ranks by one checkpoint.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoint.
+      dataset: the relations.
+      settings: how.
+      name: of the model, for the results.
+      method: the one that trained the checkpoint; None is none.
+      partitioner: mesh and rules.
+      progress: see `Evaluator.evaluate_dataset`.
+
+    Raises:
+      UserError: the model cannot rank, or the checkpoint does not fit.
+    """
+    _check(model)
+    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
+    with restored.on_mesh():
+        params = restored.load(restored.paths[-1])
+        put = restored.partitioner.put_whole
+        return _rank(restored.model, params, put, name, dataset, settings, progress)
+
+
+def _check(model: BaseTransformerModel) -> None:
+    if not isinstance(model, DecoderOnlyModel):
+        raise UserError(
+            f"Ranking needs a causal model, such as GPT-2; a {type(model.config).__name__} has no "
+            "scorer yet."
+        )
+
+
+def _rank_hugging_face(
+    folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
+) -> DatasetResults:
+    compile_cache.enable()
+    config, params = load_hf(folder)
+    if not isinstance(config, GPT2Config):
+        raise UserError(f"{folder} holds a {type(config).__name__}; ranking needs GPT-2's kind.")
+    model = DecoderOnlyModel(Transformer(config), vocabulary=ByteLevelVocabulary(folder))
+    params = jax.device_put(params)
+    return _rank(model, params, None, str(folder), dataset, settings, progress)
+
+
+def _rank(model, params, put, name, dataset, settings: Settings, progress) -> DatasetResults:
+    scorer = CausalScorer(
+        model, params, settings.bos, settings.width, settings.batch_size, put
+    )  # fmt: skip
+    return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
+        dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
+        reduction=settings.reduction, progress=progress,
+    )  # fmt: skip
+
+
+def summary(results: DatasetResults) -> str:
+    """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
+    right = np.concatenate([_by_instance(result) for result in results])
+    low, high = statistics.interval(statistics.bootstrap_means(right[None])[0])
+    (overall,) = results.get_metrics("accuracy").values()
+    lines = [
+        f"accuracy {100 * overall['accuracy']:.2f} % of {overall['support']:.0f} rows "
+        f"(95 % interval {100 * low:.2f} to {100 * high:.2f})"
+    ]
+    for key in ("cardinality", "domains"):
+        if key == "domains" and not all(key in r.relation_info for r in results):
+            continue
+        for group, values in results.get_metrics("accuracy", key).items():
+            lines.append(
+                f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {values['support']:.1f}"
+            )
+    return "\n".join(lines)
+
+
+def _by_instance(result: RelationResult) -> np.ndarray:
+    """The share of an instance's templates that are answered right, [instances]."""
+    right = ranking_metrics.correct(result.reduced().scores, result.answers)
+    numbers = [row["instance_index"] for row in result.table]
+    return np.bincount(numbers, right) / np.bincount(numbers)
+
+
+def as_json(results: DatasetResults) -> dict[str, Any]:
+    """The same scores by relation, cardinality and domain, for `summary.json`."""
+    found = {"overall": results.get_metrics("accuracy")["overall"]}
+    keys: tuple[Any, ...] = (None, "cardinality")
+    if all("domains" in result.relation_info for result in results):
+        keys += ("domains",)
+    for key in keys:
+        found[key or "relations"] = results.get_metrics("accuracy", key)
+    return found

@@ -1,0 +1,65 @@
+"""`ckl probe bear` on a Hugging Face folder, on an imported model, and on what cannot rank."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckl_jax.cli import ckl
+from ckl_jax.probes.ranking_results import DatasetResults
+
+GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "lm_pub_quiz.zip"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    with zipfile.ZipFile(GOLDEN) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_path, capsys):
+    argv = ["probe", "bear", "--dataset", str(golden / "dataset"), "--out"]
+    assert ckl.main([*argv, str(tmp_path / "a"), "--model", str(golden / "model")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("accuracy 30.43 % of 23 rows (95 % interval ")
+    assert (
+        ckl.main(["import-hf", "--model", str(golden / "model"), "--out", f"{tmp_path}/run"]) == 0
+    )
+    assert ckl.main([*argv, str(tmp_path / "b"), "--model", f"{tmp_path}/run"]) == 0
+    one, other = (DatasetResults.from_path(tmp_path / name) for name in "ab")
+    theirs = DatasetResults.from_path(golden / "results" / "sum")
+    for code in ("P1", "P2"):
+        np.testing.assert_allclose(one[code].scores, theirs[code].scores, atol=2e-4)
+        np.testing.assert_allclose(other[code].scores, one[code].scores, atol=2e-4)
+    summary = json.loads((tmp_path / "a/summary.json").read_text())
+    assert summary["overall"]["accuracy"] == pytest.approx(7 / 23)
+    assert summary["cardinality"]["multiple instances per answer"]["support"] == 8
+    assert ckl.main([*argv, str(tmp_path / "a"), "--model", str(golden / "model")]) == 0
+
+
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--templates", "x"], "--templates is 'x'; give numbers from 0"),
+        (["--relations", "P3"], "has no relation 'P3'"),
+        (["--reduction", "max"], "reduction is 'max'; choose from sum, mean"),
+        (["--templates", "4"], "P1 has no template 4; it has 3, counted from 0"),
+        (["--model", "nowhere"], "No checkpoint at nowhere"),
+        (["--dataset", "nowhere"], "Cannot read nowhere"),
+    ],
+)
+def test_wrong_input_is_one_sentence(golden, tmp_path, capsys, more, message):
+    base = ["--dataset", str(golden / "dataset"), "--model", str(golden / "model")]
+    assert ckl.main(["probe", "bear", *base, "--out", str(tmp_path / "out"), *more]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+
+
+def test_an_encoder_decoder_is_refused(golden, tiny, capsys):
+    argv = ["--dataset", str(golden / "dataset"), "--model", str(tiny.root / "initial")]
+    assert ckl.main(["probe", "bear", *argv]) == 2
+    assert "Ranking needs a causal model" in capsys.readouterr().err
