@@ -202,7 +202,8 @@ def bear(args: argparse.Namespace) -> None:
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
     settings = ranking.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
-        args.conditional, False if args.no_bos else None, args.subsample, batch_size=args.batch_size,
+        args.conditional, False if args.no_bos else None, args.subsample,
+        batch_size=args.batch_size,
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
     write_json(Path(out) / "summary.json", ranking.as_json(results))

@@ -6,7 +6,6 @@ it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary`
 """
 
 import hashlib
-import itertools
 import io
 import itertools
 import os
