@@ -6,9 +6,9 @@ Cost is linear in the characters of both versions (the released function's is no
 import dataclasses
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ckl_jax.data.builders.sentences import Split, normalise
+from ckl_jax.data.builders.sentences import Split, letters, normalise
 
 NEW, PARAGRAPH, SENTENCES, LEGACY = "new", "paragraph", "sentences", "legacy"
 DELETED, DELETED_PAGE = "deleted", "deleted_page"
@@ -43,23 +43,76 @@ def diff(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
       old, new: paragraphs.
       split: paragraph -> sentences.
     """
-    known = set(map(normalise, old))
-    changed = [p for p in new if (key := normalise(p)) and key not in known]
-    if not changed:
+    kept = set(old)
+    candidates = [p for p in new if p not in kept]  # the same letter by letter: certainly known
+    if not candidates:
         return []
-    sentences = {normalise(s) for p in old for s in split(p)}
-    changes = (_change(split(p), p, sentences) for p in changed)
+    known = _Known(old, set(new), split)
+    changes = (_change(p, known, split) for p in candidates)
     return [c for c in changes if c]
 
 
-def _change(sentences: list[str], paragraph: str, known: set[str]) -> Change | None:
-    keys = [normalise(s) for s in sentences]
-    fresh = [s for s, key in zip(sentences, keys, strict=True) if key and key not in known]
-    if not fresh:
+def _change(paragraph: str, known: "_Known", split: Split) -> Change | None:
+    keyed = [(s, key) for s in split(paragraph) if (key := normalise(s))]
+    fresh = [s for s, key in keyed if not known.sentence(key)]
+    if not fresh or known.paragraph(paragraph):
         return None
-    if len(fresh) == sum(map(bool, keys)):
+    if len(fresh) == len(keyed):
         return Change(PARAGRAPH, paragraph)
     return Change(SENTENCES, " ".join(fresh))
+
+
+class _Known:
+    """The paragraphs and sentences of an old version, of which few are ever needed.
+
+    Most of a page stays. So only the paragraphs that went are split into sentences; what is not
+    among those is looked for in the letters of the others, and those that have it (perhaps as a
+    part of a sentence) are split. If there is too much to look for, all are.
+    """
+
+    _SEARCHES = 32  # of the whole text, so that cost stays linear
+
+    def __init__(self, old: Sequence[str], new: Collection[str], split: Split):
+        self._old, self._split, self._searches = old, split, 0
+        self._sentences: set[str] = set()
+        for paragraph in old:
+            if paragraph not in new:
+                self._add(paragraph)
+        self._stayed = [p for p in old if p in new]
+        self._letters: list[bytes] | None = None  # of each of them
+        self._all_letters = b""
+        self._paragraphs: set[str] | None = None
+        self._paragraph_letters = set(map(letters, old))
+
+    def _add(self, paragraph: str) -> None:
+        self._sentences.update(map(normalise, self._split(paragraph)))
+
+    def paragraph(self, paragraph: str) -> bool:
+        if letters(paragraph) not in self._paragraph_letters:
+            return False
+        if self._paragraphs is None:
+            self._paragraphs = set(map(normalise, self._old))
+        return normalise(paragraph) in self._paragraphs
+
+    def sentence(self, key: str) -> bool:
+        return key in self._sentences or self._look_for(key) and key in self._sentences
+
+    def _look_for(self, key: str) -> bool:
+        """Adds the paragraphs that may have `key`; whether there are any."""
+        if self._letters is None:
+            self._letters = list(map(letters, self._stayed))
+            self._all_letters = b"\n".join(self._letters)
+        self._searches += 1
+        wanted = b"" if self._searches > self._SEARCHES else letters(key)
+        if wanted not in self._all_letters:
+            return False
+        for i, text in enumerate(self._letters):
+            if wanted in text and self._stayed[i]:
+                self._add(self._stayed[i])
+                self._stayed[i] = ""
+        if not wanted:
+            self._letters, self._all_letters = [], b"\n"
+        return True
 
 
 def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from ckl_jax.errors import UserError
 
 Split = Callable[[str], list[str]]
-# Punctuation, but for that between digits: 3.5 and 35, 9:30 and 930 are different.
-_PUNCTUATION = re.compile(r"[^\w\s]+(?!\d)|(?<!\d)[^\w\s]+")
+_PUNCTUATION = re.compile(r"[^\w\s]+")
+# The same but for that between digits: 3.5 and 35, 9:30 and 930 are different.
+_BETWEEN_DIGITS = re.compile(r"\d[^\w\s]+\d")
+_OTHER_PUNCTUATION = re.compile(r"[^\w\s]+(?!\d)|(?<!\d)[^\w\s]+")  # slower
+_NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
 def sentence_splitter(language: str = "en") -> Split:
@@ -31,4 +34,13 @@ def sentence_splitter(language: str = "en") -> Split:
 
 def normalise(text: str) -> str:
     """Lower-case words with single blanks and no punctuation; "" if nothing is left."""
-    return " ".join(_PUNCTUATION.sub("", text).lower().split())
+    unwanted = _OTHER_PUNCTUATION if _BETWEEN_DIGITS.search(text) else _PUNCTUATION
+    return " ".join(unwanted.sub("", text).lower().split())
+
+
+def letters(text: str) -> bytes:
+    """Its ASCII letters and digits, lower-case: equal for texts that `normalise` makes equal.
+
+    It is some twenty times as fast, and so finds out quickly what is certainly not in a text.
+    """
+    return text.lower().encode("ascii", "ignore").translate(None, _NOT_ALPHANUMERIC)

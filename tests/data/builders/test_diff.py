@@ -10,6 +10,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckl_jax.data.builders import diff as diff_module
 from ckl_jax.data.builders.diff import (
     DELETED,
     PARAGRAPH,
@@ -19,7 +20,7 @@ from ckl_jax.data.builders.diff import (
     diff,
     legacy_diff,
 )
-from ckl_jax.data.builders.sentences import normalise, sentence_splitter
+from ckl_jax.data.builders.sentences import letters, normalise, sentence_splitter
 
 SPLIT = sentence_splitter("en")
 
@@ -84,6 +85,15 @@ def test_as_algorithm_1_is_printed(old, new):
     assert [c.text for c in diff(old, new, plain_split)] == expected
 
 
+@given(st.lists(paragraph, max_size=6), st.lists(paragraph, max_size=6), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_looking_for_less_finds_the_same(old, new, searches):
+    found = diff(old, new, plain_split)
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(diff_module._Known, "_SEARCHES", searches)
+        assert diff(old, new, plain_split) == found
+
+
 def test_abbreviations_end_no_sentence():
     text = "Dr. Smith met J. R. Jones at 5 p.m. in Washington D.C. on Jan. 5, 2019. He left."
     assert SPLIT(text) == [text[:-9], "He left."]
@@ -96,6 +106,13 @@ def test_abbreviations_end_no_sentence():
 @settings(max_examples=200, deadline=None)
 def test_no_text_breaks_the_splitter_or_loses_a_letter(text):
     assert normalise(" ".join(SPLIT(text))).replace(" ", "") == normalise(text).replace(" ", "")
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_texts_that_are_the_same_have_the_same_letters(a, b):
+    assert letters(normalise(a)) == letters(a)
+    assert letters(a) in letters(f"{b} {a}.{b}")
 
 
 def test_cost_is_linear_where_the_released_function_is_not():
