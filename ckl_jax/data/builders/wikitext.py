@@ -29,10 +29,16 @@ _SHOWN_TEMPLATES = {
     "transliteration": slice(-1, None), "nobr": slice(0, 1), "convert": slice(0, 2),
     "cvt": slice(0, 2),
 }  # fmt: skip
+_SIGNS = {
+    "mdash": "—", "em dash": "—", "spaced mdash": " — ", "ndash": "–", "en dash": "–",
+    "snd": " – ", "spaced ndash": " – ", "spnd": " – ", "nbsp": " ", "'": "'", "'s": "'s",
+    "=": "=", "!": "|", "zwsp": "", "shy": "",
+}  # fmt: skip
 _LIST, _LIST_MARKUP = "\0", ("*", "#", ":", ";")  # \0 is in no XML: it marks a list item's line
 _SWITCHES = re.compile(r"__[A-Z]+__")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
+_COMMAS = re.compile(r",(?: *,)+")
 _BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
 _QUOTES = re.compile(r"'{2,}")
 _POSSESSIVE = re.compile(r"(?<=[^\s'])'''(?=s\b)")
@@ -134,11 +140,11 @@ class Extractor:
         t = self._t
         ends = (t.TemplateParamSeparator, t.TemplateClose)
         name = self._read(rest, ends).strip().lower()
+        if self._end is t.TemplateClose:
+            return _SIGNS.get(name, "")
         shown = _SHOWN_TEMPLATES.get(name) or _SHOWN_TEMPLATES.get(name.partition("-")[0] + "-")
-        if self._end is not t.TemplateParamSeparator or not shown:
-            if self._end is t.TemplateParamSeparator:
-                _skip(rest, t.TemplateOpen, (t.TemplateClose,))
-            return ""
+        if not shown:
+            return _skip(rest, t.TemplateOpen, (t.TemplateClose,))
         values: list[str] = []
         while self._end is t.TemplateParamSeparator:
             value = self._read(rest, (*ends, t.TemplateParamEquals))
@@ -258,4 +264,5 @@ def _tidy(paragraph: str) -> str:
     """Removes what dropped templates left: empty brackets, blanks before a full stop."""
     if "(" in paragraph or "[" in paragraph:
         paragraph = _OPENING_REST.sub(r"\1", _EMPTY_BRACKETS.sub("", paragraph))
-    return _BEFORE_STOP.sub(r"\1", paragraph)
+    paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
+    return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph

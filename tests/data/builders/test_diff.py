@@ -1,11 +1,14 @@
 """Algorithm 1 against a literal reading of it; the released function against its vectors."""
 
+import os
 import random
 import time
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("sentencex", reason="needs the extra `data`")
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +23,12 @@ from ckl_jax.data.builders.diff import (
     diff,
     legacy_diff,
 )
+from ckl_jax.data.builders.diffsets import join
 from ckl_jax.data.builders.sentences import letters, normalise, sentence_splitter
+from ckl_jax.data.builders.wiki_xml import read_pages
+from ckl_jax.data.builders.wikitext import Extractor
 
+DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
 SPLIT = sentence_splitter("en")
 
 
@@ -92,6 +99,36 @@ def test_looking_for_less_finds_the_same(old, new, searches):
     with pytest.MonkeyPatch.context() as m:
         m.setattr(diff_module._Known, "_SEARCHES", searches)
         assert diff(old, new, plain_split) == found
+
+
+def literal(old, new):
+    """Algorithm 1 with all sentences of both versions, with no thought of speed."""
+    paragraphs = {normalise(p) for p in old}
+    sentences = {normalise(s) for p in old for s in SPLIT(p)}
+    for p in new:
+        if normalise(p) in paragraphs:
+            continue
+        parts = [s for s in SPLIT(p) if normalise(s)]
+        fresh = [s for s in parts if normalise(s) not in sentences]
+        if fresh and len(fresh) == len(parts):
+            yield Change(PARAGRAPH, p)
+        elif fresh:
+            yield Change(SENTENCES, " ".join(fresh))
+
+
+@pytest.mark.skipif(not (DATA / "wikipedia").is_dir(), reason="needs real excerpts: CKL_DATA")
+@pytest.mark.parametrize("names", [
+    ("simplewiki-20190901", "simplewiki-20230820"), ("enwiki-20150112", "enwiki-20150305"),
+], ids=" ".join)  # fmt: skip
+def test_real_pages_as_algorithm_1_is_printed(names):
+    extractor, compared = Extractor(), 0
+    paths = [DATA / f"wikipedia/{name}-excerpt.xml.bz2" for name in names]
+    for a, b in join(*(read_pages(path) for path in paths)):
+        if a and b and not a.redirect and not b.redirect and a.text != b.text:
+            old, new = extractor.paragraphs(a.text), extractor.paragraphs(b.text)
+            assert diff(old, new, SPLIT) == list(literal(old, new)), a.title
+            compared += 1
+    assert compared >= 6
 
 
 def test_abbreviations_end_no_sentence():

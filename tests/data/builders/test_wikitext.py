@@ -40,6 +40,7 @@ real = pytest.mark.skipif(not (DATA / "wikipedia").is_dir(), reason="needs real 
     ("__NOTOC__\n----\n'''\n\n—", []),
     ("the {{lang|fr|mot juste}}, {{lang-el|λόγος}} and {{convert|5|km|mi|abbr=on}} away",
      ["the mot juste, λόγος and 5 km away"]),
+    ("a{{snd}}b{{mdash}}c, {{x}}, {{y|z}} and d", ["a – b—c, and d"]),
     ("<nowiki>{{a}} [[b]]</nowiki> c", ["{{a}} [[b]] c"]),
     ("{{unclosed [[a|b", ["{{unclosed [[a|b"]), ("]] }} text </ref>", ["]] }} text </ref>"]),
     ("", []),
@@ -111,6 +112,8 @@ def _shown(node):
     rule = wikitext._SHOWN_TEMPLATES.get(name) or wikitext._SHOWN_TEMPLATES.get(
         name.split("-")[0] + "-"
     )
+    if not node.params:
+        return wikitext._SIGNS.get(name, "")
     values = [_tree_text(p.value).strip() for p in node.params if not p.showkey]
     return " ".join(values[rule]) if rule else ""
 
