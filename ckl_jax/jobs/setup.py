@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.jobs.mesh import Partitioner, params_logical_axes
 from ckl_jax.methods.method import Method
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.optim.adafactor import T5_SCANNED
+from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import split
 from ckl_jax.trees.paths import flatten, unflatten
@@ -37,11 +38,20 @@ def make_optimizer(
     """The method's transformation, or the run's own, behind the clip of the global norm."""
     if method.tx is not None:
         tx = method.tx(schedule)
-    elif model.config.scan_layers:
-        tx = optimizer(schedule, stacked=T5_SCANNED)
+    elif stacked := _stacked(model, method):
+        tx = optimizer(schedule, stacked=stacked)
     else:
         tx = optimizer(schedule)
     return optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
+
+
+def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
+    """Where the layers lie in what trains; () where none of it is stacked, as side networks."""
+    if not model.config.scan_layers:
+        return ()
+    shapes = jax.eval_shape(model.init, jax.random.key(0))["params"]
+    paths = flatten(split(shapes, method.trainable)[0])
+    return tuple(pair for pair in T5_SCANNED if any(re.search(pair[0], p) for p in paths))
 
 
 @dataclasses.dataclass

@@ -22,6 +22,12 @@ def test_one_device_equals_four_and_eight():
 
 
 @pytest.mark.slow
+def test_a_decoder_alone_on_one_device_equals_eight():
+    names = [f"gpt2/{name}" for name in ("vanilla", "lora", "k_adapter_k2")]
+    assert run(names).count("equal to one device") == 4 * len(names)
+
+
+@pytest.mark.slow
 def test_every_mesh_of_two_four_and_eight_devices_equals_one():
     assert run(["vanilla", "--grid"]).count("equal to one device") == 3 + 6 + 10
 
