@@ -74,7 +74,7 @@ def _register(name: str, split: str, rows: Any, features: Any, **kwargs: Any) ->
     seqio.TaskRegistry.add(
         name,
         source=seqio.FunctionDataSource(
-            dataset_fn=functools.partial(_dataset, rows=rows), splits=[split]
+            dataset_fn=functools.partial(rows_dataset, rows=rows), splits=[split]
         ),
         preprocessors=[
             functools.partial(seqio.preprocessors.tokenize, with_eos=False),
@@ -86,7 +86,7 @@ def _register(name: str, split: str, rows: Any, features: Any, **kwargs: Any) ->
     )
 
 
-def _dataset(split: str, shuffle_files: bool, seed: int | None = None, *, rows: Any):
+def rows_dataset(split: str, shuffle_files: bool, seed: int | None = None, *, rows: Any):
     """Returns the rows as a `tf.data.Dataset`; they are one file, so nothing is shuffled."""
     del split, shuffle_files, seed
     first = next(iter(rows()))
