@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
 from ckl_jax.data.documents import read_documents
+from tests.data.builders.dump_files import page, write_multistream
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +99,29 @@ def test_an_error_in_a_worker_is_the_same_sentence(world, tmp_path):
     )  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "damaged near byte" in done.stderr.splitlines()[-1]
+
+
+def test_killed_and_started_again_it_ends_with_the_same_files(tmp_path):
+    paths = []
+    for stamp, word in (("20200101", "old"), ("20200201", "new")):
+        text, number = f"It is {word}. " * 400, len(paths)
+        pages = [(n, page(n, f"T{n}", text, revision=10 * n + number)) for n in range(1, 61)]
+        path = tmp_path / f"enwiki-{stamp}-multistream.xml.bz2"
+        paths.append(str(write_multistream(path, pages, per_stream=1)))
+    dumps = ["--old", paths[0], "--new", paths[1], "--shards", "60", "--workers", "1", "--out"]
+    argv = ["data", "diffsets", *dumps]
+    assert ckl.main([*argv, str(tmp_path / "whole")]) == 0
+    out, shards = tmp_path / "killed", tmp_path / "killed/shards"
+    run = subprocess.Popen([sys.executable, "-m", "ckl_jax.cli.ckl", *argv, str(out)],
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    while not list(shards.glob("*.json")) and run.poll() is None:
+        time.sleep(0.001)
+    run.kill()
+    run.wait()
+    assert not (out / "manifest.json").exists()
+    assert ckl.main([*argv, str(out)]) == 0
+
+    def files(folder):
+        return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    assert files(out) == files(tmp_path / "whole") and len(files(out)) == 2 * 60 + 4

@@ -146,7 +146,7 @@ class Labels:
         """Label of an item; "" if it has none or is not in the dump."""
         return self._item(int(item[1:]))
 
-    @functools.lru_cache(maxsize=512)  # noqa: B019 (one object lives as long as its process)
+    @functools.lru_cache(maxsize=128)  # noqa: B019 (bounds the open files of a process)
     def _open(self, bucket: int):
         places = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
         return places, open(bucket_path(self.folder, bucket), "rb")
