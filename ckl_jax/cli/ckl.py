@@ -189,6 +189,7 @@ def _probe(commands) -> None:
     p.add_argument("--reduction", default="sum", help="sum, mean, or none for token scores")
     p.add_argument("--conditional", action="store_true", help="score from the answer's start on")
     p.add_argument("--no-bos", action="store_true", help="as GPT-2's published scores, without BOS")
+    p.add_argument("--target", default="answer", help="what a T5 is scored on: answer or statement")
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
     p.add_argument("--batch-size", type=int, default=None, help="rows of 512 tokens at once")
 
@@ -203,7 +204,7 @@ def bear(args: argparse.Namespace) -> None:
     settings = ranking.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
         args.conditional, False if args.no_bos else None, args.subsample,
-        batch_size=args.batch_size,
+        args.target, batch_size=args.batch_size,
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
     write_json(Path(out) / "summary.json", ranking.as_json(results))
@@ -277,7 +278,7 @@ def _import_hf(commands) -> None:
     p = _command(commands, "import-hf", "a Hugging Face T5 or GPT-2 as a checkpoint", import_hf)
     p.add_argument("--model", required=True, help="folder with config.json and safetensors")
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
-    p.add_argument("--vocab-size", type=int, default=None, help="grow the embedding to so many rows")
+    p.add_argument("--vocab-size", type=int, default=None, help="grow the embedding to so many")
     p.add_argument(
         "--legacy-tokens", action="store_true",
         help="add the five tokens that TemporalWiki's code added to GPT-2",

@@ -13,22 +13,25 @@ from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.byte_level import ByteLevelVocabulary
 from ckl_jax.data.relational import Dataset
+from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import compile_cache
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.restored import RestoredModel
 from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models import gpt2, t5
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
-from ckl_jax.models.gpt2 import GPT2Config, Transformer
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.probes import ranking_metrics
+from ckl_jax.probes.fill_scorer import FillScorer
 from ckl_jax.probes.ranking import Evaluator
 from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
 from ckl_jax.probes.scorers import CausalScorer
 
 JOB = "jobs/ranking.gin"
-_BASE = "models/gpt2.gin"  # what an imported model.gin lies over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Settings:
       out: folder of the results.
       templates: numbers, or None for all.
       reduction, conditional_score, bos, subsample: what a score is.
+      target: "answer" or "statement", what an encoder-decoder is to write; see
+        `probes.fill_scorer`.
       width, batch_size: the shape of the model's rows.
     """
 
@@ -48,6 +53,7 @@ class Settings:
     conditional_score: bool = False
     bos: bool | None = None
     subsample: int | None = None
+    target: str = "answer"
     width: int = 512
     batch_size: int | None = None
 
@@ -67,7 +73,7 @@ def probe(
       progress: see `Evaluator.evaluate_dataset`.
 
     Raises:
-      UserError: the folder is none of these, or its model cannot rank.
+      UserError: the folder is none of these.
     """
     folder = Path(model)
     if (folder / "config.json").exists():
@@ -88,7 +94,9 @@ def _gin_files(run: Path) -> list[str]:
     if (run / "config.gin").exists():
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
-        return [_BASE, str(run / "model.gin"), JOB]
+        text = (run / "model.gin").read_text(encoding="utf-8")
+        base = "models/gpt2.gin" if "gpt2.GPT2Config" in text else "models/t5.gin"
+        return [base, str(run / "model.gin"), JOB]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
         "such a folder, or one from Hugging Face with config.json."
@@ -123,9 +131,8 @@ def rank(
       progress: see `Evaluator.evaluate_dataset`.
 
     Raises:
-      UserError: the model cannot rank, or the checkpoint does not fit.
+      UserError: the checkpoint does not fit.
     """
-    _check(model)
     restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
     with restored.on_mesh():
         params = restored.load(restored.paths[-1])
@@ -133,30 +140,26 @@ def rank(
         return _rank(restored.model, params, put, name, dataset, settings, progress)
 
 
-def _check(model: BaseTransformerModel) -> None:
-    if not isinstance(model, DecoderOnlyModel):
-        raise UserError(
-            f"Ranking needs a causal model, such as GPT-2; a {type(model.config).__name__} has no "
-            "scorer yet."
-        )
-
-
 def _rank_hugging_face(
     folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
 ) -> DatasetResults:
     compile_cache.enable()
     config, params = load_hf(folder)
-    if not isinstance(config, GPT2Config):
-        raise UserError(f"{folder} holds a {type(config).__name__}; ranking needs GPT-2's kind.")
-    model = DecoderOnlyModel(Transformer(config), vocabulary=ByteLevelVocabulary(folder))
+    if isinstance(config, GPT2Config):
+        model = DecoderOnlyModel(gpt2.Transformer(config), vocabulary=ByteLevelVocabulary(folder))
+    else:
+        vocabulary = Vocabulary(folder / "spiece.model")
+        model = EncoderDecoderModel(t5.Transformer(config), vocabulary, vocabulary)
     params = jax.device_put(params)
     return _rank(model, params, None, str(folder), dataset, settings, progress)
 
 
 def _rank(model, params, put, name, dataset, settings: Settings, progress) -> DatasetResults:
-    scorer = CausalScorer(
-        model, params, settings.bos, settings.width, settings.batch_size, put
-    )  # fmt: skip
+    size = settings.batch_size
+    if isinstance(model, DecoderOnlyModel):
+        scorer = CausalScorer(model, params, settings.bos, settings.width, size, put)
+    else:
+        scorer = FillScorer(model, params, settings.target, size, put)
     return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
         dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
         reduction=settings.reduction, progress=progress,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax.models import decoding
-from ckl_jax.models.base import BaseTransformerModel, Batch
+from ckl_jax.models.base import BaseTransformerModel, Batch, token_losses
 from ckl_jax.models.t5 import Transformer
 
 # The three arrays of a batch that the module is called with, in its order.
@@ -92,3 +92,27 @@ class EncoderDecoderModel(BaseTransformerModel):
             eos_id=getattr(self.output_vocabulary, "eos_id", 1),
             cache_offset=int(self.config.scan_layers), **decode_kwargs,
         )  # fmt: skip
+
+    def score_options(self, params: Any, batch: Batch) -> jax.Array:
+        """Log probabilities of target tokens, of several targets for one input.
+
+        Args:
+          params: parameters.
+          batch: `encoder_input_tokens` [U, S]; `input_of_row` [B] int32, the input that a row
+            answers; `decoder_target_tokens` [B, T].
+
+        Returns:
+          [B, T] float32; padding has numbers too.
+        """
+        variables, targets = {"params": params}, batch["decoder_target_tokens"]
+        encoded = self.module.apply(
+            variables, batch["encoder_input_tokens"], enable_dropout=False,
+            method=Transformer.encode,
+        )  # fmt: skip
+        row = batch["input_of_row"]
+        logits = self.module.apply(
+            variables, encoded[row], batch["encoder_input_tokens"][row],
+            jnp.pad(targets[:, :-1], ((0, 0), (1, 0))), targets, enable_dropout=False,
+            method=Transformer.decode,
+        )  # fmt: skip
+        return -token_losses(logits, targets)[0]

@@ -18,7 +18,7 @@ from ckl_jax.data.relational import Dataset, Relation
 from ckl_jax.data.statements import Statement, fill
 from ckl_jax.errors import UserError
 from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
-from ckl_jax.probes.scorers import TokenScores, tokens_of_spans
+from ckl_jax.probes.scorers import TokenScores
 
 REDUCTIONS = ("sum", "mean", None)
 # Statements that are held at once: what bounds the memory of a relation with 1,000 options.
@@ -140,21 +140,13 @@ class Evaluator:
                 "its parameters are damaged, or float32 is needed."
             )
         if self.conditional_score:
-            starts = [min(self._roles(s)[1], default=0) for s in statements]
+            starts = [min(self.scorer.roles(s)[1], default=0) for s in statements]
             place = np.arange(found.scored.shape[1])
             scored = found.scored & (place >= np.array(starts)[:, None])
             found = dataclasses.replace(
                 found, scored=scored, values=np.where(scored, found.values, 0)
             )
         return found
-
-    def _roles(self, statement: Statement) -> tuple[list[int], list[int]]:
-        """The tokens of the subject and of the answer."""
-        offsets = self.scorer.model.vocabulary.offsets(statement.text)
-        return (
-            tokens_of_spans(offsets, statement.subjects),
-            tokens_of_spans(offsets, statement.answers),
-        )
 
     def _raw(
         self, found: TokenScores, statements: Sequence[Statement], options: int
@@ -166,11 +158,11 @@ class Evaluator:
                 rows.append(_raw_row())
             kept = np.flatnonzero(found.scored[i])
             place = {int(token): n for n, token in enumerate(kept)}
-            subject, answer = self._roles(statement)
+            subject, answer = self.scorer.roles(statement)
             taken = {*subject, *answer}
             row = rows[-1]
             row["pll_scores"].append([float(v) for v in found.values[i, kept]])
-            row["tokens"].append(self.scorer.model.vocabulary.pieces(found.ids[i, kept]))
+            row["tokens"].append(self.scorer.pieces(found.ids[i, kept]))
             row["sub_indices"].append([place[t] for t in subject if t in place])
             row["obj_indices"].append([place[t] for t in answer if t in place])
             row["template_indices"].append([n for t, n in place.items() if t not in taken])

@@ -57,8 +57,6 @@ class CausalScorer:
     batch_size: int | None = None
     put_batch: Callable[[dict], dict] | None = None
 
-    kind = "CLM"
-
     def __post_init__(self) -> None:
         if self.bos is None:
             self.bos = self.model.vocabulary.bos_id is not None
@@ -105,6 +103,18 @@ class CausalScorer:
         scored[:, 0] = False
         cut = slice(int(self.bos), None)
         return TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
+
+    def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
+        """The tokens of the subject and of the answer."""
+        offsets = self.model.vocabulary.offsets(statement.text)
+        return (
+            tokens_of_spans(offsets, statement.subjects),
+            tokens_of_spans(offsets, statement.answers),
+        )
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The pieces of scored ids."""
+        return self.model.vocabulary.pieces(ids)
 
     def _score(self, trie: tries.Trie) -> Array:
         """[N] float32: the log probability of each node after its path; 0 of roots."""

@@ -59,7 +59,11 @@ def test_wrong_input_is_one_sentence(golden, tmp_path, capsys, more, message):
     assert message in error and "Traceback" not in error
 
 
-def test_an_encoder_decoder_is_refused(golden, tiny, capsys):
+@pytest.mark.parametrize("target", ["answer", "statement"])
+def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target):
     argv = ["--dataset", str(golden / "dataset"), "--model", str(tiny.root / "initial")]
-    assert ckl.main(["probe", "bear", *argv]) == 2
-    assert "Ranking needs a causal model" in capsys.readouterr().err
+    argv += ["--out", str(tmp_path), "--target", target]
+    assert ckl.main(["probe", "bear", *argv]) == 0
+    assert "of 23 rows" in capsys.readouterr().out
+    results = DatasetResults.from_path(tmp_path)
+    assert results["P1"].metadata["target"] == target and (results["P1"].scores < 0).all()
