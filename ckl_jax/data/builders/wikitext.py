@@ -55,6 +55,9 @@ _DISAMBIGUATION = re.compile(
     re.IGNORECASE,
 )
 
+_UNCLOSED = 50  # more than these in a section are no slip
+_PAIRED_TAG = re.compile(r"<(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z]", re.IGNORECASE)
+
 Cache = MutableMapping[str, list[str]]
 
 
@@ -114,7 +117,7 @@ class Extractor:
         return found
 
     def _section(self, wikitext: str) -> list[str]:
-        tokens = iter(self._parser()._tokenizer.tokenize(wikitext, 0, True))
+        tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
         return list(_clean(self._read(tokens, ())))
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
@@ -223,19 +226,48 @@ def _is_dropped(title: str, dropped: frozenset[str]) -> bool:
 def sections(wikitext: str) -> Iterator[str]:
     """Cuts a page before its second-level headings, wherever no template, table, comment or
     reference is open; the parts joined are the page."""
-    start = 0
-    for match in _HEADING.finditer(wikitext):
-        if match.start() > start and _balanced(wikitext[start : match.start()]):
-            yield wikitext[start : match.start()]
-            start = match.start()
+    start = last = 0
+    left_open = (0, 0, 0, 0)
+    for heading in _HEADING.finditer(wikitext):
+        more = _left_open(wikitext[last : heading.start()])
+        left_open = tuple(map(sum, zip(left_open, more, strict=True)))
+        last = heading.start()
+        if last > start and not any(left_open):
+            yield wikitext[start:last]
+            start = last
     if start < len(wikitext):
         yield wikitext[start:]
 
 
-def _balanced(text: str) -> bool:
+def _defused(text: str) -> str:
+    """The same without what the tokenizer takes quadratic time for: constructs that are opened by
+    the hundred and never closed, which only vandals write."""
+    text = _without_comments(text)
+    for opening, closing in (("{{", "}}"), ("[", "]"), ("{|", "|}")):
+        if text.count(opening) > text.count(closing) + _UNCLOSED:
+            text = text.replace(opening, " ")
+    if text.count("<") > _UNCLOSED:
+        closed = text.count("</") + text.count("/>")
+        if len(_PAIRED_TAG.findall(text)) > closed + _UNCLOSED:
+            text = text.replace("<", " ")
+    return text
+
+
+def _without_comments(text: str) -> str:
+    """As MediaWiki does it: a comment that is not closed hides the rest."""
+    kept, start = [], 0
+    while (begin := text.find("<!--", start)) >= 0:
+        kept.append(text[start:begin])
+        end = text.find("-->", begin + 4)
+        start = len(text) if end < 0 else end + 3
+    return "".join(kept) + text[start:] if kept else text
+
+
+def _left_open(text: str) -> tuple[int, ...]:
+    """How many more templates, comments, references and tables begin than end."""
     closed = _SELF_CLOSED_REF.sub("", text) if "<ref" in text else text
-    pairs = all(closed.count(a) == closed.count(b) for a, b in _PAIRS)
-    return pairs and len(_TABLE_START.findall(text)) == len(_TABLE_END.findall(text))
+    pairs = (closed.count(a) - closed.count(b) for a, b in _PAIRS)
+    return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
 
 
 def _clean(text: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,24 @@ def test_sections_are_the_page_and_cut_nothing_open():
     parts = list(sections(text))
     assert "".join(parts) == text
     assert [p.split("\n")[0] for p in parts] == ["Lead {{a|", "== One ==", "== Two =="]
+
+
+@pytest.mark.parametrize("unit", [
+    "{{", "{{a|", "[[", "[[File:x|", "<b>", "<ref>x", "{|\n", "[http://a ", "''a", "&#", "<!--",
+    "{{[[<b>{|\n", "== a\n", "== h ==\n{{a\n", "a<!-- b -->", "<br>", "<li>a\n",
+])  # fmt: skip
+def test_vandalism_takes_no_quadratic_time(unit):
+    text = "Before it.\n\n" + unit * 20_000
+    start = time.process_time()
+    found = Extractor().paragraphs(text)
+    assert time.process_time() - start < 2.5 and found[0].startswith("Before it.")
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("a<!-- b -->c<!-- d", ["ac"]), ("<!---->a --> b", ["a --> b"]), ("<!-- a", []),
+])  # fmt: skip
+def test_comments(source, expected):
+    assert Extractor().paragraphs(source) == expected
 
 
 def _tree_text(code):
