@@ -154,16 +154,76 @@ def _rank_hugging_face(
     return _rank(model, params, None, str(folder), dataset, settings, progress)
 
 
-def _rank(model, params, put, name, dataset, settings: Settings, progress) -> DatasetResults:
+def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
     size = settings.batch_size
     if isinstance(model, DecoderOnlyModel):
-        scorer = CausalScorer(model, params, settings.bos, settings.width, size, put)
-    else:
-        scorer = FillScorer(model, params, settings.target, size, put)
+        return CausalScorer(model, params, settings.bos, settings.width, size, put)
+    return FillScorer(model, params, settings.target, size, put)
+
+
+def _rank(model, params, put, name, dataset, settings: Settings, progress) -> DatasetResults:
+    scorer = _scorer(model, params, put, settings)
     return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
         dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
         reduction=settings.reduction, progress=progress,
     )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """An evaluation of `jobs.train.train`: the accuracy on a dataset, whole and by domain.
+
+    The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout.
+
+    Attributes:
+      dataset: folder of the dataset; None evaluates nothing.
+      folder: MODEL_DIR.
+      relation_info: see `Dataset.from_path`.
+      relations: codes; () is all.
+      templates, subsample, target, bos, batch_size: see `Settings`.
+    """
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] | None = (0,)
+    subsample: int | None = None
+    target: str = "answer"
+    bos: bool | None = None
+    batch_size: int | None = None
+
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        settings = Settings(
+            bos=self.bos, subsample=self.subsample, target=self.target, batch_size=self.batch_size
+        )
+        scorer = _scorer(model, None, partitioner.put_whole, settings)
+        evaluator = Evaluator(scorer, Path(self.folder).name)
+
+        def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+            del last
+            scorer.params = params
+            results = evaluator.evaluate_dataset(dataset, self.templates, subsample=self.subsample)
+            if jax.process_index() == 0:
+                results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
+            return {f"inference_eval/{dataset.name}": _scalars(results)}
+
+        return evaluate
+
+
+def _scalars(results: DatasetResults) -> dict[str, float]:
+    """Accuracies in percent: of all rows, and by domain where the dataset has any."""
+    found = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
+    if all("domains" in result.relation_info for result in results):
+        for domain, values in results.get_metrics("accuracy", "domains").items():
+            found[f"accuracy/{domain}"] = values["accuracy"]
+    return {name: 100 * value for name, value in found.items()}
 
 
 def summary(results: DatasetResults) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckl_jax.cli import ckl
+from ckl_jax.cli import ckl, t5x
 from ckl_jax.probes.ranking_results import DatasetResults
+from tests.tiny import read_rows
 
 GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "lm_pub_quiz.zip"
 
@@ -67,3 +68,24 @@ def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target
     assert "of 23 rows" in capsys.readouterr().out
     results = DatasetResults.from_path(tmp_path)
     assert results["P1"].metadata["target"] == target and (results["P1"].scores < 0).all()
+
+
+def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
+    data = str(golden / "dataset")
+    argv = tiny.argv(
+        "vanilla", tmp_path / "run", "ckl_ranking.gin", EPOCHS=2, PROBES=None, RANKING_DATASET=data
+    )
+    assert t5x.main(["train", *argv]) == 0
+    rows = [row for row in read_rows(tmp_path / "run/metrics.jsonl") if "accuracy/P1" in row]
+    assert [(row["split"], row["step"]) for row in rows] == [
+        ("inference_eval/dataset", step) for step in (0, 17, 34)
+    ]
+    last = DatasetResults.from_path(tmp_path / "run/ranking/dataset/000034")
+    assert rows[-1]["accuracy"] == pytest.approx(
+        100 * last.get_metrics("accuracy")["overall"]["accuracy"]
+    )
+    # The curve is that of the model that is saved.
+    argv = ["--dataset", data, "--model", str(tmp_path / "run"), "--templates", "0"]
+    assert ckl.main(["probe", "bear", *argv, "--out", str(tmp_path / "out")]) == 0
+    again = DatasetResults.from_path(tmp_path / "out")
+    np.testing.assert_allclose(again["P1"].scores, last["P1"].scores, rtol=1e-5)
