@@ -83,6 +83,20 @@ class RelationResult:
         """A metric of `ranking_metrics` by name; token scores are summed first."""
         return metrics.metric(name)(self.reduced().scores, self.answers)
 
+    def answer_bias(self) -> dict[int, np.ndarray]:
+        """How likely each option is found whatever the subject (Ploner et al. 2024, section 3.2).
+
+        Returns:
+          {template: [K]}, the softmax over the options, averaged over the template's subjects.
+          Where every option is right as often, the ideal is 1 / K.
+        """
+        scores = self.reduced().scores
+        templates = np.array([row.get("template_index", 0) for row in self.table])
+        return {
+            int(t): metrics.softmax(scores[templates == t]).mean(axis=0)
+            for t in np.unique(templates)
+        }
+
     @property
     def cardinality(self) -> str:
         """As the dataset says it, else from the instances of one template.

@@ -7,6 +7,7 @@ import pytest
 
 from ckl_jax.data.relational import Dataset
 from ckl_jax.probes import ranking_metrics as metrics
+from ckl_jax.probes.ranking_results import RelationResult
 from tests.real_data import shared_data
 
 
@@ -73,6 +74,19 @@ def test_distributions(published, code):
                 )
         else:
             np.testing.assert_allclose(found, want, rtol=1e-5, err_msg=name)
+
+
+def test_the_bias_of_gpt2_among_continents(published):
+    """The values of the paper's figure for template 0, as recomputed from the same scores."""
+    _, table, _ = published
+    scores, answers = table["P30"]
+    rows = [{"answer_idx": a, "template_index": 0} for a in answers]
+    bias = RelationResult("P30", rows, scores).answer_bias()
+    expected = [0.162270, 0.111288, 0.120442, 0.220671, 0.218366, 0.166962]
+    np.testing.assert_allclose(bias[0], expected, atol=1e-6)
+    several = [{**row, "template_index": i % 2} for i, row in enumerate(rows)]
+    halves = RelationResult("P30", several, scores).answer_bias()
+    np.testing.assert_allclose((halves[0] + halves[1]) / 2, expected, atol=1e-6)
 
 
 def test_ties_go_to_the_first_option_and_no_score_underflows():
