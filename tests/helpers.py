@@ -109,11 +109,13 @@ def random_params(config, seed: int = 0):
     """Random parameters, none of them zero (LoRA's B would hide a mistake); nothing compiles."""
     rng = np.random.RandomState(seed)
 
-    def fill(shape):
+    def fill(path, shape):
         noise = rng.standard_normal(shape.shape).astype(np.float32)
-        return 1 + 0.1 * noise if len(shape.shape) == 1 else noise / np.sqrt(shape.shape[0])
+        if len(shape.shape) > 1:
+            return jnp.asarray(noise / np.sqrt(shape.shape[0]))
+        return jnp.asarray(0.1 * noise + (path[-1].key != "bias"))  # around 0, or 1 for scales
 
-    return jax.tree.map(lambda shape: jnp.asarray(fill(shape)), param_shapes(config))
+    return jax.tree_util.tree_map_with_path(fill, param_shapes(config))
 
 
 def init_params(config, seed: int = 0):
