@@ -102,6 +102,19 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         f.write("\n")
 
 
+def read_json(path: str | os.PathLike) -> Any:
+    """Returns the JSON value of a file.
+
+    Raises:
+      UserError: the file cannot be read, or is not JSON.
+    """
+    with os_errors(path, "read"), open(path, encoding="utf-8") as f:
+        try:
+            return json.load(f)
+        except json.JSONDecodeError as e:
+            raise UserError(f"{os.fspath(path)}, line {e.lineno}: not JSON ({e.msg}).") from e
+
+
 def write_jsonl(path: str | os.PathLike, rows: Any) -> None:
     """Writes each of `rows` as one JSON line, atomically."""
     with atomic_write(path) as f:

@@ -28,7 +28,7 @@ _PANEL = (4.1, 3.2)
 
 
 @contextlib.contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     # A figure object without pyplot keeps no global state and needs no display.
     import matplotlib
 
@@ -36,7 +36,7 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _panels(n: int, columns: int = 2):
+def panels(n: int, columns: int = 2):
     from matplotlib.figure import Figure
 
     columns = min(n, columns)
@@ -48,7 +48,7 @@ def _panels(n: int, columns: int = 2):
     return figure, axes[:n]
 
 
-def _legend(figure, axes) -> None:
+def legend(figure, axes) -> None:
     """One legend for all panels, below them."""
     handles: dict[str, Any] = {}
     for ax in axes:
@@ -85,8 +85,8 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
     if not drawn:
         return None
-    with _style():
-        figure, axes = _panels(len(study.probes))
+    with style():
+        figure, axes = panels(len(study.probes))
         for ax, probe in zip(axes, study.probes, strict=True):
             _initial_line(ax, study, probe)
             for i, entry in enumerate(study.methods):
@@ -99,7 +99,7 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
             ax.set(title=labels.long(probe), xlabel=axis, ylabel="EM (%)")
             ax.set_ylim(bottom=0)
             ax.locator_params(axis="x", integer=True, nbins=7)
-        _legend(figure, axes)
+        legend(figure, axes)
     return figure
 
 
@@ -118,8 +118,8 @@ def plot_precision(study: Study):
     probes = [p for p in study.probes if any(probe == p for _, probe in wide)]
     if not probes:
         return None
-    with _style():
-        figure, axes = _panels(len(probes))
+    with style():
+        figure, axes = panels(len(probes))
         for ax, probe in zip(axes, probes, strict=True):
             ticks: set[int] = set()
             items = 0
@@ -136,7 +136,7 @@ def plot_precision(study: Study):
             ax.minorticks_off()
             title = f"{labels.long(probe)} ({labels.count(items, 'item')})"
             ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
-        _legend(figure, axes)
+        legend(figure, axes)
     return figure
 
 
@@ -147,7 +147,7 @@ def plot_balance(table: dict[str, Any]):
         return None
     from matplotlib.figure import Figure
 
-    with _style():
+    with style():
         figure = Figure(figsize=(7.4, 4.8))
         ax = figure.subplots()
         longest = max((row["seconds"] or 0) for row in rows) or 1.0
@@ -189,7 +189,7 @@ def plot_fuar(table: dict[str, Any]):
 
     shown = [v for r in rows for v in (r["fuar"]["value"], r["fuar"]["high"]) if v is not None]
     top = 1.15 * max([*shown, 0.1])
-    with _style():
+    with style():
         figure = Figure(figsize=(7.4, 0.48 * len(rows) + 1.2))
         ax = figure.subplots()
         for i, row in enumerate(rows):
@@ -221,8 +221,8 @@ def plot_ledger(study: Study):
     if study.initial is None or not study.methods:
         return None
     probes = [p for p in study.probes if p in study.initial.scores]
-    with _style():
-        figure, axes = _panels(len(probes))
+    with style():
+        figure, axes = panels(len(probes))
         for ax, probe in zip(axes, probes, strict=True):
             entries = [e for e in study.methods if probe in e.scores]
             left = np.zeros(len(entries))
@@ -237,7 +237,7 @@ def plot_ledger(study: Study):
             ax.invert_yaxis()
             ax.grid(visible=False)
             ax.set(title=labels.long(probe), xlim=(0, 100), xlabel="facts (%)")
-        _legend(figure, axes)
+        legend(figure, axes)
     return figure
 
 
@@ -284,7 +284,7 @@ def as_png(figure) -> bytes:
 
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    with _style():
+    with style():
         figure.savefig(buffer, format="png", facecolor="white")
     return buffer.getvalue()
 

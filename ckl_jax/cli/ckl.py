@@ -194,6 +194,21 @@ def _probe(commands) -> None:
     p.add_argument("--batch-size", type=int, default=None, help="rows of 512 tokens at once")
 
 
+    p = _command(kinds, "compare", "figures of several models' ranking results", compare)
+    p.add_argument("results", nargs="+", help="folders of results, as NAME=FOLDER or FOLDER")
+    p.add_argument("--out", required=True, help="folder of the figures")
+    p.add_argument("--bias", type=_names, default=(), help="relations whose biases to draw: P30")
+    p.add_argument("--relation-info", default=None, help="JSON of domains by relation")
+
+
+def compare(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs.ranking import draw
+
+    named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
+    for path in draw(dict(named), args.out, args.bias, args.relation_info):
+        print(path)
+
+
 def bear(args: argparse.Namespace) -> None:
     from ckl_jax.data.relational import Dataset
     from ckl_jax.files import write_json

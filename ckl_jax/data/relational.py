@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors
+from ckl_jax.files import os_errors, read_json
 
 METADATA = "metadata_relations.json"
 SUBJECT, ANSWER = "[X]", "[Y]"
@@ -201,11 +201,7 @@ def _natural(name: str) -> list:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    with os_errors(file, "read"), open(file, encoding="utf-8") as f:
-        try:
-            value = json.load(f)
-        except json.JSONDecodeError as e:
-            raise UserError(f"{file}, line {e.lineno}: not JSON ({e.msg}).") from e
+    value = read_json(file)
     if not isinstance(value, dict):
         raise UserError(f"{file}: give an object keyed by relation, not a {type(value).__name__}.")
     return value

@@ -1,20 +1,21 @@
 """`ckl probe bear`: rank the options of a relational dataset by any model that there is here."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ckl_jax.analysis import statistics
+from ckl_jax.analysis import figures, ranking_figures, statistics
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.byte_level import ByteLevelVocabulary
 from ckl_jax.data.relational import Dataset
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_json
 from ckl_jax.jobs import compile_cache
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
@@ -261,3 +262,36 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
     for key in keys:
         found[key or "relations"] = results.get_metrics("accuracy", key)
     return found
+
+
+def draw(
+    folders: Mapping[str, str], out: str, bias: Sequence[str] = (), relation_info: str | None = None
+) -> list[str]:
+    """Draws the results of several models beside each other.
+
+    Args:
+      folders: {name: folder of results}.
+      out: the folder of the figures.
+      bias: relations whose answer biases to draw.
+      relation_info: JSON of domains by relation, where the results do not say them.
+
+    Returns:
+      The files that were written: domains.png, and bias_<relation>.png.
+
+    Raises:
+      UserError: a folder holds no results, or lacks a relation.
+    """
+    info = read_json(relation_info) if relation_info else None
+    models = {name: DatasetResults.from_path(path, info) for name, path in folders.items()}
+    for code in bias:
+        for name, results in models.items():
+            if code not in results.relations:
+                raise UserError(f"{folders[name]} has no relation {code!r}.")
+    wanted = {"domains": ranking_figures.plot_domains(models)}
+    wanted |= {f"bias_{code}": ranking_figures.plot_bias(models, code) for code in bias}
+    written = []
+    for name, figure in wanted.items():
+        with atomic_write(Path(out) / f"{name}.png", "wb") as f:
+            f.write(figures.as_png(figure))
+        written.append(f"{out}/{name}.png")
+    return written

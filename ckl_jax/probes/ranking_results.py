@@ -18,7 +18,7 @@ import numpy as np
 
 from ckl_jax.data.relational import MULTIPLE, SINGLE
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_write, os_errors, read_jsonl, write_json
+from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json
 from ckl_jax.probes import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
@@ -285,23 +285,15 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _json(file: Path) -> dict[str, Any]:
-    with os_errors(file, "read"), open(file, encoding="utf-8") as f:
-        try:
-            return json.load(f)
-        except json.JSONDecodeError as e:
-            raise UserError(f"{file}, line {e.lineno}: not JSON ({e.msg}).") from e
-
-
 def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
     if (folder / METADATA).exists():
-        return _json(folder / METADATA)
+        return read_json(folder / METADATA)
     whole, relations = (folder / name for name in _DEVELOPMENT)
     if not relations.exists():
         return None
-    common = _json(whole) if whole.exists() else {}
+    common = read_json(whole) if whole.exists() else {}
     common = {"model_name_or_path": common.get("model_name"), **common}
-    return {code: {**common, **own} for code, own in _json(relations).items()}
+    return {code: {**common, **own} for code, own in read_json(relations).items()}
 
 
 def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:

@@ -70,6 +70,17 @@ def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target
     assert results["P1"].metadata["target"] == target and (results["P1"].scores < 0).all()
 
 
+def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
+    runs = [f"{name}={golden / 'results' / name}" for name in ("sum", "no_bos")]
+    argv = ["probe", "compare", *runs, "--out", str(tmp_path), "--bias", "P1"]
+    assert ckl.main(argv) == 0
+    names = [Path(line).name for line in capsys.readouterr().out.splitlines()]
+    assert names == ["domains.png", "bias_P1.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert ckl.main([*argv[:-1], "P7"]) == 2
+    assert "has no relation 'P7'" in capsys.readouterr().err
+
+
 def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
     data = str(golden / "dataset")
     argv = tiny.argv(
