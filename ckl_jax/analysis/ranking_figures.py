@@ -12,7 +12,7 @@ from ckl_jax.probes.ranking_results import DatasetResults
 
 def _bars(ax: Any, names: list[str], heights: Mapping[str, np.ndarray], ranges=None) -> None:
     """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
-    width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # grey and black are for other uses
+    width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
     for i, (model, values) in enumerate(heights.items()):
         places = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
         error = None if ranges is None else ranges[model]
