@@ -142,6 +142,14 @@ def wrap_key(data: np.ndarray, like: Any) -> jax.Array:
     return key if sharding is None else jax.device_put(key, sharding)
 
 
+def leaf_digest(leaf: Any) -> str:
+    """Returns "<dtype> <SHA-256>" of an array's bytes and shape."""
+    array = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+    digest = hashlib.sha256(str(array.shape).encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return f"{array.dtype.name} {digest.hexdigest()}"
+
+
 def tree_digest(tree: Any) -> str:
     """Returns the SHA-256 of a tree's leaves: their names, dtypes, shapes and bytes.
 
