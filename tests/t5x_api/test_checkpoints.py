@@ -51,8 +51,10 @@ def test_gin_files_name_the_classes():
     manager = checkpoints.OrbaxCheckpointManagerInterface
     unmonitored = utils.SaveCheckpointConfig(keep=3, checkpoint_manager_cls=manager)
     assert utils.CheckpointConfig(unmonitored).native().save.keep == 3
-    bound = gin.external_configurable(manager, "manager_of_a_test", module="a_test")
-    gin.parse_config("a_test.manager_of_a_test.metric_name_to_monitor = 'training_eval/x/loss'")
+    monitored = "a_test.manager_of_a_test.metric_name_to_monitor = 'training_eval/x/loss'"
+    with gin.unlock_config():  # another test may have loaded gin files
+        bound = gin.external_configurable(manager, "manager_of_a_test", module="a_test")
+        gin.parse_config(monitored)
     try:
         best = utils.SaveCheckpointConfig(keep=3, checkpoint_manager_cls=bound)
         native = utils.CheckpointConfig(best).native().save
