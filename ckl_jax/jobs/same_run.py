@@ -42,6 +42,8 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
     Returns:
       With what the run was trained that is now otherwise, see `first_difference`.
     """
+    if Path(model_dir).is_file():
+        raise UserError(f"MODEL_DIR is {model_dir}, which is a file; give a folder.")
     if not complete_steps(model_dir):
         return None
     with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():

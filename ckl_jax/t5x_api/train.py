@@ -14,7 +14,7 @@ from ckl_jax.t5x_api import names, utils
 from ckl_jax.t5x_api.metrics import T5XMetrics
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
-from ckl_jax.t5x_api.trainer import Trainer
+from ckl_jax.t5x_api.trainer import Trainer, unknown_actions
 
 
 def train(
@@ -91,7 +91,7 @@ def train(
     """
     del summarize_config_fn, concurrent_metrics, use_orbax, gc_period, use_hardware_rng
     names.not_offered(
-        "train.train", get_dataset_fn=get_dataset_fn, actions=actions or None,
+        "train.train", get_dataset_fn=get_dataset_fn, actions=unknown_actions(actions),
         train_eval_get_dataset_fn=train_eval_get_dataset_fn,
         train_state_initializer_cls=train_state_initializer_cls,
         verify_matching_vocabs_fn=verify_matching_vocabs_fn,

@@ -1,7 +1,7 @@
 """`t5x.trainer`: what gin files bind of it; the loop itself is `jobs.train`."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckl_jax.t5x_api import names
@@ -27,3 +27,23 @@ class Trainer:
 
     def __post_init__(self) -> None:
         names.not_offered("trainer.Trainer", weight_metrics_computer=self.weight_metrics_computer)
+
+
+@dataclasses.dataclass(frozen=True)
+class TerminateOnNanAction:
+    """T5X's one stock action: stop at a loss that is NaN or infinite.
+
+    Training stops so at any step, whether this is bound or not.
+    """
+
+    task: str
+    metric: str = "loss"
+
+
+def unknown_actions(actions: Mapping[str, Sequence[Any]] | None) -> dict[str, Sequence[Any]] | None:
+    """The actions that are not offered, by mode; None if there are none."""
+    left = {
+        mode: [action for action in some if not isinstance(action, TerminateOnNanAction)]
+        for mode, some in (actions or {}).items()
+    }
+    return {mode: some for mode, some in left.items() if some} or None

@@ -77,6 +77,7 @@ def test_names_in_gin(fails):
         ({"CLIP_NORM": 0}, "CLIP_NORM is 0; give a finite number above 0"),
         ({"RANDOM_SEED": -1}, "RANDOM_SEED is -1; give 0 or more"),
         ({"MODEL_DIR": ""}, "MODEL_DIR is ''"),
+        ({"MODEL_DIR": __file__}, "which is a file; give a folder"),
         ({"TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 0}}, "['targets'] is 0; give 1 or more"),
         ({"BATCH_SIZE": 100_000}, "BATCH_SIZE 100000 exceeds the "),
         ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),

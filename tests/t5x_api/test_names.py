@@ -176,7 +176,8 @@ def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, ca
 
 
 def test_the_best_by_a_scalar_of_training_stay(tiny, tmp_path, gin_file):
-    imports = "import __main__ as train_script\nfrom t5x import checkpoints"
+    modules = ("import __main__ as train_script", "from t5x import checkpoints")
+    imports = "\n".join((*modules, "from t5x import trainer"))
     more = """
 utils.SaveCheckpointConfig:
     period = 1
@@ -185,6 +186,8 @@ utils.SaveCheckpointConfig:
 checkpoints.SaveBestCheckpointer:
     metric_name_to_monitor = 'train/cross_ent_loss'
     keep_checkpoints_without_metrics = False
+trainer.TerminateOnNanAction.task = 'd1'
+train_script.train.actions = {'TRAIN_EVAL': [@trainer.TerminateOnNanAction()]}
 """
     assert t5x.main(["train", gin_file(imports, more), *macros(tiny, tmp_path, 4)]) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
