@@ -117,6 +117,7 @@ def test_an_adapter_of_some_layers_or_none_is_refused(tmp_path):
         peft.save_peft(tmp_path, {"encoder": {"x": np.ones(1)}}, CONFIG, 0.25)
 
 
+@pytest.mark.slow
 def test_a_run_goes_out_and_comes_in(tiny, tmp_path, capsys):
     run = tmp_path / "run"
     assert t5x.main(["train", *tiny.argv("lora", run, PROBES=None, EPOCHS=1)]) == 0

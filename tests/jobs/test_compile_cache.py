@@ -29,6 +29,7 @@ def test_accelerators_get_one_unless_refused(undo, monkeypatch, tmp_path):
     assert compile_cache.enable() is None
 
 
+@pytest.mark.slow
 def test_a_restart_reads_what_was_compiled(tiny, tmp_path):
     cache = tmp_path / "cache"
     env = {"JAX_COMPILATION_CACHE_DIR": str(cache)}

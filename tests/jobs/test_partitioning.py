@@ -52,6 +52,7 @@ def compiled():
     return dict(line.split("\t", 1) for line in done.stdout.splitlines())
 
 
+@pytest.mark.slow
 def test_no_device_holds_activations_of_the_whole_batch(compiled):
     shapes = [tuple(map(int, s.split(","))) for s in compiled["shapes"].split()]
     batch, width, vocab, mlp = 24, 16, 448, 96

@@ -81,6 +81,7 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert "has no relation 'P7'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
     data = str(golden / "dataset")
     argv = tiny.argv(

@@ -40,7 +40,7 @@ from tests.helpers import (
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 CASES = [(name, TINY) for name in METHODS] + [(name, TINY_V1_1) for name in ("vanilla", "lora")]
 CASES += [(name, TINY_GPT2) for name in GPT2_METHODS]
-# GPT-2 repeats most of it too; what is its own is in tests/models/test_gpt2.py.
+# GPT-2 and v1.1 repeat most of it too; what is GPT-2's own is in tests/models/test_gpt2.py.
 NAMES = {TINY: "v1.0", TINY_V1_1: "v1.1", TINY_GPT2: "gpt2"}
 
 
@@ -49,7 +49,7 @@ def case_id(name, base):
 
 
 def is_long(name, base):
-    return name in LONG or base is TINY_GPT2
+    return name in LONG or base in (TINY_GPT2, TINY_V1_1)
 
 
 every_case = pytest.mark.parametrize(

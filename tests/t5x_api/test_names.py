@@ -202,6 +202,7 @@ def optimizer_state(path):
     return {n: x for n, x in keys.named_leaves(state) if not n.startswith("target/")}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Sharding info not provided")
 def test_the_optimizer_goes_on_unless_a_rule_drops_it(tiny, tmp_path, gin_file):
     assert t5x.main(["train", gin_file(), *macros(tiny, tmp_path, 3)]) == 0
@@ -242,6 +243,7 @@ def test_an_unknown_attribute_is_named(tiny, tmp_path, gin_file, capsys):
     assert "Did you mean 'Adafactor'" in error and "--runner=upstream" in error
 
 
+@pytest.mark.slow
 def test_a_cached_task_needs_no_tensorflow(tiny, tmp_path, gin_file):
     code = (
         "import sys; from ckl_jax.cli import t5x\n"
