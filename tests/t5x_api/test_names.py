@@ -161,6 +161,7 @@ def test_micro_batches_that_do_not_divide_over_the_mesh_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, capsys):
     argv = [gin_file(), *macros(tiny, tmp_path, 3)]
     assert t5x.main(["train", *argv]) == 0
