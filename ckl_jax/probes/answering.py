@@ -52,10 +52,10 @@ class Answerer:
         self._predict = jax.jit(self._search, static_argnums=(2, 3))
         self._score = jax.jit(model.score_batch)
 
-    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> Any:
+    def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         """Tokens [B, R, L] and scores [B, R], best first."""
         decoded = self.model.predict(
-            params, tokens, length, beam_size=beams, num_return=beams, **self._options
+            params, batch["tokens"], length, beam_size=beams, num_return=beams, **self._options
         )
         return decoded.tokens, decoded.scores
 
@@ -91,20 +91,11 @@ class Answerer:
           target_length: counts the start token, as Hugging Face's does.
           beams: how many beams to search, and answers to return.
         """
-        tokens = pad_rows(rows, source_length)
-        for part, batch in self._batches(tokens):
-            decoded = self._predict(params, batch["tokens"], target_length - 1, beams)
-            tokens_out, scores = (values[:part] for values in fetch(decoded))
-            for row, row_scores in zip(tokens_out, scores, strict=True):
+        for part, batch in self._prompts(rows, source_length):
+            decoded = self._predict(params, self._put(batch), target_length - 1, beams)
+            tokens, scores = (values[:part] for values in fetch(decoded))
+            for row, row_scores in zip(tokens, scores, strict=True):
                 yield [self._text(ids) for ids in row], row_scores.tolist()
-
-    def _batches(self, tokens: np.ndarray) -> Iterator[tuple[int, dict[str, Any]]]:
-        for start in range(0, len(tokens), self.batch_size):
-            part = tokens[start : start + self.batch_size]
-            padded = np.pad(part, ((0, self.batch_size - len(part)), (0, 0)))
-            # An empty row would attend to nothing.
-            padded[len(part) :, 0] = self.model.input_vocabulary.eos_id
-            yield len(part), self._put({"tokens": padded})
 
     def scores(
         self,
@@ -120,17 +111,38 @@ class Answerer:
           inputs, targets: token ids with EOS.
           lengths: (S, T).
         """
-        sources = pad_rows(inputs, lengths[0])
-        golds = pad_rows(targets, lengths[1])
+        for part, batch in self._pairs(inputs, targets, lengths):
+            yield from map(float, fetch(self._score(params, self._put(batch)))[:part])
+
+    def _prompts(
+        self, rows: Sequence[Sequence[int]], length: int
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Yields what `_search` takes, and how many of its rows are prompts."""
+        tokens = pad_rows(rows, length)
+        for start in range(0, len(tokens), self.batch_size):
+            part = tokens[start : start + self.batch_size]
+            yield len(part), {"tokens": self._filled(part)}
+
+    def _pairs(
+        self,
+        inputs: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        lengths: tuple[int, int],
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Yields batches of the model's features, and how many of their rows are scored."""
+        sources, golds = pad_rows(inputs, lengths[0]), pad_rows(targets, lengths[1])
         for start in range(0, len(sources), self.batch_size):
-            part = slice(start, start + self.batch_size)
-            missing = self.batch_size - len(sources[part])
-            source, gold = (np.pad(x[part], ((0, missing), (0, 0))) for x in (sources, golds))
-            source[self.batch_size - missing :, 0] = self.model.input_vocabulary.eos_id
-            valid = np.arange(self.batch_size) < self.batch_size - missing
-            batch = self._put(encoder_decoder_batch(source, gold, valid))
-            scores = fetch(self._score(params, batch))
-            yield from map(float, scores[: self.batch_size - missing])
+            source, gold = (x[start : start + self.batch_size] for x in (sources, golds))
+            valid = np.arange(self.batch_size) < len(source)
+            missing = [(0, self.batch_size - len(source)), (0, 0)]
+            batch = encoder_decoder_batch(self._filled(source), np.pad(gold, missing), valid)
+            yield len(source), batch
+
+    def _filled(self, tokens: np.ndarray) -> np.ndarray:
+        """`tokens` with the rows that a batch lacks."""
+        padded = np.pad(tokens, ((0, self.batch_size - len(tokens)), (0, 0)))
+        padded[len(tokens) :, 0] = self.model.input_vocabulary.eos_id  # an empty row sees nothing
+        return padded
 
 
 def fetch(tree: Any) -> Any:

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from ckl_jax.data.converters import decoder_only_batch, pad_rows
-from ckl_jax.probes.answering import Answerer, fetch
+from ckl_jax.probes.answering import Answerer
 
 
 class Continuer(Answerer):
     """Continues prompts, and scores given continuations; see `Answerer` for the arguments.
 
+    The length of what is written counts a start token, as it does there. Scores are without an end.
     Rows come with EOS, as those of an encoder-decoder; here it is taken off, for a text goes on
     behind a prompt. Of a prompt that is too long the end is kept. An empty one is EOS alone.
     """
@@ -33,43 +33,22 @@ class Continuer(Answerer):
     def _prompt(self, row: Sequence[int], length: int) -> list[int]:
         return self._bare(row)[-length:] or [self.model.vocabulary.eos_id]
 
-    def scored_answers(
-        self,
-        params: Any,
-        rows: Sequence[Sequence[int]],
-        source_length: int,
-        target_length: int,
-        beams: int,
-    ) -> Iterator[tuple[list[str], list[float]]]:
-        """Yields what is written behind each prompt, best first, and its scores.
-
-        Args:
-          params: all parameters.
-          rows: prompts.
-          source_length: tokens of a prompt at most.
-          target_length: one more than the tokens to write at most: it counts a start token, as that
-            of `Answerer` does.
-          beams: how many beams to search, and continuations to return.
-        """
-        prompts = [self._prompt(row, source_length) for row in rows]
+    def _prompts(
+        self, rows: Sequence[Sequence[int]], length: int
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        prompts = [self._prompt(row, length) for row in rows]
         for start in range(0, len(prompts), self.batch_size):
             part = prompts[start : start + self.batch_size]
             filled = part + [part[-1]] * (self.batch_size - len(part))
             lengths = np.array([len(prompt) for prompt in filled], np.int32)
-            batch = {"tokens": pad_rows(filled, source_length, None), "lengths": lengths}
-            decoded = self._predict(params, self._put(batch), target_length - 1, beams)
-            tokens, scores = (values[: len(part)] for values in fetch(decoded))
-            for row, row_scores in zip(tokens, scores, strict=True):
-                yield [self._text(ids) for ids in row], row_scores.tolist()
+            yield len(part), {"tokens": pad_rows(filled, length, None), "lengths": lengths}
 
-    def scores(
+    def _pairs(
         self,
-        params: Any,
         inputs: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         lengths: tuple[int, int],
-    ) -> Iterator[float]:
-        """Yields the log likelihood of each row's target behind its prompt, without an end."""
+    ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         prompts = [self._prompt(row, lengths[0]) for row in inputs]
         rows = [
             prompt + self._bare(target)[: lengths[1]]
@@ -83,5 +62,4 @@ class Continuer(Answerer):
             given = [len(p) for p in prompts[start : start + self.batch_size]] + [0] * missing
             place = np.arange(sum(lengths))[None] + 1
             batch["decoder_loss_weights"] *= place >= np.array(given)[:, None]
-            scores = fetch(self._score(params, self._put(batch)))
-            yield from map(float, jax.device_get(scores)[: len(part)])
+            yield len(part), batch

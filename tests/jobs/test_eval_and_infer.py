@@ -274,5 +274,5 @@ def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
 
     probes = ClosedBook("folder", **given)
     answerer = Answerer(Model(), 1, probes.rule, probes.search_options)
-    assert answerer._search(None, None, 3, 2) == (None, None)
+    assert answerer._search(None, {"tokens": None}, 3, 2) == (None, None)
     assert inspect.signature(beam_search).parameters["rule"].default == "hf"
