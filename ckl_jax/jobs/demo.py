@@ -5,21 +5,14 @@ World -> vocabulary -> Initial model on D0 -> every method on D1 -> report. Each
 goes on where it was when it is started again.
 """
 
-import collections
-import contextlib
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs import processes
+from ckl_jax.jobs import pipeline
 from ckl_jax.world.ckl import check_data_dir, check_world
 
 METHODS = (
@@ -81,10 +74,7 @@ def run(demo: Demo) -> Path:
       UserError: data are missing, or a training failed; its log's last lines are in the message.
     """
     _check(demo)
-    with files.os_errors(demo.root):
-        demo.root.mkdir(parents=True, exist_ok=True)
-    with processes.FolderLock() as lock:
-        lock.acquire(demo.root, "filled", "--out")
+    with pipeline.only_one(demo.root):
         return _run(demo)
 
 
@@ -124,26 +114,10 @@ def _finished(demo: Demo) -> list[Path]:
 
 
 def _record(demo: Demo) -> None:
-    """Keeps the settings beside the results, and refuses to mix two settings in one folder.
-
-    Bindings may change as long as there are no results: some values fail only in a training.
-    """
-    path = demo.root / "demo.json"
-    settings = json.loads(json.dumps(dataclasses.asdict(demo)))
+    settings = dataclasses.asdict(demo)
     for free in ("out", "jobs", "methods"):
         settings.pop(free)
-    if path.exists():
-        before = json.loads(path.read_text())
-        different = [k for k in settings if settings[k] != before.get(k)]
-        if different == ["bindings"] and not any(demo.root.glob("*/checkpoint_*")):
-            different = []
-        if different:
-            other = "other bindings" if different[0] == "bindings" else f"another {different[0]}"
-            raise UserError(
-                f"{demo.out} holds a demo with {other} ({before.get(different[0])!r}, not "
-                f"{settings[different[0]]!r}); choose another --out or remove that folder."
-            )
-    files.write_json(path, settings)
+    pipeline.record(demo.root / "demo.json", settings, "demo")
 
 
 def _prepare(demo: Demo) -> None:
@@ -154,7 +128,7 @@ def _prepare(demo: Demo) -> None:
     )
 
 
-def command(demo: Demo, name: str) -> list[str]:
+def command(demo: Demo, name: str) -> tuple[str, ...]:
     """The command line of one training."""
     data = demo.root / "data"
     bindings = {
@@ -167,126 +141,13 @@ def command(demo: Demo, name: str) -> list[str]:
         "WORLD_SIZE": demo.size,
         "WORLD_SEED": demo.seed,
     }
-    return [
-        sys.executable, "-m", "ckl_jax", "train",
-        *(f"--gin_file={f}" for f in _gin_files(demo, name)),
-        *(f"--gin.{k}={v!r}" for k, v in bindings.items()),
-        *(f"--gin_bindings={b}" for b in demo.bindings),
-    ]  # fmt: skip
+    return pipeline.t5x("train", _gin_files(demo, name), bindings, demo.bindings)
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:
     return [f"ckl_{name}.gin", *(["data/wikidata.gin"] if demo.source == "wikidata" else [])]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Training:
-    """A training that runs.
-
-    Attributes:
-      name: of its method.
-      slot: which of the places for trainings it takes.
-      log: its log file.
-      start: where in the log it begins; earlier starts are before it.
-    """
-
-    name: str
-    slot: int
-    log: Path
-    start: int
-
-    def lines(self) -> list[str]:
-        """The last lines that it wrote."""
-        with open(self.log, "rb") as f:
-            f.seek(max(self.start, self.log.stat().st_size - 8192))
-            text = f.read().decode("utf-8", "replace")
-        return [line.strip() for line in text.splitlines() if line.strip()]
-
-    def progress(self) -> str:
-        """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
-        last = next(iter(self.lines()[-1:]), "")
-        if not last.startswith("train "):
-            return ""
-        fields = [field.strip() for field in last.split("  ")[1:]]
-        return "  ".join(field for field in fields if not field.endswith("tokens/s"))
-
-    def failure(self) -> str:
-        """Its own error sentence, or the last line of a traceback."""
-        lines = self.lines()
-        told = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
-        return (told or lines or ["nothing"])[-1]
-
-
-def _train_all(demo: Demo, names: list[str]) -> None:
-    """Runs the trainings, `jobs` at a time, each on a core of its own where cores are shared."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-    jobs = min(demo.jobs or len(cores), len(names))
-    waiting = collections.deque(n for n in names if not (demo.root / n / "summary.json").exists())
-    free = collections.deque(range(jobs))
-    running: dict[subprocess.Popen, _Training] = {}
-    try:
-        while waiting or running:
-            while waiting and free:
-                slot, name = free.popleft(), waiting.popleft()
-                process, training = _start(demo, name, slot)
-                running[process] = training
-                if jobs > 1 and len(cores) >= jobs:
-                    with contextlib.suppress(OSError):  # it has ended already
-                        os.sched_setaffinity(process.pid, {cores[slot]})
-            _wait(running, free)
-    finally:
-        for process in running:
-            process.terminate()  # it saves a checkpoint and stops
-        for process in running:
-            process.wait()
-
-
-def _start(demo: Demo, name: str, slot: int) -> tuple[subprocess.Popen, _Training]:
-    path = demo.root / name / "log.txt"
-    with files.os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8") as log:
-            training = _Training(name, slot, path, log.tell())
-            _say(name, "started")
-            process = subprocess.Popen(
-                command(demo, name),
-                stdout=log, stderr=subprocess.STDOUT, env=processes.child_environment(),
-            )  # fmt: skip
-    return process, training
-
-
-def _say(name: str, text: str) -> None:
-    print(f"   {name:<{_WIDTH}}  {text}", flush=True)
-
-
-def _wait(running: dict[subprocess.Popen, _Training], free: collections.deque) -> None:
-    """Shows progress until a training ends."""
-    shown: dict[str, str] = {}
-    tick = 0
-    while True:
-        for process, training in list(running.items()):
-            if process.poll() is not None:
-                del running[process]
-                free.append(training.slot)
-                _finish(training, process.returncode)
-                return
-        time.sleep(0.5)
-        tick += 1
-        if tick % (10 if sys.stdout.isatty() else 40) == 0:
-            for training in running.values():
-                text = training.progress()
-                if text and text != shown.get(training.name):
-                    _say(training.name, text)
-                    shown[training.name] = text
-
-
-def _finish(training: _Training, code: int) -> None:
-    """Says how a training ended; raises `UserError` if it failed."""
-    if code:
-        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
-        raise UserError(
-            f"Training {training.name!r} failed ({how}); {training.log} says: {training.failure()}"
-        )
-    summary = json.loads((training.log.parent / "summary.json").read_text())
-    steps = labels.count(summary["steps"], "step")
-    _say(training.name, f"done: {steps} in {summary['train_seconds']:.0f} s")
+def _train_all(demo: Demo, names: Sequence[str]) -> None:
+    trainings = [pipeline.Training(n, demo.root / n, command(demo, n)) for n in names]
+    pipeline.run_all(trainings, demo.jobs, _WIDTH)

@@ -14,6 +14,7 @@ from ckl_jax.analysis import report
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import demo as job
+from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.processes import FolderLock
 
 CHILD = """
@@ -159,11 +160,12 @@ def test_lines_are_short_and_aligned(tmp_path, capsys):
     log = tmp_path / "log.txt"
     line = "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left\n"
     log.write_text("t5x: of an earlier start\n" + line)
-    training = job._Training("lora", 0, log, 25)
+    lora = pipeline.Training("lora", tmp_path, ())
+    training = pipeline.Running(lora, 0, log, 25, job._WIDTH)
     assert training.progress() == "step 20/100  epoch 2  loss 1.235  0.5 s/step  0:40 left"
     assert training.failure() == line.strip()
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))
-    job._finish(training, 0)
+    training.finish(0)
     assert capsys.readouterr().out == "   lora          done: 100 steps in 51 s\n"
 
 
