@@ -18,7 +18,10 @@ def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _diffsets(kinds, command) -> None:
     p = command(kinds, "diffsets", "new text between two Wikipedia dumps (TemporalWiki)", diffsets)
-    p.add_argument("--old", required=True, help="pages-articles dump, or the folder of its parts")
+    p.add_argument(
+        "--old", default=None,
+        help="pages-articles dump, or the folder of its parts; none: all text of --new",
+    )  # fmt: skip
     p.add_argument("--new", required=True, help="a later dump of the same wiki")
     p.add_argument("--out", required=True, help="folder to write; go on with it if begun")
     _add_workers(p)
@@ -46,8 +49,8 @@ def diffsets(args: argparse.Namespace) -> None:
     )  # fmt: skip
     todo = builder.plan(args.old, args.new, args.out, options)
     if args.dry_run:
-        print(f"{todo.old.bytes:16,}  bytes of {todo.old.name}")
-        print(f"{todo.new.bytes:16,}  bytes of {todo.new.name}")
+        for dump in filter(None, (todo.old, todo.new)):
+            print(f"{dump.bytes:16,}  bytes of {dump.name}")
         print(f"{len(todo.shards):16,}  shards, by {workers} processes, into {args.out}")
         return
     with _Progress() as progress:

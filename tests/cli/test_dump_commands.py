@@ -11,6 +11,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
+from ckl_jax.data.builders.dumps import open_dump
 from ckl_jax.data.documents import read_documents
 from tests.data.builders.dump_files import page, write_multistream
 
@@ -36,6 +37,17 @@ def probes(world, diff, out, *more):
              for side, d in (("old", "05"), ("new", "06"))]  # fmt: skip
     inputs = ["--diffset", str(diff), "--wikipedia", wiki(world, "20200601"), *dumps]
     return ["data", "probes", *inputs, "--out", str(out), "--workers", "1", *more]
+
+
+def test_a_dump_compared_with_nothing_is_taken_whole(world, tmp_path):
+    out = tmp_path / "whole"
+    argv = ["data", "diffsets", "--new", wiki(world, "20200601"), "--out", str(out)]
+    assert ckl.main([*argv, "--workers", "1", "--dry-run"]) == 0 and not out.exists()
+    assert ckl.main([*argv, "--workers", "1"]) == 0
+    titles = [d.title for d in read_documents(out / "wikipedia_20200601.jsonl")]
+    dump = open_dump(wiki(world, "20200601"))
+    articles = [p.title for p in dump.pages() if not p.redirect]
+    assert titles == articles and len(titles) > 50
 
 
 def sentence(capsys, argv):

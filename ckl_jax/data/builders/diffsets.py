@@ -1,6 +1,7 @@
 """TWiki-Diffsets: two dumps of one Wikipedia to the text that is new in the later one.
 
-A streaming merge join by page id. The dumps are cut into ranges of page ids (shards); a finished
+Compared with nothing, all text of a dump is new: so whole snapshots are made too. A streaming merge
+join by page id. The dumps are cut into ranges of page ids (shards); a finished
 shard has a marker and is not made again. Pages with an unchanged revision are skipped before any
 wikitext is parsed.
 """
@@ -74,13 +75,13 @@ class Plan:
     """What `build` will do.
 
     Attributes:
-      old, new: the dumps.
+      old, new: the dumps; `old` None is nothing.
       options: of the comparison.
       out: folder.
       shards: ranges of page ids, or (unsorted) numbers of buckets with None.
     """
 
-    old: Dump
+    old: Dump | None
     new: Dump
     options: Options
     out: Path
@@ -94,16 +95,25 @@ class Plan:
 
     @property
     def csv_name(self) -> str:
-        return f"wikipedia_{self.old.date or 'old'}_{self.new.date or 'new'}_subset.csv"
+        return f"wikipedia_{self._dates}_subset.csv" if self.old else f"wikipedia_{self._dates}.csv"
 
     @property
     def documents_name(self) -> str:
-        return f"diffset_{self.old.date or 'old'}_{self.new.date or 'new'}.jsonl"
+        return f"{'diffset' if self.old else 'wikipedia'}_{self._dates}.jsonl"
+
+    @property
+    def _dates(self) -> str:
+        new = self.new.date or "new"
+        return f"{self.old.date or 'old'}_{new}" if self.old else new
+
+    @property
+    def sides(self) -> dict[str, Dump | None]:
+        return {"old": self.old, "new": self.new}
 
     def settings(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "old": _describe(self.old),
+            "old": _describe(self.old) if self.old else None,
             "new": _describe(self.new),
             "options": dataclasses.asdict(self.options),
             "shards": self.shards,
@@ -118,15 +128,22 @@ def _describe(dump: Dump) -> dict[str, Any]:
 
 
 def plan(
-    old: str | os.PathLike, new: str | os.PathLike, out: str | os.PathLike, options: Options
+    old: str | os.PathLike | None, new: str | os.PathLike, out: str | os.PathLike, options: Options
 ) -> Plan:
     """Opens two dumps and cuts them into shards; writes nothing.
+
+    Args:
+      old: None compares with nothing: all articles of `new` are taken whole.
+      new: the later dump.
+      out: folder.
+      options: of the comparison.
 
     Raises:
       UserError: a dump is missing, or they are not two of one wiki in order.
     """
-    dumps = open_dump(old), open_dump(new)
-    check_pair(*dumps)
+    dumps = open_dump(old) if old else None, open_dump(new)
+    if dumps[0]:
+        check_pair(*dumps)
     wanted = options.shards or -(-dumps[1].bytes // SHARD_BYTES)
     if options.unsorted:
         shards = [(i, None) for i in range(wanted)]
@@ -191,10 +208,11 @@ def _sort_pages(todo: Plan, progress: Progress) -> None:
     marker = todo.out / "sorted.json"
     if marker.is_file():
         return
-    for side, dump in (("old", todo.old), ("new", todo.new)):
-        progress(0, 0, f"pages of {dump.name} sorted")
-        folder = todo.out / "sorted" / side
-        page_buckets.write_pages(dump.unsorted_pages(), folder, len(todo.shards))
+    for side, dump in todo.sides.items():
+        if dump:
+            progress(0, 0, f"pages of {dump.name} sorted")
+            folder = todo.out / "sorted" / side
+            page_buckets.write_pages(dump.unsorted_pages(), folder, len(todo.shards))
     write_json(marker, {"buckets": len(todo.shards)})
 
 
@@ -216,13 +234,15 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
 
 
 def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
+    return tuple(
+        _side(todo, side, dump, shard) if dump else iter(()) for side, dump in todo.sides.items()
+    )
+
+
+def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
     if todo.options.unsorted:
-        sides = (("old", todo.old), ("new", todo.new))
-        return tuple(
-            page_buckets.read_pages_by_id(todo.out / "sorted" / side, shard, dump.path)
-            for side, dump in sides
-        )
-    return tuple(dump.pages(*todo.shards[shard]) for dump in (todo.old, todo.new))
+        return page_buckets.read_pages_by_id(todo.out / "sorted" / side, shard, dump.path)
+    return dump.pages(*todo.shards[shard])
 
 
 def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:
