@@ -21,6 +21,7 @@ import tensorflow as tf
 from ckl_jax.data.ckl_files import CORPORA, available_probes, read_corpus, read_probe
 from ckl_jax.data.vocabularies import space_sentinels
 from ckl_jax.probes.metrics import exact_match, f1
+from tasks.rows import register_rows
 
 CORPUS_TASKS = {
     "ckl_wikipedia_span": "d0",
@@ -53,11 +54,11 @@ def register_ckl(
     for name, corpus in CORPUS_TASKS.items():
         path = Path(directory) / CORPORA[corpus]
         if path.is_file():
-            _register(name, "train", functools.partial(_corpus_rows, path), features)
+            register_rows(name, "train", functools.partial(_corpus_rows, path), features)
             names.append(name)
     for name in available_probes(directory):
         rows = functools.partial(_probe_rows, name, directory)
-        _register(
+        register_rows(
             name,
             "validation",
             rows,
@@ -67,34 +68,6 @@ def register_ckl(
         )
         names.append(name)
     return names
-
-
-def _register(name: str, split: str, rows: Any, features: Any, **kwargs: Any) -> None:
-    seqio.TaskRegistry.remove(name)
-    seqio.TaskRegistry.add(
-        name,
-        source=seqio.FunctionDataSource(
-            dataset_fn=functools.partial(rows_dataset, rows=rows), splits=[split]
-        ),
-        preprocessors=[
-            functools.partial(seqio.preprocessors.tokenize, with_eos=False),
-            seqio.CacheDatasetPlaceholder(),
-            seqio.preprocessors.append_eos_after_trim,
-        ],
-        output_features=features,
-        **kwargs,
-    )
-
-
-def rows_dataset(split: str, shuffle_files: bool, seed: int | None = None, *, rows: Any):
-    """Returns the rows as a `tf.data.Dataset`; they are one file, so nothing is shuffled."""
-    del split, shuffle_files, seed
-    first = next(iter(rows()))
-    signature = {
-        key: tf.TensorSpec([None] if isinstance(value, list) else [], tf.string)
-        for key, value in first.items()
-    }
-    return tf.data.Dataset.from_generator(rows, output_signature=signature)
 
 
 def _corpus_rows(path: Path) -> Iterator[dict[str, str]]:

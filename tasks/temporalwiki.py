@@ -17,7 +17,7 @@ from ckl_jax.data.builders.pool import read_json
 from ckl_jax.data.builders.probes import read_probe_csv
 from ckl_jax.data.documents import read_documents
 from ckl_jax.errors import UserError
-from tasks.ckl import rows_dataset
+from tasks.rows import Rows, register_rows
 
 
 def register_diffset(folder: str | os.PathLike, vocabulary: seqio.Vocabulary) -> str:
@@ -53,20 +53,9 @@ def register_probes(folder: str | os.PathLike, vocabulary: seqio.Vocabulary) -> 
     return names
 
 
-def _register(name: str, split: str, rows, vocabulary: seqio.Vocabulary) -> None:
-    seqio.TaskRegistry.remove(name)
-    seqio.TaskRegistry.add(
-        name,
-        source=seqio.FunctionDataSource(
-            dataset_fn=functools.partial(rows_dataset, rows=rows), splits=[split]
-        ),
-        preprocessors=[
-            functools.partial(seqio.preprocessors.tokenize, with_eos=False),
-            seqio.CacheDatasetPlaceholder(),
-            seqio.preprocessors.append_eos_after_trim,
-        ],
-        output_features={"targets": seqio.Feature(vocabulary=vocabulary, add_eos=False)},
-    )
+def _register(name: str, split: str, rows: Rows, vocabulary: seqio.Vocabulary) -> None:
+    features = {"targets": seqio.Feature(vocabulary=vocabulary, add_eos=False)}
+    register_rows(name, split, rows, features)
 
 
 def _articles(path: Path) -> Iterator[dict[str, str]]:

@@ -1,7 +1,6 @@
 """Vocabularies, documents, entity finders and span masking."""
 
 import gzip
-import os
 import pickle
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from ckl_jax.data.spans import chunk, fill_spans, mask_spans, salient_rows, spli
 from ckl_jax.data.taggers import HeuristicFinder, find_dates, make_finder
 from ckl_jax.data.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError
-
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[2] / "../shared/data"))
+from tests.real_data import shared_data
 
 LINES = [
     f"Anna Brel was born in {city} on {day} May 1975, (as was her sister)."
@@ -100,17 +98,13 @@ def test_bad_vocabularies_are_refused(tmp_path, vocabulary):
 
 
 def test_a_vocabulary_with_other_special_ids_is_refused():
-    path = DATA / "tokenizers/maxtext-32768/tokenizer.default.model"
-    if not path.exists():
-        pytest.skip(f"needs {path}; set CKL_DATA")
+    path = shared_data("tokenizers", "maxtext-32768", "tokenizer.default.model")
     with pytest.raises(UserError, match="where T5 has"):
         Vocabulary(path)
 
 
 def test_ids_equal_seqio_s_convention():
-    path = DATA / "tokenizers/seqio-test-26/sentencepiece.model"
-    if not path.exists():
-        pytest.skip(f"needs {path}; set CKL_DATA")
+    path = shared_data("tokenizers", "seqio-test-26", "sentencepiece.model")
     toy = Vocabulary(path, extra_ids=10)
     assert (toy.vocab_size, toy.sentinel(0), toy.sentinel(9)) == (36, 35, 26)
 
@@ -196,9 +190,7 @@ def test_unknown_and_missing_finders_are_refused():
 
 def test_spans_overlap_most_gold_entities(capsys):
     """Survey figure on the English Web Treebank: .84 with counts from its training part."""
-    path = DATA / "tagging/en_ewt-uner-dev.iob2.gz"
-    if not path.exists():
-        pytest.skip(f"needs {path}; set CKL_DATA")
+    path = shared_data("tagging", "en_ewt-uner-dev.iob2.gz")
     sentences = list(_gold_sentences(path))
     finder = HeuristicFinder.fit(text for text, _ in sentences)
     found = total = 0

@@ -1,8 +1,6 @@
 import gzip
 import json
-import os
 import random
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,13 @@ from ckl_jax.world.ckl import build_world
 from ckl_jax.world.facts import occurs_in
 from ckl_jax.world.render import PHRASINGS
 from ckl_jax.world.wikidata import _FACTS, _patterns, _Reader, wikidata_world
-
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[2] / "../shared/data"))
+from tests.real_data import shared_data
 
 
 @pytest.fixture(scope="module")
 def world():
-    if not (DATA / _FACTS).exists():
-        pytest.skip(f"needs {DATA / _FACTS}; set CKL_DATA")
-    return wikidata_world(DATA, 0, "tiny")
+    shared_data(_FACTS)
+    return wikidata_world(shared_data(), 0, "tiny")
 
 
 def test_what_changed_and_what_is_new_is_all_there(world):
@@ -48,7 +44,7 @@ def test_every_relation_can_be_said(world):
 
 
 def test_real_facts_fill_the_same_files(world, tmp_path):
-    manifest = build_world(tmp_path, 0, "tiny", source="wikidata", data_dir=DATA)
+    manifest = build_world(tmp_path, 0, "tiny", source="wikidata", data_dir=shared_data())
     assert manifest["source"] == "wikidata" and all(manifest["counts"].values())
     assert len(read_probe("updated_lama", tmp_path)) == len(world.updated())
     assert len(read_probe("new_lama_easy", tmp_path)) == len(world.begun())

@@ -1,9 +1,7 @@
 """Algorithm 1 against a literal reading of it; the released function against its vectors."""
 
-import os
 import random
 import time
-from pathlib import Path
 
 import pytest
 
@@ -27,8 +25,8 @@ from ckl_jax.data.builders.diffsets import join
 from ckl_jax.data.builders.sentences import letters, normalise, sentence_splitter
 from ckl_jax.data.builders.wiki_xml import read_pages
 from ckl_jax.data.builders.wikitext import Extractor
+from tests.real_data import wikipedia_excerpt
 
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
 SPLIT = sentence_splitter("en")
 
 
@@ -116,14 +114,12 @@ def literal(old, new):
             yield Change(SENTENCES, " ".join(fresh))
 
 
-@pytest.mark.skipif(not (DATA / "wikipedia").is_dir(), reason="needs real excerpts: CKL_DATA")
 @pytest.mark.parametrize("names", [
     ("simplewiki-20190901", "simplewiki-20230820"), ("enwiki-20150112", "enwiki-20150305"),
 ], ids=" ".join)  # fmt: skip
 def test_real_pages_as_algorithm_1_is_printed(names):
     extractor, compared = Extractor(), 0
-    paths = [DATA / f"wikipedia/{name}-excerpt.xml.bz2" for name in names]
-    for a, b in join(*(read_pages(path) for path in paths)):
+    for a, b in join(*(read_pages(wikipedia_excerpt(name)) for name in names)):
         if a and b and not a.redirect and not b.redirect and a.text != b.text:
             old, new = extractor.paragraphs(a.text), extractor.paragraphs(b.text)
             assert diff(old, new, SPLIT) == list(literal(old, new)), a.title

@@ -1,8 +1,6 @@
 """Two dumps to a diffset: the join, the filters, shards, resumption, bad input."""
 
 import csv
-import os
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,8 @@ from ckl_jax.data.builders.diffsets import Options, build, join, plan, read_reco
 from ckl_jax.data.builders.wiki_xml import Page, read_pages
 from ckl_jax.errors import UserError
 from tests.data.builders.dump_files import dump, page, write, write_multistream
+from tests.real_data import wikipedia_excerpt
 
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
 OLD = [
     page(1, "Same", "Same text."), page(2, "Edited", "One here. Two here.\n\nThree here."),
     page(4, "Gone", "It was here."), page(5, "Moved", "It moved.", sha1="s", revision=50),
@@ -156,10 +154,9 @@ PAIRS = [("enwiki-20120104", "enwiki-20150112"), ("enwiki-20150112", "enwiki-201
          ("simplewiki-20190901", "simplewiki-20230820")]  # fmt: skip
 
 
-@pytest.mark.skipif(not (DATA / "wikipedia").is_dir(), reason="needs real excerpts: CKL_DATA")
 @pytest.mark.parametrize("names", PAIRS, ids=" ".join)
 def test_real_pages_are_all_accounted_for(names, tmp_path):
-    paths = [DATA / f"wikipedia/{name}-excerpt.xml.bz2" for name in names]
+    paths = [wikipedia_excerpt(name) for name in names]
     manifest = build(plan(*paths, tmp_path / "out", Options(deletions=True)))
     pages = [{p.id: p for p in read_pages(path)} for path in paths]
     assert sum(manifest["pages"].values()) == len(set().union(*pages))

@@ -1,11 +1,9 @@
 """Dumps of all versions are read page by page; bad ones are one sentence with file, line, byte."""
 
 import bz2
-import os
 import re
 import tracemalloc
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,9 @@ from ckl_jax.data.builders.dumps import check_pair, date_of, id_ranges, open_dum
 from ckl_jax.data.builders.wiki_xml import Page, read_pages, read_site
 from ckl_jax.errors import UserError
 from tests.data.builders.dump_files import dump, page, write, write_multistream
+from tests.real_data import FOLDER
 
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
-EXCERPTS = sorted((DATA / "wikipedia").glob("*.xml.bz2"))
+EXCERPTS = sorted((FOLDER / "wikipedia").glob("*.xml.bz2"))
 
 
 @pytest.mark.parametrize("name", ["d.xml", "d.xml.gz", "d.xml.bz2"])

@@ -1,8 +1,6 @@
 """Entities of Wikidata's dumps of all years, and what became of their facts."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +12,7 @@ from ckl_jax.data.builders.page_map import PageMap, read_page_map
 from ckl_jax.data.builders.wikidata_json import Entity, FactRules, parse_entity, read_entities
 from ckl_jax.errors import UserError
 from tests.data.builders.dump_files import write
-
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
-real = pytest.mark.skipif(not (DATA / "wikidata").is_dir(), reason="needs real excerpts: CKL_DATA")
+from tests.real_data import shared_data, wikidata_excerpt
 
 
 def snak(prop, value, kind="wikibase-entityid"):
@@ -88,20 +84,17 @@ def test_bad_lines_name_file_line_and_byte(tmp_path):
         list(read_entities(path))
 
 
-@real
 @pytest.mark.parametrize("name, items, properties", [
     ("201412", 184, 1304), ("20150113", 4, 0), ("201703", 25, 0), ("20190923", 2, 0),
     ("202512", 1, 0),
 ])  # fmt: skip
 def test_real_excerpts_are_read_whole(name, items, properties):
-    path = DATA / f"wikidata/wikidata-{name}-excerpt.json.bz2"
-    found = list(read_entities(path))
+    found = list(read_entities(wikidata_excerpt(name)))
     kinds = [e.id[0] for e in found]
     assert (kinds.count("Q"), kinds.count("P")) == (items, properties)
     assert all(e.label for e in found)
 
 
-@real
 @pytest.mark.parametrize("item, old, new, rules, expected", [  # data/README.md
     ("Q220", "201412", "201703", {}, (46, 9, 53)),
     ("Q288", "201412", "201703", {}, (24, 2, 24)),
@@ -111,9 +104,7 @@ def test_real_excerpts_are_read_whole(name, items, properties):
 def test_kept_gone_and_new_facts_of_real_items(item, old, new, rules, expected):
     sides = []
     for date in (old, new):
-        entities = read_entities(
-            DATA / f"wikidata/wikidata-{date}-excerpt.json.bz2", FactRules(**rules)
-        )
+        entities = read_entities(wikidata_excerpt(date), FactRules(**rules))
         sides.append(next(e.facts for e in entities if e.id == item))
     changes = list(classify(*sides))
     kept = sum(c.kind == "unchanged" for c in changes)
@@ -123,9 +114,8 @@ def test_kept_gone_and_new_facts_of_real_items(item, old, new, rules, expected):
     assert (kept, gone, come) == expected
 
 
-@real
 def test_a_statement_of_2025_has_its_label_in_mul():
-    (douglas,) = read_entities(DATA / "wikidata/wikidata-202512-excerpt.json.bz2")
+    (douglas,) = read_entities(wikidata_excerpt("202512"))
     assert douglas.label == "Douglas Adams" and douglas.title == "Douglas Adams"
 
 
@@ -233,7 +223,7 @@ def test_bad_page_maps(tmp_path):
             list(read_page_map(write(tmp_path / name, text)))
 
 
-@real
 def test_the_real_page_map():
-    found = list(read_page_map(DATA / "wikipedia/enwiki-20150112-page-wikidata-map.tsv.gz"))
+    path = shared_data("wikipedia", "enwiki-20150112-page-wikidata-map.tsv.gz")
+    found = list(read_page_map(path))
     assert len(found) == 6387 and len(dict(found)) == 6387

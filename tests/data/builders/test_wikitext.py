@@ -1,9 +1,7 @@
 """The prose of wikitext, and that the token walk gives what the library's tree gives."""
 
-import os
 import random
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,7 @@ from mwparserfromhell import nodes
 from ckl_jax.data.builders import wikitext
 from ckl_jax.data.builders.wiki_xml import SiteInfo, read_pages
 from ckl_jax.data.builders.wikitext import Extractor, is_disambiguation, sections
-
-DATA = Path(os.environ.get("CKL_DATA", Path(__file__).parents[3] / "../shared/data"))
-real = pytest.mark.skipif(not (DATA / "wikipedia").is_dir(), reason="needs real excerpts: CKL_DATA")
+from tests.real_data import wikipedia_excerpt
 
 
 @pytest.mark.parametrize("source, expected", [
@@ -148,11 +144,10 @@ def _tag(node):
 
 
 def _articles(name):
-    pages = read_pages(DATA / f"wikipedia/{name}-excerpt.xml.bz2")
+    pages = read_pages(wikipedia_excerpt(name))
     return [p for p in pages if not p.redirect and p.namespace == 0]
 
 
-@real
 def test_the_walk_over_tokens_gives_the_text_of_the_tree():
     parser = mwparserfromhell.parser.Parser
     for page in random.Random(0).sample(_articles("enwiki-20160501"), 4):
@@ -161,7 +156,6 @@ def test_the_walk_over_tokens_gives_the_text_of_the_tree():
         assert Extractor()._read(iter(tokens), ()) == _tree_text(tree), page.title
 
 
-@real
 def test_cutting_into_sections_changes_nothing():
     extractor, cut = Extractor(), 0
     for page in _articles("enwiki-20150305")[:10]:
