@@ -85,6 +85,22 @@ parse_arguments() {
     shift
   done
   require NAME ZONE PROJECT
+  [[ -z $TYPE ]] || check_type
+}
+
+# Stops unless TYPE names a TPU as Google Cloud does: a mistake would be found only by the queue.
+check_type() {
+  local size=${TYPE##*-}
+  case "$TYPE" in
+    v5e-* | v5lite-* | v5-*) fail "--type $TYPE is written v5litepod-$size (or v5p-$size)." ;;
+  esac
+  if [[ $TYPE =~ ^(v2|v3|v4|v5p|v5litepod|v6e)-[1-9][0-9]*$ ]]; then
+    ((size % 8 == 0)) && return
+    [[ $TYPE =~ ^(v5litepod|v6e)-[14]$ ]] && return
+    fail "--type $TYPE: there is none of $size; take a multiple of 8, e.g. ${TYPE%-*}-$(((size / 8 + 1) * 8))."
+  fi
+  fail "--type $TYPE is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32 or v6e-16, in any" \
+    "size (GPUs: tpu_scripts/gpu)."
 }
 
 # Stops if a setting is missing, in one sentence that names all that are.

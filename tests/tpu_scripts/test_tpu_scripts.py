@@ -54,6 +54,16 @@ def test_help_and_a_missing_setting(cloud, script):
         (("pod",), "'pod' is no option; the command to run comes after --."),
         ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
         (WHERE, "give --type (or the variable TPU_TYPE)."),
+        (
+            (*WHERE, "--type=h100"),
+            "--type h100 is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32 or v6e-16, in "
+            "any size (GPUs: tpu_scripts/gpu).",
+        ),
+        ((*WHERE, "--type=v5e-16"), "--type v5e-16 is written v5litepod-16 (or v5p-16)."),
+        (
+            (*WHERE, "--type=v4-30"),
+            "--type v4-30: there is none of 30; take a multiple of 8, e.g. v4-32.",
+        ),
         (FULL, "give the command to run after --, e.g. -- t5x train --gin_file=..."),
     ],
 )
