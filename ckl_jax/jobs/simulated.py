@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckl_jax import checks
+from ckl_jax import checks, files
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
 from ckl_jax.data.causal import prepare_rows
 from ckl_jax.data.prepare import prepare_ckl
@@ -93,22 +93,36 @@ def vocabulary_and_rows(
     legacy: bool = False,
     make: bool = True,
     checkpoint: str | None = None,
+    tasks: Sequence[str] = ("d0", "d1"),
 ) -> Vocabulary:
     """The world's vocabulary; its documents are made into rows of running text besides.
 
     Args:
       data_dir, seed, size, make, checkpoint: see `vocabulary`.
-      rows_dir: gets the cached tasks d0 and d1.
+      rows_dir: gets the cached tasks.
       length, packed, legacy: of the rows; see `data.causal.causal_rows`.
+      tasks: d0, the old documents; d1, the news; whole, both.
 
     Raises:
       UserError: as `vocabulary` and `data.causal.prepare_rows`.
     """
     pieces = vocabulary(data_dir, seed, size, make, checkpoint)
     if make:
-        sources = {n: Path(data_dir) / "ckl" / f"documents_{n}.jsonl" for n in ("d0", "d1")}
+        sources = {name: _documents(Path(data_dir), name) for name in tasks}
         prepare_rows(sources, rows_dir, pieces, length, packed=packed, legacy=legacy)
     return pieces
+
+
+def _documents(data_dir: Path, task: str) -> Path:
+    """The file of a task's documents; that of the whole world is made where it is missing."""
+    if task != "whole":
+        return data_dir / "ckl" / f"documents_{task}.jsonl"
+    path = data_dir / "prepared" / "documents_whole.jsonl"
+    if not path.exists():
+        with files.atomic_write(path, "wb") as f:
+            for part in ("d0", "d1"):
+                f.write(_documents(data_dir, part).read_bytes())
+    return path
 
 
 def _check_world(data_dir: str, seed: int, size: str) -> None:

@@ -54,10 +54,10 @@ def test_paths_follow_the_data_folder(capsys):
 def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {name for name in bundled_files() if name.startswith("temporalwiki_")}
-    overlays = ["temporalwiki_released.gin", "temporalwiki_tiny.gin"]
+    overlays = ["temporalwiki_released.gin", "temporalwiki_paper.gin", "temporalwiki_tiny.gin"]
     jobs = {"temporalwiki_eval.gin", "temporalwiki_infer.gin"}
     methods = sorted(names - {*overlays, *jobs})
-    assert len(methods) == 6
+    assert len(methods) == 7
     own = [f"temporalwiki_{job}.gin"] if f"temporalwiki_{job}.gin" in jobs else []
     inputs = ["--gin.INFER_INPUTS='prompts.txt'"] if job == "infer" else []
     models = [name for name in bundled_files() if name.startswith("models/gpt2_")]
