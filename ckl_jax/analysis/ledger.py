@@ -36,8 +36,13 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
     """[N] index into STATES of each fact.
 
     Raises:
-      UserError: the two evaluations put different items.
+      UserError: the two evaluations put different items, or one asked for no answers.
     """
+    if not (now.answered and initial.answered):
+        raise UserError(
+            "The rows say what facts cost but not what was answered, which the states of facts are "
+            "made of; probe with FACT_ANSWERS = 'last' or 'always'."
+        )
     if now.items != initial.items:
         raise UserError(
             f"The runs were probed with different items ({len(now.items)} and "

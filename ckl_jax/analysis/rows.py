@@ -15,16 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_jsonl
 
+_NUMBER = (float, int)
 FIELDS = {
-    "probe": str, "item": str, "step": int, "epoch": int, "em": int, "f1": (float, int),
+    "probe": str, "item": str, "step": int, "epoch": int, "em": int, "f1": _NUMBER,
     "predictions": list, "answers": list,
 }  # fmt: skip
+# Of a row that says what a fact cost (`probes.facts`); it need not have been asked for an answer.
+LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tokens": int}
+_OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
-_KEPT = ("relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old")
+_KEPT = (
+    "relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old",
+    "interval", "class", "kind",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +41,12 @@ class Scored:
 
     Attributes:
       items: [N] ids.
-      em, f1, em_old: [N] in 0..1.
+      em, f1, em_old: [N] in 0..1; not a number where no answer was asked for.
       hit_rank: [N] rank of the first right answer among `beams`, 0 if none.
       beams: [N] width of the search behind hit_rank.
       relations: [N] names; "" if unknown.
       rows: [N] the rows themselves, without what is the same for all of them.
+      losses: of facts, see `perplexity.Losses`; None of other probes.
     """
 
     items: tuple[str, ...]
@@ -48,6 +57,12 @@ class Scored:
     beams: np.ndarray
     relations: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
+    losses: Losses | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the items were asked for answers, and not only for what they cost."""
+        return not np.isnan(self.em).any()
 
     @property
     def has_old(self) -> bool:
@@ -58,13 +73,14 @@ class Scored:
 def as_columns(rows: list[dict[str, Any]]) -> Scored:
     """The rows of one probe as columns."""
 
-    def column(name: str, default: int = 0) -> np.ndarray:
+    def column(name: str, default: float = 0) -> np.ndarray:
         return np.array([row.get(name, default) for row in rows], dtype=np.float64)
 
     return Scored(
-        tuple(row["item"] for row in rows), column("em"), column("f1"), column("em_old"),
-        column("hit_rank").astype(int), column("beams", 1).astype(int),
+        tuple(row["item"] for row in rows), column("em", np.nan), column("f1", np.nan),
+        column("em_old"), column("hit_rank").astype(int), column("beams", 1).astype(int),
         tuple(row.get("relation", "") for row in rows), tuple(map(_slim, rows)),
+        Losses.of(rows) if "nll" in rows[0] else None,
     )  # fmt: skip
 
 
@@ -77,15 +93,23 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(_json_lines(path), 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
-        for name, kind in FIELDS.items():
+        for name, kind in _fields(row).items():
             if not isinstance(row.get(name), kind):
                 what = "is missing" if name not in row else f"has the value {row[name]!r}"
                 raise UserError(
                     f"{path}, row {number}: the field {name!r} {what}; run the probes again."
                 )
-        if not row["predictions"]:
+        if not row.get("predictions", True):
             raise UserError(f"{path}, row {number}: no predictions; run the probes again.")
         yield row
+
+
+def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a row has to have: an answer and its scores, what the item cost, or both."""
+    if "nll" not in row:
+        return FIELDS
+    asked = any(name in row for name in _OF_ANSWERS)
+    return LOSS_FIELDS | {n: x for n, x in FIELDS.items() if asked or n not in _OF_ANSWERS}
 
 
 def _json_lines(path: str | os.PathLike) -> Iterator[Any]:
@@ -197,12 +221,13 @@ class Run:
     def means_at(self, step: int, metric: str = "em") -> dict[str, float]:
         """{probe: mean score} after `step`; holds no rows in memory."""
         if step == self.steps[-1]:
-            return {p: float(getattr(s, metric).mean()) for p, s in self.last.items()}
+            return {p: float(getattr(s, metric).mean()) for p, s in self.last.items() if s.answered}
         totals: dict[str, float] = collections.defaultdict(float)
         sizes: collections.Counter = collections.Counter()
         for row in read_rows(self.files[step]):
-            totals[row["probe"]] += row[metric]
-            sizes[row["probe"]] += 1
+            if metric in row:
+                totals[row["probe"]] += row[metric]
+                sizes[row["probe"]] += 1
         return {probe: totals[probe] / n for probe, n in sizes.items()}
 
     def epoch_at(self, step: int) -> float:

@@ -113,9 +113,33 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
         scores = base.scores if base else None
         scores = scores or next(filter(None, map(initial_scores, runs)), None)
         initial = Entry("initial", None, scores) if scores else None
-    study = Study(initial, methods, tuple(notes))
+    study = _answered(Study(initial, methods, tuple(notes)))
     _check_items(study)
     return study
+
+
+def _answered(study: Study) -> Study:
+    """The study of the probes that were answered; of others there are perplexities only."""
+    others = [p for p in study.probes if not all(_is_answered(e, p) for e in study.entries)]
+    if not others:
+        return study
+    if len(others) == len(study.probes):
+        raise UserError(
+            "The runs have perplexities of facts but no answers to report on; probe with "
+            "FACT_ANSWERS = 'last', or report by `ckl temporalwiki`."
+        )
+
+    def without(entry: Entry) -> Entry:
+        scores = {p: s for p, s in entry.scores.items() if p not in others}
+        return dataclasses.replace(entry, scores=scores)
+
+    initial = without(study.initial) if study.initial else None
+    note = f"Without answers, so left out: {', '.join(others)}."
+    return Study(initial, tuple(map(without, study.methods)), (*study.notes, note))
+
+
+def _is_answered(entry: Entry, probe: str) -> bool:
+    return probe not in entry.scores or entry.scores[probe].answered
 
 
 def _is_initial(run: Run) -> bool:

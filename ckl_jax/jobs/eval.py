@@ -7,7 +7,7 @@ import jax
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
-from ckl_jax.jobs.evaluations import write_evaluation, write_metrics
+from ckl_jax.jobs.evaluations import Probes, make_evaluator, write_evaluation, write_metrics
 from ckl_jax.jobs.held_out import Perplexity
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import EventFile
@@ -15,7 +15,6 @@ from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.restored import RestoredModel, phase_from, position
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 
 Scores = dict[str, dict[str, float]]
 
@@ -25,7 +24,7 @@ def evaluate(
     model: BaseTransformerModel,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
     output_dir: str,
-    probes: ClosedBook | None = None,
+    probes: Probes | None = None,
     held_out: Perplexity | None = None,
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
@@ -55,18 +54,15 @@ def evaluate(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
-    asked = tuple(probes.probes) if probes else ()
+    asked = tuple(probes.names) if probes else ()
     tasks = tuple(held_out.tasks) if held_out else ()
     if not asked and not tasks:
         raise UserError(
-            "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or "
-            "HELD_OUT_TASKS."
+            "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
+            "HELD_OUT_TASKS or FACT_PROBES."
         )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
-    evaluator = None
-    if asked:
-        restored.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
-        evaluator = ClosedBookEvaluator(probes, restored.model, restored.partitioner.put_whole)
+    evaluator = make_evaluator(probes, restored.model, restored.partitioner)
     measure = held_out(restored.model, restored.partitioner) if tasks else None
     mirror = Mirror.of(output_dir)
     mirror.pull()

@@ -6,9 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import files
-from ckl_jax.probes.closed_book import summarize
+from ckl_jax.analysis import perplexity
+from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.probes import closed_book
+from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
+from ckl_jax.probes.facts import FactEvaluator, FactProbes
 
 Row = Mapping[str, Any]
+Probes = ClosedBook | FactProbes
+
+
+def make_evaluator(
+    probes: Probes | None, model: BaseTransformerModel, partitioner: Partitioner
+) -> ClosedBookEvaluator | FactEvaluator | None:
+    """The probes of a record on a model; None if there are none.
+
+    Raises:
+      UserError: the files or the model do not fit, or the mesh does not divide the batches.
+    """
+    if probes is None or not probes.names:
+        return None
+    partitioner.check_batch_size(probes.batch_size, probes.batch_size_macro)
+    return probes.evaluator(model, partitioner.put_whole)
 
 
 def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict[str, dict]:
@@ -23,7 +43,7 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
       rows: of all probes.
 
     Returns:
-      Scores by probe, see `probes.closed_book.summarize`.
+      Scores by probe, see `summarize`.
 
     Raises:
       UserError: the folder cannot be written.
@@ -32,9 +52,20 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
     files.write_jsonl(folder / "probes" / f"rows_{step:06}.jsonl", rows)
     scores = summarize(rows)
     for probe, values in scores.items():
-        mine = [_inference(row) for row in rows if row["probe"] == probe]
-        files.write_jsonl(folder / "inference_eval" / f"{probe}-{step:06}.jsonl", mine)
+        mine = [row for row in rows if row["probe"] == probe]
+        if "predictions" in mine[0]:
+            path = folder / "inference_eval" / f"{probe}-{step:06}.jsonl"
+            files.write_jsonl(path, map(_inference, mine))
         _add_metrics(folder / "inference_eval" / f"{probe}-metrics.jsonl", step, values)
+    return scores
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Scores by probe: `closed_book.summarize` of answers, `perplexity.summarize` of losses."""
+    scores: dict[str, dict[str, float]] = {row["probe"]: {} for row in rows}
+    for found in (perplexity.summarize(rows), closed_book.summarize(rows)):
+        for probe, values in found.items():
+            scores[probe] |= values
     return scores
 
 

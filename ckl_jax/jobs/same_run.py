@@ -19,7 +19,7 @@ from ckl_jax.files import os_errors
 # What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept.
 FREE_MACROS = {
     "MODEL_DIR", "CHECKPOINT_PERIOD", "CHECKPOINTS_KEPT", "COMPILE", "MESH_SHAPE",
-    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "REMAT_POLICY",
+    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "REMAT_POLICY",
 }  # fmt: skip
 FREE_PARAMETERS = {
     "model_dir", "progress", "log_period", "run_name", "num_microbatches", "partitioner",
@@ -100,7 +100,7 @@ def _is_free(name: str) -> bool:
     if not scoped:
         return name in FREE_MACROS
     selector = scoped.rpartition("/")[2]
-    if selector.endswith("ClosedBook") and parameter == "batch_size":
+    if selector.endswith(("ClosedBook", "FactProbes")) and parameter == "batch_size":
         return True
     return parameter in FREE_PARAMETERS or selector.startswith(FREE_SELECTORS)
 

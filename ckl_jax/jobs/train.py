@@ -23,7 +23,12 @@ from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import artifacts, compile_cache, setup
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
+from ckl_jax.jobs.evaluations import (
+    Probes,
+    forget_later_steps,
+    make_evaluator,
+    write_evaluation,
+)
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
@@ -37,7 +42,6 @@ from ckl_jax.jobs.step import make_train_step
 from ckl_jax.jobs.step_metrics import StepMetrics, speed
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
@@ -58,7 +62,7 @@ def train(
     clip_norm: float | None = 0.5,
     epochs: int | None = None,
     total_steps: int | None = None,
-    probes: ClosedBook | None = None,
+    probes: Probes | None = None,
     evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Evaluation]] = (),
     eval_period: int | None = None,
     eval_first: bool | None = None,
@@ -87,7 +91,7 @@ def train(
       clip_norm: bound of the global gradient norm, or None.
       epochs: passes over the corpus.
       total_steps: ends the run at this step instead, within as many epochs as it takes.
-      probes: closed-book probes, put after every epoch.
+      probes: closed-book probes or facts, put after every epoch.
       evaluations: make further evaluations, done where probes are put.
       eval_period: evaluate every so many steps instead of every epoch.
       eval_first: also evaluate before the first step; None does so where training starts from a
@@ -128,10 +132,7 @@ def train(
     if phase is None:
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
-    evaluator = None
-    if probes is not None:
-        run.partitioner.check_batch_size(probes.batch_size, "PROBE_BATCH_SIZE")
-        evaluator = ClosedBookEvaluator(probes, run.model, run.partitioner.put_whole)
+    evaluator = make_evaluator(probes, run.model, run.partitioner)
     made = [make(run.model, run.partitioner) for make in evaluations]
     if eval_first is None:
         eval_first = bool(checkpoint_cfg.restore.path)

@@ -59,6 +59,8 @@ class ClosedBook:
     questions: bool = False
     legacy_truncate_gold: bool = False
 
+    batch_size_macro = "PROBE_BATCH_SIZE"
+
     def __post_init__(self) -> None:
         checks.require_names(PROBES, empty=True, **{"ClosedBook.probes": self.probes})
         checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
@@ -92,6 +94,15 @@ class ClosedBook:
         form = PROBES[probe]
         pairs = ((self.input_lengths, form.input_length), (self.target_lengths, form.target_length))
         return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the probes; () is none."""
+        return tuple(self.probes)
+
+    def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "ClosedBookEvaluator":
+        """The probes of this record on one model."""
+        return ClosedBookEvaluator(self, model, put_batch)
 
     @property
     def search_options(self) -> dict[str, Any]:
@@ -163,20 +174,13 @@ class ClosedBookEvaluator:
         golds = item.answers
         if self.config.legacy_truncate_gold and item.probe == "invariant_lama":
             golds = tuple(self._truncate(gold) for gold in golds)
-        best = predictions[0]
-        hits = [i for i, answer in enumerate(candidates, 1) if metrics.exact_match(answer, golds)]
         return {
             "item": item.id,
             "relation": item.relation,
             "input": item.question if self.config.questions else item.input,
             "answers": list(golds),
             "old_answers": list(item.old_answers),
-            "predictions": predictions,
-            "em": int(metrics.exact_match(best, golds)),
-            "f1": float(metrics.f1(best, golds)),
-            "em_old": int(bool(item.old_answers) and metrics.exact_match(best, item.old_answers)),
-            "hit_rank": hits[0] if hits else 0,
-            "beams": len(candidates),
+            **judge(predictions, candidates, golds, item.old_answers),
         }
 
     def _truncate(self, gold: str) -> str:
@@ -194,6 +198,31 @@ class ClosedBookEvaluator:
         return self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
 
 
+def judge(
+    predictions: Sequence[str],
+    candidates: Sequence[str],
+    golds: Sequence[str],
+    old_answers: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What a row says of answers.
+
+    Args:
+      predictions: best first; the first one counts.
+      candidates: of a search as wide or wider, best first.
+      golds: what is right.
+      old_answers: what used to be right.
+    """
+    best = predictions[0]
+    return {
+        "predictions": list(predictions),
+        "em": int(metrics.exact_match(best, golds)),
+        "f1": float(metrics.f1(best, golds)),
+        "em_old": int(bool(old_answers) and metrics.exact_match(best, old_answers)),
+        "hit_rank": metrics.hit_rank(candidates, golds),
+        "beams": len(candidates),
+    }
+
+
 def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
     if not Path(config.data_dir).is_dir():
         raise UserError(
@@ -204,8 +233,12 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>."""
+    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>.
+
+    Rows without answers have none.
+    """
     scores = {}
+    rows = [row for row in rows if "predictions" in row]
     for probe in dict.fromkeys(row["probe"] for row in rows):
         mine = [row for row in rows if row["probe"] == probe]
         scores[probe] = {

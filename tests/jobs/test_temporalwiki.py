@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from ckl_jax.analysis.perplexity import perplexity
+from ckl_jax.analysis.rows import Run
 from ckl_jax.checkpoints.restore import find_checkpoint, restore_params
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.probes.ranking_results import DatasetResults
@@ -26,6 +28,14 @@ class Runs:
         bindings = [f"--gin_bindings={name} = {value!r}" for name, value in macros.items()]
         return [*(f"--gin_file={name}" for name in names), *bindings]
 
+    def facts(self):
+        """Two files of facts about people in the world; nobody knows them."""
+        for name in ("unchanged", "changed"):
+            lines = [f"Person {i},club,Team {i % 3}" for i in range(9)]
+            path = self.root / f"0501-0601_{name}.csv"
+            path.write_text("\n".join(["subject,relation,object", *lines]))
+        return tuple(str(path) for path in sorted(self.root.glob("0501-0601_*.csv")))
+
     def scores(self, method):
         """{(step, task): perplexity} of a run."""
         lines = (self.root / method / "metrics.jsonl").read_text().splitlines()
@@ -36,7 +46,8 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     runs = Runs(tmp_path_factory.mktemp("temporalwiki"))
-    assert t5x.main(["train", *runs.argv("vanilla", HELD_OUT_ROWS=32)]) == 0
+    facts = {"HELD_OUT_ROWS": 32, "FACT_PROBES": runs.facts(), "FACT_ANSWERS": "last"}
+    assert t5x.main(["train", *runs.argv("vanilla", **facts)]) == 0
     return runs
 
 
@@ -50,6 +61,19 @@ def test_one_command_makes_world_rows_and_initial_model_and_learns(runs, capsys)
     initial = json.loads((runs.root / "initial" / "summary.json").read_text())
     run = json.loads((runs.root / "vanilla" / "summary.json").read_text())
     assert run["trainable_parameters"] == run["total_parameters"] == initial["total_parameters"]
+
+
+def test_facts_leave_rows_at_every_evaluation_and_perplexities_among_the_metrics(runs):
+    run, name = Run.open(runs.root / "vanilla"), "0501-0601_changed"
+    assert set(run.last) == {name, "0501-0601_unchanged"}
+    assert run.at(0)[name].answered is False  # asked at the last evaluation only
+    last = run.last[name]
+    assert last.answered and len(last.items) == 9 and (last.losses.tokens > 0).all()
+    lines = (runs.root / "vanilla" / "metrics.jsonl").read_text().splitlines()
+    found = [row for row in map(json.loads, lines) if row["split"] == f"inference_eval/{name}"]
+    assert [row["step"] for row in found] == [0, run.steps[-1]]
+    before, after = (row["perplexity"] for row in found)
+    assert after == pytest.approx(perplexity(last.losses)) != before
 
 
 def test_a_run_is_ranked_by_its_own_vocabulary_and_method(runs, tmp_path, capsys):

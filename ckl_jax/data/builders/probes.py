@@ -150,7 +150,7 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     "NA", "None" and "1984" stay what they are; the column `objective` of older files is `object`.
 
     Raises:
-      UserError: a column is missing, or a row has not all of them.
+      UserError: a column is missing, or a row has not all of them or an empty one.
     """
     with os_errors(path, "read"), open_text(path) as f:
         reader = csv.DictReader(f)
@@ -162,4 +162,8 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
             found = {column: row[names[column]] for column in _COLUMNS}
             if None in found.values():
                 raise UserError(f"{path}, line {reader.line_num}: a cell is missing.")
+            if empty := [c for c, label in found.items() if not label.strip()]:
+                raise UserError(
+                    f"{path}, line {reader.line_num}: the {empty[0]} is empty; remove the line."
+                )
             yield found

@@ -1,0 +1,236 @@
+"""Perplexities of rows, by every formula that TemporalWiki's paper and code have (section 4.2).
+
+A row says the summed loss of a fact's tokens and how many they were. Perplexity is a function of
+the rows of one probe:
+
+    token_micro         exp(sum of losses / sum of tokens)
+    batch_mean_legacy   exp(mean over batches of that quotient), 32 rows each in the order of the
+                        file: the released code, whose number depends on order and batch size
+    per_fact_mean       mean over facts of exp(loss / tokens): the paper's footnote 6
+    object_only         token_micro of the object's tokens
+
+FUAR and transfer are defined on scores that are better the higher they are. `score` is minus the
+logarithm of the perplexity, nats a token: a gap of scores is the logarithm of a ratio of
+perplexities, and so FUAR does not depend on how high the perplexities of a probe are.
+"""
+
+import dataclasses
+import decimal
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis.statistics import SAMPLES, bootstrap_means, interval
+from ckl_jax.errors import UserError, nearest
+
+FORMULAS = ("token_micro", "batch_mean_legacy", "per_fact_mean", "object_only")
+LEGACY_BATCH = 32
+_COLUMNS = ("nll", "tokens", "object_nll", "object_tokens")
+_LARGEST = 700.0  # exp of more is no float
+
+
+@dataclasses.dataclass(frozen=True)
+class Losses:
+    """The losses of one probe as columns; N facts in the order of the file.
+
+    Attributes:
+      nll: [N] nats, summed over the counted tokens.
+      tokens: [N] how many they are.
+      object_nll, object_tokens: [N] the same of the object.
+      kinds: [N] unchanged, updated, new or deleted; "" if unknown.
+    """
+
+    nll: np.ndarray
+    tokens: np.ndarray
+    object_nll: np.ndarray
+    object_tokens: np.ndarray
+    kinds: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "Losses":
+        """The columns of rows.
+
+        Raises:
+          UserError: a row has no loss, or one that is no number or not finite.
+        """
+        rows = list(rows)
+        for row in rows:
+            if bad := [n for n in _COLUMNS if not _is_number(row.get(n))]:
+                raise UserError(
+                    f"The fact {row.get('item')!r} of {row.get('probe')} has {bad[0]} = "
+                    f"{row.get(bad[0])!r}; probe the model again."
+                )
+        columns = (np.array([row[name] for row in rows], np.float64) for name in _COLUMNS)
+        return cls(*columns, tuple(row.get("kind", "") for row in rows))
+
+    def __len__(self) -> int:
+        return len(self.nll)
+
+    def only(self, kind: str) -> "Losses":
+        """The facts of one kind."""
+        chosen = np.array([k == kind for k in self.kinds], bool)
+        columns = (getattr(self, name)[chosen] for name in _COLUMNS)
+        return Losses(*columns, (kind,) * int(chosen.sum()))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def perplexity(
+    losses: Losses, formula: str = "token_micro", batch_size: int = LEGACY_BATCH
+) -> float:
+    """The perplexity of a probe.
+
+    Args:
+      losses: of its facts.
+      formula: one of `FORMULAS`.
+      batch_size: of `batch_mean_legacy`.
+
+    Raises:
+      UserError: no such formula, or nothing that counts in it.
+    """
+    units, scale = _units(losses, formula, batch_size)
+    return float(_value(units.mean(axis=1)[:, None], scale)[0])
+
+
+def score(losses: Losses, formula: str = "token_micro", batch_size: int = LEGACY_BATCH) -> float:
+    """Minus the logarithm of the perplexity, nats a token: what FUAR and transfer compare."""
+    return -math.log(perplexity(losses, formula, batch_size))
+
+
+def bootstrap(
+    models: Sequence[Losses],
+    formula: str = "token_micro",
+    samples: int = SAMPLES,
+    seed: int = 0,
+    batch_size: int = LEGACY_BATCH,
+) -> np.ndarray:
+    """Perplexities [M, B] of resampled facts, the same resample for all M models.
+
+    What is resampled is what the formula averages over: facts, or the batches of
+    `batch_mean_legacy`.
+
+    Raises:
+      UserError: as `perplexity`, or the models were not put to the same facts.
+    """
+    found = [_units(losses, formula, batch_size) for losses in models]
+    if len({units.shape for units, _ in found}) > 1:
+        raise UserError(
+            "The models were put to different numbers of facts; probe all with the same files."
+        )
+    means = bootstrap_means(np.concatenate([units for units, _ in found]), samples, seed)
+    means = means.reshape(len(models), -1, samples)
+    return np.stack([_value(m, scale) for m, (_, scale) in zip(means, found, strict=True)])
+
+
+def estimate(
+    losses: Losses, formula: str = "token_micro", samples: int = SAMPLES, seed: int = 0
+) -> dict[str, float]:
+    """{"value", "low", "high", "facts", "tokens"}: a perplexity and its 95 % interval.
+
+    The interval is that of the bootstrap over facts; it says nothing on the choice of the seed.
+    """
+    low, high = interval(bootstrap([losses], formula, samples, seed)[0])
+    counted = losses.object_tokens if formula == "object_only" else losses.tokens
+    return {
+        "value": perplexity(losses, formula), "low": low, "high": high,
+        "facts": int((counted > 0).sum()), "tokens": int(counted.sum()),
+    }  # fmt: skip
+
+
+def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, str]:
+    """What the formula averages over, [K, N], and how `_value` makes a perplexity of K means.
+
+    Facts without a token that counts are left out.
+    """
+    if formula not in FORMULAS:
+        raise UserError(
+            f"No formula {formula!r}; choose from {', '.join(FORMULAS)}."
+            f"{nearest(formula, FORMULAS)}"
+        )
+    nll, tokens = losses.nll, losses.tokens
+    if formula == "object_only":
+        nll, tokens = losses.object_nll, losses.object_tokens
+    if formula == "batch_mean_legacy":
+        starts = np.arange(0, len(nll), batch_size)
+        nll, tokens = (np.add.reduceat(x, starts) if len(x) else x for x in (nll, tokens))
+    nll, tokens = nll[tokens > 0], tokens[tokens > 0]
+    if not len(tokens):
+        raise UserError(f"There is no fact with a token that counts in {formula}.")
+    if formula == "per_fact_mean":
+        return np.exp(np.minimum(nll / tokens, _LARGEST))[None], "mean"
+    if formula == "batch_mean_legacy":
+        return (nll / tokens)[None], "exp"
+    return np.stack([nll, tokens]), "quotient"
+
+
+def _value(means: np.ndarray, scale: str) -> np.ndarray:
+    """Perplexities [B] of the means [K, B] of `_units`."""
+    if scale == "mean":
+        return means[0]
+    log = means[0] / means[1] if scale == "quotient" else means[0]
+    return np.exp(np.minimum(log, _LARGEST))
+
+
+# --- scores by probe
+
+
+def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """{probe: scalars} of the rows of one evaluation that have losses: every formula, and counts.
+
+    The default formula is called "perplexity", the others "perplexity_<formula>".
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if "nll" in row:
+            groups.setdefault(row["probe"], []).append(row)
+    return {probe: _summary(mine) for probe, mine in groups.items()}
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    losses = Losses.of(rows)
+    found = {"perplexity": perplexity(losses)}
+    for formula in FORMULAS[1:]:
+        if formula != "object_only" or losses.object_tokens.any():
+            found[f"perplexity_{formula}"] = perplexity(losses, formula)
+    found["tokens"] = float(losses.tokens.sum())
+    return found | {"truncated": float(sum(row.get("truncated", 0) for row in rows))}
+
+
+def fact_scores(
+    probes: Mapping[str, Losses], formula: str = "token_micro"
+) -> dict[str, float]:
+    """The `score` of each probe, and of the kinds of its facts where it has several.
+
+    Args:
+      probes: {"0801-0901_changed": losses}.
+      formula: see `perplexity`.
+
+    Returns:
+      {"0801-0901_changed": score, "0801-0901_updated": ..., "0801-0901_new": ...}: the tasks that
+      `probes.forgetting` takes, such as `fuar([initial, model], ["0801-0901_unchanged"],
+      "0801-0901_updated", "0801-0901_new")`.
+    """
+    found = {}
+    for probe, losses in probes.items():
+        found[probe] = score(losses, formula)
+        kinds = sorted(set(losses.kinds) - {""})
+        if len(kinds) > 1:
+            stem = probe.rpartition("_")[0]
+            found |= {f"{stem}_{kind}": score(losses.only(kind), formula) for kind in kinds}
+    return found
+
+
+def average(unchanged: float, changed: float, places: int = 2) -> decimal.Decimal:
+    """The Avg column of Table 3: the mean of two perplexities, rounded half up."""
+    total = decimal.Decimal(str(unchanged)) + decimal.Decimal(str(changed))
+    return rounded(total / 2, places)
+
+
+def rounded(value: float | decimal.Decimal, places: int = 2) -> decimal.Decimal:
+    """A number as tables print it: rounded half up in decimal, not half to even in binary."""
+    exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(value))
+    return exact.quantize(decimal.Decimal(1).scaleb(-places), decimal.ROUND_HALF_UP)

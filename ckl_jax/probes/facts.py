@@ -1,0 +1,147 @@
+"""What a decoder-only model makes of facts: the perplexity of "subject relation object", answers.
+
+TemporalWiki, section 4.2: zero-shot, the whole triple as it stands, cut to 25 tokens. Rows say the
+loss of each fact; the formulas of perplexity are functions of them (`analysis.perplexity`). After
+light-tuning (appendix F) the object is asked for too: "subject relation" is continued.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.fact_files import Fact, FactFile, read_all
+from ckl_jax.errors import UserError
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.probes.closed_book import judge
+from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.losses import GroupLosses
+
+_ALL, _OBJECT = 1, 2  # bits of the groups of tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class FactProbes:
+    """Which facts to put, and how.
+
+    Attributes:
+      files: CSV files of `ckl data probes` or as published; see `data.fact_files`.
+      length: tokens of a fact at most, and of a prompt.
+      batch_size: facts at once.
+      answers: when to ask for the object as well: at the "last" evaluation, "always" or "never".
+      answer_tokens: of an answer at most; what follows its first full stop is left out.
+      beam_size: of the search for answers; else it is as `decoding.beam_search` is bound.
+    """
+
+    files: tuple[str, ...] = ()
+    length: int = 25
+    batch_size: int = 32
+    answers: str = "never"
+    answer_tokens: int = 5
+    beam_size: int = 2
+
+    batch_size_macro = "FACT_BATCH_SIZE"
+
+    def __post_init__(self) -> None:
+        checks.require_names(empty=True, FACT_PROBES=self.files)
+        checks.require_size(FACT_LENGTH=self.length, FACT_BATCH_SIZE=self.batch_size)
+        checks.require_size(ANSWER_TOKENS=self.answer_tokens, ANSWER_BEAMS=self.beam_size)
+        checks.require_choice(("last", "always", "never"), FACT_ANSWERS=self.answers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the probes; () is none."""
+        return tuple(Path(file).stem for file in self.files)
+
+    def evaluator(self, model: DecoderOnlyModel, put_batch=None) -> "FactEvaluator":
+        """The probes of this record on one model."""
+        return FactEvaluator(self, model, put_batch)
+
+
+class FactEvaluator:
+    """Puts the facts of a `FactProbes` to one model; keeps tokens and compilations."""
+
+    def __init__(self, config: FactProbes, model: DecoderOnlyModel, put_batch=None):
+        """Reads the files.
+
+        Args:
+          config: the probes.
+          model: the model with its method in it.
+          put_batch: places a dict of host arrays on the devices; default: as they are.
+
+        Raises:
+          UserError: a file is missing or malformed, or the model has an encoder.
+        """
+        self.config, self.vocabulary = config, model.output_vocabulary
+        self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)
+        self._continuer = Continuer(model, config.batch_size, put_batch=put_batch)
+        self._files = [(file, self._tokens(file.facts)) for file in read_all(config.files)]
+
+    def _tokens(self, facts: Sequence[Fact]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each fact, and of each id whether it is (a part of) the object's."""
+        ids = self.vocabulary.encode_many([fact.text for fact in facts])
+        return [
+            (row, mark_object(self.vocabulary.offsets(fact.text), len(fact.prompt)))
+            for row, fact in zip(ids, facts, strict=True)
+        ]
+
+    def rows(
+        self, params: Any, context: Mapping[str, Any], *, last: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one row per fact, in the order of the files.
+
+        Args:
+          params: all parameters, as the model takes them.
+          context: put into every row: run, method, phase, epoch, step.
+          last: the run's last evaluation.
+
+        Raises:
+          UserError: the loss of a fact is not finite.
+        """
+        asks = self.config.answers == "always" or (self.config.answers == "last" and last)
+        for file, tokens in self._files:
+            ids, marks = zip(*tokens, strict=True)
+            losses = self._losses(params, ids, marks)
+            answers = self._answers(params, file.facts) if asks else [None] * len(ids)
+            for fact, row, loss, found in zip(file.facts, ids, losses, answers, strict=True):
+                yield {**context, "probe": file.name, **self._row(file, fact, row, loss, found)}
+
+    def _row(self, file: FactFile, fact: Fact, ids: Sequence[int], loss, answers) -> dict:
+        (nll, object_nll), (tokens, object_tokens) = (map(float, values) for values in loss)
+        if not math.isfinite(nll):
+            raise UserError(
+                f"{file.name}: the loss of the fact {fact.id!r} is {nll}; the model's parameters "
+                "are not sound, evaluate another checkpoint."
+            )
+        row = {
+            "item": fact.id, "interval": file.interval, "class": file.title, "kind": fact.kind,
+            "relation": fact.relation, "input": fact.prompt, "answers": [fact.object],
+            "old_answers": list(fact.old_objects), "nll": nll, "tokens": int(tokens),
+            "object_nll": object_nll, "object_tokens": int(object_tokens),
+            "truncated": int(len(ids) > self.config.length),
+        }  # fmt: skip
+        if answers is None:
+            return row
+        return row | judge(answers, answers, (fact.object,), fact.old_objects)
+
+    def _answers(self, params: Any, facts: Sequence[Fact]) -> Iterator[list[str]]:
+        """What is written behind each prompt up to the first full stop, best first."""
+        prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
+        config = self.config
+        found = self._continuer.answers(
+            params, prompts, config.length, config.answer_tokens + 1, config.beam_size
+        )
+        for texts in found:
+            yield [text.partition(".")[0].strip() for text in texts]
+
+
+def mark_object(offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
+    """The groups of each token of a fact: all count, and those of the object count in its own too.
+
+    Args:
+      offsets: [start, end) in characters of each token.
+      start: where the object begins, with the space before it: that is (a part of) its first token.
+    """
+    return [_ALL | _OBJECT * (end > start) for _, end in offsets]
