@@ -89,8 +89,12 @@ def grid(headers: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "num
 
 def main_table(table: dict[str, Any]) -> str:
     """A table of `tables.compute_table` with its legend."""
-    headers, rows = layout(table)
-    return grid(headers, [[_cell(c) for c in row] for row in rows]) + note(legend(table))
+    return cells(*layout(table)) + note(legend(table))
+
+
+def cells(headers: Sequence[str], rows: Iterable[Sequence[TableCell]]) -> str:
+    """A table of numbers with their intervals."""
+    return grid(headers, [[_cell(c) for c in row] for row in rows])
 
 
 def _cell(cell: TableCell) -> str:

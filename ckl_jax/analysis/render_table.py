@@ -1,6 +1,7 @@
 """The main table as cells: one list of columns that Markdown, HTML and the terminal share."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
@@ -97,11 +98,15 @@ def legend(table: dict[str, Any]) -> str:
 
 def as_markdown(table: dict[str, Any]) -> str:
     """The table in Markdown."""
-    headers, rows = layout(table)
+    return markdown(*layout(table)) + f"\n{legend(table)}\n"
+
+
+def markdown(headers: Sequence[str], rows: Sequence[Sequence[TableCell]]) -> str:
+    """Cells in Markdown, the first column to the left."""
     lines = ["| " + " | ".join(headers) + " |", "|" + " --- |" + " ---: |" * (len(headers) - 1)]
     for row in rows:
         lines.append("| " + " | ".join(_markdown(cell) for cell in row) + " |")
-    return "\n".join([*lines, "", legend(table), ""])
+    return "\n".join([*lines, ""])
 
 
 def _markdown(cell: TableCell) -> str:
@@ -112,22 +117,38 @@ def _markdown(cell: TableCell) -> str:
 
 def print_table(table: dict[str, Any], console=None) -> None:
     """The table in the terminal; a narrow one gets no intervals and no numbers of parameters."""
-    import rich.console
-    import rich.table
-
-    console = console or rich.console.Console()
-    if not console.is_terminal:
-        console.width = _WIDE
+    console = terminal(console)
     headers, rows = layout(table)
     if console.width < _WIDE:
         headers = headers[:1] + headers[3:]
         rows = [[dataclasses.replace(c, interval="") for c in (*r[:1], *r[3:])] for r in rows]
-    shown = rich.table.Table(headers[0], header_style="bold")
+    print_cells(headers, rows, console)
+
+
+def terminal(console=None):
+    """The console of the terminal, or a wide one where the output goes elsewhere."""
+    import rich.console
+
+    console = console or rich.console.Console()
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def print_cells(
+    headers: Sequence[str], rows: Sequence[Sequence[TableCell]], console=None, title: str = ""
+) -> None:
+    """Cells in the terminal, the first column to the left."""
+    import rich.table
+
+    shown = rich.table.Table(
+        headers[0], header_style="bold", title=title or None, title_justify="left"
+    )
     for header in headers[1:]:
         shown.add_column(header, justify="right")
     for row in rows:
         shown.add_row(*map(_terminal, row))
-    console.print(shown)
+    terminal(console).print(shown)
 
 
 def _terminal(cell: TableCell):

@@ -155,10 +155,10 @@ def _settings(study: Study) -> str:
             page.text(seed_of(entry.run) or "–"),
         ])  # fmt: skip
     headers = ["Run", "Folder", "Device", "Epochs", "Steps", "Seed"]
-    return page.grid(headers, rows, "plain") + page.note(_versions()) + _configs(study)
+    return page.grid(headers, rows, "plain") + page.note(versions()) + _configs(study)
 
 
-def _versions() -> str:
+def versions() -> str:
     found = [f"ckl_jax {ckl_jax.__version__}", f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:

@@ -1,0 +1,175 @@
+"""A study of successive updates: models after each interval, and what facts of all intervals cost.
+
+Reads the folder that `ckl temporalwiki` fills: its record, summaries, probe rows and manifests. No
+model is run.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.perplexity import Losses
+from ckl_jax.analysis.rows import Run, read_rows
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
+
+RECORD = "temporalwiki.json"
+INITIAL = "initial"
+LATER = "later"  # in a run's folder: what it was asked after later intervals
+CLASSES = ("unchanged", "changed", "deleted")
+NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
+_ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
+Key = tuple[str, str]  # interval and class, or kind, of facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """One model.
+
+    Attributes:
+      method: how it was made; "initial" for the one before any update.
+      interval: the last that it was updated by; "" for Initial.
+      path: its MODEL_DIR.
+      summary: of its training.
+      losses: {(interval, class): losses of the facts}, and of the kinds of changed facts.
+    """
+
+    method: str
+    interval: str
+    path: Path
+    summary: Mapping[str, Any]
+    losses: Mapping[Key, Losses]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """All models of a folder.
+
+    Attributes:
+      root: the folder.
+      settings: what its record says.
+      intervals: names, "20210801-20210901", in order.
+      initial: the model before any update.
+      models: {method: {interval: model}}, of those that are trained and probed.
+    """
+
+    root: Path
+    settings: Mapping[str, Any]
+    intervals: tuple[str, ...]
+    initial: Model
+    models: Mapping[str, Mapping[str, Model]]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.models)
+
+    def all_models(self) -> Iterator[Model]:
+        yield self.initial
+        for after in self.models.values():
+            yield from after.values()
+
+    def before(self, model: Model) -> Model:
+        """The model that `model` was trained from: its method's last one, or Initial."""
+        i = self.intervals.index(model.interval)
+        return self.models[model.method][self.intervals[i - 1]] if i else self.initial
+
+    def label(self, interval: str) -> str:
+        """The interval by months and days, as the paper has it, where that names it."""
+        shown = ["-".join(date[4:] for date in name.split("-")) for name in self.intervals]
+        short = shown[self.intervals.index(interval)]
+        return short if shown.count(short) == 1 else interval
+
+
+def method_label(method: str) -> str:
+    return NAMES.get(method, labels.method_label(method))
+
+
+def load(root: str | Path) -> Study:
+    """Reads a folder of `ckl temporalwiki`, be it unfinished.
+
+    Raises:
+      UserError: it is none, or its Initial model is not there yet.
+    """
+    root = Path(root)
+    if not (root / RECORD).is_file():
+        raise UserError(f"{root} has no {RECORD}; give the --out folder of `ckl temporalwiki`.")
+    settings = read_json(root / RECORD)
+    dates = [text.partition(":")[0] for text in settings["snapshots"]]
+    intervals = tuple(f"{old}-{new}" for old, new in zip(dates, dates[1:], strict=False))
+    initial = _model(root / INITIAL, INITIAL, "")
+    if initial is None:
+        raise UserError(f"{root} has no Initial model yet; start `ckl temporalwiki` again.")
+    found: dict[str, dict[str, Model]] = {}
+    for interval in intervals:
+        for folder in sorted((root / interval).glob("*"), key=_order):
+            if model := _model(folder, folder.name, interval):
+                found.setdefault(folder.name, {})[interval] = model
+    methods = sorted(found, key=lambda name: _order(Path(name)))
+    return Study(root, settings, intervals, initial, {m: found[m] for m in methods})
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    name = folder.name
+    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+
+
+def _model(folder: Path, method: str, interval: str) -> Model | None:
+    """The model of a run; None while it is not trained or not probed."""
+    if not (folder / "summary.json").is_file() or not any(folder.glob("probes/rows_*.jsonl")):
+        return None
+    run = Run.open(folder)
+    return Model(method, interval, folder, run.summary, losses_of(folder))
+
+
+def losses_of(folder: str | Path) -> dict[Key, Losses]:
+    """What facts cost at the end of a run: by interval and class, and by the kind of changed facts.
+
+    Raises:
+      UserError: the folder has no rows of facts.
+    """
+    found: dict[Key, Losses] = {}
+    for run in _probed(Path(folder)):
+        for probe, scored in run.last.items():
+            interval, _, name = probe.rpartition("_")
+            if scored.losses is not None:
+                found[interval, name] = scored.losses
+                for kind in sorted(set(scored.losses.kinds) - {"", name}):
+                    found[interval, kind] = scored.losses.only(kind)
+    if not found:
+        raise UserError(
+            f"{folder} has no rows of facts (probes/rows_<step>.jsonl); train it with FACT_PROBES."
+        )
+    return found
+
+
+def _probed(folder: Path) -> list[Run]:
+    """The run, and what it was asked later."""
+    later = sorted(path for path in (folder / LATER).glob("*") if (path / "probes").is_dir())
+    return [Run.open(path) for path in (folder, *later)]
+
+
+def probes_of(folder: str | Path) -> set[str]:
+    """The names of the probes that the model of a folder was put to at its end, and later."""
+    folder = Path(folder)
+    if not any(folder.glob("probes/rows_*.jsonl")):
+        return set()
+    found: set[str] = set()
+    for run in _probed(folder):
+        found |= {row["probe"] for row in read_rows(run.files[run.steps[-1]])}
+    return found
+
+
+def manifests(study: Study, kind: str) -> dict[str, dict[str, Any]]:
+    """{interval: manifest} of the diffsets or the probes, where they are there."""
+    paths = {i: study.root / "data" / i / kind / "manifest.json" for i in study.intervals}
+    return {i: json.loads(p.read_text(encoding="utf-8")) for i, p in paths.items() if p.is_file()}
+
+
+def text_of(study: Study) -> dict[str, dict[str, Any]]:
+    """{date: manifest} of the snapshots whose whole text was made."""
+    dates = dict.fromkeys(date for i in study.intervals for date in i.split("-"))
+    paths = {d: study.root / "data" / d / "manifest.json" for d in dates}
+    return {d: json.loads(p.read_text(encoding="utf-8")) for d, p in paths.items() if p.is_file()}

@@ -1,0 +1,91 @@
+"""Tables, matrix and report of successive updates, from rows that cost what the paper printed."""
+
+import csv
+import json
+from decimal import Decimal
+
+import pytest
+
+from ckl_jax.analysis import temporalwiki
+from ckl_jax.analysis.perplexity import rounded
+from ckl_jax.analysis.temporalwiki_report import cells_3, write_report
+from ckl_jax.analysis.temporalwiki_tables import Perplexities, matrices, table_3
+from ckl_jax.errors import UserError
+from tests.analysis.temporalwiki_published import MONTHS, TABLE_3
+from tests.analysis.temporalwiki_study import (
+    AWAY,
+    INTERVALS,
+    METHODS,
+    write_run,
+    write_study,
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("study"))
+
+
+def test_table_3_is_the_published_one(root):
+    study = temporalwiki.load(root)
+    rows = {row["method"]: row for row in table_3(study, Perplexities(study, samples=20))}
+    assert list(rows) == ["initial", *METHODS]
+    for method, label in {"initial": "Initial", **METHODS}.items():
+        for name, month in zip(INTERVALS, MONTHS, strict=True):
+            cells = rows[method]["intervals"][name]
+            found = [rounded(cells[kind]["value"]) for kind in ("unchanged", "changed", "avg")]
+            assert found == list(map(Decimal, TABLE_3[label][month]))
+            assert cells["changed"]["low"] <= cells["changed"]["value"] <= cells["changed"]["high"]
+            assert cells["new"]["facts"] == cells["updated"]["facts"] == 2
+            assert cells["deleted"] is None
+    assert rows["lora"]["seconds"] == dict.fromkeys(INTERVALS, 2.5)
+
+
+def test_the_best_of_a_column_is_marked(root):
+    study = temporalwiki.load(root)
+    headers, rows = cells_3(study, table_3(study, Perplexities(study, samples=20)))
+    assert headers[4:7] == ["0801-0901 Un", "0801-0901 C", "0801-0901 Avg"]
+    first = {row[0].text: row[5].rank for row in rows}  # changed facts of 0809
+    assert first == {"Initial": 0, "Full": 0, "Diff": 1, "LoRA": 0, "K-Adapter": 2}
+
+
+def test_the_matrix_has_table_3_on_its_diagonal(root):
+    study = temporalwiki.load(root)
+    found = matrices(study, Perplexities(study, samples=20))
+    for method, label in METHODS.items():
+        assert list(found[method]) == ["", *INTERVALS]
+        for at, model in enumerate(INTERVALS):
+            for of, name in enumerate(INTERVALS):
+                wanted = float(TABLE_3[label][MONTHS[of]][1]) * AWAY ** abs(at - of)
+                assert found[method][model][name]["value"] == pytest.approx(wanted)
+                assert found[method][model][name]["facts"] == 4
+
+
+def test_a_report_of_all_forms(root, capsys):
+    report = write_report(root)
+    html = report.read_text()
+    assert html.count("data:image/png") == 4 and "Temporal misalignment" in html
+    made = json.loads((root / "tables.json").read_text())
+    assert made["intervals"] == list(INTERVALS) and len(made["table_2"]) == 4
+    with open(root / "matrix.csv") as f:
+        rows = list(csv.DictReader(f))
+    assert len(rows) == 4 * 5 * 4
+    assert {r["model"] for r in rows} == {"initial", *INTERVALS}
+    assert "| Diff | 100 | 200 | 2.5 | 409.31 <sub>" in (root / "tables.md").read_text()
+    assert (root / "figures" / "misalignment.png").stat().st_size > 5000
+    assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
+
+
+def test_unfinished_and_later_models(tmp_path):
+    root = write_study(tmp_path, methods=("lora",), count=2)
+    (root / INTERVALS[1] / "lora" / "summary.json").unlink()
+    study = temporalwiki.load(root)
+    assert list(study.models["lora"]) == [INTERVALS[0]]
+    assert "Not there yet: LoRA after 0901-1001" in write_report(root).read_text()
+    asked = temporalwiki.probes_of(root / "initial")
+    assert asked == {f"{i}_{c}" for i in INTERVALS[:2] for c in ("unchanged", "changed")}
+    write_run(root / "initial" / "later" / "20211101", "Initial", None, [2])
+    assert len(temporalwiki.probes_of(root / "initial")) == 6
+    assert (INTERVALS[2], "new") in temporalwiki.losses_of(root / "initial")
+    with pytest.raises(UserError, match=r"has no temporalwiki.json; give the --out folder"):
+        temporalwiki.load(root / "initial")
