@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ckl_jax
-from ckl_jax.cli import dump_commands
+from ckl_jax.cli import dump_commands, temporalwiki_commands
 from ckl_jax.errors import UserError
 
 
@@ -18,11 +18,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
+    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C.
+
+    A command that decides something (`ckl promote`) returns 1 where the answer is no.
+    """
     try:
         args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
-        args.run(args)
-        return 0
+        return args.run(args) or 0
     except UserError as e:
         print(f"ckl: {e}", file=sys.stderr)
         return 2
@@ -41,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     for add in adders:
         add(commands)
+    temporalwiki_commands.add(commands, _command)
     return parser
 
 
@@ -243,7 +246,7 @@ def _relation_progress(code: str, done: int, whole: int) -> None:
 
 def _report(commands) -> None:
     p = _command(commands, "report", "table, curves and changes of runs", report)
-    p.add_argument("runs", nargs="+", help="MODEL_DIRs, Initial first; or demo folders")
+    p.add_argument("runs", nargs="+", help="MODEL_DIRs, Initial first; or folders of `demo`, `temporalwiki`")
     p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
     p.add_argument(
         "--seeds", action="store_true",
@@ -264,6 +267,11 @@ def report(args: argparse.Namespace) -> None:
 
         out = Path(args.out) if args.out else Path(args.runs[0]).parent
         print(compare_seeds(args.runs, out, acquired=acquired))
+        return
+    if len(args.runs) == 1 and (Path(args.runs[0]) / "temporalwiki.json").is_file():
+        from ckl_jax.analysis import temporalwiki_report
+
+        print(temporalwiki_report.write_report(args.runs[0], args.out))
         return
     runs = find_runs(args.runs)
     out = Path(args.out) if args.out else runs[0].parent

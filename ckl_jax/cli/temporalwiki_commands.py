@@ -1,0 +1,106 @@
+"""`ckl temporalwiki` and `ckl promote` (docs/temporalwiki.md)."""
+
+import argparse
+import sys
+from collections.abc import Callable
+
+_RETURNS = "Exit code 1: an update should not ship; 2: bad input."
+
+
+def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the commands; `command` makes one of name, summary and function."""
+    _temporalwiki(commands, command)
+    _promote(commands, command)
+
+
+def _temporalwiki(commands, command) -> None:
+    p = command(
+        commands, "temporalwiki", "update a GPT-2 dump by dump; see what it learned and forgot",
+        temporalwiki,
+    )  # fmt: skip
+    p.epilog = _RETURNS
+    p.add_argument(
+        "--snapshots", nargs="+", default=[], metavar="PLACE",
+        help="in order: folders with a Wikipedia and a Wikidata dump, or FOLDER/YYYYMMDD; none: "
+        "the simulated world's",
+    )  # fmt: skip
+    p.add_argument("--out", default="runs/temporalwiki", help="folder of everything")
+    p.add_argument("--methods", default="all", help="comma-separated names of gin files")
+    p.add_argument("--size", default="small", help="of model and simulated world: tiny or small")
+    p.add_argument("--seed", type=int, default=0, help="of world, probes, parameters, data order")
+    p.add_argument("--months", type=int, default=4, help="dumps of the simulated world")
+    p.add_argument(
+        "--model", default=None, help="folder of import-hf to start from; none: a new one"
+    )
+    p.add_argument(
+        "--initial-epochs", type=int, default=None,
+        help="passes over the first snapshot (4 with --model); 0 takes --model as it is",
+    )  # fmt: skip
+    p.add_argument(
+        "--unchanged-share", type=float, default=None,
+        help="share of unchanged facts drawn (0.001; 1 of the simulated world)",
+    )  # fmt: skip
+    p.add_argument("--jobs", type=int, default=0, help="processes at once; 0: one for each core")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    )
+    p.add_argument(
+        "--promote-if", default=None, metavar="CONDITION",
+        help="such as 'unchanged <= 1.05 and changed < 1.0': new perplexity over the last model's",
+    )  # fmt: skip
+    p.add_argument("--dry-run", action="store_true", help="say what would be done")
+
+
+def temporalwiki(args: argparse.Namespace) -> int:
+    from ckl_jax.analysis import promotion
+    from ckl_jax.jobs import temporalwiki as job
+
+    condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
+    methods = tuple(name for part in args.methods.split(",") if (name := part.strip()))
+    updates = job.Updates(
+        args.out, tuple(args.snapshots), job.METHODS if methods == ("all",) else methods,
+        args.size, args.seed, args.months, args.model, args.initial_epochs, args.unchanged_share,
+        args.jobs, tuple(args.gin),
+    )  # fmt: skip
+    if args.dry_run:
+        for line in job.describe(updates):
+            print(line)
+        return 0
+    job.run(updates, _progress)
+    if condition is None:
+        return 0
+    return _decide(promotion.compare_study(args.out, condition, updates.methods))
+
+
+def _promote(commands, command) -> None:
+    p = command(commands, "promote", "whether an updated model may replace the last", promote)
+    p.epilog = _RETURNS
+    p.add_argument("--model", required=True, help="MODEL_DIR of the updated model")
+    p.add_argument("--relative-to", required=True, help="MODEL_DIR of the last model")
+    p.add_argument(
+        "--if", required=True, dest="condition", metavar="CONDITION",
+        help="such as 'unchanged <= 1.05 and changed < 1.0': new perplexity over the last model's",
+    )  # fmt: skip
+    p.add_argument("--interval", default="", help="whose facts count; none: the last")
+
+
+def promote(args: argparse.Namespace) -> int:
+    from ckl_jax.analysis import promotion
+
+    condition = promotion.parse(args.condition)
+    verdict = promotion.compare_runs(args.model, args.relative_to, condition, args.interval)
+    return _decide([verdict])
+
+
+def _decide(verdicts) -> int:
+    """Prints the verdicts; exit code 1 if one is against its model."""
+    for verdict in verdicts:
+        print(verdict.sentence())
+    return 0 if all(verdict.passes for verdict in verdicts) else 1
+
+
+def _progress(done: int, total: int, what: str) -> None:
+    """One line in the terminal, which the next line that is printed takes the place of."""
+    if sys.stderr.isatty():
+        of = f" of {total:,}" if total else ""
+        print(f"\x1b[K   {done:,}{of} {what}\r", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,349 @@
+"""`ckl temporalwiki`: dumps of several months to updated models, and what each of them knows.
+
+Snapshots -> diffsets, probes, rows -> Initial model on the first snapshot -> every method, interval
+by interval, each from its own last model -> probes of all intervals -> report (TemporalWiki,
+sections 3 to 5). Each training is a `t5x train` of its gin file in a process of its own. A method
+is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (d1 or whole).
+"""
+
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.data.builders import snapshots as dumps
+from ckl_jax.data.builders.pool import Progress, no_progress
+from ckl_jax.data.builders.snapshots import Snapshot
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs import pipeline
+from ckl_jax.jobs.temporalwiki_data import FIRST, Data, Interval, intervals
+from ckl_jax.world.dump_files import write_dumps
+from ckl_jax.world.facts import World
+from ckl_jax.world.months import month_starts
+from ckl_jax.world.timeline import make_world
+
+METHODS = ("full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
+ALIASES = {"diff": "vanilla"}  # the paper's name
+# name -> gin files of the model, size of the simulated world: a month must have some news.
+SIZES = {"tiny": (("temporalwiki_tiny.gin",), "small"), "small": ((), "medium")}
+PAPER = "temporalwiki_paper.gin"  # of an imported model
+RECORD = "temporalwiki.json"
+INITIAL = "initial"
+LATER = "later"  # folder of what a finished model says to the probes of later intervals
+_SENTINELS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Updates:
+    """What is made, and where.
+
+    Attributes:
+      out: folder of everything.
+      snapshots: places of dumps, see `data.builders.snapshots.find`; () is the simulated world's.
+      methods: names of gin files temporalwiki_<method>.gin.
+      size: of the model and the simulated world, one of SIZES.
+      seed: of the world, the sample of probes, the parameters and the order of the data.
+      months: dumps of the simulated world.
+      model: folder of `ckl import-hf` that the Initial model starts from; None is a new model.
+      initial_epochs: passes over the first snapshot; None is the gin files', and 4 with `model`;
+        0 takes `model` as it is.
+      unchanged_share: of the unchanged facts; None is 0.001 of snapshots and 1 of the simulated.
+      jobs: processes at once; 0 is one for each core.
+      bindings: gin bindings for every training.
+    """
+
+    out: str = "runs/temporalwiki"
+    snapshots: Sequence[str] = ()
+    methods: Sequence[str] = METHODS
+    size: str = "small"
+    seed: int = 0
+    months: int = 4
+    model: str | None = None
+    initial_epochs: int | None = None
+    unchanged_share: float | None = None
+    jobs: int = 0
+    bindings: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        methods = tuple(dict.fromkeys(ALIASES.get(m, m) for m in self.methods))
+        object.__setattr__(self, "methods", methods)
+        if not self.methods:
+            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
+        if self.size not in SIZES:
+            raise UserError(
+                f"--size is {self.size!r}; choose from {', '.join(SIZES)}."
+                f"{nearest(self.size, SIZES)}"
+            )
+        epochs = 1 if self.initial_epochs is None else self.initial_epochs
+        for name, value in (("seed", self.seed), ("jobs", self.jobs), ("initial-epochs", epochs)):
+            if value < 0:
+                raise UserError(f"--{name} is {value}; give 0 or more.")
+        if epochs == 0 and not self.model:
+            raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
+        if not 0 < self.share <= 1:
+            raise UserError(f"--unchanged-share is {self.share}; give a number in (0, 1].")
+
+    @property
+    def root(self) -> Path:
+        return Path(self.out)
+
+    @property
+    def share(self) -> float:
+        if self.unchanged_share is None:
+            return 0.001 if self.snapshots else 1.0
+        return self.unchanged_share
+
+    def world(self) -> World:
+        """The simulated world of the size and the seed."""
+        return make_world(self.seed, SIZES[self.size][1])
+
+    def model_dir(self, method: str, interval: Interval | None = None) -> Path:
+        """The folder of a model: Initial, or of a method after an interval."""
+        return self.root / interval.name / method if interval else self.root / INITIAL
+
+    def gin_files(self, method: str) -> list[str]:
+        """Of a method, or of the Initial model, from the general to the particular."""
+        names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
+        if not self.model:
+            return [*names, *SIZES[self.size][0]]
+        names += [PAPER, str(Path(self.model) / "model.gin")]
+        untrained = method == INITIAL and self.initial_epochs == 0
+        return [*names, "methods/initial.gin"] if untrained else names
+
+
+def run(updates: Updates, progress: Progress = no_progress) -> Path:
+    """Does all of it, or goes on with it; returns the path of the report.
+
+    Raises:
+      UserError: bad snapshots, settings or gin files, before anything is written; or a training
+        failed: its log's last lines are in the message.
+    """
+    _, settings = check(updates)
+    with pipeline.only_one(updates.root):
+        return _run(updates, settings, progress)
+
+
+def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
+    """Refuses what would fail later, before anything is written.
+
+    Returns:
+      The snapshots (of the simulated world by their dates alone), and the value of each gin macro
+      and parameter by name, of the methods that have it.
+    """
+    found = _snapshots(updates)
+    if updates.snapshots:
+        dumps.check_series(found)
+    if updates.model and not (Path(updates.model) / "model.gin").is_file():
+        raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
+    from ckl_jax.jobs import gin_config  # slow, and needed from here on only
+
+    settings: dict[str, Any] = {}
+    wholes = []
+    for method in (INITIAL, *updates.methods):
+        macros = _macros(updates, method, None, None, ())
+        bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *updates.bindings]
+        read = gin_config.read(_known(updates, method), bindings).scan.bindings
+        mine = {b.name: b.value for b in read}
+        wholes += [method] if mine["MIXTURE_OR_TASK_NAME"] == "whole" else []
+        settings = {**mine, **settings}
+    if updates.bindings:
+        gin_config.load(updates.gin_files(updates.methods[0]), bindings)
+    return found, {**settings, "whole": bool(wholes)}
+
+
+def _known(updates: Updates, method: str) -> list[str]:
+    """The gin files of a method, of which the first is there."""
+    from ckl_jax.jobs import gin_files
+
+    names = updates.gin_files(method)
+    try:
+        gin_files.find(names[0], gin_files.search_folders(()))
+    except UserError as e:
+        raise UserError(
+            f"Unknown method {method!r}: there is no gin file {names[0]}; choose from "
+            f"{', '.join(METHODS)}, or write one.{nearest(method, METHODS)}"
+        ) from e
+    return names
+
+
+def _snapshots(updates: Updates) -> list[Snapshot]:
+    if updates.snapshots:
+        return [dumps.find(place) for place in updates.snapshots]
+    dates = month_starts(updates.world(), updates.months)
+    return [Snapshot(date.replace("-", ""), "", "") for date in dates]
+
+
+def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path:
+    began = time.monotonic()
+    found = _with_dumps(updates, progress)
+    _record(updates, found)
+    data = Data(
+        updates.root, found, updates.seed, updates.share,
+        updates.jobs or len(os.sched_getaffinity(0)), progress,
+    )  # fmt: skip
+    print(f"1. Data: {labels.count(len(found), 'snapshot')}", flush=True)
+    build(updates, data, settings)
+    print("2. Initial model on the first snapshot", flush=True)
+    jobs = trainings(updates, data)
+    width = max(len(job.name) for job in jobs)
+    pipeline.run_all(jobs[:1], updates.jobs, width)
+    print(f"3. {labels.count(len(updates.methods), 'method')}, interval by interval", flush=True)
+    pipeline.run_all(jobs[1:], updates.jobs, width)
+    if later := evaluations(updates, data):
+        print("4. Probes of later intervals", flush=True)
+        pipeline.run_all(later, updates.jobs, width)
+    print("5. Report", flush=True)
+    from ckl_jax.analysis.temporalwiki_report import write_report
+
+    report = write_report(updates.root)
+    print(f"Done in {time.monotonic() - began:.0f} s: {report}", flush=True)
+    return report
+
+
+def _with_dumps(updates: Updates, progress: Progress) -> list[Snapshot]:
+    """The snapshots; those of the simulated world are written where they are missing."""
+    found = _snapshots(updates)
+    if updates.snapshots:
+        return found
+    folder = updates.root / "dumps"
+    record = folder / "dumps.json"
+    if not record.exists() or not all(any(folder.glob(f"*{s.date}*")) for s in found):
+        write_dumps(updates.world(), folder, updates.months, progress)
+    return [dumps.find(folder / snapshot.date) for snapshot in found]
+
+
+def _record(updates: Updates, found: Sequence[Snapshot]) -> None:
+    settings = dataclasses.asdict(updates)
+    for free in ("out", "jobs", "methods", "months"):
+        settings.pop(free)
+    settings |= {
+        "snapshots": [s.describe() for s in found], "unchanged_share": updates.share,
+        "source": "snapshots" if updates.snapshots else "simulated",
+    }  # fmt: skip
+
+    def grows(name: str, before: Any, now: Any) -> bool:
+        return name == "snapshots" and before == now[: len(before)]
+
+    pipeline.record(updates.root / RECORD, settings, "study", grows)
+
+
+def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
+    """Makes diffsets, probes, vocabulary and rows.
+
+    Args:
+      updates: what is made.
+      data: where.
+      settings: values of gin names, of `check`.
+    """
+    for interval in intervals(data.snapshots):
+        data.build_interval(interval)
+    first = data.whole_text(data.snapshots[0])
+    if not updates.model:
+        data.train_vocabulary(first, settings["gpt2.GPT2Config.vocab_size"] - _SENTINELS)
+    whole = {i.new.date for i in intervals(data.snapshots)} if settings["whole"] else set()
+    data.make_rows(
+        first, whole, _vocabulary(updates, data, settings), length=settings["ROW_LENGTH"],
+        packed=settings["PACK_ROWS"], legacy=settings["LEGACY_ROWS"],
+    )  # fmt: skip
+
+
+def _vocabulary(updates: Updates, data: Data, settings: dict[str, Any]) -> Any:
+    from ckl_jax.data.byte_level import ByteLevelVocabulary, open_vocabulary
+
+    if not updates.model:
+        return open_vocabulary(data.vocabulary)
+    added = settings.get("byte_level.ByteLevelVocabulary.added_tokens", ())
+    return ByteLevelVocabulary(updates.model, added)
+
+
+# --- trainings
+
+
+def trainings(updates: Updates, data: Data) -> list[pipeline.Training]:
+    """All trainings, the Initial model's first; each method's wait for each other."""
+    facts = data.fact_files()
+    found = [_training(updates, data, INITIAL, None, updates.model, (), facts)]
+    last = dict.fromkeys(updates.methods, found[0])
+    for interval in intervals(data.snapshots):
+        for method, before in last.items():
+            last[method] = _training(
+                updates, data, method, interval, before.folder, (before.name,), facts
+            )
+            found.append(last[method])
+    return [dataclasses.replace(t, after=()) if t.after == (INITIAL,) else t for t in found]
+
+
+def _training(updates, data, method, interval, base, after, facts) -> pipeline.Training:
+    caches = (FIRST,) if interval is None else (interval.name, FIRST)
+    macros = _macros(updates, method, interval, base, facts)
+    macros["CACHE_DIRS"] = tuple(str(data.rows(name)) for name in caches)
+    name = f"{interval.name} {method}" if interval else INITIAL
+    command = pipeline.t5x("train", updates.gin_files(method), macros, updates.bindings)
+    return pipeline.Training(name, updates.model_dir(method, interval), command, after)
+
+
+def _macros(
+    updates: Updates, method: str, interval: Interval | None, base: Any, facts: Sequence[str]
+) -> dict[str, Any]:
+    """The gin macros of one training."""
+    data = Data(updates.root, ())
+    macros = {
+        "MODEL_DIR": str(updates.model_dir(method, interval)),
+        "INITIAL_CHECKPOINT_PATH": str(base) if base else None,
+        "CACHE_DIRS": (),
+        "VOCABULARY_PATH": str(data.vocabulary),
+        "RANDOM_SEED": updates.seed,
+        "FACT_PROBES": tuple(facts),
+    }
+    if method == INITIAL and (updates.initial_epochs or updates.model):
+        macros["EPOCHS"] = updates.initial_epochs or 4
+    return macros
+
+
+def evaluations(updates: Updates, data: Data) -> list[pipeline.Training]:
+    """What finished models were not asked, because its interval came later."""
+    from ckl_jax.analysis.temporalwiki import probes_of
+
+    found = []
+    for training in trainings(updates, data):
+        asked = probes_of(training.folder)
+        missing = [f for f in data.fact_files() if Path(f).stem not in asked]
+        if training.is_done and missing:
+            found.append(_evaluation(updates, training, missing, data.snapshots[-1].date))
+    return found
+
+
+def _evaluation(updates, training, facts, date) -> pipeline.Training:
+    out = training.folder / LATER / date
+    method = training.name.rpartition(" ")[2]
+    macros = {
+        "MODEL_DIR": str(training.folder), "CHECKPOINT_PATH": str(training.folder),
+        "EVAL_OUTPUT_DIR": str(out), "FACT_PROBES": tuple(facts),
+        "VOCABULARY_PATH": str(Data(updates.root, ()).vocabulary), "CACHE_DIRS": (),
+        "INITIAL_CHECKPOINT_PATH": None,
+    }  # fmt: skip
+    names = [*updates.gin_files(method), "temporalwiki_eval.gin"]
+    command = pipeline.t5x("eval", names, macros, updates.bindings)
+    return pipeline.Training(training.name, out, command, marker="probes/rows_*.jsonl")
+
+
+def describe(updates: Updates) -> list[str]:
+    """What `run` would do, a line each; writes nothing.
+
+    Raises:
+      UserError: as `run`.
+    """
+    found, _ = check(updates)
+    data = Data(updates.root, found)
+    lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in found]
+    for interval in intervals(found):
+        lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
+    for training in trainings(updates, data):
+        state = "done" if training.is_done else "to do"
+        start = f", from {training.after[0]}" if training.after else ""
+        names = ", ".join(updates.gin_files(training.name.rpartition(" ")[2]))
+        lines.append(f"{training.name}  {state}{start}: {names}")
+    return lines

@@ -1,0 +1,163 @@
+"""What `ckl temporalwiki` trains on and asks about: made of snapshots, each file once.
+
+ROOT/dumps/                    the simulated world's, where no snapshots are given
+ROOT/data/<interval>/diffset, probes    see docs/dumps.md
+ROOT/data/<date>/              the text of a whole snapshot
+ROOT/data/rows/<interval>/     cached tasks: d1, what is new; whole, all of the new snapshot
+ROOT/data/rows/first/          cached task d0: the first snapshot
+ROOT/probes/                   the probes of all intervals, by the files' published columns
+"""
+
+import csv
+import dataclasses
+import itertools
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.analysis import labels
+from ckl_jax.data.builders import diffsets, probes
+from ckl_jax.data.builders.pool import Progress, no_progress, read_json
+from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.snapshots import Snapshot
+from ckl_jax.data.builders.wikidata_json import FactRules
+from ckl_jax.data.causal import document_text, prepare_rows
+from ckl_jax.data.documents import read_documents
+from ckl_jax.data.vocabularies import train_vocabulary
+
+FIRST = "first"
+CLASSES = ("unchanged", "changed", "deleted")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """Two snapshots that follow each other."""
+
+    old: Snapshot
+    new: Snapshot
+
+    @property
+    def name(self) -> str:
+        return f"{self.old.date}-{self.new.date}"
+
+
+def intervals(snapshots: Sequence[Snapshot]) -> list[Interval]:
+    return [Interval(*pair) for pair in itertools.pairwise(snapshots)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The files, and how they are made.
+
+    Attributes:
+      root: folder of everything.
+      snapshots: in order.
+      seed: of the sample of probes.
+      unchanged_share: share of the unchanged facts that is asked about.
+      workers: processes.
+      progress: shows the work on one line.
+    """
+
+    root: Path
+    snapshots: Sequence[Snapshot]
+    seed: int = 0
+    unchanged_share: float = 1.0
+    workers: int = 1
+    progress: Progress = no_progress
+
+    @property
+    def vocabulary(self) -> Path:
+        return self.root / "data" / "vocabulary.model"
+
+    def rows(self, name: str) -> Path:
+        """The folder of an interval's cached tasks, or of the first snapshot's."""
+        return self.root / "data" / "rows" / name
+
+    def folder(self, interval: Interval, kind: str) -> Path:
+        return self.root / "data" / interval.name / kind
+
+    def fact_files(self) -> list[str]:
+        """The probes of all intervals that hold a fact."""
+        names = [f"{i.name}_{c}.csv" for i in intervals(self.snapshots) for c in CLASSES]
+        found = [self.root / "probes" / name for name in names]
+        return [str(path) for path in found if path.is_file()]
+
+    # --- making them
+
+    def build_interval(self, interval: Interval) -> None:
+        """Makes the diffset and the probes of an interval, and says what they hold."""
+        diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
+        options = diffsets.Options(deletions=True)
+        plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
+        made = diffsets.build(plan, self.workers, progress=self.progress)
+        rules = FactRules(site=plan.new.site.dbname or "enwiki")
+        job = Job(
+            interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
+            out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,
+        )  # fmt: skip
+        facts = probes.build(job, self.workers, self.progress)
+        self._publish(interval, facts["files"])
+        sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
+        print(
+            f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
+            f"{made['words']:,} words; facts: {', '.join(sizes)}", flush=True,
+        )  # fmt: skip
+
+    def _publish(self, interval: Interval, names: Sequence[str]) -> None:
+        """Puts the probes of an interval beside those of the others, under names of full dates."""
+        for name in names:
+            kind = name.rpartition("_")[2]
+            source = self.folder(interval, "probes") / name
+            target = self.root / "probes" / f"{interval.name}_{kind}"
+            if kind.partition(".")[0] in CLASSES and _has_rows(source) and not target.exists():
+                with files.atomic_write(target, "wb") as f:
+                    f.write(source.read_bytes())
+
+    def whole_text(self, snapshot: Snapshot) -> Path:
+        """Makes the text of a whole snapshot; returns its file of documents."""
+        out = self.root / "data" / snapshot.date
+        plan = diffsets.plan(None, snapshot.wikipedia, out, diffsets.Options())
+        made = diffsets.build(plan, self.workers, progress=self.progress)
+        print(
+            f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "
+            f"{made['words']:,} words", flush=True,
+        )  # fmt: skip
+        return out / made["documents"]
+
+    def train_vocabulary(self, documents: Path, size: int) -> None:
+        """Trains a vocabulary on the first snapshot, if there is none."""
+        if not self.vocabulary.exists():
+            lines = (
+                line for document in read_documents(documents)
+                for line in document_text(document).split("\n")
+            )  # fmt: skip
+            train_vocabulary(lines, self.vocabulary, size)
+
+    def make_rows(
+        self, first: Path, whole: Collection[str], vocabulary: Any, **settings: Any
+    ) -> None:
+        """Makes the cached tasks.
+
+        Args:
+          first: documents of the first snapshot.
+          whole: dates of the later snapshots that are trained on whole.
+          vocabulary: of the model.
+          **settings: of the rows; see `data.causal.prepare_rows`.
+        """
+        prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
+        for interval in intervals(self.snapshots):
+            folder = self.folder(interval, "diffset")
+            sources = {"d1": folder / read_json(folder / "manifest.json")["documents"]}
+            if interval.new.date in whole:
+                sources["whole"] = self.whole_text(interval.new)
+            prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a file of facts holds any."""
+    if path.suffix != ".csv":
+        return os.path.getsize(path) > 0
+    with files.os_errors(path, "read"), open(path, encoding="utf-8", newline="") as f:
+        return next(itertools.islice(csv.reader(f), 1, None), None) is not None
