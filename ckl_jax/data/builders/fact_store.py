@@ -23,6 +23,7 @@ from ckl_jax.data.builders.wikidata_json import FactRules, Line, entity_lines, p
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json
 
+INSTANCE_OF = "P31"
 _BATCH_BYTES = 4 << 20
 
 
@@ -144,21 +145,28 @@ class Labels:
 
     def item(self, item: str) -> str:
         """Label of an item; "" if it has none or is not in the dump."""
-        return self._item(int(item[1:]))
+        return self._item(int(item[1:]))[0]
+
+    def type_of(self, item: str) -> str:
+        """Label of what an item is an instance of (the first); "" if that is not known."""
+        kind = self._item(int(item[1:]))[1]
+        return self.item(kind) if kind else ""
 
     @functools.lru_cache(maxsize=128)  # noqa: B019 (bounds the open files of a process)
     def _open(self, bucket: int):
         places = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
         return places, open(bucket_path(self.folder, bucket), "rb")
 
-    def _read(self, number: int) -> str:
+    def _read(self, number: int) -> tuple[str, str]:
+        """Label and type of an item."""
         with os_errors(self.folder, "read"):
             places, file = self._open(number % self.buckets)
             i = int(np.searchsorted(places[:, 0], number))
             if i == len(places) or places[i, 0] != number:
-                return ""
+                return "", ""
             file.seek(int(places[i, 1]))
-            return Item.of(file.readline()).label
+            item = Item.of(file.readline())
+            return item.label, next((q for p, q in item.facts if p == INSTANCE_OF), "")
 
 
 def merge(

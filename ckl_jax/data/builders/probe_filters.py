@@ -20,6 +20,7 @@ class Probe:
       subject, relation, object: labels, as the snapshot has them.
       old_objects: labels of what an updated fact said before.
       page: key of the subject's page (title or id).
+      subject_type, object_type: labels of what they are instances of; "" if unknown.
     """
 
     kind: str
@@ -31,6 +32,8 @@ class Probe:
     object: str
     old_objects: tuple[str, ...] = ()
     page: str = ""
+    subject_type: str = ""
+    object_type: str = ""
 
     @property
     def ids(self) -> tuple[int, int, int]:
@@ -115,8 +118,13 @@ def apply(
 
 
 def table_7(probes: Sequence[Probe]) -> dict[str, Any]:
-    """Relations, subjects and objects that there are, and the most facts that share a relation."""
+    """Relations, subjects and objects that there are, and the most facts that share a relation.
+
+    The counts by relation are those of Figure 7, the counts by type those of Figure 6.
+    """
     relations = collections.Counter(p.relation for p in probes)
+    subjects = collections.Counter(p.subject_type for p in probes if p.subject_type)
+    objects = collections.Counter(p.object_type for p in probes if p.object_type)
     return {
         "facts": len(probes),
         "relations": len(relations),
@@ -124,4 +132,6 @@ def table_7(probes: Sequence[Probe]) -> dict[str, Any]:
         "subjects": len({p.subject for p in probes}),
         "objects": len({p.object for p in probes}),
         "by_relation": dict(relations.most_common()),
+        "subject_types": dict(subjects.most_common()),
+        "object_types": dict(objects.most_common()),
     }

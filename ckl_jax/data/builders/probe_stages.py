@@ -292,7 +292,8 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
                 counts[f"{kind} {missing[0]} without a label"] += 1
                 continue
             counts[f"{kind} with labels"] += 1
-            probe = Probe(kind, subject, relation, item, *texts, before, page)
+            types = side.type_of(subject), side.type_of(item)
+            probe = Probe(kind, subject, relation, item, *texts, before, page, *types)
             f.write(json.dumps(dataclasses.asdict(probe), ensure_ascii=False) + "\n")
     return counts
 

@@ -1,6 +1,7 @@
 """Filters of probes as defined, published files read as text, bad input of the whole chain."""
 
 import collections
+import dataclasses
 import json
 
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.data.builders import diffsets, probe_stages, probes
+from ckl_jax.data.builders import diffsets, fact_store, probe_stages, probes
 from ckl_jax.data.builders.probe_filters import Probe, apply, cap, table_7
 from ckl_jax.data.builders.probe_stages import Job
 from ckl_jax.errors import UserError
@@ -65,9 +66,32 @@ def test_table_7():
     found = table_7(rows)
     assert found == {
         "facts": 3, "relations": 2, "max_repetition": 2, "subjects": 2, "objects": 2,
-        "by_relation": {"r": 2, "q": 1},
+        "by_relation": {"r": 2, "q": 1}, "subject_types": {}, "object_types": {},
     }  # fmt: skip
+    typed = [dataclasses.replace(row, subject_type="human") for row in rows[:2]]
+    assert table_7([*typed, rows[2]])["subject_types"] == {"human": 2}
     assert table_7([])["max_repetition"] == 0
+
+
+def test_a_type_is_what_an_item_is_an_instance_of(tmp_path):
+    def line(number, label, *facts):
+        snaks = [{"mainsnak": {"snaktype": "value", "property": p, "datavalue": {
+            "value": {"entity-type": "item", "id": q}, "type": "wikibase-entityid"}},
+            "rank": "normal"} for p, q in facts]  # fmt: skip
+        labels = {"en": {"language": "en", "value": label}}
+        claims = {s["mainsnak"]["property"]: [s] for s in snaks}
+        return json.dumps({"type": "item", "id": f"Q{number}", "labels": labels, "claims": claims})
+
+    dump = tmp_path / "wikidata.json"
+    rows = [line(1, "Ann", ("P27", "Q3"), ("P31", "Q2")), line(2, "human"), line(3, "Utopia"),
+            line(4, "Bob", ("P31", "Q9"))]  # fmt: skip
+    dump.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+    fact_store.extract(dump, tmp_path / "store", 2, probe_stages.FactRules())
+    for bucket in range(2):
+        fact_store.index(tmp_path / "store", bucket, str(dump))
+    labels = fact_store.Labels(tmp_path / "store", 2)
+    assert [labels.type_of(f"Q{n}") for n in (1, 2, 3, 4, 7)] == ["human", "", "", "", ""]
+    assert labels.item("Q1") == "Ann"
 
 
 def test_published_files_are_read_as_text(tmp_path):
