@@ -246,7 +246,9 @@ def _relation_progress(code: str, done: int, whole: int) -> None:
 
 def _report(commands) -> None:
     p = _command(commands, "report", "table, curves and changes of runs", report)
-    p.add_argument("runs", nargs="+", help="MODEL_DIRs, Initial first; or folders of `demo`, `temporalwiki`")
+    p.add_argument(
+        "runs", nargs="+", help="MODEL_DIRs, Initial first; or folders of `demo`, `temporalwiki`"
+    )
     p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
     p.add_argument(
         "--seeds", action="store_true",

@@ -16,10 +16,11 @@ from ckl_jax.checkpoints.restore import (
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 
-# What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept.
+# What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
+# and what facts it is asked.
 FREE_MACROS = {
     "MODEL_DIR", "CHECKPOINT_PERIOD", "CHECKPOINTS_KEPT", "COMPILE", "MESH_SHAPE",
-    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "REMAT_POLICY",
+    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "FACT_PROBES", "REMAT_POLICY",
 }  # fmt: skip
 FREE_PARAMETERS = {
     "model_dir", "progress", "log_period", "run_name", "num_microbatches", "partitioner",

@@ -186,6 +186,11 @@ def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path
     )  # fmt: skip
     print(f"1. Data: {labels.count(len(found), 'snapshot')}", flush=True)
     build(updates, data, settings)
+    if not data.fact_files():
+        raise UserError(
+            f"No fact passed the alignment and the filters (see {updates.root}/data/*/probes/"
+            "manifest.json); give a larger --unchanged-share, or snapshots with more in them."
+        )
     print("2. Initial model on the first snapshot", flush=True)
     jobs = trainings(updates, data)
     width = max(len(job.name) for job in jobs)

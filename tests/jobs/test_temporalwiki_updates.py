@@ -1,0 +1,169 @@
+"""`ckl temporalwiki`: says what it would do, refuses bad input first, goes on where it was."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.cli import ckl
+from ckl_jax.data.builders import snapshots
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import pipeline, temporalwiki
+from ckl_jax.world.dump_files import write_dumps
+from ckl_jax.world.timeline import make_world
+from tests.tiny import ROOT, newest_step
+
+DATES = ("20200501", "20200601", "20200701")
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dumps")
+    write_dumps(make_world(0, "tiny"), folder, 3)
+    return folder
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Runs `ckl temporalwiki --out FOLDER ...`, which must fail and write and print nothing."""
+
+    def run(*flags):
+        folder = tmp_path / "out"
+        assert ckl.main(["temporalwiki", f"--out={folder}", *map(str, flags)]) == 2
+        assert not folder.exists()
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1, (out, err)
+        return err
+
+    return run
+
+
+def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys):
+    places = [str(dumps / date) for date in DATES]
+    argv = ["temporalwiki", f"--out={tmp_path / 'out'}", "--size=tiny", "--dry-run"]
+    assert ckl.main([*argv, "--methods=diff,lora", "--snapshots", *places]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("20200501  ") and "wikidata-20200501-all.json.gz" in lines[0]
+    assert [line.split(":")[0] for line in lines if "to do" in line] == [
+        "initial  to do",
+        "20200501-20200601 vanilla  to do",
+        "20200501-20200601 lora  to do",
+        "20200601-20200701 vanilla  to do, from 20200501-20200601 vanilla",
+        "20200601-20200701 lora  to do, from 20200501-20200601 lora",
+    ]
+    assert ckl.main([*argv, "--months=2"]) == 0
+    assert capsys.readouterr().out.count("to do") == 1 + len(temporalwiki.METHODS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_is_refused_first(refused, dumps, tmp_path):
+    places = [dumps / date for date in DATES]
+    assert "There is one snapshot only" in refused("--snapshots", places[0])
+    err = refused("--snapshots", places[1], places[0])
+    assert "(20200501) is not later than" in err and "in the order of their dates" in err
+    assert f"There is no snapshot {tmp_path / 'none'}" in refused("--snapshots", tmp_path / "none")
+    assert "has no Wikipedia dump" in refused("--snapshots", dumps / "20210101", places[0])
+    assert "Did you mean 'lora'?" in refused("--size=tiny", "--methods=lara")
+    assert "No methods are given" in refused("--methods=,")
+    assert "Did you mean 'tiny'?" in refused("--size=tini")
+    assert "--seed is -1" in refused("--seed=-1")
+    assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
+    assert "--unchanged-share is 2" in refused("--unchanged-share=2")
+    assert "2 to 13" in refused("--size=tiny", "--months=1")
+    assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
+    assert "The condition 'changed' has" in refused("--promote-if=changed")
+    assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
+
+
+def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for path in dumps.glob("*20200601*"):
+        shutil.copy(path, folder)
+    assert snapshots.find(folder).date == "20200601"
+    assert snapshots.find(dumps / "2020-06").date == "20200601"
+    shutil.copy(next(dumps.glob("wikidata-20200501*")), folder)
+    with pytest.raises(UserError, match=r"has 2 \(wikidata-20200501.* Wikidata dumps; give"):
+        snapshots.find(folder)
+    other = tmp_path / "20200701"
+    other.mkdir()
+    text = next(dumps.glob("simwiki-20200701*multistream.xml.bz2")).read_bytes()
+    import bz2
+
+    plain = bz2.decompress(text).replace(b"<dbname>simwiki<", b"<dbname>otherwiki<")
+    (other / "otherwiki-20200701-pages-articles.xml").write_bytes(plain)
+    shutil.copy(next(dumps.glob("wikidata-20200701*")), other)
+    series = [snapshots.find(dumps / "20200501"), snapshots.find(other)]
+    with pytest.raises(UserError, match="of simwiki and .* of otherwiki; give snapshots of one"):
+        snapshots.check_series(series)
+
+
+def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
+    def training(name, *after):
+        folder = tmp_path / name
+        code = (
+            f"import pathlib, time; f = pathlib.Path({str(folder)!r}); time.sleep(0.1)\n"
+            f"assert all((f.parent / n / 'summary.json').exists() for n in {after!r})\n"
+            """(f / 'summary.json').write_text('{"steps": 1, "train_seconds": 1}')"""
+        )
+        return pipeline.Training(name, folder, (sys.executable, "-c", code), after)
+
+    chain = [training("a1"), training("b1"), training("a2", "a1"), training("b2", "b1")]
+    pipeline.run_all(chain, jobs=2)
+    assert all(t.is_done for t in chain)
+    said = capsys.readouterr().out.split("\n")
+    assert said.index("   a2  started") > said.index("   a1  done: 1 step in 1 s")
+    pipeline.run_all(chain, jobs=2)
+    assert capsys.readouterr().out == ""
+
+
+def rows_of(run):
+    return [p.read_bytes() for p in sorted(run.glob("**/probes/rows_*.jsonl"))]
+
+
+@pytest.mark.slow
+def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, capsys):
+    """All of it at the smallest size: killed in a training, done, then given one more month."""
+    out = tmp_path / "out"
+    settings = ["EPOCHS=2", "BATCH_SIZE=4"]
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--jobs=1", "--methods=diff,lora,full",
+            *(f"--gin={s}" for s in settings)]  # fmt: skip
+    command = [sys.executable, "-c", "import sys; from ckl_jax.cli import ckl; ckl.main()", *argv]
+    process = subprocess.Popen(
+        [*command, "--months=2"], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    deadline = time.monotonic() + 400
+    while newest_step(out / "20200501-20200601" / "vanilla") < 0:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "20200501-20200601" / "lora").exists()
+    assert ckl.main([*argv, "--months=2", "--promote-if", "unchanged < 1e6"]) == 0
+    said = capsys.readouterr().out
+    assert "initial" not in said.split("2. Initial")[1].split("3. ")[0].splitlines()[1:]
+    assert "Diff after 20200501-20200601 may ship" in said
+    lora = out / "20200501-20200601" / "lora"
+    before = rows_of(lora)
+    assert ckl.main([*argv, "--months=3", "--promote-if", "unchanged < 1e-6"]) == 1
+    assert "should not ship: unchanged < 1e-06 does not hold" in capsys.readouterr().out
+    assert rows_of(lora)[1:] == before and (lora / "later" / "20200701").is_dir()
+    tables = json.loads((out / "tables.json").read_text())
+    matrix = tables["matrices"]["lora"]
+    assert list(matrix) == ["", "20200501-20200601", "20200601-20200701"]
+    assert all(cell for row in matrix.values() for cell in row.values())
+    # LoRA's leaves are added once: the second update goes on with those of the first.
+    sizes = [json.loads((out / i / "lora" / "summary.json").read_text()) for i in matrix if i]
+    assert sizes[0]["total_parameters"] == sizes[1]["total_parameters"]
+    assert [s["phase"] for s in sizes] == [1, 2]
+    assert sizes[1]["base_checkpoint"] == str(lora)
+    assert ckl.main([*argv, "--months=3", "--seed=1"]) == 2
+    assert "holds a study with another seed (0, not 1)" in capsys.readouterr().err
