@@ -17,7 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from ckl_jax.checkpoints import from_t5x, layout
+from ckl_jax.checkpoints import damage, from_t5x, layout
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
 from ckl_jax.trees import keys
@@ -320,8 +320,8 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except Exception as e:
         # Libraries append the repr of what failed, which tells a user nothing.
         reason = str(e).split("<bound method")[0].strip().split("\n")[0].rstrip(" :([{,")
-        reason = textwrap.shorten(reason, 200, placeholder=" ...")
+        reason = f"{type(e).__name__}: {textwrap.shorten(reason, 200, placeholder=' ...')}"
         raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged or incomplete ({type(e).__name__}: {reason}); restore "
-            "the folder, or use an earlier checkpoint."
+            f"Checkpoint {path} is damaged or incomplete ({damage.sentence(path) or reason}); "
+            "restore the folder, or use an earlier checkpoint."
         ) from e

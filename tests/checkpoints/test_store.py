@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-from ckl_jax.checkpoints import layout, restore, store
+from ckl_jax.checkpoints import damage, layout, restore, store
 from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
 from ckl_jax.errors import UserError
 from ckl_jax.optim.adafactor import adafactor_t5x
@@ -358,6 +359,28 @@ def test_a_kill_during_saves_leaves_a_readable_newest_checkpoint(tmp_path):
             params = restore_params(tmp_path / f"checkpoint_{step}")
             metadata = CheckpointStore(tmp_path).metadata(step)
             assert tree_digest(params) == metadata["digest"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_that_is_cut_short_or_gone_is_named_with_its_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    state = {"params": {"a": {"x": draw(30, 30)}, "b": {"y": draw(20, 40), "z": draw(20, 20)}}}
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    path = restore.absolute(tmp_path / "checkpoint_1")
+    assert damage.sentence(path) is None
+    file = max(tmp_path.rglob("d/*"), key=lambda f: f.stat().st_size)
+    content, name = file.read_bytes(), str(file.relative_to(tmp_path / "checkpoint_1"))
+    file.write_bytes(content[:1000])
+    ends = f"its file {name} ends after 1,000 of at least [0-9,]+ bytes"
+    with pytest.raises(store.UnreadableCheckpoint) as e:
+        restore.restore_state(path, state)
+    assert re.search(rf"\({ends}, which cuts off target/./.( and .*)?\); restore", str(e.value))
+    file.unlink()
+    with pytest.raises(store.UnreadableCheckpoint) as e:
+        restore.restore_state(path, state)
+    assert re.search(rf"\(its file {name}, which holds target/./.*, is missing\);", str(e.value))
 
 
 def test_the_reason_for_damage_holds_no_repr_and_is_cut_between_words(tmp_path):
