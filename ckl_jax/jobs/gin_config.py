@@ -10,7 +10,6 @@ import dataclasses
 import importlib
 import inspect
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 import gin
 
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs import gin_files, gin_scan, user_code
+from ckl_jax.jobs import gin_files, gin_scan, missing_modules, user_code
 from ckl_jax.jobs.quiet import quiet_imports
 
 _running: list[Callable[..., Any]] = []
@@ -293,20 +292,22 @@ def _explain(e: Exception, scan: gin_scan.Scan) -> str:
     location = re.search(r"\n  In file \"(.*?)\", line (\d+)", text)
     if location:
         source, where = location[1], f"{location[1]}, line {location[2]}"
-    message = re.split(r"\n\s+In (?:file|bindings)", text)[0].strip().split("\n")[0]
+    message, *rest = re.split(r"\n\s+In (?:file|bindings)", text)
+    message = message.strip().split("\n")[0]
     if place := user_code.place(e):  # a module that a gin file imports
         if isinstance(e, SyntaxError):
             return f"{place}: SyntaxError: {e.msg}."
         error = f"{type(e).__name__}: {message.rstrip('.')}"
         return f"{where}: {error}, in {place}.{_hint(message, source, scan)}"
-    hint = _hint(message, source, scan)
-    return f"{where}: {message.rstrip('.')}.{hint}"
+    if missing_modules.missing_in(message) and rest:
+        where = f"{where}: `{rest[0].splitlines()[-1].strip()}`"
+    return f"{where}: {message.rstrip('.')}.{_hint(message, source, scan)}"
 
 
 def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
     imports = scan.imports.get(source, {})
-    if m := re.search(r"No module named '(.*?)'", message):
-        return _nearest_module(m[1])
+    if missing := missing_modules.missing_in(message):
+        return missing_modules.how_to_get(missing)
     if m := re.search(r"'(.*?)' was not provided by an import", message):
         if m[1] in imports:
             return f" Move its import in {source} above this line."
@@ -321,16 +322,6 @@ def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
     if m := re.search(r"No configurable matching '(.*?)'", message):
         return nearest(m[1], scan.selectors() - {m[1]})
     return ""
-
-
-def _nearest_module(name: str) -> str:
-    parent, _, last = name.rpartition(".")
-    try:
-        package = importlib.import_module(parent) if parent else None
-        names = [m.name for m in pkgutil.iter_modules(package.__path__ if package else None)]
-    except (ImportError, AttributeError):
-        return ""
-    return nearest(last, names)
 
 
 def _walk(selector: str, imports: dict[str, str]) -> Any:

@@ -12,7 +12,7 @@ from ckl_jax.checkpoints.layout import T5X_NAMES
 from ckl_jax.checkpoints.restore import stored_step
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import configs
+from ckl_jax.jobs import configs, missing_modules
 from ckl_jax.optim import schedules
 from ckl_jax.t5x_api import checkpoints, names
 
@@ -66,8 +66,8 @@ class DatasetConfig:
                 importlib.import_module(self.module)
             except ModuleNotFoundError as e:
                 raise UserError(
-                    f"MIXTURE_OR_TASK_MODULE: {e}; it is searched for in the folder where the "
-                    "command runs and among the installed packages."
+                    f"MIXTURE_OR_TASK_MODULE is {self.module!r}: {e}."
+                    + missing_modules.how_to_get(e.name or "")
                 ) from e
 
     @property

@@ -1,5 +1,6 @@
 """Gin files are found, bound at a plain function, and explained when they are wrong."""
 
+import importlib.util
 import re
 
 import gin
@@ -167,6 +168,26 @@ def test_wrong_names_in_files_have_file_line_and_the_nearest(bundled, text, expe
     message = error(write(bundled, text + "\n"), SET_DIR)
     assert "mine.gin, line 3: " in message
     assert expected in message
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (
+            "import t5.data.mixtures",
+            "No module named 't5'. The package t5 is not installed: pip install --no-deps t5, ",
+        ),
+        (
+            "from no_such_tasks import news",
+            "No module named 'no_such_tasks'. no_such_tasks is neither installed nor in the folder",
+        ),
+    ],
+)
+def test_a_package_that_a_file_imports_is_said_with_the_way_to_get_it(bundled, text, expected):
+    if importlib.util.find_spec(text.split()[1].split(".")[0]):
+        pytest.skip("it is installed here")
+    message = error(write(bundled, text + "\n"), SET_DIR)
+    assert f"mine.gin, line 3: `{text}`: {expected}" in message
 
 
 def test_wrong_names_on_the_command_line_have_the_nearest():
