@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -137,6 +137,10 @@ def _named(shape: Mapping[str, int] | Sequence[int] | None) -> dict[str, int]:
     return {"data": math.prod(shape[:-1]), "model": shape[-1]}
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclasses.dataclass(frozen=True)
 class Partitioner:
     """Mesh and rules of a run, with T5X's arguments; builds the mesh when it is first asked for.
@@ -150,6 +154,7 @@ class Partitioner:
       dcn_mesh_shape: in the same form, by how many slices each axis is longer.
       devices: to build the mesh of; None is all that there are.
       logical_axis_rules: pairs; None is `standard_logical_axis_rules()`.
+      before_batch: called before a batch is put on the devices; it may raise, to end what asks.
     """
 
     num_partitions: int | None = None
@@ -159,6 +164,7 @@ class Partitioner:
     ici_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
     dcn_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
     devices: Sequence[jax.Device] | None = None
+    before_batch: Callable[[], None] = _nothing
 
     def __post_init__(self):
         ways = ("num_partitions", "model_parallel_submesh", "mesh_shape", "ici_mesh_shape")
@@ -221,6 +227,7 @@ class Partitioner:
         Args:
           batch: this process's rows of each feature, [B / processes, ...].
         """
+        self.before_batch()
         sharding = self.batch_sharding
         return {
             name: jax.make_array_from_process_local_data(sharding, value)
@@ -229,6 +236,7 @@ class Partitioner:
 
     def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Returns the global batch on the devices, where every process has all rows, [B, ...]."""
+        self.before_batch()
         sharding = self.batch_sharding
         return {
             name: jax.make_array_from_callback(value.shape, sharding, value.__getitem__)

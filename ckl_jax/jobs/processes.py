@@ -4,8 +4,9 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckl_jax.errors import UserError
@@ -115,7 +116,7 @@ def initialize(
     CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
     JAX finds in the environment.
 
-    With `stop_together` SIGTERM to one of them no longer ends it: `StopSignal.after` tells all.
+    With `stop_together` SIGTERM to one of them no longer ends it: `StopSignal.asked` tells all.
 
     Raises:
       UserError: the others do not answer.
@@ -191,19 +192,30 @@ def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> No
         seqio.add_global_cache_dirs(list(cache_dirs))
 
 
-class StopSignal:
-    """A `with` block in which SIGTERM does not end the process: `after` a step it is to stop.
+class Stopped(Exception):
+    """Raised between two batches of an evaluation where the process is to stop."""
 
-    A preempted machine gets some seconds: the train loop asks after each step, saves a checkpoint
-    and returns. A second SIGTERM to a process that is alone ends it at once. Of several processes
-    one may get the signal, or each at another step: JAX's preemption service lets all of them
-    agree on the next step that none has passed.
+
+class StopSignal:
+    """A `with` block in which SIGTERM does not end the process: `asked` says that it is to stop.
+
+    A preempted machine gets some seconds: the train loop asks after each step and before each batch
+    of an evaluation, saves a checkpoint and returns. A second SIGTERM to a process that is alone
+    ends it at once. Of several processes one may get the signal, or each at another moment: JAX's
+    preemption service lets all of them agree on the next question that none has asked yet.
+
+    Attributes:
+      reply: what to print as soon as the signal is there; asked for from another thread, because
+        the main one may be in a long computation. Several processes only print JAX's own line.
+      received: whether `asked` was true.
     """
 
-    def __init__(self):
+    def __init__(self, reply: Callable[[], str] = lambda: "SIGTERM: stopping."):
+        self.reply = reply
         self.received = False
         self._before = None
         self._several = are_several()
+        self._questions = 0
 
     def __enter__(self) -> "StopSignal":
         if self._several:
@@ -211,21 +223,39 @@ class StopSignal:
         try:
             self._before = signal.signal(signal.SIGTERM, self._receive)
         except ValueError:  # not the main thread: the host program handles signals
-            self._before = None
+            return self
+        pipe, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._wake_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        threading.Thread(target=self._answer, args=(pipe,), daemon=True).start()
         return self
 
     def __exit__(self, *exception) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
+            signal.set_wakeup_fd(self._wake_before)
+            os.close(self._wake)  # ends the thread
 
-    def after(self, step: int) -> bool:
-        """Whether to stop after `step`, the same in all processes; to be asked once a step."""
-        if self._several:
+    def asked(self) -> bool:
+        """Whether to stop, the same in all processes; each of them is to ask equally often."""
+        if self._several and not self.received:
             from jax.experimental import multihost_utils
 
-            self.received = multihost_utils.reached_preemption_sync_point(step)
+            self._questions += 1
+            self.received = multihost_utils.reached_preemption_sync_point(self._questions)
         return self.received
+
+    def check(self) -> None:
+        """Raises `Stopped` if the process is to stop."""
+        if self.asked():
+            raise Stopped
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
         self.received = True
         signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+
+    def _answer(self, pipe: int) -> None:
+        with open(pipe, "rb", buffering=0) as numbers:
+            while number := numbers.read(1):
+                if number[0] == signal.SIGTERM:
+                    print(self.reply(), flush=True)

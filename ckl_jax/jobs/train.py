@@ -8,7 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ import optax
 from ckl_jax import __version__, checks, files
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import holds_optimizer, is_remote, restore_optimizer
-from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.checkpoints.store import METRICS, CheckpointStore
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import artifacts, compile_cache, setup
@@ -32,7 +32,7 @@ from ckl_jax.jobs.evaluations import (
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
-from ckl_jax.jobs.processes import FolderLock, StopSignal
+from ckl_jax.jobs.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.restored import phase_from
 from ckl_jax.jobs.same_run import check_same_run
@@ -132,14 +132,17 @@ def train(
     if phase is None:
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
-    evaluator = make_evaluator(probes, run.model, run.partitioner)
-    made = [make(run.model, run.partitioner) for make in evaluations]
+    stop = StopSignal()
+    asking = dataclasses.replace(run.partitioner, before_batch=stop.check)
+    evaluator = make_evaluator(probes, run.model, asking)
+    made = [make(run.model, asking) for make in evaluations]
     if eval_first is None:
         eval_first = bool(checkpoint_cfg.restore.path)
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
         loop = Loop(
-            run, evaluator, made, context, eval_period, eval_first, log_period, progress, mirror
-        )
+            run, evaluator, made, context, eval_period, eval_first, log_period, progress, mirror,
+            stop,
+        )  # fmt: skip
         return loop.run(lock, difference)
 
 
@@ -270,7 +273,7 @@ class Loop:
 
     def __init__(
         self, run: Run, evaluator, evaluations, context, eval_period, eval_first, log_period,
-        progress, mirror: Mirror,
+        progress, mirror: Mirror, stop: StopSignal,
     ):  # fmt: skip
         checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
         self.job, self.evaluator, self.evaluations = run, evaluator, evaluations
@@ -282,6 +285,9 @@ class Loop:
         self.newest_row: tuple[int, dict[str, float]] = (-1, {})
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
+        self.stop, stop.reply = stop, self._reply
+        self.evaluating: int | None = None  # the step, while it is evaluated
+        self.owed = False  # whether the step to begin with was saved without its evaluation
 
     def run(self, lock: FolderLock, difference: str | None = None) -> tuple[int, TrainState]:
         """Trains.
@@ -318,12 +324,15 @@ class Loop:
                 total, f"train {self.context['run']}", start=step,
                 mode=self.progress if jax.process_index() == 0 else "silent",
             ) as bar,  # fmt: skip
-            StopSignal() as stop,
+            self.stop,
         ):
             self.writer, self.bar = writer, bar
             writer.text("train", step, "gin_config", _as_markdown(self.config_text))
-            if step == job.first_step and self.eval_first:
-                self._evaluate(state, step, last=total == 0)
+            if self.owed or (step == job.first_step and self.eval_first):
+                if not self._evaluate(state, step, last=step == total):
+                    self._end_early(step)
+                if self.owed and self.store.keep_best:  # the metric that it may be chosen by
+                    self._save(state, step)
             if job.checkpoint_cfg.save.first and self.store.latest_step() is None:
                 self._save(state, step)
             clock = time.monotonic()
@@ -340,23 +349,19 @@ class Loop:
                 for fetched in late.push(step, metrics):
                     self._log(fetched)
                 evaluate, save = self._due(step)
-                stopping = stop.after(step)
+                stopping = self.stop.asked()
                 if not (evaluate or save or stopping):
                     continue
                 for fetched in late.flush():
                     self._log(fetched)
                 self.seconds += time.monotonic() - clock
                 self._check_finite(state, step)
-                if evaluate:
-                    self._evaluate(state, step, last=step == total)
                 # Rows first: a run killed in between probes again and writes the same rows.
-                if save or stopping:
-                    self._save(state, step)
-                if stopping and step < total:
-                    self.store.close()
-                    if jax.process_index() == 0:
-                        print(f"Stopped at step {step}, which is saved: start again to go on.")
-                    raise SystemExit(143)
+                owed = evaluate and not self._evaluate(state, step, last=step == total)
+                if save or stopping or owed:
+                    self._save(state, step, owed)
+                if owed or (stopping and step < total):
+                    self._end_early(step)
                 waits = True
                 clock = time.monotonic()
             if total == 0 and self.store.latest_step() is None:
@@ -365,6 +370,20 @@ class Loop:
         self._write_summary(state)
         self.mirror.push()
         return step, state
+
+    def _reply(self) -> str:
+        """What is said when SIGTERM comes."""
+        if self.evaluating is None:
+            return "SIGTERM: stopping after this step, which is saved."
+        saved = f", saving step {self.evaluating}" if self.evaluating > self.job.first_step else ""
+        return f"SIGTERM: stopping after this batch of the evaluation{saved}."
+
+    def _end_early(self, step: int) -> NoReturn:
+        self.store.close()
+        if jax.process_index() == 0:
+            saved = self.store.latest_step() == step
+            print(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
+        raise SystemExit(143)
 
     def _start(self, lock: FolderLock) -> TrainState:
         """Restores the newest checkpoint of this run, or starts from the base parameters."""
@@ -399,7 +418,11 @@ class Loop:
                     f"{self.dir} was trained on another base model than {restore.path}: the "
                     "frozen parameters differ; use another MODEL_DIR."
                 )
-            self.seconds = float(self.store.dataset(latest).get("train_seconds", 0.0))
+            dataset = self.store.dataset(latest)
+            self.seconds = float(dataset.get("train_seconds", 0.0))
+            self.owed = bool(dataset.get("owes_evaluation"))
+            if self.owed:
+                self.newest_row = (latest, self.store.metadata(latest).get(METRICS, {}))
         self.finished = latest is not None and self._is_finished(latest)
         if self.finished:  # its record stays as it is
             return state
@@ -482,15 +505,26 @@ class Loop:
             "the data."
         )
 
-    def _evaluate(self, state: TrainState, step: int, last: bool) -> None:
+    def _evaluate(self, state: TrainState, step: int, last: bool) -> bool:
+        """Evaluates, and writes the scores; False: it is to stop, and has written none."""
+        if not self.evaluator and not self.evaluations:
+            return True
+        if self.stop.received:
+            return False
         params = merge(state.params, self.frozen)
-        found = self._probe(params, step, last) if self.evaluator else {}
-        for evaluation in self.evaluations:
-            found |= evaluation(params, step, last)
+        self.evaluating = step
+        try:
+            found = self._probe(params, step, last) if self.evaluator else {}
+            for evaluation in self.evaluations:
+                found |= evaluation(params, step, last)
+        except Stopped:
+            return False
+        self.evaluating = None
         for split, scores in found.items():
             self.writer.write(split, step, {"epoch": self._epoch(step), **scores})
         named = ((f"{split}/{n}", x) for split, scores in found.items() for n, x in scores.items())
         self.scores = (step, dict(named))
+        return True
 
     def _probe(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
         context = {**self.context, "epoch": self._epoch(step), "step": step}
@@ -500,7 +534,7 @@ class Loop:
         scores = write_evaluation(self.dir, step, rows)
         return {f"inference_eval/{probe}": values for probe, values in scores.items()}
 
-    def _save(self, state: TrainState, step: int) -> None:
+    def _save(self, state: TrainState, step: int, owed: bool = False) -> None:
         dense = self.job.method.dense
         metadata = {
             "ckl_jax": __version__,
@@ -517,6 +551,8 @@ class Loop:
         }
         epoch = self._epoch(step)
         dataset = {"next_step": step, "epoch": epoch, "train_seconds": self.seconds}
+        if owed:  # whoever goes on from here evaluates first
+            dataset["owes_evaluation"] = True
         metrics = {}
         for written, values in (self.newest_row, self.scores):
             metrics |= values if written == step else {}

@@ -1,6 +1,7 @@
 """A run that is killed and restarted ends with the same bits as one that was left alone."""
 
 import json
+import os
 import random
 import signal
 
@@ -8,6 +9,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from ckl_jax.cli import t5x
+from ckl_jax.jobs import mesh
 from ckl_jax.trees import keys
 from tests.tiny import kill_at, newest_step, read_rows, stop_at
 
@@ -82,6 +85,33 @@ def test_two_kills_and_a_sigterm_change_no_bit(tiny, left_alone, tmp_path):
     assert tiny.start(argv, log).wait() == 0, log.read_text()
     assert f"Resuming from {folder}/checkpoint_{saved}" in log.read_text()
     assert "train run  step 102/102" in log.read_text() and "Traceback" not in log.read_text()
+    assert_same(folder, left_alone)
+
+
+@pytest.mark.slow
+def test_a_sigterm_within_an_evaluation_changes_no_bit(
+    tiny, left_alone, tmp_path, monkeypatch, capsys
+):
+    folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
+
+    def counted(self, batch):
+        if (folder / "probes" / "rows_000000.jsonl").exists():  # in the evaluation at step 34
+            after.append(1)
+            if len(after) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return put_whole(self, batch)
+
+    monkeypatch.setattr(mesh.Partitioner, "put_whole", counted)
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, PROBE_BATCH_SIZE=4)]
+    with pytest.raises(SystemExit) as end:
+        t5x.main(argv)
+    said = capsys.readouterr().out
+    assert end.value.code == 143 and len(after) == 2, said
+    assert "SIGTERM: stopping after this batch of the evaluation, saving step 34.\n" in said
+    assert "Stopped at step 34, which is saved" in said and newest_step(folder) == 34
+    assert not (folder / "probes" / "rows_000034.jsonl").exists()
+    monkeypatch.undo()
+    assert t5x.main(argv) == 0
     assert_same(folder, left_alone)
 
 

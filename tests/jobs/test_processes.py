@@ -1,21 +1,49 @@
 """A run stops cleanly when its machine is taken away, and asks for no companions it lacks."""
 
+import hashlib
 import os
 import signal
+import threading
+import time
 
+import numpy as np
 import pytest
 
-from ckl_jax.jobs import processes
+from ckl_jax.jobs import mesh, processes
 
 
 def test_sigterm_sets_a_flag_and_is_given_back_afterwards():
     before = signal.getsignal(signal.SIGTERM)
     with processes.StopSignal() as stop:
-        assert not stop.after(1)
+        assert not stop.asked()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.after(2)
+        assert stop.asked()
         assert signal.getsignal(signal.SIGTERM) == before  # the second ends the process
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_is_answered_within_a_long_computation():
+    answered = []
+    stop = processes.StopSignal(lambda: answered.append(time.monotonic()) or "stopping")
+    with stop:
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)  # Python's handlers wait for its end
+        computed = time.monotonic()
+        timer.join()
+        assert stop.received
+    assert len(answered) == 1 and answered[0] < computed - 0.05
+
+
+def test_an_evaluation_stops_before_its_next_batch():
+    batch = {"x": np.zeros((1, 2))}
+    with processes.StopSignal() as stop:
+        partitioner = mesh.Partitioner(before_batch=stop.check)
+        partitioner.put_whole(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+        for put in (partitioner.put_whole, partitioner.put_batch):
+            with pytest.raises(processes.Stopped):
+                put(batch)
 
 
 def test_one_process_initialises_nothing(monkeypatch):
