@@ -302,8 +302,7 @@ class Loop:
         step = int(state.step)
         if self.finished:
             if jax.process_index() == 0:
-                was = f" It was trained {difference}." if difference else ""
-                print(f"{self.dir} is already trained to step {step}; nothing to do.{was}")
+                print(self._why_finished(step, difference))
             self.store.close()
             return step, state
         if difference and jax.process_index() == 0:
@@ -317,7 +316,7 @@ class Loop:
             self.start_times["timing/compilation_seconds"] = time.monotonic() - began
         self._steps: list[Fetched] = []  # since the last row of metrics
         late = LateFetcher(_METRICS_BEHIND)
-        total = job.total_steps if job.method.trains else 0
+        total = self._total()
         with (
             MetricWriter(self.dir, resume_step=step, enabled=jax.process_index() == 0) as writer,
             ProgressBar(
@@ -370,6 +369,20 @@ class Loop:
         self._write_summary(state)
         self.mirror.push()
         return step, state
+
+    def _why_finished(self, step: int, difference: str | None) -> str:
+        total = self._total()
+        if step > total:
+            return (
+                f"{self.dir} is at step {step} and this run ends at step {total}: there is nothing "
+                "to do; give more TRAIN_STEPS or EPOCHS, or another MODEL_DIR."
+            )
+        was = f" It was trained {difference}." if difference else ""
+        return f"{self.dir} is already trained to step {step}; nothing to do.{was}"
+
+    def _total(self) -> int:
+        """The last step; 0 for a method that trains nothing."""
+        return self.job.total_steps if self.job.method.trains else 0
 
     def _reply(self) -> str:
         """What is said when SIGTERM comes."""
@@ -434,13 +447,17 @@ class Loop:
         return state
 
     def _is_finished(self, step: int) -> bool:
-        """Whether a run of this length ended at `step` and wrote its summary, the last file."""
-        total = self.job.total_steps if self.job.method.trains else 0
+        """Whether a run of this length ended at `step` and wrote its summary, the last file.
+
+        A longer run that is not at its end is finished too, for one that ends before `step`.
+        """
+        if step > self._total():
+            return True
         try:
             summary = json.loads((self.dir / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return False
-        return step >= total and isinstance(summary, dict) and summary.get("steps") == step
+        return step == self._total() and isinstance(summary, dict) and summary.get("steps") == step
 
     def _due(self, step: int) -> tuple[bool, bool]:
         job = self.job

@@ -144,10 +144,17 @@ def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gi
     capsys.readouterr()
     assert t5x.main(["train", "--dry_run", f"--gin_file={run / 'config.gin'}"]) == 0
     assert capsys.readouterr().out.strip() == config.strip()
+    assert t5x.main(["train", gin_file(more="DROPOUT_RATE = 0.1"), *macros(tiny, tmp_path, 3)]) == 0
+    said = capsys.readouterr().out
+    assert "already trained to step 3; nothing to do. It was trained with DROPOUT_RATE" in said
+    assert "goes on" not in said
+    (run / "summary.json").unlink()  # as if it had been interrupted
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert t5x.main(["train", gin_file(), *macros(tiny, tmp_path, 2)]) == 0
     said = capsys.readouterr().out
-    assert "already trained to step 3; nothing to do. It was trained with TRAIN_STEPS = 3" in said
-    assert "goes on" not in said
+    assert f"{run} is at step 3 and this run ends at step 2: there is nothing to do" in said
+    assert "goes on" not in said and "step 3/2" not in said
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_micro_batches_that_do_not_divide_over_the_mesh_are_refused(
