@@ -1,7 +1,8 @@
 """GPT-2 under Hugging Face's names: configuration, and the table of its parameters.
 
 Hugging Face keeps query, key and value as one matrix `c_attn` [D, 3D]. Here they are three; the
-table names their parts `c_attn.weight[0]` to `[2]`, which `Split` reads and `join` puts together.
+table names their parts `c_attn.weight[0]` to `[2]`: `view` tells them apart, `join` puts them
+together.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed
 from ckl_jax.errors import UserError
 from ckl_jax.models.gpt2 import GPT2Config
 
@@ -92,6 +93,18 @@ def config_to_hf(config: GPT2Config) -> dict[str, Any]:
     }
 
 
+def embedding(config: GPT2Config) -> str:
+    """The name of the token embedding."""
+    del config
+    return EMBEDDING
+
+
+def copies(config: GPT2Config) -> tuple[str, ...]:
+    """Further names of it in files."""
+    del config
+    return (OUTPUT,)
+
+
 def entries(config: GPT2Config) -> list[Entry]:
     """Every parameter of the model (layers not stacked), in both namings."""
     d = config.emb_dim
@@ -132,38 +145,34 @@ def _norm(there: str, here: str, width: int) -> Iterator[Entry]:
     yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
 
 
-class Split(Mapping):
-    """A state dict with the parts of fused projections under names of their own, read when asked.
+def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """A state dict with the parts of fused projections under names of their own.
 
     Names get the prefix `transformer.` where a file of the bare model lacks it; masks are left out.
     """
+    source = {}
+    for name in state:
+        full = name if name.startswith((_PREFIX, OUTPUT)) else _PREFIX + name
+        if _MASKS.fullmatch(full):
+            continue
+        parts = [f"{full}[{i}]" for i in range(3)] if _FUSED in full else [full]
+        source.update(dict.fromkeys(parts, name))
+    return Split(state, source)
 
-    def __init__(self, state: Mapping[str, np.ndarray]) -> None:
-        self._state = state
-        self._source = {}
-        for name in state:
-            full = name if name.startswith((_PREFIX, OUTPUT)) else _PREFIX + name
-            if _MASKS.fullmatch(full):
-                continue
-            parts = [f"{full}[{i}]" for i in range(3)] if _FUSED in full else [full]
-            self._source.update(dict.fromkeys(parts, name))
+
+class Split(Renamed):
+    """See `view`."""
 
     def __getitem__(self, name: str) -> np.ndarray:
-        value = np.asarray(self._state[self._source[name]])
+        value = super().__getitem__(name)
         match = _PART.fullmatch(name)
         if match is None or value.shape[-1] % 3:
             return value
         return np.split(value, 3, axis=-1)[int(match[2])]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._source)
-
-    def __len__(self) -> int:
-        return len(self._source)
-
 
 def join(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `Split`: parts of a projection become one array."""
+    """The inverse of `view`: parts of a projection become one array."""
     joined: dict[str, Any] = {}
     for name, value in state.items():
         if match := _PART.fullmatch(name):

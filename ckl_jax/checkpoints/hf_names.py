@@ -1,8 +1,8 @@
 """Models under Hugging Face's names and under ours: configurations and parameters, both directions.
 
 Works on dictionaries of numpy arrays and knows no files; `from_hf.py` reads and `to_hf.py` writes
-them. `hf_t5.py` and `hf_gpt2.py` have the tables. The conversion is strict: every name on either
-side must be accounted for.
+them. `hf_t5.py`, `hf_gpt2.py` and `hf_bert.py` have the tables. The conversion is strict: every
+name on either side must be accounted for.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints import hf_gpt2, hf_t5
+from ckl_jax.checkpoints import hf_bert, hf_gpt2, hf_t5
 from ckl_jax.errors import UserError
+from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
 
-Config = T5Config | GPT2Config
-_KINDS = {"t5": hf_t5, "mt5": hf_t5, "gpt2": hf_gpt2}
+Config = T5Config | GPT2Config | BertConfig
+_KINDS = {"t5": hf_t5, "mt5": hf_t5, "gpt2": hf_gpt2, "bert": hf_bert, "roberta": hf_bert}
 
 
 def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
@@ -28,12 +29,14 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
       **overrides: fields that the file does not decide, such as `scan_layers`.
 
     Raises:
-      UserError: another model than T5 or GPT-2, or with a part that this one does not have.
+      UserError: another model than T5, GPT-2, BERT or RoBERTa, or with a part that this one does
+        not have.
     """
     kind = settings.get("model_type", "t5")
     if kind not in _KINDS:
         raise UserError(
-            f"config.json says model_type {kind!r}: only T5 and GPT-2 can be imported."
+            f"config.json says model_type {kind!r}: only T5, GPT-2, BERT and RoBERTa can be "
+            "imported."
         )
     return _KINDS[kind].config_from_hf(settings, **overrides)
 
@@ -48,6 +51,8 @@ def config_to_hf(config: Config) -> dict[str, Any]:
 
 
 def _kind(config: Config) -> Any:
+    if isinstance(config, BertConfig):
+        return hf_bert
     return hf_gpt2 if isinstance(config, GPT2Config) else hf_t5
 
 
@@ -76,14 +81,11 @@ def params_from_hf(
       UserError: a name is missing or not accounted for, or a shape does not fit.
     """
     kind = _kind(config)
-    table, embedding = kind.entries(config), kind.EMBEDDING
-    if kind is hf_gpt2:
-        state = hf_gpt2.Split(state)
-    copies = _copies(config)
+    table, embedding, copies = kind.entries(config), kind.embedding(config), kind.copies(config)
+    state = kind.view(state)
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
     missing = [e.name for e in table if names.get(e.name, e.name) not in state]
-    unused = getattr(kind, "UNUSED", ())
-    unexpected = sorted(set(state) - {e.name for e in table} - {embedding, *copies, *unused})
+    unexpected = sorted(set(state) - {e.name for e in table} - {embedding, *copies})
     _refuse_mismatch(source, missing, unexpected)
     _check_copies(state, names[embedding], {embedding, *copies}, source)
     flat, wrong = {}, []
@@ -107,14 +109,15 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
       config: the model.
 
     Returns:
-      {name: float array}. The embedding is there once, as T5's `shared.weight` or GPT-2's
-      `transformer.wte.weight`.
+      {name: float array}. The embedding is there once, as T5's `shared.weight`, GPT-2's
+      `transformer.wte.weight` or BERT's `bert.embeddings.word_embeddings.weight`.
 
     Raises:
       UserError: a leaf is missing or has no name there (side networks, LoRA: merge or drop them).
     """
     flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
-    table = _kind(config).entries(config)
+    kind = _kind(config)
+    table = kind.entries(config)
     missing = [e.path for e in table if e.path not in flat]
     unexpected = sorted(set(flat) - {e.path for e in table})
     _refuse_mismatch("the parameter tree", missing, unexpected)
@@ -122,15 +125,7 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     for entry in table:
         value = np.asarray(flat[entry.path])
         state[entry.name] = np.ascontiguousarray(value.T if entry.transposed else value)
-    return hf_gpt2.join(state) if isinstance(config, GPT2Config) else state
-
-
-def _copies(config: Config) -> tuple[str, ...]:
-    """Further names of the embedding in the files of models that tie them."""
-    if isinstance(config, GPT2Config):
-        return (hf_gpt2.OUTPUT,)
-    output = (hf_t5.OUTPUT,) if config.logits_via_embedding else ()
-    return (*hf_t5.EMBEDDING_COPIES, *output)
+    return kind.join(state)
 
 
 def _check_copies(state, embedding, copies, source):

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed
 from ckl_jax.errors import UserError
 from ckl_jax.models.t5 import T5Config
 
 EMBEDDING = "shared.weight"
 # Other names of the same table; which of them a file holds depends on who saved it.
-EMBEDDING_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
 # Left over in the first public T5 checkpoints; no computation ever used it.
-UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
+_UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 _FEED_FORWARDS = {
     "relu": ("relu",),
@@ -84,7 +84,7 @@ def with_output(
     """
     if _is_scaled(settings) or not settings.get("tie_word_embeddings", True) or OUTPUT in state:
         return state
-    copies = [state[name] for name in (EMBEDDING, *EMBEDDING_COPIES) if name in state]
+    copies = [state[name] for name in (EMBEDDING, *_COPIES) if name in state]
     return collections.ChainMap(state, {OUTPUT: copies[0]} if copies else {})
 
 
@@ -118,6 +118,27 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
     }
+
+
+def embedding(config: T5Config) -> str:
+    """The name of the token embedding."""
+    del config
+    return EMBEDDING
+
+
+def copies(config: T5Config) -> tuple[str, ...]:
+    """Further names of it in files."""
+    return (*_COPIES, OUTPUT) if config.logits_via_embedding else _COPIES
+
+
+def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """A state dict without what no computation ever used."""
+    return Renamed(state, {name: name for name in state if name not in _UNUSED})
+
+
+def join(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `view`."""
+    return state
 
 
 def entries(config: T5Config) -> list[Entry]:

@@ -5,6 +5,7 @@ piece like any other ("!"), so padding is told from it by lengths, not by its id
 """
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,16 @@ TEMPORALWIKI_TOKENS = ("</s>", "<s>", "<unk>", "<pad>", "<mask>")
 # The two files of a vocabulary, by Hugging Face's names and by OpenAI's.
 _PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _WHOLE = "tokenizer.json"
+
+
+def _characters_of_bytes() -> dict[str, int]:
+    """GPT-2's spelling of bytes: printable ones are themselves, the others follow from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+_BYTES = _characters_of_bytes()
 
 
 class ByteLevelVocabulary:
@@ -50,13 +61,13 @@ class ByteLevelVocabulary:
           UserError: the files are missing or malformed, or `tokenizers` is not installed.
         """
         self.path, self.added_tokens = os.fspath(path), tuple(added_tokens)
-        self._tokenizer, self.files = _load(Path(path))
+        self._tokenizer, self.files = load_tokenizer(Path(path))
         self._tokenizer.add_special_tokens(list(self.added_tokens))
         self.vocab_size: int = self._tokenizer.get_vocab_size()
         self.eos_id = self._id("</s>", END)
         self.bos_id = self._id(END, "<s>", "</s>")
         self.pad_id = self._id("<pad>", "</s>", END)
-        self.digest = _digest(self._tokenizer)
+        self.digest = digest_of_tokenizer(self._tokenizer)
 
     def _id(self, *names: str) -> int:
         found = (self._tokenizer.token_to_id(name) for name in names)
@@ -87,6 +98,24 @@ class ByteLevelVocabulary:
         """Returns [start, end) in characters of each of the ids of `text`."""
         return self._tokenizer.encode(text, add_special_tokens=False).offsets
 
+    def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
+
+        A character that several ids share is in the span of each; bytes that are no whole
+        character, as at the ends of a row, are one character (a lone surrogate) each.
+        """
+        parts = [bytes(map(_BYTES.__getitem__, piece)) for piece in self.pieces(ids)]
+        text = b"".join(parts).decode("utf-8", "surrogateescape")
+        owner = [  # of each byte, the character that it is (a part of)
+            i for i, c in enumerate(text) for _ in c.encode("utf-8", "surrogateescape")
+        ]
+        ends = list(itertools.accumulate(map(len, parts)))
+        starts = [0, *ends][: len(ends)]
+        return text, [
+            (owner[a], owner[b - 1] + 1) if a < b else (0, 0)
+            for a, b in zip(starts, ends, strict=True)
+        ]
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first end; ids that there are not are left out."""
         kept: list[int] = []
@@ -115,12 +144,13 @@ def is_byte_level(folder: str | os.PathLike) -> bool:
     return any(all((Path(folder) / name).is_file() for name in some) for some in names)
 
 
-def _load(path: Path) -> tuple[Any, list[Path]]:
+def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
+    """A tokenizer by its files, see `ByteLevelVocabulary`, and the files."""
     try:
         from tokenizers import Tokenizer
     except ImportError as e:
         raise UserError(
-            "GPT-2's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+            "This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
         ) from e
     folder = path if path.is_dir() else path.parent
     whole = path if path.is_file() and path.name not in dict(_PAIRS) else folder / _WHOLE
@@ -156,7 +186,8 @@ def _from_pair(vocab: Path, merges: Path) -> Any:
     return tokenizer
 
 
-def _digest(tokenizer: Any) -> str:
-    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+def digest_of_tokenizer(tokenizer: Any) -> str:
+    """SHA-256 (hex) over pieces and merges."""
+    merges = json.loads(tokenizer.to_str())["model"].get("merges")
     parts = (sorted(tokenizer.get_vocab().items()), merges)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

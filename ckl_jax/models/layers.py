@@ -36,7 +36,8 @@ default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 MASKED = -1e10
 ATTENTION = ("query", "key", "value", "out")  # projections of an attention
 ACTIVATIONS = (
-    "linear", "relu", "gelu", "silu", "swish", "sigmoid", "tanh", "elu", "selu", "softplus",
+    "linear", "relu", "gelu", "gelu_exact", "silu", "swish", "sigmoid", "tanh", "elu", "selu",
+    "softplus",
 )  # fmt: skip
 
 
@@ -182,6 +183,25 @@ def dropout(rate: float, name: str | None = None) -> nn.Dropout:
     return nn.Dropout(rate, broadcast_dims=(-2,), name=name)
 
 
+class Bias(nn.Module):
+    """Adds a bias [features] to the last axis."""
+
+    features: int
+    axis: str
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        bias = param("bias", nn.initializers.zeros, (self.features,), (self.axis,))
+        return x + bias.astype(x.dtype)
+
+
+def activate(name: str, x: Array) -> Array:
+    """One of ACTIVATIONS; "gelu" is its tanh form, as in T5X, and "gelu_exact" BERT's."""
+    if name == "linear":
+        return x
+    return nn.gelu(x, approximate=False) if name == "gelu_exact" else getattr(nn, name)(x)
+
+
 class MlpBlock(nn.Module):
     """Feed-forward block: `wi` (ReLU, v1.0) or the product of `wi_0` and `wi_1` (v1.1), `wo`.
 
@@ -204,7 +224,7 @@ class MlpBlock(nn.Module):
         for i, name in enumerate(self.activations):
             wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
             h = self._project(self.mlp_dim, ("embed", "mlp"), wi, self.kernel_init)(x)
-            hidden.append(h if name == "linear" else getattr(nn, name)(h))
+            hidden.append(activate(name, h))
         h = hidden[0] if len(hidden) == 1 else hidden[0] * hidden[1]
         h = dropout(self.dropout_rate)(h, deterministic=deterministic)
         h = constrain(h, ("batch", "length", "mlp"))

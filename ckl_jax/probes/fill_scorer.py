@@ -21,7 +21,7 @@ from ckl_jax.data.spans import mask_spans
 from ckl_jax.data.statements import Statement
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.probes.scorers import Array, TokenScores, tokens_of_spans
+from ckl_jax.probes.scorers import Array, TokenScores, from_answers_on, tokens_of_spans
 
 TARGETS = ("answer", "statement")
 _ROUND = 8  # lengths are rounded up, so that few shapes are compiled
@@ -63,8 +63,12 @@ class FillScorer:
         spans = statement.answers if self.target == "answer" else (whole,)
         return mask_spans(statement.text, spans)
 
-    def token_scores(self, statements: Sequence[Statement]) -> TokenScores:
+    def token_scores(
+        self, statements: Sequence[Statement], conditional: bool = False
+    ) -> TokenScores:
         """Scores of every token of the targets but for the first sentinel.
+
+        With `conditional` those from the answer's first token on.
 
         Raises:
           UserError: a target has too many answers to be told apart by sentinels.
@@ -84,7 +88,8 @@ class FillScorer:
         scored[:, 0] = False  # the first sentinel, which is given
         values = np.where(scored, values, np.float32(0))
         ids = np.where(targets != 0, targets, -1)
-        return TokenScores(values[:, 1:], scored[:, 1:], ids[:, 1:])
+        found = TokenScores(values[:, 1:], scored[:, 1:], ids[:, 1:])
+        return from_answers_on(found, map(self.roles, statements)) if conditional else found
 
     def _encode(self, vocabulary: Any, texts: Sequence[str], end: bool = False) -> list[list[int]]:
         found = vocabulary.encode_many(texts)

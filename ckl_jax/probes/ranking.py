@@ -130,7 +130,7 @@ class Evaluator:
 
     def _token_scores(self, relation: Relation, statements: Sequence[Statement]) -> TokenScores:
         try:
-            found = self.scorer.token_scores(statements)
+            found = self.scorer.token_scores(statements, self.conditional_score)
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
         if not np.isfinite(found.values).all():
@@ -138,13 +138,6 @@ class Evaluator:
             raise UserError(
                 f"{relation.code}: the model's score of {statements[bad].text!r} is not a number; "
                 "its parameters are damaged, or float32 is needed."
-            )
-        if self.conditional_score:
-            starts = [min(self.scorer.roles(s)[1], default=0) for s in statements]
-            place = np.arange(found.scored.shape[1])
-            scored = found.scored & (place >= np.array(starts)[:, None])
-            found = dataclasses.replace(
-                found, scored=scored, values=np.where(scored, found.values, 0)
             )
         return found
 

@@ -5,7 +5,7 @@ A causal model scores a token given all before it (LM-PUB-QUIZ; Ploner et al. 20
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -91,8 +91,13 @@ class CausalScorer:
                 raise UserError(f"the statement {statement.text!r} has no token to score")
         return encoded
 
-    def token_scores(self, statements: Sequence[Statement]) -> TokenScores:
-        """Scores of every token; see `encode` for the errors."""
+    def token_scores(
+        self, statements: Sequence[Statement], conditional: bool = False
+    ) -> TokenScores:
+        """Scores of every token, or with `conditional` of those from the answer's first one on.
+
+        See `encode` for the errors.
+        """
         first = [self.model.vocabulary.bos_id] if self.bos else []
         sequences = [first + ids for ids in self.encode(statements)]
         trie = tries.Trie.of(sequences)
@@ -102,7 +107,8 @@ class CausalScorer:
         scored = trie.paths >= 0
         scored[:, 0] = False
         cut = slice(int(self.bos), None)
-        return TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
+        found = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
+        return from_answers_on(found, map(self.roles, statements)) if conditional else found
 
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The tokens of the subject and of the answer."""
@@ -119,21 +125,13 @@ class CausalScorer:
     def _score(self, trie: tries.Trie) -> Array:
         """[N] float32: the log probability of each node after its path; 0 of roots."""
         scores = np.zeros(len(trie.tokens), np.float32)
-        pending: collections.deque = collections.deque()
-
-        def collect() -> None:
-            rows, result = pending.popleft()
-            for row, found in zip(rows, jax.device_get(result), strict=False):
+        put = self.put_batch or (lambda batch: batch)
+        started = (
+            (rows, self._step(self.params, put(batch))) for rows, batch in self._batches(trie)
+        )
+        for rows, result in in_order(started):
+            for row, found in zip(rows, result, strict=False):
                 scores[row.nodes] = found[: len(row.nodes)]
-
-        for rows, batch in self._batches(trie):
-            if self.put_batch is not None:
-                batch = self.put_batch(batch)
-            pending.append((rows, self._step(self.params, batch)))
-            if len(pending) > _AHEAD:
-                collect()
-        while pending:
-            collect()
         return scores
 
     def _batches(self, trie: tries.Trie) -> Iterator[tuple[list[tries.Row], dict[str, Array]]]:
@@ -152,6 +150,28 @@ class CausalScorer:
                 "edge_places": _pad([r.places for r in padded], edges),
                 "edge_targets": _pad([r.targets for r in padded], edges),
             }
+
+
+def in_order(started: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Yields (what, host arrays) for (what, arrays on devices), the devices a little ahead."""
+    pending: collections.deque = collections.deque()
+    for item in started:
+        pending.append(item)
+        if len(pending) > _AHEAD:
+            what, result = pending.popleft()
+            yield what, jax.device_get(result)
+    for what, result in pending:
+        yield what, jax.device_get(result)
+
+
+def from_answers_on(
+    found: TokenScores, roles: Iterable[tuple[Sequence[int], Sequence[int]]]
+) -> TokenScores:
+    """The scores without those before the first token of each statement's answer."""
+    starts = [min(answer, default=0) for _, answer in roles]
+    place = np.arange(found.scored.shape[1])
+    scored = found.scored & (place >= np.array(starts)[:, None])
+    return TokenScores(np.where(scored, found.values, np.float32(0)), scored, found.ids)
 
 
 def _pad(arrays: Sequence[Array], length: int, own: bool = False) -> Array:

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +16,8 @@ from ckl_jax.models.gpt2 import Transformer
 from ckl_jax.probes.ranking import Evaluator
 from ckl_jax.probes.ranking_results import DatasetResults
 from ckl_jax.probes.scorers import CausalScorer
+from tests.parity.ranked import assert_same, unpack
 
-GOLDEN = Path(__file__).parent / "golden" / "lm_pub_quiz.zip"
 RUNS = {  # name -> (reduction, conditional score, BOS)
     "sum": ("sum", False, True),
     "mean": ("mean", False, True),
@@ -31,10 +29,7 @@ RUNS = {  # name -> (reduction, conditional score, BOS)
 
 @pytest.fixture(scope="module")
 def golden(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("golden")
-    with zipfile.ZipFile(GOLDEN) as archive:
-        archive.extractall(folder)
-    return folder
+    return unpack("lm_pub_quiz.zip", tmp_path_factory.mktemp("golden"))
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +54,7 @@ def test_every_score_and_the_files_are_the_librarys(golden, model, dataset, tmp_
     reduction, conditional, bos = RUNS[run]
     ours = evaluator(model, conditional, bos=bos)
     results = ours.evaluate_dataset(dataset, reduction=reduction, save_path=tmp_path)
-    theirs = DatasetResults.from_path(golden / "results" / run)
-    for relation in dataset:
-        mine, other = results[relation.code], theirs[relation.code]
-        assert mine.answer_space == other.answer_space
-        lines = [(folder / f"{relation.code}_results.jsonl").read_text().splitlines()
-                 for folder in (tmp_path, golden / "results" / run)]  # fmt: skip
-        for line, want in zip(*(map(json.loads, some) for some in lines), strict=True):
-            assert list(line) == list(want) if reduction else line.keys() == want.keys()
-            assert_scores(line.pop("pll_scores"), want.pop("pll_scores"))
-            if reduction is None:
-                assert_roles(line, want)
-            assert line == want
-        known = {"metric_values", "lm_pub_quiz_version", "time_start", "time_end", "dataset_path"}
-        for key in other.metadata.keys() - known - {"relation_info"}:
-            assert mine.metadata[key] == other.metadata[key], key
-        assert mine.relation_info["domains"] == other.relation_info["domains"]
-
-
-def assert_scores(ours, theirs):
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, atol=2e-4)
-
-
-def assert_roles(ours, theirs):
-    """The library leaves the first token of a statement out of its roles; we do not."""
-    for name in ("sub_indices", "obj_indices", "template_indices"):
-        mine, other = ours.pop(name), theirs.pop(name)
-        assert [[i for i in option if i > 0] for option in mine] == other
-    roles = [sum(len(option) for option in mine) for mine in (ours["tokens"],)]
-    assert roles[0] > 0
+    assert_same(dataset, results, tmp_path, golden / "results" / run)
 
 
 def test_the_librarys_results_are_read_with_their_cardinality(golden, dataset):

@@ -84,6 +84,14 @@ def without_bos(folder):
     return WithoutBos(vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"))
 
 
+def pack(root, path):
+    """Puts a folder into an archive."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(root.rglob("*")):
+            if file.is_file():
+                archive.write(file, file.relative_to(root))
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         os.chdir(name)  # so that results name no folder of this machine
@@ -104,10 +112,7 @@ def main():
         versions = {m.__name__: m.__version__ for m in (torch, transformers, tokenizers)}
         versions["lm_pub_quiz"] = lm_pub_quiz.__about__.__version__
         (root / "provenance.json").write_text(json.dumps(versions, indent=2))
-        with zipfile.ZipFile(HERE / "lm_pub_quiz.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(root.rglob("*")):
-                if path.is_file():
-                    archive.write(path, path.relative_to(root))
+        pack(root, HERE / "lm_pub_quiz.zip")
 
 
 if __name__ == "__main__":

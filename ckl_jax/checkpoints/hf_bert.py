@@ -1,0 +1,189 @@
+"""BERT and RoBERTa under Hugging Face's names: configuration, and the table of parameters."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed
+from ckl_jax.errors import UserError
+from ckl_jax.models.bert import BertConfig
+
+_ROBERTA = 2  # the row of its first position
+_SIZES = (
+    "vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+    "max_position_embeddings",
+)  # fmt: skip
+# Fields of config.json that change what is computed, and the one value that is computed here.
+_FIXED = {
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+# What files hold beside the masked language model: heads of other tasks, and plain numbers.
+_OTHER = re.compile(
+    r"cls\.seq_relationship\..*|(bert|roberta)\.(pooler\..*|embeddings\.position_ids)"
+)
+_OLD = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in files from TensorFlow
+
+
+def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
+    """`BertConfig` of a Hugging Face `config.json`.
+
+    Args:
+      settings: the parsed file.
+      **overrides: fields of `BertConfig` that the file does not decide, such as `scan_layers`.
+
+    Raises:
+      UserError: a model with a part this one does not have.
+    """
+    for name, value in _FIXED.items():
+        if settings.get(name, value) != value:
+            raise UserError(
+                f"config.json says {name} {settings[name]!r}: only {value!r} can be imported."
+            )
+    if missing := [name for name in _SIZES if name not in settings]:
+        raise UserError(f"config.json lacks {', '.join(missing)}: it is no BERT's.")
+    offset = 0 if settings.get("model_type") == "bert" else settings.get("pad_token_id", 1) + 1
+    if offset not in (0, _ROBERTA):
+        raise UserError(
+            f"config.json says pad_token_id {settings['pad_token_id']}: only RoBERTa's 1 can be "
+            "imported."
+        )
+    width, heads = settings["hidden_size"], settings["num_attention_heads"]
+    fields = dict(
+        vocab_size=settings["vocab_size"],
+        emb_dim=width,
+        num_heads=heads,
+        head_dim=width // heads,
+        mlp_dim=settings["intermediate_size"],
+        num_layers=settings["num_hidden_layers"],
+        max_positions=settings["max_position_embeddings"] - offset,
+        position_offset=offset,
+        token_types=settings.get("type_vocab_size", 2),
+        dropout_rate=settings.get("hidden_dropout_prob", 0.1),
+        layer_norm_epsilon=settings.get("layer_norm_eps", 1e-12),
+    )
+    return BertConfig(**{**fields, **overrides})
+
+
+def config_to_hf(config: BertConfig) -> dict[str, Any]:
+    """The `config.json` of a `BertConfig`; the inverse of `config_from_hf`.
+
+    Raises:
+      UserError: heads that do not make up the width, for which it has no word.
+    """
+    if config.num_heads * config.head_dim != config.emb_dim:
+        raise UserError(
+            f"Hugging Face's BERT needs num_heads * head_dim = emb_dim, but they are "
+            f"{config.num_heads}, {config.head_dim} and {config.emb_dim}."
+        )
+    roberta = _is_roberta(config)
+    return {
+        "architectures": ["RobertaForMaskedLM" if roberta else "BertForMaskedLM"],
+        "model_type": "roberta" if roberta else "bert",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.emb_dim,
+        "num_attention_heads": config.num_heads,
+        "num_hidden_layers": config.num_layers,
+        "intermediate_size": config.mlp_dim,
+        "max_position_embeddings": config.max_positions + config.position_offset,
+        "type_vocab_size": config.token_types,
+        "hidden_dropout_prob": config.dropout_rate,
+        "attention_probs_dropout_prob": config.dropout_rate,
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "pad_token_id": 1 if roberta else 0,
+        **_FIXED,
+    }
+
+
+def _is_roberta(config: BertConfig) -> bool:
+    return config.position_offset == _ROBERTA
+
+
+def embedding(config: BertConfig) -> str:
+    """The name of the token embedding."""
+    return f"{_prefix(config)}.embeddings.word_embeddings.weight"
+
+
+def copies(config: BertConfig) -> tuple[str, ...]:
+    """Further names of it in files."""
+    return ("lm_head.decoder.weight" if _is_roberta(config) else "cls.predictions.decoder.weight",)
+
+
+def _prefix(config: BertConfig) -> str:
+    return "roberta" if _is_roberta(config) else "bert"
+
+
+def entries(config: BertConfig) -> list[Entry]:
+    """Every parameter of the model (layers not stacked), in both namings."""
+    d, roberta, prefix = config.emb_dim, _is_roberta(config), _prefix(config)
+    there, rows = f"{prefix}.embeddings", config.max_positions + config.position_offset
+    head = "lm_head" if roberta else "cls.predictions"
+    transform = head if roberta else f"{head}.transform"
+    found = [
+        Entry(embedding(config), "token_embedder/embedding", False, (config.vocab_size, d)),
+        Entry(
+            f"{there}.position_embeddings.weight", "encoder/position_embedder/pos_embedding",
+            False, (rows, d),
+        ),
+        Entry(
+            f"{there}.token_type_embeddings.weight", "encoder/token_type_embedder/pos_embedding",
+            False, (config.token_types, d),
+        ),
+        *_norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
+    ]  # fmt: skip
+    for i in range(config.num_layers):
+        found += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
+    norm = "layer_norm" if roberta else "LayerNorm"
+    return [
+        *found,
+        *_linear(f"{transform}.dense", "head/dense", d, d),
+        *_norm(f"{transform}.{norm}", "head/layer_norm", d),
+        Entry(f"{head}.bias", "output_bias/bias", False, (config.vocab_size,)),
+    ]
+
+
+def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
+    d, inner = config.emb_dim, config.num_heads * config.head_dim
+    for word in ("query", "key", "value"):
+        yield from _linear(f"{there}.attention.self.{word}", f"{here}/attention/{word}", d, inner)
+    yield from _linear(f"{there}.attention.output.dense", f"{here}/attention/out", inner, d)
+    yield from _norm(f"{there}.attention.output.LayerNorm", f"{here}/post_attention_layer_norm", d)
+    yield from _linear(f"{there}.intermediate.dense", f"{here}/mlp/wi", d, config.mlp_dim)
+    yield from _linear(f"{there}.output.dense", f"{here}/mlp/wo", config.mlp_dim, d)
+    yield from _norm(f"{there}.output.LayerNorm", f"{here}/post_mlp_layer_norm", d)
+
+
+def _linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
+    yield Entry(f"{there}.weight", f"{here}/kernel", True, (inputs, outputs))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
+
+
+def _norm(there: str, here: str, width: int) -> Iterator[Entry]:
+    yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+
+
+def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """A state dict under the names of today, without what is no part of the masked language model.
+
+    Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.
+    """
+    kept = (n for n in state if not _OTHER.fullmatch(n) and not n.endswith(".decoder.bias"))
+    return Renamed(state, {_new(name): name for name in kept})
+
+
+def _new(name: str) -> str:
+    for old, new in _OLD.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+def join(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `view`: files of today hold these names."""
+    return state

@@ -1,0 +1,130 @@
+"""Vocabularies of masked language models, by Hugging Face's `tokenizers` (which needs no torch).
+
+BERT's WordPiece (`tokenizer.json`, or `vocab.txt`) and RoBERTa's byte-level BPE (`tokenizer.json`,
+or `vocab.json` and `merges.txt`).
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ckl_jax.data.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+_WORDS = "vocab.txt"
+_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # its pair of files does not mark them
+
+
+class Encoded(NamedTuple):
+    """A text in ids, without special tokens.
+
+    Attributes:
+      ids: of the tokens.
+      words: the number of the word that each token is of, as the pre-tokenizer splits them.
+      offsets: [start, end) in characters of each token.
+    """
+
+    ids: list[int]
+    words: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class MaskedVocabulary(ByteLevelVocabulary):
+    """The pieces of BERT or RoBERTa; see `ByteLevelVocabulary` for what is the same.
+
+    Attributes:
+      bos_id, eos_id: what begins and ends a text: [CLS] and [SEP], or <s> and </s>.
+      mask_id, pad_id: [MASK] and [PAD], or <mask> and <pad>.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        """Loads a vocabulary.
+
+        Args:
+          path: `tokenizer.json`, or a folder with it, with `vocab.txt`, or with `vocab.json` and
+            `merges.txt`.
+
+        Raises:
+          UserError: the files are missing or malformed, there is no mask among the tokens, or
+            `tokenizers` is not installed.
+        """
+        self.path, self.added_tokens = os.fspath(path), ()
+        self._tokenizer, self.files = _load(Path(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.bos_id = self._special("[CLS]", "<s>")
+        self.eos_id = self._special("[SEP]", "</s>")
+        self.pad_id = self._special("[PAD]", "<pad>")
+        self.mask_id = self._special("[MASK]", "<mask>")
+        self.digest = digest_of_tokenizer(self._tokenizer)
+
+    def _special(self, *names: str) -> int:
+        for name in names:
+            if (id := self._tokenizer.token_to_id(name)) is not None:
+                return id
+        raise UserError(
+            f"{self.path} has no token {' or '.join(map(repr, names))}: it is no vocabulary of a "
+            "masked language model such as BERT."
+        )
+
+    def __reduce__(self):
+        return type(self), (self.path,)
+
+    def __repr__(self) -> str:
+        return f"MaskedVocabulary({self.path!r})"
+
+    def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns ids, words and places of each text."""
+        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [Encoded(e.ids, e.word_ids, e.offsets) for e in found]
+
+
+def is_masked_vocabulary(folder: str | os.PathLike) -> bool:
+    """Whether a folder holds the files of such a vocabulary."""
+    names = ("tokenizer.json", _WORDS, "merges.txt")
+    return any((Path(folder) / name).is_file() for name in names)
+
+
+def _load(path: Path) -> tuple[Any, list[Path]]:
+    words = path if path.name == _WORDS else path / _WORDS
+    if words.is_file() and not (path / "tokenizer.json").is_file():
+        return _word_pieces(words), [words]
+    tokenizer, files = load_tokenizer(path)
+    if len(files) > 1:
+        tokenizer.add_special_tokens(
+            [t for t in _ROBERTA if tokenizer.token_to_id(t) is not None]
+        )
+    return tokenizer, files
+
+
+def _word_pieces(path: Path) -> Any:
+    """BERT's tokenizer out of its list of pieces; `tokenizer_config.json` says what case is."""
+    try:
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    except ImportError as e:
+        raise UserError(
+            "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+        ) from e
+    settings = {}
+    if (beside := path.with_name("tokenizer_config.json")).is_file():
+        with os_errors(beside, "read"):
+            settings = json.loads(beside.read_text(encoding="utf-8"))
+    with os_errors(path, "read"):
+        pieces = path.read_text(encoding="utf-8").splitlines()
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    tokenizer.add_special_tokens([t for t in special if t in vocabulary])
+    return tokenizer

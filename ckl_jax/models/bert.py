@@ -1,0 +1,227 @@
+"""BERT and RoBERTa in linen: encoders that fill masked tokens.
+
+Devlin et al. 2019, "BERT"; Liu et al. 2019, "RoBERTa". Norms come after each block and after the
+embeddings, positions are learned, projections have biases, the activation is GELU in its exact
+form, and the output is a transformed state against the embedding. RoBERTa is the same network; its
+first position is row 2 of its table, and it has one type of tokens.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from ckl_jax.models import layers
+from ckl_jax.models.side import Side
+from ckl_jax.models.stack import constrain_embed, run_layers, settle
+
+Array = jax.Array
+
+_SIZES = (
+    "vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim", "max_positions",
+    "token_types",
+)  # fmt: skip
+_INIT = nn.initializers.normal(0.02)
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Hyper-parameters; the defaults are those of bert-base-cased.
+
+    Attributes:
+      vocab_size: V.
+      dtype: of the activations; parameters stay float32.
+      emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
+      num_layers: depth.
+      max_positions: tokens of the longest text, special ones included.
+      position_offset: row of the position table that the first token gets; RoBERTa: 2.
+      token_types: kinds of tokens that have an embedding; RoBERTa: 1.
+      dropout_rate: of embeddings, attention weights and residual branches.
+      layer_norm_epsilon: of all norms; RoBERTa: 1e-5.
+      float32_attention_logits, scan_layers, remat_policy, dense, side, legacy_bypass_side: as in
+        `gpt2.GPT2Config`.
+    """
+
+    vocab_size: int = 28996
+    dtype: Any = jnp.float32
+    emb_dim: int = 768
+    num_heads: int = 12
+    num_layers: int = 12
+    head_dim: int = 64
+    mlp_dim: int = 3072
+    max_positions: int = 512
+    position_offset: int = 0
+    token_types: int = 2
+    dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-12
+    float32_attention_logits: bool = False
+    scan_layers: bool = False
+    remat_policy: str = "none"
+    dense: layers.DenseFactory = layers.DenseFactory()
+    side: tuple[Side, ...] = ()
+    legacy_bypass_side: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, _SIZES)
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Names of the projections that `dense` makes, for methods that choose some."""
+        return (*layers.ATTENTION, "wi", "wo")
+
+    @property
+    def tapped(self) -> tuple[str, int]:
+        """The stack whose hidden states side networks read, and its depth."""
+        return "encoder", self.num_layers
+
+    def norm(self, name: str) -> layers.LayerNorm:
+        return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
+
+    def dropout(self, x: Array, deterministic: bool) -> Array:
+        """Drops from [..., T, D]."""
+        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
+
+    def attention(self) -> layers.Attention:
+        return layers.Attention(
+            self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,
+            self.float32_attention_logits, use_bias=True, scale_query=True, kernel_init=_INIT,
+            out_init=_INIT, name="attention",
+        )  # fmt: skip
+
+    def mlp(self) -> layers.MlpBlock:
+        return layers.MlpBlock(
+            self.mlp_dim, ("gelu_exact",), 0.0, self.dense, self.dtype, use_bias=True,
+            kernel_init=_INIT, out_init=_INIT, name="mlp",
+        )  # fmt: skip
+
+    def side_layer(
+        self, i: int, x: Array, bias: Array | None, deterministic: bool, decode: bool
+    ) -> Array:
+        """Layer `i` of a side network: a block of BERT. There is nothing to decode."""
+        del decode
+        return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each added before it is normalised."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, x: Array, bias: Array | None, deterministic: bool) -> Array:
+        """x [B, T, D], bias broadcastable to [B, N, T, T] -> [B, T, D]."""
+        cfg = self.config
+        x = constrain_embed(x)
+        y = cfg.attention()(x, x, bias, deterministic)
+        x = cfg.norm("post_attention_layer_norm")(x + cfg.dropout(y, deterministic))
+        y = cfg.mlp()(x, deterministic)
+        return constrain_embed(cfg.norm("post_mlp_layer_norm")(x + cfg.dropout(y, deterministic)))
+
+
+class Encoder(nn.Module):
+    """The stack, from token embeddings to the last block's state."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        positions: Array,
+        types: Array,
+        bias: Array | None,
+        deterministic: bool,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[Array, dict[int, Array]]:
+        """x [B, T, D], positions and types [B, T] or [1, T] -> [B, T, D], {tap: state}.
+
+        Hidden state 0 is the normalised sum of the embeddings, j the output of the first j layers.
+        """
+        cfg = self.config
+        rows = cfg.max_positions + cfg.position_offset
+        place = layers.PositionEmbed(rows, cfg.emb_dim, cfg.dtype, name="position_embedder")
+        kind = layers.PositionEmbed(
+            cfg.token_types, cfg.emb_dim, cfg.dtype, name="token_type_embedder"
+        )
+        x = x + kind(types) + place(positions + cfg.position_offset)
+        x = cfg.dropout(cfg.norm("embedding_layer_norm")(x), deterministic).astype(cfg.dtype)
+        return run_layers(
+            cfg, EncoderLayer, cfg.num_layers, "encoder", x, bias, deterministic, taps=taps
+        )
+
+
+class Head(nn.Module):
+    """What comes between the last state and the embedding."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """[..., D] -> [..., D]."""
+        cfg = self.config
+        dense = layers.Dense(
+            cfg.emb_dim, ("embed", "joined_kv"), _INIT, cfg.dtype, use_bias=True, name="dense"
+        )
+        return cfg.norm("layer_norm")(layers.activate("gelu_exact", dense(x)))
+
+
+class Transformer(nn.Module):
+    """The whole masked language model, side networks of the configuration included."""
+
+    config: BertConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, _INIT)
+        self.encoder = Encoder(cfg)
+        self.head = Head(cfg)
+        self.output_bias = layers.Bias(cfg.vocab_size, "vocab")
+        for side in cfg.side:
+            setattr(self, side.name, side.build(cfg))
+
+    def __call__(
+        self,
+        encoder_input_tokens: Array,
+        encoder_segment_ids: Array | None = None,
+        encoder_positions: Array | None = None,
+        encoder_token_types: Array | None = None,
+        places: Array | None = None,
+        *,
+        enable_dropout: bool = True,
+    ) -> Array:
+        """Logits of the token at every position, or at `places`.
+
+        Args:
+          encoder_input_tokens: [B, T], special tokens and masks among them.
+          encoder_segment_ids: [B, T], from 1, of packed rows; 0 is padding, which nothing sees.
+            None: no padding.
+          encoder_positions: [B, T]; None counts from 0 along the row.
+          encoder_token_types: [B, T]; None is 0 everywhere.
+          places: [B, M], the positions whose logits are wanted; None is all.
+          enable_dropout: training.
+
+        Returns:
+          [B, T, V] or [B, M, V] float32.
+        """
+        cfg, tokens = self.config, encoder_input_tokens
+        line = jnp.arange(tokens.shape[1])[None]
+        positions = line if encoder_positions is None else encoder_positions
+        types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
+        bias, ids = None, encoder_segment_ids
+        if ids is not None:
+            mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]
+            bias = layers.mask_to_bias(mask).astype(cfg.dtype)
+        sides = () if cfg.legacy_bypass_side else cfg.side
+        taps = tuple(sorted({t for side in sides for t in side.taps}))
+        x, hidden = self.encoder(
+            self.token_embedder(tokens), positions, types, bias, not enable_dropout, taps
+        )
+        for side in sides:
+            extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
+            x = x + jnp.asarray(side.scale, x.dtype) * extra
+        if places is not None:
+            x = jnp.take_along_axis(x, places[..., None], axis=1)
+        logits = self.token_embedder.attend(self.head(x)).astype(jnp.float32)
+        return layers.constrain(self.output_bias(logits), ("batch", "length", "vocab"))

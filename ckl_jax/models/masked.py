@@ -1,0 +1,109 @@
+"""What a run asks of a masked language model: the loss of hidden tokens, and scores at places."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel, Batch
+
+_SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token; else itself
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedModel(BaseTransformerModel):
+    """A masked language model as the runner sees it; see `BaseTransformerModel`.
+
+    A batch has `encoder_input_tokens` [B, T] int32, whole texts with their special tokens,
+    `encoder_segment_ids` [B, T] (0 is padding) and `maskable` [B, T], 1 on what may be hidden.
+    Which ones are hidden is drawn anew in every step, from the key of dropout (RoBERTa's dynamic
+    masking): of `mask_rate` of them 80 % become the mask, 10 % any token, 10 % stay (BERT, 3.1).
+
+    Attributes:
+      vocabulary: an object with `mask_id`, `vocab_size`, `encode`, `decode`.
+      mask_rate: share of tokens that are predicted.
+    """
+
+    task_features = ("targets",)
+
+    vocabulary: Any = None
+    mask_rate: float = 0.15
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.require_number("a number in (0, 1)", 0.0, 1.0, MASK_RATE=self.mask_rate)
+
+    @property
+    def input_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    @property
+    def output_vocabulary(self) -> Any:
+        return self.vocabulary
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)
+
+    def hide(self, batch: Batch, key: jax.Array) -> Batch:
+        """The batch of one step: some tokens hidden, and they as targets with weight 1."""
+        tokens = batch["encoder_input_tokens"]
+        chosen, kind, other = jax.random.split(key, 3)
+        hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
+        hidden = hidden & (batch["maskable"] > 0)
+        fate = jax.random.uniform(kind, tokens.shape)
+        random = jax.random.randint(other, tokens.shape, 0, self.vocabulary.vocab_size)
+        shown = jnp.where(fate < _SHOWN[1], random, tokens)
+        shown = jnp.where(fate < _SHOWN[0], self.vocabulary.mask_id, shown)
+        return {
+            **batch,
+            "encoder_input_tokens": jnp.where(hidden, shown, tokens),
+            "decoder_target_tokens": tokens,
+            "decoder_loss_weights": hidden.astype(jnp.float32),
+        }
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """See `BaseTransformerModel.loss_fn`; without a key the same tokens are hidden always."""
+        key = jax.random.key(0) if dropout_rng is None else dropout_rng
+        return super().loss_fn(params, self.hide(batch, key), dropout_rng)
+
+    def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
+        return self._apply(params, batch, dropout_rng)
+
+    def score_places(self, params: Any, batch: Batch) -> jax.Array:
+        """Log probabilities of tokens at places of texts whose tokens are hidden already.
+
+        Args:
+          params: parameters.
+          batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `places` [B, M] and `targets`
+            [B, M], the tokens there.
+
+        Returns:
+          [B, M] float32.
+        """
+        logits = self._apply(params, batch, None, places=batch["places"])
+        chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
+        return chosen - jax.nn.logsumexp(logits, axis=-1)
+
+    def _apply(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
+    ) -> jax.Array:
+        tokens = batch["encoder_input_tokens"]
+        most = self.config.max_positions
+        if tokens.shape[1] > most:
+            raise UserError(
+                f"Rows of {tokens.shape[1]} tokens exceed the model's {most} positions."
+            )
+        return self.module.apply(
+            {"params": params},
+            tokens,
+            encoder_segment_ids=batch.get("encoder_segment_ids"),
+            encoder_positions=batch.get("encoder_positions"),
+            enable_dropout=dropout_rng is not None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            **kwargs,
+        )
