@@ -6,22 +6,45 @@ Nothing is allocated and no device is needed. Layers that repeat are one line: `
 """
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
 import jax
 
 from ckl_jax.jobs import mesh as meshes
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.models.t5 import Transformer
+from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.optim.adafactor import T5_SCANNED, adafactor_hf
 from ckl_jax.trees import keys
 from ckl_jax.trees.partition import split
-from tests.helpers import METHODS, TINY, TINY_V1_1
+from tests.helpers import TINY, TINY_GPT2, TINY_V1_1, method_of, model_of
 
 GOLDEN = Path(__file__).parent / "golden" / "partitions.txt"
-MODELS = {"T5 v1.0": TINY, "T5 v1.1": TINY_V1_1}
+# 50,257 pieces, and rows without one that a mesh may divide: `ckl import-hf --vocab-size`.
+_PUBLISHED = dict(vocab_size=50304, max_positions=1024, head_dim=64)
+# width, layers, heads
+_SIZES = {
+    "small": (768, 12, 12), "medium": (1024, 24, 16), "large": (1280, 36, 20), "xl": (1600, 48, 25),
+}  # fmt: skip
 CHOSEN = ("vanilla", "lora", "k_adapter_k2", "modular")
+BOTH = (False, True)
+# name, configuration, whether its layers are scanned, methods
+MODELS = [
+    ("T5 v1.0", TINY, BOTH, CHOSEN),
+    ("T5 v1.1", TINY_V1_1, BOTH, CHOSEN),
+    ("GPT-2", TINY_GPT2, BOTH, CHOSEN[:-1]),  # it has no encoder for Modular
+    *(
+        (
+            f"GPT-2 {size}",
+            GPT2Config(
+                emb_dim=width, num_layers=layers, num_heads=heads, mlp_dim=4 * width, **_PUBLISHED
+            ),
+            (True,),
+            ("vanilla",),
+        )
+        for size, (width, layers, heads) in _SIZES.items()
+    ),
+]
 RULES = {"1-D": (1, 1), "2-D": (2, 2)}
 
 
@@ -33,21 +56,21 @@ def table() -> str:
         "parameter partitioning dims 1 and 2); `-` is replicated. After a trainable parameter: the",
         "moments of Adafactor, rows and columns each with the dimensions that they keep, or `v`.",
     ]
-    for model, config in MODELS.items():
-        for scan in (False, True):
-            for method in CHOSEN:
-                named = dataclasses.replace(METHODS[method].extend(config), scan_layers=scan)
-                parts += ["", f"== {model}, {'scan' if scan else 'loop'}, {method}"]
-                parts += _lines(named, METHODS[method], mesh)
+    for model, config, scans, methods in MODELS:
+        for scan, name in itertools.product(scans, methods):
+            method = method_of(name, config)
+            extended = dataclasses.replace(method.extend(config), scan_layers=scan)
+            parts += ["", f"== {model}, {'scan' if scan else 'loop'}, {name}"]
+            parts += _lines(extended, method, mesh)
     return "\n".join(parts) + "\n"
 
 
 def _lines(config, method, mesh) -> list[str]:
-    model = EncoderDecoderModel(Transformer(config))
-    variables = jax.eval_shape(model.init, jax.random.key(0))
+    variables = jax.eval_shape(model_of(config).init, jax.random.key(0))
     params, axes = variables["params"], meshes.params_logical_axes(variables)
-    tx = adafactor_hf(1e-3, stacked=T5_SCANNED if config.scan_layers else ())
     trainable, _ = split(params, method.trainable)
+    stacked = any(path.startswith("decoder/decoder/") for path, _ in keys.named_leaves(trainable))
+    tx = adafactor_hf(1e-3, stacked=T5_SCANNED if stacked else ())
     state = jax.eval_shape(tx.init, trainable)
     names = dict(keys.named_leaves(axes, is_leaf=lambda x: isinstance(x, tuple)))
     sizes = {
