@@ -39,7 +39,8 @@ def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks
     """The paper's choice for these probes; None if FUAR is not defined on them.
 
     ((IL), UL, NL) where all are there. Without NewLAMA, NewLAMA-Easy takes its place, or the mean
-    gap of its two halves; a missing UpdatedLAMA is not defined (n.d.).
+    gap of its two halves; a missing UpdatedLAMA is not defined (n.d.). Of TemporalWiki's probes of
+    one interval it is ((Unchanged), Changed, n.d.): the rows do not hold updated and new apart.
 
     Args:
       probes: what the models were put to.
@@ -55,6 +56,8 @@ def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks
             f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(probes))}."
             f"{nearest(missing[0], probes)}"
         )
+    if (facts := _fact_tasks(probes)) and not acquired:
+        return facts
     forgotten = next((p for p in ("invariant_lama", "trex_5000") if p in probes), None)
     updated = "updated_lama" if "updated_lama" in probes else None
     whole = [p for p in WHOLE if p in probes][:1]
@@ -64,6 +67,15 @@ def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks
     name = " & ".join(map(labels.short, chosen)) or "n.d."
     notation = f"(({labels.short(forgotten)}), {'UL' if updated else 'n.d.'}, {name})"
     return FuarTasks(forgotten, updated, [(p, 1.0) for p in chosen] or None, notation)
+
+
+def _fact_tasks(probes: set[str]) -> FuarTasks | None:
+    """Of files of facts, see `data.fact_files`; None if they are not of just one interval."""
+    stems = [p.removesuffix("_unchanged") for p in probes if p.endswith("_unchanged")]
+    if len(stems) != 1 or (changed := f"{stems[0]}_changed") not in probes:
+        return None
+    unchanged = f"{stems[0]}_unchanged"
+    return FuarTasks(unchanged, changed, None, f"(({unchanged}), {changed}, n.d.)")
 
 
 def compute_table(

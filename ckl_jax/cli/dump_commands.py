@@ -1,4 +1,4 @@
-"""`ckl data diffsets`, `ckl data probes` and `ckl data dumps` (docs/dumps.md)."""
+"""`ckl data diffsets`, `rest`, `probes` and `dumps` (docs/dumps.md)."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ from ckl_jax.errors import UserError
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_diffsets, _probes, _dumps):
+    for add_one in (_diffsets, _rest, _probes, _dumps):
         add_one(kinds, command)
 
 
@@ -66,6 +66,30 @@ def diffsets(args: argparse.Namespace) -> None:
           f"{Path(args.out) / manifest['csv']}")  # fmt: skip
 
 
+def _rest(kinds, command) -> None:
+    p = command(kinds, "rest", "text of a dump that its diffset has not (NON-Diffset)", rest)
+    p.add_argument(
+        "--snapshot", required=True, help="wikipedia_DATE.jsonl of diffsets without --old"
+    )
+    p.add_argument("--diffset", required=True, help="folder of `ckl data diffsets`")
+    p.add_argument("--out", required=True, help="JSONL file of documents to write")
+    p.add_argument("--share", type=float, default=1.0, help="share of the pages that is drawn")
+    p.add_argument("--seed", type=int, default=0, help="of that")
+    p.add_argument("--language", default="en", help="of the sentences")
+
+
+def rest(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders.rest import write_rest
+
+    counts = write_rest(
+        args.snapshot, args.diffset, args.out, share=args.share, seed=args.seed,
+        language=args.language,
+    )  # fmt: skip
+    for name, pages in counts.items():
+        print(f"{pages:12,}  {name}")
+    print(args.out)
+
+
 def _probes(kinds, command) -> None:
     p = command(kinds, "probes", "changed and unchanged facts of two Wikidata dumps", probes)
     p.add_argument("--old", required=True, help="Wikidata JSON dump")
@@ -91,6 +115,10 @@ def _probes(kinds, command) -> None:
         "--fix-point", action="store_true", help="repeat the third filter until it holds"
     )
     p.add_argument("--buckets", type=int, default=0, help="of items; 0: one for 64 MiB")
+    p.add_argument(
+        "--light-tuning", type=int, default=0, metavar="N",
+        help="also draw N facts of each class to tune a model on (published: 500)",
+    )  # fmt: skip
     p.add_argument("--keep", action="store_true", help="keep the intermediate files")
     _add_workers(p)
     p.add_argument("--dry-run", action="store_true", help="say what would be done")
@@ -107,6 +135,8 @@ def probes(args: argparse.Namespace) -> None:
         raise UserError(f"--unchanged-share is {args.unchanged_share}; give a number in (0, 1].")
     if args.buckets < 0:
         raise UserError(f"--buckets is {args.buckets}; give 0 or more.")
+    if args.light_tuning < 0:
+        raise UserError(f"--light-tuning is {args.light_tuning}; give 0 or more.")
     site = args.site or open_dump(args.wikipedia).site.dbname or "enwiki"
     rules = FactRules(args.language, site, args.deprecated, args.qualifiers, args.references)
     job = Job(
@@ -123,7 +153,9 @@ def probes(args: argparse.Namespace) -> None:
         )
         return
     with _Progress() as progress:
-        manifest = builder.build(job, workers, progress, args.fix_point, args.keep)
+        manifest = builder.build(
+            job, workers, progress, args.fix_point, args.keep, args.light_tuning
+        )
     print(f"{'':12} {'initial':>12} {'aligned':>12} {'final':>12}")
     for title, row in manifest["table_2"].items():
         print(f"{title:12} {row['initial']:12,} {row['aligned']:12,} {row['final']:12,}")

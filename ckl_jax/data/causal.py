@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.builders.probes import read_probe_csv
 from ckl_jax.data.documents import Document, read_documents
 from ckl_jax.data.prepare import Progress, describe, make_task
 from ckl_jax.errors import UserError
@@ -133,6 +134,34 @@ def prepare_rows(
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
     return folders
+
+
+def prepare_facts(
+    path: str | os.PathLike, folder: str | os.PathLike, vocabulary: Any, length: int = 25
+) -> Path:
+    """Makes a cached task of facts, "subject relation object" each, cut to a length.
+
+    Args:
+      path: CSV file with these columns; see `builders.probes.read_probe_csv`.
+      folder: of the task.
+      vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a fact at most.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed or has no facts, or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        for fact in read_probe_csv(path):
+            yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
+
+    make_task(Path(folder), meta | {"rows": "facts"}, rows, vocabulary, features=("targets",))
+    return Path(folder)
 
 
 def _rows(path, name, vocabulary, length, packed, legacy, progress) -> Iterator[Row]:

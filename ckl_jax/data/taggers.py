@@ -127,6 +127,16 @@ class HeuristicFinder:
 
     def find(self, text: str) -> list[Span]:
         """Returns the names (label ENTITY) and dates (DATE) of `text`, in order."""
+        words, names, dates = self._read(text)
+        return sorted(dates + _runs(text, words, names))
+
+    def find_proper_nouns(self, text: str) -> list[tuple[int, int]]:
+        """Returns [start, end) of each word of `text` that is a proper noun, in order."""
+        words, names, _ = self._read(text)
+        return [word[:2] for word, is_name in zip(words, names, strict=True) if is_name]
+
+    def _read(self, text: str) -> tuple[list[tuple[int, int, str, bool]], list[bool], list[Span]]:
+        """The words of `text`, whether each is a proper noun, and the dates, which hold none."""
         dates = find_dates(text)
         taken = {i for start, end, _ in dates for i in range(start, end)}
         words = _words(text)
@@ -135,7 +145,7 @@ class HeuristicFinder:
             start not in taken and self._is_name(word, initial, after)
             for (start, _, word, initial), after in zip(words, following, strict=False)
         ]
-        return sorted(dates + _runs(text, words, names))
+        return words, names, dates
 
 
 def _runs(text: str, words: list[tuple[int, int, str, bool]], names: list[bool]) -> list[Span]:

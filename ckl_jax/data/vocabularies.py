@@ -90,6 +90,15 @@ class Vocabulary:
         ends = list(itertools.accumulate(len(piece.surface) for piece in pieces))
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
+    def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
+
+        Unlike `decode` it leaves nothing out, so that every id has its place.
+        """
+        surfaces = [piece.replace(_SPACE, " ") for piece in self.pieces(ids)]
+        ends = list(itertools.accumulate(map(len, surfaces)))
+        return "".join(surfaces), list(zip([0, *ends][: len(ends)], ends, strict=True))
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first EOS.
 

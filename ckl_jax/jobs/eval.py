@@ -1,6 +1,8 @@
 """`t5x eval`: put the probes to checkpoints of a run, whatever method trained them."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -26,6 +28,7 @@ def evaluate(
     output_dir: str,
     probes: Probes | None = None,
     held_out: Perplexity | None = None,
+    evaluations: Sequence[Any] = (),
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
     partitioner: Partitioner | None = None,
     run_name: str | None = None,
@@ -43,6 +46,8 @@ def evaluate(
         `training_eval/`.
       probes: what to ask, and how to decode.
       held_out: tasks whose perplexity to measure.
+      evaluations: further ones, as `jobs.train.train` takes them; `names` says what of, and one
+        without names is left out.
       method: the one that trained the checkpoints.
       partitioner: mesh and rules.
       run_name: for rows; default, the checkpoints' folder's name.
@@ -55,18 +60,19 @@ def evaluate(
       UserError: something in the configuration or the files does not fit.
     """
     asked = tuple(probes.names) if probes else ()
-    tasks = tuple(held_out.tasks) if held_out else ()
-    if not asked and not tasks:
+    held = (held_out,) if held_out else ()
+    chosen = [e for e in (*held, *evaluations) if e.names]
+    if not asked and not chosen:
         raise UserError(
             "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
-            "HELD_OUT_TASKS or FACT_PROBES."
+            "HELD_OUT_TASKS, FACT_PROBES or PROPER_NOUN_TASKS."
         )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     evaluator = make_evaluator(probes, restored.model, restored.partitioner)
-    measure = held_out(restored.model, restored.partitioner) if tasks else None
+    measures = [make(restored.model, restored.partitioner) for make in chosen]
     mirror = Mirror.of(output_dir)
     mirror.pull()
-    done = Done(output_dir, (*asked, *(Path(task).name for task in tasks)))
+    done = Done(output_dir, (*asked, *(name for e in chosen for name in e.names)))
     results = {}
     every = restore_checkpoint_cfg.mode == "all"
     left = [path for path in restored.paths if not (every and done.has(path))]
@@ -87,14 +93,18 @@ def evaluate(
                 "phase": phase_from(path) if phase is None else phase,
             }  # fmt: skip
             rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
-            measured = measure(params, step, True) if measure else {}
+            measured: Scores = {}
+            for measure in measures:
+                measured |= measure(params, step, True)
             del params  # two checkpoints need not fit at once
             if jax.process_index() == 0:
                 scores = write_evaluation(output_dir, step, rows) if evaluator else {}
                 write_metrics(output_dir, step, measured)
                 splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
                 _write_events(output_dir, step, splits)
-                results[step] = scores | {s.partition("/")[2]: x for s, x in measured.items()}
+                results[step] = scores | {
+                    split.removeprefix("training_eval/"): x for split, x in measured.items()
+                }
                 done.add(path)
                 mirror.push()
                 print(_table(path, results[step]), flush=True)

@@ -95,7 +95,8 @@ def _add_metrics(path: Path, step: int, values: Mapping[str, float]) -> None:
 def forget_later_steps(folder: str | Path, step: int) -> None:
     """Removes the evaluations of steps after `step`: a run that resumes there repeats them."""
     folder = Path(folder)
-    for path in [*folder.glob("probes/rows_*.jsonl"), *folder.glob("inference_eval/*-*.jsonl")]:
+    patterns = ("probes/rows_*.jsonl", "proper_nouns/rows_*.jsonl", "inference_eval/*-*.jsonl")
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
         number = path.stem.replace("_", "-").rsplit("-", 1)[1]
         if number.isdigit() and int(number) > step:
             with files.os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):

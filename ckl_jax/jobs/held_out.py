@@ -44,6 +44,11 @@ class Perplexity:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
         checks.require_size(HELD_OUT_ROWS=self.rows)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks; () is nothing to evaluate."""
+        return tuple(Path(task).name for task in self.tasks)
+
     def __call__(
         self, model: BaseTransformerModel, partitioner: Partitioner
     ) -> Callable[[Any, int, bool], Scores]:

@@ -79,6 +79,16 @@ class Method:
         return dataclasses.replace(config, **changes)
 
 
+def unfrozen(method: Method) -> Method:
+    """What a method makes of a model, all of it training by the run's own optimizer and data.
+
+    So TemporalWiki tunes every model alike before it is asked (appendix E).
+    """
+    return dataclasses.replace(
+        method, trainable=EVERYTHING, tx=None, mixture=None, trains=True
+    )
+
+
 def embedding(trains: bool) -> tuple[str, ...]:
     """The pattern of the token embedding where it trains beside what a method adds, else none."""
     return ("^token_embedder/",) if trains else ()

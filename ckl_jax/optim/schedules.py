@@ -25,8 +25,10 @@ FACTORS = (
 )
 
 
-def constant(rate: float) -> Schedule:
-    """The same rate at every step."""
+def constant(rate: float, total_steps: int | None = None) -> Schedule:
+    """The same rate at every step; `total_steps` is taken so that all are called alike."""
+    del total_steps
+    _check_rate(rate)
     return lambda step: jnp.full(jnp.shape(step), rate, jnp.float32)
 
 

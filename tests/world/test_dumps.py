@@ -23,6 +23,7 @@ from ckl_jax.world.months import months
 from ckl_jax.world.timeline import make_world
 
 MONTHS = 6
+CHANGED = ("updated", "new")
 
 
 class Simulated:
@@ -115,7 +116,7 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
         str(after["wikipedia"]), tmp_path / "probes", rules=FactRules(site=SITE),
         unchanged_share=1.0, buckets=3,
     )  # fmt: skip
-    manifest = probes.build(job, keep=True)
+    manifest = probes.build(job, keep=True, light_tuning=20)
     truth = fact_changes(old, new)
     counts = collections.Counter(kind for kind, _ in truth.values())
     assert {k: manifest["steps"].get(f"{k} all", 0) for k in counts} == counts
@@ -131,8 +132,13 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
         assert table["initial"] >= table["aligned"] >= table["final"] > 0
     names = [f.name for f in (tmp_path / "probes").glob("*.csv")]
     assert sorted(names) == sorted(
-        f"0501-1001_{n}.csv" for n in ("unchanged", "changed", "updated", "new", "deleted")
+        [f"0501-1001_{n}.csv" for n in ("unchanged", "changed", "updated", "new", "deleted")]
+        + [f"lighttuning_{n}_20.csv" for n in ("unchanged", "changed")]
     )
+    changed = [(s, o) for (s, _, o), (kind, _) in truth.items() if kind in CHANGED]
+    pairs = {(labels[s], labels.get(o)) for s, o in changed}
+    drawn = list(probes.read_probe_csv(tmp_path / "probes/lighttuning_changed_20.csv"))
+    assert drawn and {(row["subject"], row["object"]) for row in drawn} <= pairs
     rows = list(probes.read_probe_csv(tmp_path / "probes/0501-1001_changed.csv"))
     assert len(rows) == manifest["table_2"]["changed"]["final"]
     plain = {tuple(_words(without_commas(p))) for p in found.values()}

@@ -370,7 +370,16 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
 
 def aligned(job: Job) -> Iterator[Probe]:
     """Yields the probes that passed all alignment steps."""
-    for row in read_rows(job.out / "aligned", job.buckets):
+    return _read_probes(job, "aligned")
+
+
+def in_words(job: Job) -> Iterator[Probe]:
+    """Yields all candidates in words, whether or not their text names the object."""
+    return _read_probes(job, "rows")
+
+
+def _read_probes(job: Job, stage: str) -> Iterator[Probe]:
+    for row in read_rows(job.out / stage, job.buckets):
         yield Probe(**{**row, "old_objects": tuple(row["old_objects"])})
 
 

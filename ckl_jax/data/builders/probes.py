@@ -14,6 +14,7 @@ from typing import Any
 
 from ckl_jax.data.builders import fact_diff, probe_stages
 from ckl_jax.data.builders.dumps import date_of
+from ckl_jax.data.builders.light_tuning import draw
 from ckl_jax.data.builders.pool import Progress, no_progress, open_folder, processes, read_json
 from ckl_jax.data.builders.probe_filters import Probe, apply, table_7
 from ckl_jax.data.builders.probe_stages import Job, Run
@@ -52,6 +53,7 @@ def build(
     progress: Progress = no_progress,
     fix_point: bool = False,
     keep: bool = False,
+    light_tuning: int = 0,
 ) -> dict[str, Any]:
     """Builds the probes, or goes on with them.
 
@@ -61,6 +63,8 @@ def build(
       progress: called as work is done.
       fix_point: repeat the third filter until it holds of what is left.
       keep: keep the intermediate files.
+      light_tuning: draw so many facts of each class besides, to tune a model on; see
+        `light_tuning.draw`. They need not be named in a text.
 
     Returns:
       The manifest: counts after every step, and the statistics of Tables 2 and 7.
@@ -70,7 +74,8 @@ def build(
     """
     check(job)
     job = job.sized()
-    open_folder(job.out, _settings(job, fix_point))
+    settings = _settings(job, fix_point) | ({"light_tuning": light_tuning} if light_tuning else {})
+    open_folder(job.out, settings)
     path = job.out / "manifest.json"
     if path.is_file():
         return read_json(path)
@@ -83,8 +88,8 @@ def build(
             probe_stages.compare, probe_stages.label, probe_stages.texts, probe_stages.align,
         ):  # fmt: skip
             steps |= step(run)
-    manifest = {**_settings(job, fix_point), "read": read, "steps": steps}
-    manifest |= _write(job, steps, fix_point)
+    manifest = {**settings, "read": read, "steps": steps}
+    manifest |= _write(job, steps, fix_point, light_tuning)
     if not keep:
         for name in ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned"):
             shutil.rmtree(job.out / name, ignore_errors=True)
@@ -103,11 +108,13 @@ def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
     return {"format": FORMAT, **settings, "fix_point": fix_point}
 
 
-def _write(job: Job, steps: dict[str, int], fix_point: bool) -> dict[str, Any]:
+def _write(
+    job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int
+) -> dict[str, Any]:
     """Filters each set, writes its files and returns its statistics."""
     probes = list(probe_stages.aligned(job))
     name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"
-    table_2, sevens, filters, files = {}, {}, {}, []
+    table_2, sevens, filters, files, tuning = {}, {}, {}, [], {}
     for title, kinds in SETS.items():
         chosen = [p for p in probes if p.kind in kinds]
         final, filters[title] = apply(chosen, job.seed, fix_point)
@@ -118,7 +125,14 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool) -> dict[str, Any]:
         }
         sevens[title] = table_7(final)
         files += _write_set(job.out / f"{name}_{title}", title, final)
-    return {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+        if light_tuning and final and title != "deleted":
+            pool = (p for p in probe_stages.in_words(job) if p.kind in kinds)
+            drawn = draw(pool, final, light_tuning, job.seed)
+            files.append(f"lighttuning_{title}_{light_tuning}.csv")
+            _write_csv(job.out / files[-1], drawn, old=False)
+            tuning[title] = table_7(drawn)
+    found = {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+    return found | ({"light_tuning": light_tuning, "table_7_tuning": tuning} if tuning else {})
 
 
 def _write_set(stem: Path, title: str, probes: Sequence[Probe]) -> list[str]:

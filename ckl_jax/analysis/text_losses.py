@@ -1,0 +1,136 @@
+"""Perplexities of words in running text, out of `proper_nouns/rows_<step>.jsonl` (Figure 2).
+
+PPL = exp(sum of losses over the marked tokens / their number), over the whole sample. The released
+code took the mean over batches of four rows of their means, which a batch without a marked token
+made NaN: here such a batch is left out (`batch_mean_legacy`). The figure shows ratios to Initial.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
+from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_jsonl
+
+LEGACY_BATCH = 4
+FORMULAS = ("token_micro", "batch_mean_legacy")
+_FILE = re.compile(r"rows_(\d+)\.jsonl$")
+Texts = dict[str, dict[str, Losses]]  # task -> group -> columns, a text each
+
+
+def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
+    """The losses of rows by task and group.
+
+    Raises:
+      UserError: a loss is not finite.
+    """
+    columns: dict[str, dict[str, list]] = {}
+    for row in rows:
+        for group, values in row["losses"].items():
+            if not np.isfinite(values[0]):
+                raise UserError(
+                    f"The loss of row {row['row']} of {row['task']} is {values[0]}; the model's "
+                    "parameters are not sound, evaluate another checkpoint."
+                )
+            columns.setdefault(row["task"], {}).setdefault(group, []).append(values)
+    return {
+        task: {group: _losses(values) for group, values in groups.items()}
+        for task, groups in columns.items()
+    }
+
+
+def _losses(values: Sequence[Sequence[float]]) -> Losses:
+    nll, tokens = np.array(values, np.float64).T
+    return Losses(nll, tokens, np.zeros_like(nll), np.zeros_like(nll), ("",) * len(nll))
+
+
+def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """{task: scalars}: of each group its perplexity by both formulas, and its tokens.
+
+    A group without a token in the sample has its count alone.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for task, groups in as_columns(rows).items():
+        scores = found[task] = {}
+        for group, losses in groups.items():
+            scores[f"tokens/{group}"] = float(losses.tokens.sum())
+            if losses.tokens.any():
+                scores[f"perplexity/{group}"] = perplexity(losses)
+                legacy = perplexity(losses, "batch_mean_legacy", LEGACY_BATCH)
+                scores[f"perplexity_batch_mean_legacy/{group}"] = legacy
+    return found
+
+
+def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
+    """The losses of a MODEL_DIR or EVAL_OUTPUT_DIR at a step.
+
+    Args:
+      folder: of the run.
+      step: None is the last one that was evaluated.
+
+    Raises:
+      UserError: there are none, or the file is malformed.
+    """
+    found = (Path(folder) / "proper_nouns").glob("rows_*.jsonl")
+    files = {int(m[1]): path for path in found if (m := _FILE.search(path.name))}
+    step = max(files, default=None) if step is None else step
+    if step not in files:
+        at = f" at step {step}" if files else ""
+        raise UserError(
+            f"{folder} has no losses of running text{at}; evaluate it with PROPER_NOUN_TASKS."
+        )
+    try:
+        return as_columns(read_jsonl(files[step]))
+    except (KeyError, TypeError, ValueError) as e:
+        raise UserError(
+            f"{files[step]}: a row has no losses ({e!r}); evaluate the run again."
+        ) from e
+
+
+def ratios(
+    model: Texts,
+    initial: Texts,
+    formula: str = "token_micro",
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """{task: {group: {"value", "low", "high", "model", "initial"}}}: what Figure 2 shows.
+
+    Args:
+      model: what `read_losses` gives.
+      initial: the same of the model to compare with, put to the same rows.
+      formula: one of `FORMULAS`.
+      samples, seed: of the bootstrap over texts.
+
+    Raises:
+      UserError: the two were put to different rows.
+    """
+    return {
+        task: {
+            group: _ratio(ours, initial[task][group], f"{group} of {task}", formula, samples, seed)
+            for group, ours in groups.items()
+            if group in initial[task] and ours.tokens.any()
+        }
+        for task, groups in model.items()
+        if task in initial
+    }
+
+
+def _ratio(
+    ours: Losses, theirs: Losses, what: str, formula: str, samples: int, seed: int
+) -> dict[str, float]:
+    if not np.array_equal(ours.tokens, theirs.tokens):
+        raise UserError(
+            f"The two models were put to different rows ({what}); evaluate both with the same "
+            "tasks, tagger and PROPER_NOUN_ROWS."
+        )
+    a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))
+    drawn = bootstrap([ours, theirs], formula, samples, seed, LEGACY_BATCH)
+    low, high = interval(drawn[0] / drawn[1])
+    return {"value": a / b, "low": low, "high": high, "model": a, "initial": b}

@@ -1,0 +1,138 @@
+"""Which words of a text are proper nouns, nouns, verbs or numbers: taggers by name.
+
+TemporalWiki cites spaCy for this and its code used NLTK. The default needs neither: it knows proper
+nouns (as `taggers.HeuristicFinder` tells them) and numbers only.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from ckl_jax.data.taggers import HeuristicFinder
+from ckl_jax.errors import UserError, nearest
+
+PROPER_NOUNS, NOUNS, VERBS, NUMBERS = "proper_nouns", "nouns", "verbs", "numbers"
+CLASSES = (PROPER_NOUNS, NOUNS, VERBS, NUMBERS)
+TAGGERS = ("heuristic", "spacy", "nltk")
+Word = tuple[int, int, str]  # start, end, class
+
+_NUMBER = re.compile(
+    r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|"
+    r"eleven|twelve|hundred|thousand|million|billion)\b",
+    re.IGNORECASE,
+)
+_UNIVERSAL = {"PROPN": PROPER_NOUNS, "NOUN": NOUNS, "VERB": VERBS, "NUM": NUMBERS}
+_PENN = {"NNP": PROPER_NOUNS, "NNPS": PROPER_NOUNS, "NN": NOUNS, "NNS": NOUNS, "CD": NUMBERS}
+
+
+class WordTagger(Protocol):
+    """Finds words by class.
+
+    Attributes:
+      backend: name and version; marks made by different ones are not mixed.
+      classes: those that it knows.
+    """
+
+    backend: str
+    classes: tuple[str, ...]
+
+    def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
+        """Yields the words of each text that are of one of `classes`."""
+        ...
+
+
+class HeuristicTagger:
+    """Proper nouns by how the corpus itself writes each word, and numbers by their form."""
+
+    classes = (PROPER_NOUNS, NUMBERS)
+
+    def __init__(self, finder: HeuristicFinder):
+        self._finder = finder
+        self.backend = finder.backend
+
+    def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
+        for text in texts:
+            names = [(*span, PROPER_NOUNS) for span in self._finder.find_proper_nouns(text)]
+            yield sorted(names + [(*m.span(), NUMBERS) for m in _NUMBER.finditer(text)])
+
+
+class SpacyTagger:
+    """spaCy's parts of speech."""
+
+    classes = CLASSES
+
+    def __init__(self, model: str = "en_core_web_sm"):
+        """Loads an installed spaCy pipeline.
+
+        Raises:
+          UserError: spaCy or the pipeline is not installed.
+        """
+        try:
+            import spacy
+
+            self._pipeline = spacy.load(model, exclude=["parser", "ner", "lemmatizer"])
+        except (ImportError, OSError) as e:
+            raise UserError(
+                f"The tagger 'spacy' needs spaCy and its pipeline {model!r}: install "
+                "ckl-jax[spacy] and the pipeline, or use the tagger 'heuristic'."
+            ) from e
+        self.backend = f"spacy-{spacy.__version__}-{model}-{self._pipeline.meta['version']}"
+
+    def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
+        for document in self._pipeline.pipe(texts):
+            yield [
+                (t.idx, t.idx + len(t), _UNIVERSAL[t.pos_])
+                for t in document if t.pos_ in _UNIVERSAL
+            ]  # fmt: skip
+
+
+class NltkTagger:
+    """NLTK's tagger on words between spaces, as TemporalWiki's code called it."""
+
+    classes = CLASSES
+
+    def __init__(self):
+        """Loads NLTK's English tagger.
+
+        Raises:
+          UserError: NLTK or its data are not installed.
+        """
+        try:
+            import nltk
+
+            nltk.pos_tag(["word"])
+        except (ImportError, LookupError) as e:
+            raise UserError(
+                "The tagger 'nltk' needs the package nltk and its data: pip install nltk, then "
+                "python -m nltk.downloader averaged_perceptron_tagger_eng; or use 'heuristic'."
+            ) from e
+        self._tag, self.backend = nltk.pos_tag, f"nltk-{nltk.__version__}"
+
+    def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
+        for text in texts:
+            words = list(re.finditer(r"\S+", text))
+            tags = [tag for _, tag in self._tag([word[0] for word in words])]
+            found = zip(words, map(_class_of_penn, tags), strict=True)
+            yield [(*word.span(), name) for word, name in found if name]
+
+
+def _class_of_penn(tag: str) -> str:
+    return VERBS if tag.startswith("VB") else _PENN.get(tag, "")
+
+
+def make_tagger(name: str, texts: Iterable[str]) -> WordTagger:
+    """Returns the tagger `heuristic` (fitted on `texts`), `nltk`, `spacy` or `spacy:<pipeline>`.
+
+    Raises:
+      UserError: there is none of that name, or it is not installed.
+    """
+    kind, _, model = name.partition(":")
+    if kind == "heuristic":
+        return HeuristicTagger(HeuristicFinder.fit(texts))
+    if kind == "spacy":
+        return SpacyTagger(model or "en_core_web_sm")
+    if kind == "nltk":
+        return NltkTagger()
+    raise UserError(
+        f"No tagger is called {name!r}; there are {', '.join(TAGGERS)}.{nearest(kind, TAGGERS)}"
+    )
