@@ -1,4 +1,4 @@
-"""Reads the checkpoint folder of a Hugging Face T5 or GPT-2, without torch or transformers.
+"""Reads the folder of a Hugging Face T5, GPT-2, BERT or RoBERTa, without torch or transformers.
 
     config, params = load_hf("t5-small", scan_layers=True)
 
@@ -45,8 +45,8 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
     folder = Path(folder)
     if not (folder / "config.json").exists():
         raise UserError(
-            f"{folder} has no config.json: give the folder of a Hugging Face T5 or GPT-2, with "
-            "config.json and model.safetensors in it."
+            f"{folder} has no config.json: give the folder of a Hugging Face T5, GPT-2 or BERT, "
+            "with config.json and model.safetensors in it."
         )
     settings = _read_json(folder / "config.json")
     config = config_from_hf(settings, **overrides)

@@ -193,8 +193,13 @@ def _probe(commands) -> None:
     p.add_argument("--conditional", action="store_true", help="score from the answer's start on")
     p.add_argument("--no-bos", action="store_true", help="as GPT-2's published scores, without BOS")
     p.add_argument("--target", default="answer", help="what a T5 is scored on: answer or statement")
+    p.add_argument(
+        "--pll-metric", default="within_word_l2r",
+        help="what a BERT has hidden with a token: within_word_l2r, original, sentence_l2r or "
+        "answer_l2r+word_l2r",
+    )  # fmt: skip
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
-    p.add_argument("--batch-size", type=int, default=None, help="rows of 512 tokens at once")
+    p.add_argument("--batch-size", type=int, default=None, help="rows of the model at once")
 
 
     p = _command(kinds, "compare", "figures of several models' ranking results", compare)
@@ -222,7 +227,7 @@ def bear(args: argparse.Namespace) -> None:
     settings = ranking.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
         args.conditional, False if args.no_bos else None, args.subsample,
-        args.target, batch_size=args.batch_size,
+        args.target, args.pll_metric, args.batch_size,
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
     write_json(Path(out) / "summary.json", ranking.as_json(results))
@@ -300,7 +305,7 @@ def ledger(args: argparse.Namespace) -> None:
 
 
 def _import_hf(commands) -> None:
-    p = _command(commands, "import-hf", "a Hugging Face T5 or GPT-2 as a checkpoint", import_hf)
+    p = _command(commands, "import-hf", "a Hugging Face model as a checkpoint", import_hf)
     p.add_argument("--model", required=True, help="folder with config.json and safetensors")
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
     p.add_argument("--vocab-size", type=int, default=None, help="grow the embedding to so many")
@@ -317,7 +322,7 @@ def import_hf(args: argparse.Namespace) -> None:
 
 
 def _export_hf(commands) -> None:
-    p = _command(commands, "export-hf", "a checkpoint as a Hugging Face T5 or GPT-2", export_hf)
+    p = _command(commands, "export-hf", "a checkpoint as a Hugging Face model", export_hf)
     p.add_argument("--model", required=True, help="MODEL_DIR or checkpoint_<step>")
     p.add_argument("--like", required=True, help="config.json of the Hugging Face model")
     p.add_argument("--out", required=True, help="folder to write")

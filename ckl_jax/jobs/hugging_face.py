@@ -21,10 +21,12 @@ from ckl_jax.data.byte_level import (
     ByteLevelVocabulary,
     is_byte_level,
 )
+from ckl_jax.data.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.jobs.peft import merged, read_config, refuse_models
 from ckl_jax.jobs.setup import load_params
+from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.trees.paths import flatten
 
@@ -32,18 +34,30 @@ VOCABULARY = "spiece.model"
 # What transformers loads a tokenizer from.
 _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _GPT2_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-TOKENIZER = (VOCABULARY, *_GPT2_FILES, *_SETTINGS, "generation_config.json")
+TOKENIZER = (VOCABULARY, *_GPT2_FILES, "vocab.txt", *_SETTINGS, "generation_config.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """How a model is written as gin, and what its vocabulary is made from."""
+    """How a model is written as gin, and what its vocabulary is made from.
 
-    name: str  # at Hugging Face
+    Attributes:
+      name: at Hugging Face.
+      module: of its configuration, in `models`.
+      fields: of the configuration that gin says.
+      tokenizer: files that are imported with it.
+      vocabulary: module in `data` and class of its vocabulary.
+      use: how data are prepared, or what else the model is for; `{}` is its vocabulary.
+      over: which gin files its own is laid over.
+    """
+
+    name: str
     module: str
     fields: tuple[str, ...]
-    tokenizer: tuple[str, ...]  # files that are imported with it
-    prepare: str
+    tokenizer: tuple[str, ...]
+    vocabulary: tuple[str, str]
+    use: str
+    over: str
 
 
 _T5 = _Kind(
@@ -55,7 +69,9 @@ _T5 = _Kind(
         "relpos_max_distance",
     ),
     (VOCABULARY,),
-    "ckl data prepare",
+    ("vocabularies", "Vocabulary"),
+    "Prepare data with its vocabulary: `ckl data prepare --vocabulary {}`.",
+    "a ckl_<method>.gin",
 )  # fmt: skip
 _GPT2 = _Kind(
     "GPT-2",
@@ -65,18 +81,34 @@ _GPT2 = _Kind(
         "layer_norm_epsilon",
     ),
     (*_GPT2_FILES, "encoder.json", "vocab.bpe", *_SETTINGS),
-    "ckl data rows",
+    ("byte_level", "ByteLevelVocabulary"),
+    "Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
+    "a temporalwiki_<method>.gin",
+)  # fmt: skip
+_BERT = _Kind(
+    "BERT",
+    "bert",
+    (
+        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers", "max_positions",
+        "position_offset", "token_types", "layer_norm_epsilon",
+    ),
+    (*_GPT2_FILES, "vocab.txt", *_SETTINGS),
+    ("masked_vocabulary", "MaskedVocabulary"),
+    "Rank by it: `ckl probe bear --model {}`.",
+    "models/bert.gin",
 )  # fmt: skip
 
 
 def _kind(config: Config) -> _Kind:
+    if isinstance(config, BertConfig):
+        return _BERT
     return _GPT2 if isinstance(config, GPT2Config) else _T5
 
 
 def import_checkpoint(
     folder: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
 ) -> str:
-    """Writes a Hugging Face T5 or GPT-2 as `checkpoint_0` of `out`, with `model.gin` for it.
+    """Writes a Hugging Face T5, GPT-2, BERT or RoBERTa as `checkpoint_0` of `out`, with `model.gin` for it.
 
     Args:
       folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
@@ -124,8 +156,8 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
     table = params["token_embedder"]["embedding"]
     if rows < len(table):
         raise UserError(f"--vocab-size is {rows}, but the model has {len(table)} rows already.")
-    if not isinstance(config, GPT2Config) and not config.logits_via_embedding:
-        raise UserError("--vocab-size is for models whose output is tied to the embedding.")
+    if isinstance(config, BertConfig) or not getattr(config, "logits_via_embedding", True):
+        raise UserError("--vocab-size is for models whose output is the embedding and no more.")
     more = np.random.default_rng(0).normal(0.0, 0.02, (rows - len(table), table.shape[1]))
     grown = np.concatenate([table, more.astype(table.dtype)])
     params = {**params, "token_embedder": {"embedding": grown}}
@@ -134,7 +166,9 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
 
 def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     """The vocabulary in a folder; None if there is none."""
-    if isinstance(config, GPT2Config):
+    if isinstance(config, BertConfig):
+        vocabulary = MaskedVocabulary(folder) if is_masked_vocabulary(folder) else None
+    elif isinstance(config, GPT2Config):
         vocabulary = ByteLevelVocabulary(folder, added) if is_byte_level(folder) else None
     else:
         path = folder / VOCABULARY
@@ -158,8 +192,8 @@ def _copy(there: Iterable[Path], folder: Path) -> list[str]:
 
 
 def _kept(out: str, config: Config) -> Path:
-    """Where an imported vocabulary is: a file, or the folder of GPT-2's."""
-    return Path(out) if isinstance(config, GPT2Config) else Path(out) / VOCABULARY
+    """Where an imported vocabulary is: a file, or the folder of one that has several."""
+    return Path(out) / VOCABULARY if _kind(config) is _T5 else Path(out)
 
 
 def _data(out: str, config: Config, vocabulary: Any) -> str:
@@ -170,18 +204,14 @@ def _data(out: str, config: Config, vocabulary: Any) -> str:
             f"There is no {wanted} beside the weights: bind VOCABULARY to the one of this "
             "model, and prepare data with it."
         )
-    kept = _kept(out, config)
-    return f"Prepare data with its vocabulary: `{kind.prepare} --vocabulary {kept}`."
+    return kind.use.format(_kept(out, config))
 
 
 def _model_gin(config: Config, vocabulary: Path | None, added: Sequence[str] = ()) -> str:
     kind = _kind(config)
-    room, name = ("byte_level", "ByteLevelVocabulary") if kind is _GPT2 else (
-        "vocabularies", "Vocabulary"
-    )  # fmt: skip
-    over = "temporalwiki" if kind is _GPT2 else "ckl"
+    room, name = kind.vocabulary
     lines = [
-        f"# The configuration of the imported model; lay it over a {over}_<method>.gin.",
+        f"# The configuration of the imported model; lay it over {kind.over}.",
         "from __gin__ import dynamic_registration",
         f"from ckl_jax.models import {kind.module}",
         *([f"from ckl_jax.data import {room}"] if vocabulary else []),

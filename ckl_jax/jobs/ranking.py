@@ -12,6 +12,7 @@ from ckl_jax.analysis import figures, ranking_figures, statistics
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.byte_level import ByteLevelVocabulary
+from ckl_jax.data.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.relational import Dataset
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
@@ -21,13 +22,16 @@ from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
 from ckl_jax.jobs.restored import RestoredModel
 from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.models import gpt2, t5
+from ckl_jax.models import bert, gpt2, t5
 from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.masked import MaskedModel
 from ckl_jax.probes import ranking_metrics
 from ckl_jax.probes.fill_scorer import FillScorer
+from ckl_jax.probes.masked_scorer import SCHEMES, MaskedScorer
 from ckl_jax.probes.ranking import Evaluator
 from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
 from ckl_jax.probes.scorers import CausalScorer
@@ -45,7 +49,8 @@ class Settings:
       reduction, conditional_score, bos, subsample: what a score is.
       target: "answer" or "statement", what an encoder-decoder is to write; see
         `probes.fill_scorer`.
-      width, batch_size: the shape of the model's rows.
+      pll_metric: what a masked model has hidden beside a token; see `probes.masked_scorer`.
+      batch_size: rows of the model at once.
     """
 
     out: str | None = None
@@ -55,7 +60,7 @@ class Settings:
     bos: bool | None = None
     subsample: int | None = None
     target: str = "answer"
-    width: int = 512
+    pll_metric: str = SCHEMES[0]
     batch_size: int | None = None
 
 
@@ -96,7 +101,8 @@ def _gin_files(run: Path) -> list[str]:
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
         text = (run / "model.gin").read_text(encoding="utf-8")
-        base = "models/gpt2.gin" if "gpt2.GPT2Config" in text else "models/t5.gin"
+        kinds = {"gpt2.GPT2Config": "models/gpt2.gin", "bert.BertConfig": "models/bert.gin"}
+        base = next((file for name, file in kinds.items() if name in text), "models/t5.gin")
         return [base, str(run / "model.gin"), JOB]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
@@ -146,7 +152,9 @@ def _rank_hugging_face(
 ) -> DatasetResults:
     compile_cache.enable()
     config, params = load_hf(folder)
-    if isinstance(config, GPT2Config):
+    if isinstance(config, BertConfig):
+        model = MaskedModel(bert.Transformer(config), vocabulary=MaskedVocabulary(folder))
+    elif isinstance(config, GPT2Config):
         model = DecoderOnlyModel(gpt2.Transformer(config), vocabulary=ByteLevelVocabulary(folder))
     else:
         vocabulary = Vocabulary(folder / "spiece.model")
@@ -158,7 +166,9 @@ def _rank_hugging_face(
 def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
     size = settings.batch_size
     if isinstance(model, DecoderOnlyModel):
-        return CausalScorer(model, params, settings.bos, settings.width, size, put)
+        return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
+    if isinstance(model, MaskedModel):
+        return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
     return FillScorer(model, params, settings.target, size, put)
 
 
@@ -181,7 +191,7 @@ class Ranking:
       folder: MODEL_DIR.
       relation_info: see `Dataset.from_path`.
       relations: codes; () is all.
-      templates, subsample, target, bos, batch_size: see `Settings`.
+      templates, subsample, target, bos, pll_metric, batch_size: see `Settings`.
     """
 
     dataset: str | None = None
@@ -192,6 +202,7 @@ class Ranking:
     subsample: int | None = None
     target: str = "answer"
     bos: bool | None = None
+    pll_metric: str = SCHEMES[0]
     batch_size: int | None = None
 
     def __call__(
@@ -202,8 +213,9 @@ class Ranking:
             return lambda params, step, last: {}
         dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
         settings = Settings(
-            bos=self.bos, subsample=self.subsample, target=self.target, batch_size=self.batch_size
-        )
+            bos=self.bos, subsample=self.subsample, target=self.target, pll_metric=self.pll_metric,
+            batch_size=self.batch_size,
+        )  # fmt: skip
         scorer = _scorer(model, None, partitioner.put_whole, settings)
         evaluator = Evaluator(scorer, Path(self.folder).name)
 

@@ -92,9 +92,9 @@ class MaskedModel(BaseTransformerModel):
     def _apply(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
     ) -> jax.Array:
-        tokens = batch["encoder_input_tokens"]
+        tokens, positions = batch["encoder_input_tokens"], batch.get("encoder_positions")
         most = self.config.max_positions
-        if tokens.shape[1] > most:
+        if positions is None and tokens.shape[1] > most:  # else a row may hold several texts
             raise UserError(
                 f"Rows of {tokens.shape[1]} tokens exceed the model's {most} positions."
             )
@@ -102,7 +102,7 @@ class MaskedModel(BaseTransformerModel):
             {"params": params},
             tokens,
             encoder_segment_ids=batch.get("encoder_segment_ids"),
-            encoder_positions=batch.get("encoder_positions"),
+            encoder_positions=positions,
             enable_dropout=dropout_rng is not None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
             **kwargs,

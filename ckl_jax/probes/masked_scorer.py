@@ -39,7 +39,7 @@ class MaskedScorer:
       model: the model; its vocabulary encodes the statements.
       params: its parameters.
       pll_metric: one of SCHEMES.
-      width: tokens of a row, at most the model's positions.
+      width: tokens of a row, in which several passes have room.
       batch_size: rows in a batch; None is 4 on CPUs and 128 elsewhere.
       put_batch: places a dict of host arrays on the devices; default: as they are.
     """
