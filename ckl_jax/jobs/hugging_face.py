@@ -108,7 +108,7 @@ def _kind(config: Config) -> _Kind:
 def import_checkpoint(
     folder: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
 ) -> str:
-    """Writes a Hugging Face T5, GPT-2, BERT or RoBERTa as `checkpoint_0` of `out`, with `model.gin` for it.
+    """Writes a Hugging Face model as `checkpoint_0` of `out`, with `model.gin` for it.
 
     Args:
       folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
