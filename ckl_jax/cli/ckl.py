@@ -38,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     adders = (
-        _demo, _world, _data, _probe, _report, _ledger, _import_hf, _export_hf, _import_peft,
-        _export_peft,
+        _demo, _world, _data, _probe, _report, _ledger, _proper_nouns, _import_hf, _export_hf,
+        _import_peft, _export_peft,
     )  # fmt: skip
     for add in adders:
         add(commands)
@@ -302,6 +302,26 @@ def ledger(args: argparse.Namespace) -> None:
             args.run_dir, initial=args.initial, diff=args.diff, state=args.state, limit=args.limit
         )
     )
+
+
+def _proper_nouns(commands) -> None:
+    p = _command(
+        commands, "proper-nouns", "how likely words of running text are (TemporalWiki, Figure 2)",
+        proper_nouns,
+    )  # fmt: skip
+    p.add_argument("runs", nargs="+", metavar="RUN", help="MODEL_DIRs with PROPER_NOUN_TASKS")
+    p.add_argument("--initial", required=True, help="MODEL_DIR of the Initial model")
+    p.add_argument("--formula", default="token_micro", help="or batch_mean_legacy")
+    p.add_argument("--out", default=None, help="folder for proper_nouns.json and .png")
+
+
+def proper_nouns(args: argparse.Namespace) -> None:
+    from ckl_jax.analysis import text_report
+
+    table = text_report.compare(args.runs, args.initial, args.formula)
+    print(text_report.as_text(table))
+    if args.out:
+        text_report.write(table, args.out)
 
 
 def _import_hf(commands) -> None:

@@ -1,6 +1,7 @@
 """Words found in text and carried over to tokens, by both kinds of vocabulary."""
 
 import gzip
+import sys
 
 import numpy as np
 import pytest
@@ -62,6 +63,40 @@ def test_the_heuristic_knows_proper_nouns_and_numbers():
     assert [TEXTS[0][a:b] for a, b, c in first if c == NUMBERS] == ["1984", "3,500"]
     with pytest.raises(UserError, match="No tagger is called 'spaci'"):
         make_tagger("spaci", TEXTS)
+
+
+class Stub:
+    """In place of a module that is not installed."""
+
+    def __init__(self, **members):
+        self.__dict__.update(members)
+
+
+def test_other_taggers_classes_are_read(monkeypatch):
+    """By stand-ins with the interfaces of spaCy and NLTK, which have no data in the index."""
+    tags = {"Anna": ("PROPN", "NNP"), "saw": ("VERB", "VBD"), "two": ("NUM", "CD"),
+            "dogs.": ("NOUN", "NNS"), "quickly": ("ADV", "RB")}  # fmt: skip
+    text = "Anna quickly saw two dogs."
+
+    class Token(str):
+        pos_ = property(lambda self: tags[self][0])
+        idx = property(lambda self: text.index(self))
+
+    pipe = lambda texts: [map(Token, t.split()) for t in texts]  # noqa: E731
+    pipeline = Stub(meta={"version": "3"}, pipe=pipe)
+    spacy = Stub(load=lambda name, exclude: pipeline, __version__="9")
+    monkeypatch.setitem(sys.modules, "spacy", spacy)
+    pos_tag = lambda words: [(w, tags.get(w, "XX")[1]) for w in words]  # noqa: E731
+    monkeypatch.setitem(sys.modules, "nltk", Stub(pos_tag=pos_tag, __version__="7"))
+    expected = ["proper_nouns", "verbs", "numbers", "nouns"]
+    for name, backend in (("spacy", "spacy-9-en_core_web_sm-3"), ("nltk", "nltk-7")):
+        tagger = make_tagger(name, [text])
+        (words,) = tagger.tag([text])
+        assert tagger.backend == backend and [c for _, _, c in words] == expected
+        assert [text[a:b] for a, b, _ in words] == ["Anna", "saw", "two", "dogs."]
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    with pytest.raises(UserError, match="needs the package nltk and its data"):
+        make_tagger("nltk", [text])
 
 
 def test_marks_are_kept_with_the_task(tmp_path, trained, monkeypatch):
