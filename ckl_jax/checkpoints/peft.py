@@ -2,7 +2,7 @@
 
 PEFT computes `x W + (lora_alpha / r) x A B` with A stored as [r, in] and B as [out, r], under the
 name of the layer that they adapt. The entries of several phases become one adapter, of the sum of
-their ranks.
+their ranks. GPT-2's query, key and value are one layer there: `peft_gpt2`.
 """
 
 import json
@@ -13,12 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_t5 import entries
+from ckl_jax.checkpoints import hf_t5, peft_gpt2
+from ckl_jax.checkpoints.peft_gpt2 import Pair
 from ckl_jax.checkpoints.to_hf import write_safetensors
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, write_json
+from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
+
+Config = T5Config | GPT2Config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -26,7 +30,6 @@ _PREFIX = "base_model.model."
 _PLAIN = {
     "use_dora": False,
     "bias": "none",
-    "fan_in_fan_out": False,
     "modules_to_save": None,
     "rank_pattern": {},
     "alpha_pattern": {},
@@ -40,17 +43,35 @@ def is_adapter(path: str) -> bool:
     return "/lora_" in path
 
 
-def _layers(config: T5Config) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """{path of the projection here: (its name there, the kernel's shape [in, out])}."""
-    return {
-        e.path.removesuffix("/kernel"): (e.name.removesuffix(".weight"), e.shape)
-        for e in entries(config)
+def _is_gpt2(config: Config) -> bool:
+    return isinstance(config, GPT2Config)
+
+
+def _projections(config: T5Config) -> list[tuple[str, str, tuple[int, ...]]]:
+    """(path of the projection here, its name there, the kernel's shape [in, out])."""
+    return [
+        (e.path.removesuffix("/kernel"), e.name.removesuffix(".weight"), e.shape)
+        for e in hf_t5.entries(config)
         if e.transposed and e.path.endswith("/kernel")
-    }
+    ]
+
+
+def _names(config: Config) -> dict[str, str]:
+    """{path of a projection here: name of its layer there}."""
+    if _is_gpt2(config):
+        return {path: layer for path, (layer, _) in peft_gpt2.places(config).items()}
+    return {path: name for path, name, _ in _projections(config)}
+
+
+def _shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """{name of a layer there: its kernel's shape [in, out]}."""
+    if _is_gpt2(config):
+        return peft_gpt2.shapes(config)
+    return {name: shape for _, name, shape in _projections(config)}
 
 
 def adapter_to_peft(
-    params: Mapping[str, Any], config: T5Config, scale: float
+    params: Mapping[str, Any], config: Config, scale: float
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """PEFT's settings and arrays of the low-rank entries in a tree.
 
@@ -65,17 +86,22 @@ def adapter_to_peft(
     adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
     if config.scan_layers:
         adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
-    layers, arrays, ranks = _layers(config), {}, set()
+    names, pairs, arrays = _names(config), {}, {}
     for path in sorted({p[: p.index("/lora_")] for p in adapters}):
-        if path not in layers:
+        if path not in names:
             raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
         mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
-        ranks.add(a.shape[1])
-        name = _PREFIX + layers[path][0]
-        arrays[f"{name}.lora_A.weight"] = np.ascontiguousarray(a.T, np.float32)
-        arrays[f"{name}.lora_B.weight"] = np.ascontiguousarray(b.T, np.float32)
+        pairs[path] = a, b
+    if _is_gpt2(config):
+        layers = peft_gpt2.fuse(pairs, config)
+    else:
+        layers = {names[path]: pair for path, pair in pairs.items()}
+    ranks = {a.shape[1] for a, _ in layers.values()}
+    for name, (a, b) in layers.items():
+        arrays[f"{_PREFIX}{name}.lora_A.weight"] = np.ascontiguousarray(a.T, np.float32)
+        arrays[f"{_PREFIX}{name}.lora_B.weight"] = np.ascontiguousarray(b.T, np.float32)
     if len(ranks) != 1:
         raise UserError(
             f"The adapters have the ranks {sorted(ranks)}; PEFT's format has one for all."
@@ -83,16 +109,18 @@ def adapter_to_peft(
             else "There are no LoRA adapters in this checkpoint; export a run of the method lora."
         )
     rank = ranks.pop()
-    modules = sorted({name.rsplit(".", 3)[1] for name in arrays})
+    parts = 2 if _is_gpt2(config) else 1  # its c_proj may be attention's or the MLP's
+    modules = sorted({".".join(name.split(".")[-parts:]) for name in layers})
     settings = {
         "peft_type": "LORA",
-        "task_type": "SEQ_2_SEQ_LM",
+        "task_type": "CAUSAL_LM" if _is_gpt2(config) else "SEQ_2_SEQ_LM",
         "r": rank,
         "lora_alpha": scale * rank,
         "lora_dropout": 0.0,
         "target_modules": modules,
         "base_model_name_or_path": None,
         "inference_mode": True,
+        "fan_in_fan_out": _is_gpt2(config),  # whose kernels are stored as [in, out]
         **_PLAIN,
     }
     return settings, arrays
@@ -103,7 +131,7 @@ def _entry(path: str) -> int:
 
 
 def adapter_from_peft(
-    settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: T5Config, source: str
+    settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: Config, source: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The low-rank leaves of an adapter, and the arguments of `methods.lora.lora` that fit it.
 
@@ -126,37 +154,56 @@ def adapter_from_peft(
             raise UserError(
                 f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
             )
+    if settings.get("fan_in_fan_out") and not _is_gpt2(config):
+        raise UserError(f"{source}: {CONFIG} says fan_in_fan_out, which is for GPT-2 alone.")
     rank, alpha = settings["r"], settings["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    by_name = {name: (path, shape) for path, (name, shape) in _layers(config).items()}
-    flat: dict[str, np.ndarray] = {}
-    for name, array in arrays.items():
-        layer, _, factor = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")
-        if factor not in ("A", "B") or layer not in by_name:
-            raise UserError(
-                f"{source}: {name} adapts nothing of the model.{nearest(layer, list(by_name))}"
-            )
-        path, (inputs, outputs) = by_name[layer]
-        wanted = (rank, inputs) if factor == "A" else (outputs, rank)
-        if array.shape != wanted:
-            raise UserError(f"{source}: {name} is {array.shape}, the model needs {wanted}.")
-        flat[f"{path}/lora_0/{factor.lower()}"] = np.ascontiguousarray(array.T, np.float32)
-    found = {p[: p.index("/lora_")] for p in flat}
-    targets = tuple(sorted({path.rsplit("/", 1)[1] for path in found}))
-    expected = [path for path, _ in by_name.values() if path.rsplit("/", 1)[1] in targets]
-    lacking = [p for p in expected if f"{p}/lora_0/a" not in flat or f"{p}/lora_0/b" not in flat]
-    if lacking or not flat:
+    layers = _layers(arrays, rank, config, source)
+    if _is_gpt2(config):
+        pairs = peft_gpt2.split(layers, config)
+        rank = next(iter(pairs.values()))[0].shape[1]
+    else:
+        pairs = {path: layers[name] for path, name in _names(config).items() if name in layers}
+    targets = tuple(sorted({path.rsplit("/", 1)[1] for path in pairs}))
+    lacking = [p for p in _names(config) if p.rsplit("/", 1)[1] in targets and p not in pairs]
+    if lacking:
         raise UserError(
-            f"{source} adapts some of the layers {', '.join(targets) or '(none)'} but not "
-            f"{lacking[0] if lacking else 'any'}; only adapters of all layers of a name fit."
+            f"{source} adapts some of the layers {', '.join(targets)} but not {lacking[0]}; only "
+            "adapters of all layers of a name fit."
         )
+    flat = {f"{path}/lora_0/a": a for path, (a, _) in pairs.items()}
+    flat |= {f"{path}/lora_0/b": b for path, (_, b) in pairs.items()}
     tree = paths.unflatten(flat)
     if config.scan_layers:
         tree = paths.loop_to_scan(tree)
     return tree, {"rank": rank, "scale": scale, "targets": targets}
 
 
-def save_peft(folder: str | Path, params: Mapping[str, Any], config: T5Config, scale: float) -> int:
+def _layers(
+    arrays: Mapping[str, np.ndarray], rank: int, config: Config, source: str
+) -> dict[str, Pair]:
+    """{name of a layer there: (A [in, r], B [r, out])} of the arrays of a file."""
+    shapes, factors = _shapes(config), {}
+    for name, array in arrays.items():
+        layer, _, factor = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")
+        if factor not in ("A", "B") or layer not in shapes:
+            raise UserError(
+                f"{source}: {name} adapts nothing of the model.{nearest(layer, list(shapes))}"
+            )
+        inputs, outputs = shapes[layer]
+        wanted = (rank, inputs) if factor == "A" else (outputs, rank)
+        if array.shape != wanted:
+            raise UserError(f"{source}: {name} is {array.shape}, the model needs {wanted}.")
+        factors.setdefault(layer, {})[factor] = np.ascontiguousarray(array.T, np.float32)
+    for layer, pair in factors.items():
+        if len(pair) < 2:
+            raise UserError(f"{source}: {layer} has only one of lora_A and lora_B.")
+    if not factors:
+        raise UserError(f"{source} adapts no layer.")
+    return {layer: (pair["A"], pair["B"]) for layer, pair in factors.items()}
+
+
+def save_peft(folder: str | Path, params: Mapping[str, Any], config: Config, scale: float) -> int:
     """Writes an adapter that `peft.PeftModel.from_pretrained` loads.
 
     Returns:
@@ -171,7 +218,7 @@ def save_peft(folder: str | Path, params: Mapping[str, Any], config: T5Config, s
     return sum(array.size for array in arrays.values())
 
 
-def load_peft(folder: str | Path, config: T5Config) -> tuple[dict[str, Any], dict[str, Any]]:
+def load_peft(folder: str | Path, config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     """Reads an adapter; see `adapter_from_peft`.
 
     Raises:

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, files
-from ckl_jax.checkpoints.hf_names import Config, config_from_hf
+from ckl_jax.checkpoints.hf_names import Config, config_from_hf, config_to_hf
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.errors import UserError
 from ckl_jax.jobs.setup import load_params
 from ckl_jax.methods.lora import merge_lora
+from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
 
@@ -63,14 +65,15 @@ def merged(params: Any, checkpoint: str, scale: float | None = None) -> Any:
     return merge_lora(params, adapter_scale(checkpoint, scale))
 
 
-def _read_t5(like: str) -> T5Config:
+def _read_config(like: str, params: Any) -> T5Config | GPT2Config:
+    """The model of a config.json, with its layers as `params` have them."""
     config = read_config(like)
-    if not isinstance(config, T5Config):
+    if not isinstance(config, (T5Config, GPT2Config)):
         raise UserError(
-            f"{like} is of another model than T5: only T5's adapters go to PEFT and come from it "
-            "(its GPT-2 keeps query, key and value as one projection); `ckl export-hf` merges them."
+            f"{like} is of another model than T5 or GPT-2, whose adapters alone go to PEFT and "
+            "come from it; `ckl export-hf` merges them."
         )
-    return config
+    return dataclasses.replace(config, scan_layers=bool(is_stacked(paths.flatten(params))))
 
 
 def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
@@ -94,7 +97,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     """
     refuse_models(out)
     params = load_params(checkpoint)
-    config = dataclasses.replace(_read_t5(like), scan_layers="encoder" in params["encoder"])
+    config = _read_config(like, params)
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
     count = save_peft(out, params, config, scale)
@@ -102,8 +105,8 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     save_hf(Path(out) / "base", paths.unflatten(base), config)
     return (
         f"An adapter of {count:,} parameters in {out}, its base in {out}/base. Load them with\n"
-        f"  PeftModel.from_pretrained(T5ForConditionalGeneration.from_pretrained('{out}/base'), "
-        f"'{out}')"
+        f"  PeftModel.from_pretrained({config_to_hf(config)['architectures'][0]}.from_pretrained("
+        f"'{out}/base'), '{out}')"
     )
 
 
@@ -123,7 +126,8 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
       UserError: the adapter does not fit, or `out` already holds a checkpoint.
     """
     params = load_params(base)
-    config = dataclasses.replace(_read_t5(like), scan_layers="encoder" in params["encoder"])
+    config = _read_config(like, params)
+    over = "ckl_lora.gin" if isinstance(config, T5Config) else "temporalwiki_lora.gin"
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
     with CheckpointStore(out) as store:
@@ -141,13 +145,13 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
     with files.atomic_write(Path(out) / "lora.gin") as f:
         f.write(
-            "# The method of the imported adapter; lay it over ckl_lora.gin. `trunk = ()` trains\n"
+            f"# The method of the imported adapter; lay it over {over}. `trunk = ()` trains\n"
             "# the adapter alone, as PEFT does.\n"
             "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
             f"lora.lora:\n{lines}\n    trunk = ()\n"
         )
     return (
         f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
-        f"base in {out}/checkpoint_0. Use them with\n  --gin_file=ckl_lora.gin "
+        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={over} "
         f"--gin_file={out}/lora.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
     )
