@@ -63,12 +63,16 @@ def read(
     files: Sequence[str] = (),
     bindings: Sequence[str] = (),
     search_paths: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> Source:
-    """Finds and checks the files without importing what they import: takes no time."""
+    """Finds and checks the files without importing what they import: takes no time.
+
+    Macros that `overrides` will set, statements such as "A = None", need not be set.
+    """
     folders = gin_files.search_folders(search_paths, files)
     paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)
-    gin_scan.check_macros(scan)
+    gin_scan.check_macros(scan, {statement.split("=")[0].strip() for statement in overrides})
     return Source(paths, list(bindings), folders, scan)
 
 
@@ -146,7 +150,7 @@ def run(
     """
     if _running:
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
-    source = read(files, bindings, search_paths)
+    source = read(files, bindings, search_paths, overrides)
     if t5x_entry and source.scan.is_for_t5x():
         from ckl_jax.t5x_api import names
 

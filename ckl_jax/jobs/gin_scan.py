@@ -6,7 +6,7 @@ the first import. This walk over the parsed statements knows the file and line o
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ def scan(paths: Sequence[Path], command_line: Sequence[str], folders: Sequence[P
     return result
 
 
-def check_macros(result: Scan) -> None:
+def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
     """Raises `UserError` for a macro or parameter that is required but not set, or unknown."""
     in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
     known = {b.name for b in in_files if not b.parameter}
@@ -110,6 +110,8 @@ def check_macros(result: Scan) -> None:
             )
     macros = result.macros()
     for name, user in result.macros_used().items():
+        if name in set_later:
+            continue
         value = macros[name].value if name in macros else None
         if name != "gin.REQUIRED" and (name not in macros or _required(value)):
             where = macros[name].where if name in macros else user.where
@@ -118,7 +120,7 @@ def check_macros(result: Scan) -> None:
                 f"two kinds of quotes: --gin.{name}=\"'text'\") or set it in a gin file."
             )
     for binding in {b.name: b for b in result.bindings}.values():
-        if _required(binding.value):
+        if _required(binding.value) and binding.name not in set_later:
             raise UserError(
                 f"{binding.name} is required ({binding.where}) but nothing sets it; add "
                 f"--gin.{binding.name}=VALUE or set it in a gin file."

@@ -145,6 +145,12 @@ def test_an_unset_macro_is_named_with_its_file(bundled):
     assert "gin_example.train.note is required" in message
 
 
+def test_a_macro_that_a_mode_does_without_need_not_be_set(bundled):
+    assert run("job.gin", overrides=["MODEL_DIR = None"])[2] is None
+    files = write(bundled, "MODEL_DIR = %gin.REQUIRED\nTRAIN_STEPS = %gin.REQUIRED\n")
+    assert "TRAIN_STEPS is not set" in error(files, overrides=["MODEL_DIR = None"])
+
+
 def test_an_unset_argument_of_the_job_is_named(bundled):
     (bundled / "bare.gin").write_text("")
     message = error("bare.gin")

@@ -88,3 +88,22 @@ def test_the_published_size_is_counted_without_allocating_it(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines[:2]] == [total, trainable]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "method, size, total, trainable",
+    [
+        ("lora", "large", "774,767,360", "737,280"),
+        ("vanilla", "xl", "1,557,611,200", "1,557,611,200"),
+    ],
+)
+def test_a_published_gpt2_is_counted_with_no_vocabulary_at_hand(
+    method, size, total, trainable, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    files = (f"temporalwiki_{method}", "temporalwiki_paper", f"gpt2_{size}")
+    argv = [*(f"--gin_file={name}.gin" for name in files), "--gin.SCAN_LAYERS=True"]
+    assert t5x.main(["precompile", *argv, "--gin.COMPILE=False"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines[:2]] == [total, trainable]
+    assert not list(tmp_path.iterdir())
