@@ -118,10 +118,10 @@ def _order(folder: Path) -> tuple[int, str]:
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
     """The model of a run; None while it is not trained or not probed."""
-    if not (folder / "summary.json").is_file() or not any(folder.glob("probes/rows_*.jsonl")):
+    if not (folder / "summary.json").is_file() or not _probed(folder):
         return None
-    run = Run.open(folder)
-    return Model(method, interval, folder, run.summary, losses_of(folder))
+    summary = read_json(folder / "summary.json")
+    return Model(method, interval, folder, summary, losses_of(folder))
 
 
 def losses_of(folder: str | Path) -> dict[Key, Losses]:
@@ -147,17 +147,14 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
 
 def _probed(folder: Path) -> list[Run]:
     """The run, and what it was asked later."""
-    later = sorted(path for path in (folder / LATER).glob("*") if (path / "probes").is_dir())
-    return [Run.open(path) for path in (folder, *later)]
+    places = (folder, *sorted((folder / LATER).glob("*")))
+    return [Run.open(path) for path in places if any(path.glob("probes/rows_*.jsonl"))]
 
 
 def probes_of(folder: str | Path) -> set[str]:
     """The names of the probes that the model of a folder was put to at its end, and later."""
-    folder = Path(folder)
-    if not any(folder.glob("probes/rows_*.jsonl")):
-        return set()
     found: set[str] = set()
-    for run in _probed(folder):
+    for run in _probed(Path(folder)):
         found |= {row["probe"] for row in read_rows(run.files[run.steps[-1]])}
     return found
 

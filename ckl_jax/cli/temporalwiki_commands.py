@@ -26,7 +26,7 @@ def _temporalwiki(commands, command) -> None:
     )  # fmt: skip
     p.add_argument("--out", default="runs/temporalwiki", help="folder of everything")
     p.add_argument("--methods", default="all", help="comma-separated names of gin files")
-    p.add_argument("--size", default="small", help="of model and simulated world: tiny or small")
+    p.add_argument("--size", default="small", help="of a new model: tiny or small")
     p.add_argument("--seed", type=int, default=0, help="of world, probes, parameters, data order")
     p.add_argument("--months", type=int, default=4, help="dumps of the simulated world")
     p.add_argument(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import jax
 
+from ckl_jax.jobs.processes import COMPILED_FOR_THIS_CPU
+
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 
 
@@ -14,7 +16,8 @@ def enable() -> str | None:
     The user decides by the variable JAX_COMPILATION_CACHE_DIR or the flag
     --jax_compilation_cache_dir; an empty value is no cache. Where nothing is said, accelerators
     get `$XDG_CACHE_HOME/ckl_jax/compiled` (~/.cache/...), and CPUs none: code that was compiled
-    for one CPU may not run on another that shares the home folder.
+    for one CPU may not run on another that shares the home folder. Whoever starts several processes
+    on one machine may give them a folder of their own by CKL_COMPILED_FOR_THIS_CPU.
 
     Returns:
       The folder, None if there is no cache.
@@ -22,8 +25,16 @@ def enable() -> str | None:
     if _VARIABLE in os.environ:
         return os.environ[_VARIABLE] or None
     if jax.default_backend() == "cpu":
-        return None
+        return _for_this_cpu()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = str(root / "ckl_jax" / "compiled")
     jax.config.update("jax_compilation_cache_dir", folder)
     return folder
+
+
+def _for_this_cpu() -> str | None:
+    folder = os.environ.get(COMPILED_FOR_THIS_CPU)
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return folder or None

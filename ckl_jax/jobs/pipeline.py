@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -113,13 +114,26 @@ class Running:
         self.say(f"done: {steps} in {summary['train_seconds']:.0f} s")
 
 
-def run_all(trainings: Sequence[Training], jobs: int = 0, width: int = 0) -> None:
+@contextlib.contextmanager
+def compiling_once():
+    """A `with` block in which trainings on a CPU use what others compiled, until it ends."""
+    with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
+        yield {processes.COMPILED_FOR_THIS_CPU: folder}
+
+
+def run_all(
+    trainings: Sequence[Training],
+    jobs: int = 0,
+    width: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Runs what is not done yet, `jobs` at a time, each on a core of its own where they are shared.
 
     Args:
       trainings: those that start from others come after them.
       jobs: 0 is one for each core.
       width: of the column of names.
+      environment: variables for the processes besides this one's.
 
     Raises:
       UserError: one failed; its log's last lines are in the message. The others are stopped, which
@@ -135,7 +149,7 @@ def run_all(trainings: Sequence[Training], jobs: int = 0, width: int = 0) -> Non
             while free and (training := _ready(waiting, running)):
                 waiting.remove(training)
                 slot = free.popleft()
-                process, started = _start(training, slot, width)
+                process, started = _start(training, slot, width, environment or {})
                 running[process] = started
                 if jobs > 1 and len(cores) >= jobs:
                     with contextlib.suppress(OSError):  # it has ended already
@@ -154,7 +168,9 @@ def _ready(waiting: Sequence[Training], running: Mapping[Any, Running]) -> Train
     return next((t for t in waiting if not ahead & set(t.after)), None)
 
 
-def _start(training: Training, slot: int, width: int) -> tuple[subprocess.Popen, Running]:
+def _start(
+    training: Training, slot: int, width: int, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen, Running]:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +179,8 @@ def _start(training: Training, slot: int, width: int) -> tuple[subprocess.Popen,
             started.say("started")
             process = subprocess.Popen(
                 training.command,
-                stdout=log, stderr=subprocess.STDOUT, env=processes.child_environment(),
+                stdout=log, stderr=subprocess.STDOUT,
+                env={**processes.child_environment(), **environment},
             )  # fmt: skip
     return process, started
 

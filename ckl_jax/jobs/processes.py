@@ -21,6 +21,7 @@ except ImportError:  # not a Unix: no locks
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
 
+COMPILED_FOR_THIS_CPU = "CKL_COMPILED_FOR_THIS_CPU"  # names the folder: `jobs.compile_cache`
 _PARENT = "CKL_PARENT_PROCESS"
 _PR_SET_PDEATHSIG = 1
 # What the errors of JAX and of its networks say of a process that is gone.

@@ -9,7 +9,7 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from ckl_jax.world.timeline import make_world
 
 METHODS = ("full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
 ALIASES = {"diff": "vanilla"}  # the paper's name
-# name -> gin files of the model, size of the simulated world: a month must have some news.
-SIZES = {"tiny": (("temporalwiki_tiny.gin",), "small"), "small": ((), "medium")}
+SIZES = {"tiny": ("temporalwiki_tiny.gin",), "small": ()}  # gin files of the model
+_WORLD = "small"  # of the simulated worlds the smallest in which a month has some news
 PAPER = "temporalwiki_paper.gin"  # of an imported model
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
@@ -44,7 +44,7 @@ class Updates:
       out: folder of everything.
       snapshots: places of dumps, see `data.builders.snapshots.find`; () is the simulated world's.
       methods: names of gin files temporalwiki_<method>.gin.
-      size: of the model and the simulated world, one of SIZES.
+      size: of the model, one of SIZES; that of `model` is its own.
       seed: of the world, the sample of probes, the parameters and the order of the data.
       months: dumps of the simulated world.
       model: folder of `ckl import-hf` that the Initial model starts from; None is a new model.
@@ -97,8 +97,8 @@ class Updates:
         return self.unchanged_share
 
     def world(self) -> World:
-        """The simulated world of the size and the seed."""
-        return make_world(self.seed, SIZES[self.size][1])
+        """The simulated world."""
+        return make_world(self.seed, _WORLD)
 
     def model_dir(self, method: str, interval: Interval | None = None) -> Path:
         """The folder of a model: Initial, or of a method after an interval."""
@@ -108,10 +108,13 @@ class Updates:
         """Of a method, or of the Initial model, from the general to the particular."""
         names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
         if not self.model:
-            return [*names, *SIZES[self.size][0]]
+            return [*names, *SIZES[self.size]]
         names += [PAPER, str(Path(self.model) / "model.gin")]
-        untrained = method == INITIAL and self.initial_epochs == 0
-        return [*names, "methods/initial.gin"] if untrained else names
+        return [*names, "methods/initial.gin"] if self.is_untrained(method) else names
+
+    def is_untrained(self, method: str) -> bool:
+        """Whether the Initial model is --model as it is."""
+        return method == INITIAL and self.initial_epochs == 0
 
 
 def run(updates: Updates, progress: Progress = no_progress) -> Path:
@@ -192,20 +195,29 @@ def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path
             "manifest.json); give a larger --unchanged-share, or snapshots with more in them."
         )
     print("2. Initial model on the first snapshot", flush=True)
-    jobs = trainings(updates, data)
-    width = max(len(job.name) for job in jobs)
-    pipeline.run_all(jobs[:1], updates.jobs, width)
-    print(f"3. {labels.count(len(updates.methods), 'method')}, interval by interval", flush=True)
-    pipeline.run_all(jobs[1:], updates.jobs, width)
-    if later := evaluations(updates, data):
-        print("4. Probes of later intervals", flush=True)
-        pipeline.run_all(later, updates.jobs, width)
+    with pipeline.compiling_once() as environment:
+        _train(updates, data, environment)
     print("5. Report", flush=True)
     from ckl_jax.analysis.temporalwiki_report import write_report
 
     report = write_report(updates.root)
     print(f"Done in {time.monotonic() - began:.0f} s: {report}", flush=True)
     return report
+
+
+def _train(updates: Updates, data: Data, environment: Mapping[str, str]) -> None:
+    """Trains all models, then puts the probes to those that were trained before there were some."""
+    jobs = trainings(updates, data)
+    settings = {
+        "jobs": updates.jobs, "width": max(len(job.name) for job in jobs),
+        "environment": environment,
+    }  # fmt: skip
+    pipeline.run_all(jobs[:1], **settings)
+    print(f"3. {labels.count(len(updates.methods), 'method')}, interval by interval", flush=True)
+    pipeline.run_all(jobs[1:], **settings)
+    if later := evaluations(updates, data):
+        print("4. Probes of later intervals", flush=True)
+        pipeline.run_all(later, **settings)
 
 
 def _with_dumps(updates: Updates, progress: Progress) -> list[Snapshot]:
@@ -302,6 +314,7 @@ def _macros(
         "VOCABULARY_PATH": str(data.vocabulary),
         "RANDOM_SEED": updates.seed,
         "FACT_PROBES": tuple(facts),
+        "EVAL_FIRST": updates.is_untrained(method),
     }
     if method == INITIAL and (updates.initial_epochs or updates.model):
         macros["EPOCHS"] = updates.initial_epochs or 4

@@ -10,13 +10,18 @@ from ckl_jax.jobs import compile_cache
 def undo(monkeypatch, tmp_path):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = jax.config.jax_compilation_cache_dir
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
     yield
-    jax.config.update("jax_compilation_cache_dir", before)
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 def test_cpus_get_no_cache_unless_asked(undo, monkeypatch, tmp_path):
     assert compile_cache.enable() is None
+    monkeypatch.setenv("CKL_COMPILED_FOR_THIS_CPU", str(tmp_path / "ours"))
+    assert compile_cache.enable() == str(tmp_path / "ours")
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "ours")
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
     assert compile_cache.enable() == str(tmp_path / "mine")
 
