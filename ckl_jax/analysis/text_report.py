@@ -46,16 +46,19 @@ def _name(run: str | os.PathLike) -> str:
 
 def as_text(table: Table) -> str:
     """The ratios with their intervals, a line for each run, task and group."""
-    head = ("ratio", 8), ("95 % interval", 18), ("model", 10), ("Initial", 10)
-    lines = [f"{'perplexity, relative to Initial':36}" + "".join(f"{n:>{w}}" for n, w in head)]
-    for run, tasks in table.items():
-        for task, groups in tasks.items():
-            for group, x in groups.items():
-                name = f"{labels.method_label(run)}, {task}, {group.replace('_', ' ')}"
-                between = f"{x['low']:.3f} to {x['high']:.3f}"
-                lines.append(
-                    f"{name:36}{x['value']:8.3f}{between:>18}{x['model']:10.2f}{x['initial']:10.2f}"
-                )
+    rows = [
+        (f"{labels.method_label(run)}, {task}, {group.replace('_', ' ')}", x)
+        for run, tasks in table.items()
+        for task, groups in tasks.items()
+        for group, x in groups.items()
+    ]
+    width = max(len(name) for name, _ in rows)
+    heads = ("perplexity of", "ratio", "95 % interval", "model", "Initial")
+    lines = ["{:{w}}{:>8}{:>18}{:>10}{:>10}".format(*heads, w=width)]
+    for name, x in rows:
+        between = f"{x['low']:.3f} to {x['high']:.3f}"
+        numbers = f"{x['value']:8.3f}{between:>18}{x['model']:10.2f}{x['initial']:10.2f}"
+        lines.append(f"{name:{width}}{numbers}")
     return "\n".join(lines)
 
 
