@@ -142,14 +142,14 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def _rows(kinds) -> None:
-    p = _command(kinds, "rows", "rows of running text for decoder-only models", rows)
+    p = _command(kinds, "rows", "rows of running text for GPT-2 or BERT", rows)
     p.add_argument(
         "--documents", required=True, action="append", metavar="FILE",
         help="JSONL(.gz) with date, title, text; its name is the task's; may be repeated",
     )  # fmt: skip
     p.add_argument("--out", required=True, help="folder for the tasks")
     p.add_argument(
-        "--vocabulary", required=True, help="GPT-2's folder or tokenizer.json, or SentencePiece"
+        "--vocabulary", required=True, help="GPT-2's or BERT's folder, or SentencePiece"
     )
     p.add_argument("--length", type=int, default=512, help="tokens of a row at most")
     p.add_argument("--pack", action="store_true", help="several short documents in a row")
@@ -163,9 +163,9 @@ def _rows(kinds) -> None:
 
 
 def rows(args: argparse.Namespace) -> None:
-    from ckl_jax.data.byte_level import open_vocabulary
     from ckl_jax.data.cached import CachedTask
     from ckl_jax.data.causal import prepare_rows
+    from ckl_jax.data.masked_vocabulary import open_vocabulary
 
     sources = {Path(file).name.split(".")[0]: file for file in args.documents}
     if len(sources) < len(args.documents):

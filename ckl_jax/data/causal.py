@@ -72,15 +72,17 @@ def causal_rows(
 
     Args:
       documents: in the order of the rows.
-      vocabulary: has `encode_many`.
+      vocabulary: has `encode_many`; where texts begin and end with tokens of their own (BERT), so
+        does every piece.
       length: tokens of a row at most.
       packed: put short pieces together; see `pack`.
       legacy: see `document_text` and `cut`.
     """
+    before, after = getattr(vocabulary, "around", ((), ()))
     pieces = (
-        piece
+        [*before, *piece, *after]
         for tokens in _encoded(documents, vocabulary, legacy)
-        for piece in cut(tokens, length, legacy)
+        for piece in cut(tokens, length - len(before) - len(after), legacy)
     )
     yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
 

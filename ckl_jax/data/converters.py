@@ -1,5 +1,6 @@
 """From rows of token ids to the arrays that models take (numpy only)."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,19 +12,26 @@ Converter = Callable[[Arrays, Arrays, np.ndarray], dict[str, np.ndarray]]
 
 
 def converter_of(
-    task_features: Sequence[str], pad_id: int = 0, left_pad_legacy: bool = False
+    task_features: Sequence[str],
+    pad_id: int = 0,
+    left_pad_legacy: bool = False,
+    masking: "Masking | None" = None,
 ) -> Converter:
     """The converter for a model whose batches are made of `task_features`.
 
     Args:
-      task_features: ("inputs", "targets") of an encoder-decoder, ("targets",) of a decoder alone.
+      task_features: ("inputs", "targets") of an encoder-decoder, ("targets",) of all others.
       pad_id, left_pad_legacy: see `decoder_only_batch`.
+      masking: of a masked language model.
     """
     if tuple(task_features) == ("inputs", "targets"):
         return lambda x, _, valid: encoder_decoder_batch(x["inputs"], x["targets"], valid)
-    convert = functools.partial(
-        decoder_only_batch, pad_id=pad_id, left_pad_legacy=left_pad_legacy
-    )
+    if masking is not None:
+        convert = functools.partial(masked_batch, masking=masking, pad_id=pad_id)
+    else:
+        convert = functools.partial(
+            decoder_only_batch, pad_id=pad_id, left_pad_legacy=left_pad_legacy
+        )
     return lambda x, lengths, valid: convert(
         x["targets"], lengths["targets"], valid, x.get("segments")
     )
@@ -80,6 +88,77 @@ def decoder_only_batch(
         "decoder_loss_weights": counted.astype(np.float32),
         **batch,
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """How a masked language model's rows are hidden.
+
+    Attributes:
+      rate: share of the tokens that are hidden.
+      mask_id: what stands in their place.
+      special_ids: tokens that are never hidden, those that begin and end a text.
+    """
+
+    rate: float
+    mask_id: int
+    special_ids: tuple[int, ...]
+
+
+def masked_batch(
+    targets: np.ndarray,
+    lengths: np.ndarray,
+    valid: np.ndarray | None = None,
+    segments: np.ndarray | None = None,
+    *,
+    masking: Masking,
+    pad_id: int = 0,
+) -> dict[str, np.ndarray]:
+    """Makes the batch of a masked language model.
+
+    Which tokens are hidden depends on a row's tokens alone, so that every evaluation hides the
+    same. Training draws anew among the `maskable` ones (`models.masked`).
+
+    Args:
+      targets, lengths, valid, segments: as in `decoder_only_batch`; texts are whole, with the
+        tokens that begin and end them.
+      masking: what is hidden.
+      pad_id: the token put on padding.
+
+    Returns:
+      `encoder_input_tokens`, `decoder_target_tokens` int32 [B, T]: with masks and without;
+      `decoder_loss_weights` float32 [B, T], 1 on what is hidden; `maskable` float32 [B, T], 1 on
+      what may be; `encoder_segment_ids` int32 [B, T], 0 on padding; of packed rows also
+      `encoder_positions`.
+    """
+    targets = np.asarray(targets, np.int32)
+    inside = np.arange(targets.shape[1]) < np.asarray(lengths)[:, None]
+    tokens = np.where(inside, targets, pad_id).astype(np.int32)
+    maskable = inside & ~np.isin(tokens, masking.special_ids)
+    if valid is not None:
+        maskable &= np.asarray(valid)[:, None]
+    hidden = maskable & (_draw(tokens) < masking.rate)
+    batch = {"encoder_segment_ids": inside.astype(np.int32)}
+    if segments is not None:
+        ids = np.where(inside, segments, 0).astype(np.int32)
+        batch = {"encoder_segment_ids": ids, "encoder_positions": _positions(ids)}
+    return {
+        "encoder_input_tokens": np.where(hidden, masking.mask_id, tokens).astype(np.int32),
+        "decoder_target_tokens": tokens,
+        "decoder_loss_weights": hidden.astype(np.float32),
+        "maskable": maskable.astype(np.float32),
+        **batch,
+    }
+
+
+def _draw(tokens: np.ndarray) -> np.ndarray:
+    """[B, T] numbers in [0, 1) that depend on each row's tokens and the place in it alone."""
+    place = np.arange(1, tokens.shape[1] + 1, dtype=np.uint64)
+    row = (tokens.astype(np.uint64) * (place * np.uint64(0x9E3779B97F4A7C15))).sum(1, keepdims=True)
+    x = row + place * np.uint64(0xBF58476D1CE4E5B9)
+    for _ in range(2):  # SplitMix64's mixing
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0x94D049BB133111EB)
+    return (x >> np.uint64(11)).astype(np.float64) / 2**53
 
 
 def _next(x: np.ndarray) -> np.ndarray:

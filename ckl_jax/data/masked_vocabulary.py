@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ckl_jax.data import byte_level
 from ckl_jax.data.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
@@ -71,6 +72,11 @@ class MaskedVocabulary(ByteLevelVocabulary):
             "masked language model such as BERT."
         )
 
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """What stands before and behind a text that the model reads."""
+        return [self.bos_id], [self.eos_id]
+
     def __reduce__(self):
         return type(self), (self.path,)
 
@@ -87,6 +93,18 @@ def is_masked_vocabulary(folder: str | os.PathLike) -> bool:
     """Whether a folder holds the files of such a vocabulary."""
     names = ("tokenizer.json", _WORDS, "merges.txt")
     return any((Path(folder) / name).is_file() for name in names)
+
+
+def open_vocabulary(path: str | os.PathLike) -> Any:
+    """A vocabulary by its files: BERT's or RoBERTa's, GPT-2's, or a SentencePiece model.
+
+    TemporalWiki's GPT-2 has tokens by RoBERTa's names, but behind its pieces.
+    """
+    if Path(path).is_dir() or Path(path).suffix in (".json", ".txt"):
+        tokenizer, _ = _load(Path(path))
+        if tokenizer.token_to_id("[MASK]") is not None or tokenizer.token_to_id("<s>") == 0:
+            return MaskedVocabulary(path)
+    return byte_level.open_vocabulary(path)
 
 
 def _load(path: Path) -> tuple[Any, list[Path]]:

@@ -13,7 +13,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.converters import Converter, converter_of
+from ckl_jax.data.converters import Converter, Masking, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.data.vocabularies import digest_of
@@ -133,6 +133,7 @@ class DatasetConfig:
             model.task_features,
             getattr(model.output_vocabulary, "pad_id", 0),
             getattr(model, "left_pad_legacy", False),
+            Masking(**model.masking) if hasattr(model, "masking") else None,
         )
         return convert, self._lengths(model.task_features, tasks)
 

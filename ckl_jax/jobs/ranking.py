@@ -144,13 +144,19 @@ def rank(
     with restored.on_mesh():
         params = restored.load(restored.paths[-1])
         put = restored.partitioner.put_whole
-        return _rank(restored.model, params, put, name, dataset, settings, progress)
+        scorer = _scorer(restored.model, params, put, settings)
+        return _rank(scorer, name, dataset, settings, progress)
 
 
 def _rank_hugging_face(
     folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
 ) -> DatasetResults:
     compile_cache.enable()
+    return _rank(open_scorer(folder, settings), str(folder), dataset, settings, progress)
+
+
+def open_scorer(folder: Path, settings: Settings) -> Any:
+    """The scorer of a model in a Hugging Face folder."""
     config, params = load_hf(folder)
     if isinstance(config, BertConfig):
         model = MaskedModel(bert.Transformer(config), vocabulary=MaskedVocabulary(folder))
@@ -159,8 +165,7 @@ def _rank_hugging_face(
     else:
         vocabulary = Vocabulary(folder / "spiece.model")
         model = EncoderDecoderModel(t5.Transformer(config), vocabulary, vocabulary)
-    params = jax.device_put(params)
-    return _rank(model, params, None, str(folder), dataset, settings, progress)
+    return _scorer(model, jax.device_put(params), None, settings)
 
 
 def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
@@ -172,8 +177,7 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
     return FillScorer(model, params, settings.target, size, put)
 
 
-def _rank(model, params, put, name, dataset, settings: Settings, progress) -> DatasetResults:
-    scorer = _scorer(model, params, put, settings)
+def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults:
     return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
         dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
         reduction=settings.reduction, progress=progress,

@@ -17,13 +17,12 @@ _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token;
 class MaskedModel(BaseTransformerModel):
     """A masked language model as the runner sees it; see `BaseTransformerModel`.
 
-    A batch has `encoder_input_tokens` [B, T] int32, whole texts with their special tokens,
-    `encoder_segment_ids` [B, T] (0 is padding) and `maskable` [B, T], 1 on what may be hidden.
-    Which ones are hidden is drawn anew in every step, from the key of dropout (RoBERTa's dynamic
-    masking): of `mask_rate` of them 80 % become the mask, 10 % any token, 10 % stay (BERT, 3.1).
+    A batch is `data.converters.masked_batch`'s, and its hidden tokens are those of evaluations. In
+    training they are drawn anew in every step, from the key of dropout (RoBERTa's dynamic masking):
+    of `mask_rate` of the tokens 80 % become the mask, 10 % any token, 10 % stay (BERT, 3.1).
 
     Attributes:
-      vocabulary: an object with `mask_id`, `vocab_size`, `encode`, `decode`.
+      vocabulary: an object with `mask_id`, `bos_id`, `eos_id`, `vocab_size`, `encode`, `decode`.
       mask_rate: share of tokens that are predicted.
     """
 
@@ -44,12 +43,20 @@ class MaskedModel(BaseTransformerModel):
     def output_vocabulary(self) -> Any:
         return self.vocabulary
 
+    @property
+    def masking(self) -> dict[str, Any]:
+        """How rows are hidden in evaluations: the fields of `data.converters.Masking`."""
+        special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
+        return {
+            "rate": self.mask_rate, "mask_id": self.vocabulary.mask_id, "special_ids": special,
+        }  # fmt: skip
+
     def init(self, key: jax.Array) -> dict[str, Any]:
         return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)
 
     def hide(self, batch: Batch, key: jax.Array) -> Batch:
         """The batch of one step: some tokens hidden, and they as targets with weight 1."""
-        tokens = batch["encoder_input_tokens"]
+        tokens = batch["decoder_target_tokens"]
         chosen, kind, other = jax.random.split(key, 3)
         hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
         hidden = hidden & (batch["maskable"] > 0)
@@ -60,16 +67,17 @@ class MaskedModel(BaseTransformerModel):
         return {
             **batch,
             "encoder_input_tokens": jnp.where(hidden, shown, tokens),
-            "decoder_target_tokens": tokens,
             "decoder_loss_weights": hidden.astype(jnp.float32),
         }
 
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """See `BaseTransformerModel.loss_fn`; without a key the same tokens are hidden always."""
-        key = jax.random.key(0) if dropout_rng is None else dropout_rng
-        return super().loss_fn(params, self.hide(batch, key), dropout_rng)
+        """See `BaseTransformerModel.loss_fn`; with a key the hidden tokens are drawn anew."""
+        if dropout_rng is not None:
+            chosen, dropout_rng = jax.random.split(dropout_rng)
+            batch = self.hide(batch, chosen)
+        return super().loss_fn(params, batch, dropout_rng)
 
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         return self._apply(params, batch, dropout_rng)
