@@ -20,7 +20,8 @@ from ckl_jax.files import os_errors
 # and what facts it is asked.
 FREE_MACROS = {
     "MODEL_DIR", "CHECKPOINT_PERIOD", "CHECKPOINTS_KEPT", "COMPILE", "MESH_SHAPE",
-    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "FACT_PROBES", "REMAT_POLICY",
+    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "FACT_PROBES", "PROPER_NOUN_TASKS",
+    "PROPER_NOUN_ROWS", "PROPER_NOUN_TAGGER", "PROPER_NOUN_GROUPS", "REMAT_POLICY",
 }  # fmt: skip
 FREE_PARAMETERS = {
     "model_dir", "progress", "log_period", "run_name", "num_microbatches", "partitioner",

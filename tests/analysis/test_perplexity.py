@@ -53,6 +53,7 @@ def test_formulas(formula):
     assert p.score(better, formula) > p.score(losses, formula)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth():
     """Of 100 draws of 70 facts out of a known population, about 95 intervals hold its value."""
     truth = p.perplexity(p.Losses.of(make_rows(200_000, seed=1)))

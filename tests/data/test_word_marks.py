@@ -26,6 +26,11 @@ def trained(tmp_path_factory):
     return train_vocabulary(TEXTS, tmp_path_factory.mktemp("words") / "v.model", 120)
 
 
+@pytest.fixture(scope="module")
+def gpt2():
+    return ByteLevelVocabulary(shared_data("tokenizers", "gpt2"))
+
+
 def covered(vocabulary, text, group):
     """The text of the tokens that are marked, by a tagger that is told the words."""
     ids = vocabulary.encode(text)
@@ -38,20 +43,19 @@ def covered(vocabulary, text, group):
                    if bit >> GROUPS.index(group) & 1)  # fmt: skip
 
 
-def test_every_piece_of_a_word_is_marked_and_no_other(trained):
-    for vocabulary in (trained, ByteLevelVocabulary(shared_data("tokenizers", "gpt2"))):
+def test_every_piece_of_a_word_is_marked_and_no_other(trained, gpt2):
+    for vocabulary in (trained, gpt2):
         found = covered(vocabulary, TEXTS[0], "proper_nouns")
         assert found.replace(" ", "") == "ZürichAnnaKellerLakeTahoe"
 
 
-def test_tokens_are_located_wherever_a_row_was_cut():
-    vocabulary = ByteLevelVocabulary(shared_data("tokenizers", "gpt2"))
-    ids = vocabulary.encode(TEXTS[1])
+def test_tokens_are_located_wherever_a_row_was_cut(gpt2):
+    ids = gpt2.encode(TEXTS[1])
     for start in range(len(ids)):
-        text, spans = vocabulary.locate(ids[start:])
+        text, spans = gpt2.locate(ids[start:])
         assert len(spans) == len(ids) - start and spans[-1][1] == len(text)
         assert all(a <= c and b <= d for (a, b), (c, d) in zip(spans, spans[1:], strict=False))
-    assert vocabulary.locate(ids)[0] == TEXTS[1]
+    assert gpt2.locate(ids)[0] == TEXTS[1]
 
 
 def test_the_heuristic_knows_proper_nouns_and_numbers():
