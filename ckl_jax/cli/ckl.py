@@ -120,6 +120,7 @@ def _data(commands) -> None:
         "--replace", action="store_true", help="make anew what --out holds of other settings"
     )
     _rows(kinds)
+    _quiz(kinds)
     dump_commands.add(kinds, _command)
 
 
@@ -177,6 +178,28 @@ def rows(args: argparse.Namespace) -> None:
     )  # fmt: skip
     for folder in made.values():
         print(f"{len(CachedTask.open(folder)):10,}  {folder}")
+
+
+def _quiz(kinds) -> None:
+    p = _command(kinds, "quiz", "a relational dataset like BEAR, of a world's facts", quiz)
+    p.add_argument("--out", required=True, help="folder of the dataset")
+    p.add_argument("--seed", type=int, default=0, help="of the simulated world")
+    p.add_argument("--size", default="small", help="tiny, small, medium or large")
+    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
+    p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
+    p.add_argument("--date", default=None, help="ISO date of the facts; none: before the news")
+    p.add_argument("--templates", type=int, default=3, help="phrasings of a relation at most")
+    p.add_argument("--instances", type=int, default=None, help="facts of a relation at most")
+
+
+def quiz(args: argparse.Namespace) -> None:
+    from ckl_jax.world.ckl import open_world
+    from ckl_jax.world.quiz import write_quiz
+
+    world = open_world(args.source, args.seed, args.size, args.data)
+    counts = write_quiz(world, args.out, args.date, args.templates, args.instances)
+    for code, facts in counts.items():
+        print(f"{facts:8,}  {code}")
 
 
 def _probe(commands) -> None:

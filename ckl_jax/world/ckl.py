@@ -55,10 +55,17 @@ def build_world(
     check_data_dir(source, data_dir)
     if manifest := _existing(directory, source, seed, size):
         return manifest
+    return write_ckl(open_world(source, seed, size, data_dir), directory, progress)
+
+
+def open_world(
+    source: str, seed: int = 0, size: str = "small", data_dir: str | os.PathLike | None = None
+) -> World:
+    """Makes a world; see `build_world` for the arguments and errors."""
+    check_data_dir(source, data_dir)
     check_world(source, size, data_dir)
     simulated = source == "simulated"
-    world = make_world(seed, size) if simulated else wikidata_world(data_dir, seed, size)
-    return write_ckl(world, directory, progress)
+    return make_world(seed, size) if simulated else wikidata_world(data_dir, seed, size)
 
 
 def check_world(source: str, size: str, data_dir: str | os.PathLike | None = None) -> None:

@@ -1,0 +1,105 @@
+"""Writes the facts of a world as a relational dataset in LM-PUB-QUIZ's layout (like BEAR)."""
+
+import collections
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, write_json
+from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.templates import EVENT
+
+METADATA = "metadata_relations.json"
+_DOMAINS = {  # of what a fact is about, in BEAR's words
+    "person": "Biographical", "city": "Geographic", "country": "Geographic", "river": "Geographic",
+    "company": "Economic", "club": "Sports", "university": "Scientific",
+}  # fmt: skip
+_PLACES = {"s": "[X]", "o": "[Y]"}
+
+
+def write_quiz(
+    world: World,
+    folder: str | os.PathLike,
+    date: str | None = None,
+    templates: int = 3,
+    instances: int | None = None,
+) -> dict[str, int]:
+    """Writes a relation a file, and their templates and answer spaces.
+
+    Every object of a relation is an option. A relation with fewer than two of them, or without
+    phrasings, is left out.
+
+    Args:
+      world: whose facts.
+      folder: of the dataset; its name is the dataset's.
+      date: ISO date at which the facts hold; None is the last day before the news.
+      templates: phrasings of a relation at most.
+      instances: facts of a relation at most, spread evenly; the options stay.
+
+    Returns:
+      The number of facts by relation.
+
+    Raises:
+      UserError: the folder holds another dataset.
+    """
+    checks.require_int(1, templates=templates, instances=instances)
+    folder = Path(folder)
+    by_relation = collections.defaultdict(list)
+    for fact in world.at(date or world.before).values():
+        by_relation[fact.relation].append(fact)
+    metadata, rows = {}, {}
+    for name, facts in by_relation.items():
+        relation = world.relations[name]
+        options = list(dict.fromkeys(fact.object for fact in facts))
+        if len(options) < 2 or not relation.state or relation.kind == EVENT:
+            continue
+        code = _code(world, name, by_relation)
+        rows[code] = _instances(world, _some(facts, instances), options)
+        metadata[code] = {
+            "name": name.removesuffix("_trex").replace("_", " "),
+            "templates": [text.format(**_PLACES) for text in relation.state[:templates]],
+            "answer_space_ids": options,
+            "answer_space_labels": [world.name(option) for option in options],
+            **({"domains": [domain]} if (domain := _DOMAINS.get(relation.subject)) else {}),
+        }
+    _refuse_others(folder, set(rows))
+    for code, some in rows.items():
+        with atomic_write(folder / f"{code}.jsonl") as f:
+            f.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+    write_json(folder / METADATA, metadata)
+    return {code: len(some) for code, some in rows.items()}
+
+
+def _code(world: World, name: str, relations: Iterable[str]) -> str:
+    """Wikidata's property where it is of this relation alone."""
+    code = world.relations[name].property
+    same = [other for other in relations if world.relations[other].property == code]
+    return code if code and len(same) == 1 else name
+
+
+def _some(facts: Sequence[Fact], count: int | None) -> Sequence[Fact]:
+    if count is None or len(facts) <= count:
+        return facts
+    return [facts[i * len(facts) // count] for i in range(count)]
+
+
+def _instances(world: World, facts: Sequence[Fact], options: Sequence[str]) -> list[dict[str, Any]]:
+    place = {option: i for i, option in enumerate(options)}
+    return [
+        {
+            "sub_id": fact.subject, "sub_label": world.name(fact.subject),
+            "sub_aliases": list(world.entities[fact.subject].aliases), "obj_id": fact.object,
+            "obj_label": world.name(fact.object), "answer_idx": place[fact.object],
+        }
+        for fact in facts
+    ]  # fmt: skip
+
+
+def _refuse_others(folder: Path, codes: set[str]) -> None:
+    held = sorted(path.stem for path in folder.glob("*.jsonl") if path.stem not in codes)
+    if held:
+        raise UserError(f"{folder} holds other relations ({held[0]}.jsonl); choose another folder.")
