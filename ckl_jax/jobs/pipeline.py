@@ -248,7 +248,7 @@ def record(
             different = []
         if different:
             name = different[0]
-            other = "other bindings" if name == "bindings" else f"another {name}"
+            other = f"other {name}" if name.endswith("s") else f"another {name}"
             raise UserError(
                 f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
                 f"{settings[name]!r}); choose another --out or remove that folder."

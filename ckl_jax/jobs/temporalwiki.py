@@ -8,6 +8,7 @@ is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (
 
 import dataclasses
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ PAPER = "temporalwiki_paper.gin"  # of an imported model
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
 LATER = "later"  # folder of what a finished model says to the probes of later intervals
+_TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
+_INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
 
 
@@ -70,6 +73,8 @@ class Updates:
     def __post_init__(self) -> None:
         methods = tuple(dict.fromkeys(ALIASES.get(m, m) for m in self.methods))
         object.__setattr__(self, "methods", methods)
+        if INITIAL in self.methods:
+            raise UserError("The Initial model is always made; leave it out of --methods.")
         if not self.methods:
             raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
         if self.size not in SIZES:
@@ -162,13 +167,15 @@ def _known(updates: Updates, method: str) -> list[str]:
     from ckl_jax.jobs import gin_files
 
     names = updates.gin_files(method)
+    choose = f"choose from {', '.join(METHODS)}, or write one.{nearest(method, METHODS)}"
     try:
-        gin_files.find(names[0], gin_files.search_folders(()))
+        path = gin_files.find(names[0], gin_files.search_folders(()))
     except UserError as e:
         raise UserError(
-            f"Unknown method {method!r}: there is no gin file {names[0]}; choose from "
-            f"{', '.join(METHODS)}, or write one.{nearest(method, METHODS)}"
+            f"Unknown method {method!r}: there is no gin file {names[0]}; {choose}"
         ) from e
+    if method not in METHODS and not _INCLUDES_TRAINING.search(path.read_text(encoding="utf-8")):
+        raise UserError(f"{path} is no method: it does not include {_TRAINING}; {choose}")
     return names
 
 

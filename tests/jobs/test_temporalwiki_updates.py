@@ -1,5 +1,6 @@
 """`ckl temporalwiki`: says what it would do, refuses bad input first, goes on where it was."""
 
+import bz2
 import json
 import os
 import shutil
@@ -72,6 +73,8 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert f"There is no snapshot {tmp_path / 'none'}" in refused("--snapshots", tmp_path / "none")
     assert "has no Wikipedia dump" in refused("--snapshots", dumps / "20210101", places[0])
     assert "Did you mean 'lora'?" in refused("--size=tiny", "--methods=lara")
+    assert "temporalwiki_eval.gin is no method: it does not" in refused("--methods=eval")
+    assert "The Initial model is always made" in refused("--methods=initial")
     assert "No methods are given" in refused("--methods=,")
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
@@ -96,8 +99,6 @@ def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
     other = tmp_path / "20200701"
     other.mkdir()
     text = next(dumps.glob("simwiki-20200701*multistream.xml.bz2")).read_bytes()
-    import bz2
-
     plain = bz2.decompress(text).replace(b"<dbname>simwiki<", b"<dbname>otherwiki<")
     (other / "otherwiki-20200701-pages-articles.xml").write_bytes(plain)
     shutil.copy(next(dumps.glob("wikidata-20200701*")), other)
