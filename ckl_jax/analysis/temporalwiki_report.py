@@ -10,7 +10,7 @@ from typing import Any
 from ckl_jax.analysis import figures, page, temporalwiki_figures
 from ckl_jax.analysis import temporalwiki_tables as tables
 from ckl_jax.analysis.perplexity import rounded
-from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, terminal
+from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio, terminal
 from ckl_jax.analysis.report import versions
 from ckl_jax.analysis.temporalwiki import INITIAL, Study, load, method_label
 from ckl_jax.files import atomic_write, write_json
@@ -28,6 +28,13 @@ _LEGEND = (
 _MATRIX = (
     "Perplexity of changed facts. Rows: the interval that the model was updated by last; columns: "
     "the interval of the facts. On the diagonal (bold) they agree."
+)
+_TRANSFER = (
+    "Scores are minus the logarithm of perplexities, nats a token. FUAR: what an update lost on "
+    "unchanged facts over what it gained on updated and new ones, relative to the model before it; "
+    "0 loses nothing. Backward transfer: what was gained on changed facts of earlier intervals "
+    "after their own update (negative: lost); forward transfer: what was gained, relative to "
+    "Initial, on those of an interval before its update."
 )
 _SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
 
@@ -50,7 +57,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     numbers = tables.Perplexities(study)
     three, matrices = tables.table_3(study, numbers), tables.matrices(study, numbers)
     made = {"table_1": tables.table_1(study), "table_2": tables.table_2(study),
-            "table_7": tables.table_7(study)}  # fmt: skip
+            "table_7": tables.table_7(study), "transfer": tables.transfer(study)}  # fmt: skip
     drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"])
     figures.save(drawn, out / "figures")
     write_json(
@@ -58,7 +65,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         {"intervals": study.intervals, "table_3": three, "matrices": matrices, **made},
     )
     _write_csv(out / "matrix.csv", matrices)
-    _write(out / "tables.md", _markdown(study, three, matrices))
+    _write(out / "tables.md", _markdown(study, three, matrices, made))
     _write(out / "report.html", _html(study, three, matrices, made, drawn))
     _print(study, three, matrices)
     return out / "report.html"
@@ -145,6 +152,18 @@ def cells_4(study: Study, matrix: dict[str, Any]) -> Cells:
     return headers, rows
 
 
+def cells_of_transfer(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
+    """FUAR of each update, and transfer over all of them."""
+    headers = ["Method", *(f"FUAR {study.label(i)}" for i in study.intervals)]
+    cells = [
+        [TableCell(method_label(row["method"]))]
+        + [TableCell(ratio(cell["value"]) if cell else "–") for cell in row["fuar"].values()]
+        + [TableCell("–" if row[n] is None else f"{row[n]:+.3f}") for n in ("backward", "forward")]
+        for row in rows
+    ]
+    return [*headers, "Backward transfer", "Forward transfer"], cells
+
+
 def cells_1(rows: Sequence[dict[str, Any]]) -> Cells:
     shown = [
         [TableCell(f"{row['kind']} {row['name']}")]
@@ -184,8 +203,9 @@ def cells_7(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
 # --- the three forms
 
 
-def _markdown(study: Study, three: Sequence[dict[str, Any]], matrices: dict[str, Any]) -> str:
+def _markdown(study: Study, three: Sequence[dict[str, Any]], matrices: dict, made: dict) -> str:
     parts = [markdown(*cells_3(study, three)), _LEGEND, "", markdown(*cells_of_kinds(study, three))]
+    parts += [markdown(*cells_of_transfer(study, made["transfer"])), _TRANSFER, ""]
     for method, matrix in matrices.items():
         parts += [f"{method_label(method)}: {_MATRIX}", "", markdown(*cells_4(study, matrix))]
     return "\n".join(parts)
@@ -217,6 +237,8 @@ def _html(study, three, matrices, made, drawn) -> str:
         ("averages", "Averages", figure("averages")),
         ("course", "From update to update", figure("course")),
         ("kinds", "Updated, new and deleted facts", page.cells(*cells_of_kinds(study, three))),
+        ("transfer", "Forgetting and transfer", page.cells(
+            *cells_of_transfer(study, made["transfer"])) + page.note(_TRANSFER)),
         ("misalignment", "Temporal misalignment", figure("misalignment")
          + "".join(_matrix_html(study, matrices))),
         ("corpora", "Corpora", page.cells(*cells_1(made["table_1"]))),

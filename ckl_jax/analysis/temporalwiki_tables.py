@@ -3,14 +3,16 @@
 Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.perplexity import average, bootstrap, perplexity, rounded
+from ckl_jax.analysis.perplexity import average, bootstrap, perplexity, rounded, score
 from ckl_jax.analysis.statistics import SAMPLES, interval
 from ckl_jax.analysis.temporalwiki import CLASSES, Key, Model, Study, manifests, text_of
+from ckl_jax.probes import forgetting
 
 KINDS = ("updated", "new", "deleted")  # beside the two classes of the paper
 
@@ -95,6 +97,56 @@ def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict
             for model in (study.initial, *study.models[method].values())
         }
         for method in study.methods
+    }
+
+
+def transfer(study: Study) -> list[dict[str, Any]]:
+    """What each update forgot for what it gained, and what is left of earlier ones.
+
+    Scores are minus the logarithm of perplexities, nats a token. FUAR compares each model with the
+    one that it was trained from, on the facts of its interval: unchanged ones forgotten, updated
+    and new ones gained. Transfer is that of changed facts, over all intervals.
+
+    Returns:
+      [{"method", "fuar": {interval: {"value" (None: no gain), "lost", "gained"} or None},
+      "backward", "forward"}]; None where models or facts are missing.
+    """
+    return [
+        {
+            "method": method,
+            "fuar": {i: _fuar(study, after.get(i)) for i in study.intervals},
+            **_over_time(study, [after.get(i) for i in study.intervals]),
+        }
+        for method, after in study.models.items()
+    ]
+
+
+def _scores(model: Model) -> dict[str, float]:
+    return {"_".join(key): score(losses) for key, losses in model.losses.items()}
+
+
+def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    both = [_scores(study.before(model)), _scores(model)]
+    forgotten, *gained = (
+        name if all(name in scores for scores in both) else None
+        for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))
+    )
+    if forgotten is None or not any(gained):
+        return None
+    return dataclasses.asdict(forgetting.fuar(both, [forgotten], *gained))
+
+
+def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
+    tasks = [f"{i}_changed" for i in study.intervals]
+    scores = [_scores(m) if m else {} for m in models]
+    base = _scores(study.initial)
+    if len(tasks) < 2 or not all(task in found for task in tasks for found in (base, *scores)):
+        return {"backward": None, "forward": None}
+    return {
+        "backward": forgetting.backward_transfer(scores, tasks),
+        "forward": forgetting.forward_transfer(scores, tasks, base),
     }
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from decimal import Decimal
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ckl_jax.analysis import temporalwiki
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.temporalwiki_report import cells_3, write_report
-from ckl_jax.analysis.temporalwiki_tables import Perplexities, matrices, table_3
+from ckl_jax.analysis.temporalwiki_tables import Perplexities, matrices, table_3, transfer
 from ckl_jax.errors import UserError
 from tests.analysis.temporalwiki_published import MONTHS, TABLE_3
 from tests.analysis.temporalwiki_study import (
@@ -59,6 +60,17 @@ def test_the_matrix_has_table_3_on_its_diagonal(root):
                 wanted = float(TABLE_3[label][MONTHS[of]][1]) * AWAY ** abs(at - of)
                 assert found[method][model][name]["value"] == pytest.approx(wanted)
                 assert found[method][model][name]["facts"] == 4
+
+
+def test_transfer_is_of_logarithms_of_perplexities(root):
+    rows = {row["method"]: row for row in transfer(temporalwiki.load(root))}
+    un, changed = ([float(TABLE_3[name]["0809"][i]) for name in ("Initial", "Diff")]
+                   for i in (0, 1))  # fmt: skip
+    lost, gained = math.log(un[1] / un[0]), 2 * math.log(changed[0] / changed[1])
+    assert rows["vanilla"]["fuar"][INTERVALS[0]]["value"] == pytest.approx(lost / gained, rel=0.05)
+    # Changed facts get dearer by AWAY for each interval between model and facts.
+    assert rows["lora"]["backward"] == pytest.approx(-math.log(AWAY) * (3 + 2 + 1) / 3)
+    assert rows["full"]["forward"] is not None
 
 
 def test_a_report_of_all_forms(root, capsys):
