@@ -16,7 +16,7 @@ from ckl_jax.data.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.relational import Dataset
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json
+from ckl_jax.files import atomic_write, read_json, write_jsonl
 from ckl_jax.jobs import compile_cache
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
@@ -31,6 +31,7 @@ from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.probes import ranking_metrics
 from ckl_jax.probes.fill_scorer import FillScorer
+from ckl_jax.probes.mask_filling import MaskFiller, fill_dataset
 from ckl_jax.probes.masked_scorer import SCHEMES, MaskedScorer
 from ckl_jax.probes.ranking import Evaluator
 from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
@@ -230,6 +231,53 @@ class Ranking:
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
             return {f"inference_eval/{dataset.name}": _scalars(results)}
+
+        return evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskFilling:
+    """An evaluation of `jobs.train.train`: answers of one piece at a masked model's mask.
+
+    A row for each goes to `<folder>/mask_filling/<dataset>/<step>.jsonl`.
+
+    Attributes:
+      dataset, folder, relation_info, relations, templates, batch_size: see `Ranking`.
+    """
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] = (0,)
+    batch_size: int | None = None
+
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        if not isinstance(model, MaskedModel):
+            raise UserError(
+                f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead "
+                "(ranking.Ranking)."
+            )
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        filler = MaskFiller(
+            model, None, batch_size=self.batch_size, put_batch=partitioner.put_whole
+        )
+
+        def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+            del last
+            filler.params = params
+            rows = list(fill_dataset(filler, dataset, self.templates))
+            if jax.process_index() == 0:
+                folder = Path(self.folder) / "mask_filling" / dataset.name
+                write_jsonl(folder / f"{step:06}.jsonl", rows)
+            ranks = np.array([row["rank"] for row in rows])
+            shares = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
+            return {f"inference_eval/{dataset.name}_mask_filling": {**shares, "items": len(rows)}}
 
         return evaluate
 

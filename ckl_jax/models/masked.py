@@ -97,6 +97,12 @@ class MaskedModel(BaseTransformerModel):
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
+    def rank_places(self, params: Any, batch: Batch) -> jax.Array:
+        """How many pieces are likelier than the targets; see `score_places`. [B, M] float32."""
+        logits = self._apply(params, batch, None, places=batch["places"])
+        chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)
+        return jnp.sum(logits > chosen, axis=-1).astype(jnp.float32)
+
     def _apply(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
     ) -> jax.Array:

@@ -85,6 +85,7 @@ def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
         "CACHE_DIRS": (str(rows),), "MIXTURE_OR_TASK_NAME": "news", "HELD_OUT_TASKS": ("news",),
         "TASK_FEATURE_LENGTHS": {"targets": 48}, "BATCH_SIZE": 8, "EPOCHS": 10,
         "LEARNING_RATE": 3e-3, "RANKING_DATASET": str(golden / "dataset"),
+        "FILLING_DATASET": str(golden / "dataset"),
     }  # fmt: skip
     files = ("lm_pub_quiz_bert.gin", str(tmp_path / "bert/model.gin"))
     flags = [f"--gin_file={f}" for f in files]
@@ -92,6 +93,8 @@ def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = [m["loss"] for m in lines if m["split"] == "training_eval/news"]
     assert losses[-1] < 0.7 * losses[0]
+    filled = [m["items"] for m in lines if m["split"] == "inference_eval/dataset_mask_filling"]
+    assert filled == [1] * 11
     ranked = [m["accuracy"] for m in lines if m["split"] == "inference_eval/dataset"]
     assert len(ranked) == len(losses) == 11
     assert (run / "ranking/dataset/000050/P1_results.jsonl").is_file()
