@@ -41,7 +41,7 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
     if not (now.answered and initial.answered):
         raise UserError(
             "The rows say what facts cost but not what was answered, which the states of facts are "
-            "made of; probe with FACT_ANSWERS = 'last' or 'always'."
+            "made of; probe with FACT_ANSWERS = 'always', or give an --initial that was asked."
         )
     if now.items != initial.items:
         raise UserError(

@@ -119,27 +119,31 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
 
 
 def _answered(study: Study) -> Study:
-    """The study of the probes that were answered; of others there are perplexities only."""
-    others = [p for p in study.probes if not all(_is_answered(e, p) for e in study.entries)]
-    if not others:
-        return study
-    if len(others) == len(study.probes):
+    """The study of the probes that were answered; of others there are perplexities only.
+
+    What Initial alone was not asked is left out of its scores alone.
+    """
+    missing = {
+        p for e in study.methods or study.entries for p, s in e.scores.items() if not s.answered
+    }
+    if missing >= set(study.probes):
         raise UserError(
             "The runs have perplexities of facts but no answers to report on; probe with "
             "FACT_ANSWERS = 'last', or report by `ckl temporalwiki`."
         )
 
     def without(entry: Entry) -> Entry:
-        scores = {p: s for p, s in entry.scores.items() if p not in others}
+        scores = {p: s for p, s in entry.scores.items() if s.answered and p not in missing}
         return dataclasses.replace(entry, scores=scores)
 
     initial = without(study.initial) if study.initial else None
-    note = f"Without answers, so left out: {', '.join(others)}."
-    return Study(initial, tuple(map(without, study.methods)), (*study.notes, note))
-
-
-def _is_answered(entry: Entry, probe: str) -> bool:
-    return probe not in entry.scores or entry.scores[probe].answered
+    notes = study.notes
+    if missing:
+        notes += (f"Without answers, so left out: {', '.join(labels.probe_order(missing))}.",)
+    if study.initial and not initial.scores:
+        initial = None
+        notes += ("Initial was asked for no answers; FACT_ANSWERS = 'always' asks it.",)
+    return Study(initial, tuple(map(without, study.methods)), notes)
 
 
 def _is_initial(run: Run) -> bool:

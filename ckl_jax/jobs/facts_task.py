@@ -1,5 +1,6 @@
 """Tuning a trained model on facts before it is asked (TemporalWiki, appendix E)."""
 
+from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.causal import prepare_facts
@@ -27,3 +28,8 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
             "lighttuning_changed_500.csv of `ckl data probes --light-tuning 500`."
         )
     return str(prepare_facts(facts, folder, vocabulary, length))
+
+
+def run_name(model_dir: str, name: str) -> str:
+    """The name of a tuned run in rows: that of the run that it started from, and its own."""
+    return f"{Path(model_dir).name}_{name}"

@@ -65,8 +65,8 @@ class ProperNouns:
         """Tags the tasks; returns `(params, step, last) -> scores`.
 
         Raises:
-          UserError: a task is missing or packed, or the tagger is not there, or the model has an
-            encoder.
+          UserError: a task is missing or packed, or the tagger is not there, or the model is no
+            decoder-only model.
         """
         if not self.tasks:
             return lambda params, step, last: {}

@@ -72,7 +72,7 @@ class FactEvaluator:
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
-          UserError: a file is missing or malformed, or the model has an encoder.
+          UserError: a file is missing or malformed, or the model is no decoder-only model.
         """
         self.config, self.vocabulary = config, model.output_vocabulary
         self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)

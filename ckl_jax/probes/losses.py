@@ -28,16 +28,17 @@ class GroupLosses:
       put_batch: places a dict of host arrays on the devices; default: as they are.
 
     Raises:
-      UserError: the model has an encoder.
+      UserError: the model is no decoder-only model.
     """
 
     def __init__(
         self, model: DecoderOnlyModel, groups: int, width: int, batch_size: int, put_batch=None
     ):
-        if getattr(model, "task_features", ()) != ("targets",):
+        if not isinstance(model, DecoderOnlyModel):
             raise UserError(
-                "The perplexity of whole texts is that of a decoder-only model, such as GPT-2; "
-                f"a {type(model.config).__name__} has an encoder."
+                "The perplexity of whole texts is that of a decoder-only model, such as GPT-2, and "
+                f"not of a {type(model.config).__name__}; leave FACT_PROBES and PROPER_NOUN_TASKS "
+                "empty."
             )
         self.model, self.width, self.batch_size = model, width, batch_size
         self._put = put_batch or (lambda batch: batch)

@@ -52,6 +52,10 @@ def test_rows_without_answers_say_so_where_answers_are_wanted(tmp_path):
         load_study(runs)
     with pytest.raises(UserError, match="probe with FACT_ANSWERS"):
         ledger.describe(runs[1])
+    asked = make_run(tmp_path, "vanilla", (3, 0))
+    study = load_study([asked])  # whose Initial model was asked for nothing
+    assert study.initial is None and len(study.probes) == 2
+    assert any("Initial was asked for no answers" in note for note in study.notes)
     some = [make_run(tmp_path, n, (3, 0), answered=("changed",)) for n in ("initial", "lora")]
     study = load_study(some)
     assert study.probes == ["0801-0901_changed"]

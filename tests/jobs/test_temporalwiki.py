@@ -143,6 +143,7 @@ def test_a_run_is_tuned_on_facts_as_a_whole_and_asked(runs, capsys):
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["trainable_parameters"] == summary["total_parameters"]
     assert summary["base_checkpoint"] == str(runs.root / "lora") and summary["steps"] == 90
+    assert summary["run"] == "lora_changed"
     (scored,) = Run.open(folder).last.values()
     assert Run.open(folder).steps == (90,) and scored.answered
     assert perplexity(scored.losses) < 5 and scored.f1.mean() > 0.3
