@@ -4,11 +4,15 @@ Task modules, preprocessors and metrics are written by users and called through 
 TensorFlow, whose tracebacks are long and whose messages carry tracebacks of their own.
 """
 
+import dis
+import inspect
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 TRACEBACK_VARIABLE = "CKL_JAX_TRACEBACK"  # set to 1, the command line prints tracebacks too
 _LIBRARIES = (
@@ -17,7 +21,10 @@ _LIBRARIES = (
 )
 _IN_TEXT = re.compile(r'File "([^"\n]+)", line (\d+), in (\w+|<\w+>)')
 _ERROR = re.compile(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
-_TENSORFLOW = re.compile(r"^(\s*\{\{[^}]*\}\}|\w+:: )+\s*")
+_TENSORFLOW = re.compile(
+    r"^(\s*\{\{[^}]*\}\}|\w+:: )+\s*(Error in user-defined function passed to \S+ transformation "
+    r"with iterator: \S+ )?"
+)
 
 
 def place(error: BaseException) -> str | None:
@@ -31,6 +38,45 @@ def place(error: BaseException) -> str | None:
         for file, line, name in _IN_TEXT.findall(str(each)):
             found = _place(file, line, name) or found
     return found
+
+
+def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
+    """Where users' `functions`, or what they define or call in their file, name `name`; or None."""
+    for function in functions:
+        for code in _codes(function):
+            for instruction in dis.get_instructions(code):
+                if instruction.argval == name and instruction.positions:
+                    line = instruction.positions.lineno
+                    if found := _place(code.co_filename, line, code.co_name):
+                        return found
+    return None
+
+
+def definitions(functions: Iterable[Callable[..., Any]]) -> list[str]:
+    """Where those of `functions` that are users' own are defined, in words."""
+    codes = [code for function in functions for code in list(_codes(function))[:1]]
+    found = (_place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes)
+    return [place for place in found if place]
+
+
+def _codes(function: Callable[..., Any]) -> Iterator[types.CodeType]:
+    """The code of a function, of those within it, and of those of its file that they name."""
+    function = inspect.unwrap(getattr(function, "func", function))
+    own = list(_nested(getattr(function, "__code__", None)))
+    yield from own
+    names = {name for code in own for name in code.co_names}
+    for name in sorted(names & getattr(function, "__globals__", {}).keys()):
+        code = getattr(function.__globals__[name], "__code__", None)
+        if code is not None and code.co_filename == own[0].co_filename:
+            yield from _nested(code)
+
+
+def _nested(code: types.CodeType | None) -> Iterator[types.CodeType]:
+    if code is not None:
+        yield code
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                yield from _nested(inner)
 
 
 def described(error: BaseException) -> str:

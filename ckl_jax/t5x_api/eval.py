@@ -53,13 +53,13 @@ def evaluate(
         train_state_initializer_cls=train_state_initializer_cls,
         train_eval_get_dataset_fn=train_eval_get_dataset_fn, fallback_init_rng=fallback_init_rng,
     )  # fmt: skip
-    from ckl_jax.t5x_api import seqio_data
+    from ckl_jax.t5x_api import seqio_data, seqio_evaluation
 
     restore = restore_checkpoint_cfg.native()
     restored = RestoredModel(model, method, partitioner, restore)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size)
     seqio_data.check_vocabulary(dataset_cfg, restored.model)
-    evaluation = seqio_data.InferenceEvaluation(
+    evaluation = seqio_evaluation.InferenceEvaluation(
         dataset_cfg, inference_evaluator_cls, restored.model, restored.partitioner.put_whole,
         str(Path(output_dir) / "inference_eval"),
     )  # fmt: skip

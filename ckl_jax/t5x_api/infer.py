@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from ckl_jax.jobs import infer as native
@@ -66,6 +65,8 @@ def infer(
     )  # fmt: skip
     from ckl_jax.t5x_api import seqio_data
 
+    seqio_data.check_split(dataset_cfg)
+    seqio_data.say_what_is_left_out("infer", dataset_cfg)
     written = []
     for one in seqio_data.tasks_of(dataset_cfg):
         written += native.infer(
@@ -92,8 +93,9 @@ infer.__module__ = "t5x.infer"
 class _Answerer(Answerer):
     """Decodes by the model's own `decode_fn`; answers are the text as the vocabulary gives it."""
 
-    def _search(self, params: Any, tokens: jax.Array, length: int, beams: int) -> Any:
+    def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         del beams
+        tokens = batch["tokens"]
         batch = {
             "encoder_input_tokens": tokens,
             "decoder_input_tokens": jnp.zeros((tokens.shape[0], length), jnp.int32),

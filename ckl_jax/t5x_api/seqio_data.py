@@ -1,13 +1,13 @@
-"""Batches, evaluations and inputs of SeqIO tasks: the one module of the package that reads them.
+"""Batches and inputs of SeqIO tasks: the one module of the package that reads them.
 
 Training streams: T5X's tasks may be larger than any cache. The order is a function of the seed, so
 a run that is started again skips what it has seen.
 """
 
+import contextlib
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +17,9 @@ from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs.inputs import Example
 from ckl_jax.jobs.quiet import quiet_imports
-from ckl_jax.probes.answering import fetch
-from ckl_jax.t5x_api.metrics import of_batch, of_sums, summarize
 from ckl_jax.t5x_api.task_errors import explained, load_vocabulary
 
-_FEATURES = (
+FEATURES = (
     "encoder_input_tokens",
     "decoder_input_tokens",
     "decoder_target_tokens",
@@ -80,7 +78,7 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
     if cfg.task_feature_lengths is None:
         raise UserError(f"TASK_FEATURE_LENGTHS of {cfg.task_name} is None; give both lengths.")
     check_split(cfg)
-    with explained(_where(cfg)):
+    with explained_task(cfg):
         return seqio.get_dataset(
             cfg.mixture_or_task_name,
             task_feature_lengths=dict(cfg.task_feature_lengths),
@@ -97,8 +95,10 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
         )
 
 
-def _where(cfg: Any) -> str:
-    return f"Task {cfg.task_name!r}, split {cfg.split!r}"
+def explained_task(cfg: Any, doing: str = "") -> contextlib.AbstractContextManager[None]:
+    """`task_errors.explained` of a `DatasetConfig`."""
+    where = f"Task {cfg.task_name!r}, split {cfg.split!r}{doing}"
+    return explained(where, get_task(cfg.mixture_or_task_name))
 
 
 def check_split(cfg: Any) -> None:
@@ -129,9 +129,9 @@ class TaskStream:
         self._rows = cfg.batch_size // processes
         dataset = dataset_of(cfg, epochs=None, seed=seed)
         self._dataset = dataset.map(
-            lambda example: {name: example[name] for name in _FEATURES if name in example}
+            lambda example: {name: example[name] for name in FEATURES if name in example}
         ).batch(self._rows, drop_remainder=True)
-        self._where = _where(cfg)
+        self._explained = functools.partial(explained_task, cfg)
 
     def __len__(self) -> int:
         return self.plan.total_steps
@@ -139,22 +139,22 @@ class TaskStream:
     def shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shapes of this process's part of a batch."""
         return {
-            name: jax.ShapeDtypeStruct(tuple(spec.shape), _dtype(name))
+            name: jax.ShapeDtypeStruct(tuple(spec.shape), dtype_of(name))
             for name, spec in self._dataset.element_spec.items()
         }
 
     def iterate(self, start_step: int) -> Iterator[dict[str, np.ndarray]]:
         """Batches from `start_step` on."""
         empty = True
-        with explained(self._where):
+        with self._explained():
             for batch in self._dataset.skip(start_step).prefetch(4).as_numpy_iterator():
                 empty = False
-                yield {name: np.asarray(value, _dtype(name)) for name, value in batch.items()}
+                yield {name: np.asarray(value, dtype_of(name)) for name, value in batch.items()}
         if empty:
             raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
 
 
-def _dtype(name: str) -> Any:
+def dtype_of(name: str) -> Any:
     return np.float32 if name.endswith("weights") else np.int32
 
 
@@ -203,130 +203,35 @@ def _described(vocabulary: Any) -> str:
     return f"{name}, {vocabulary.vocab_size} ids with {getattr(vocabulary, 'extra_ids', 0)} extra"
 
 
-class TrainEvaluation:
-    """The loss of a split under teacher forcing, as T5X's `training_eval`."""
-
-    def __init__(self, cfg: Any, steps: int, model: Any, put_batch: Callable[..., Any]):
-        def step(params, batch):
-            return {**of_sums(*model.loss_fn(params, batch, None)), **of_batch(batch)}
-
-        self._step, self._put, self._rows = jax.jit(step), put_batch, cfg.batch_size
-        rows = cfg.batch_size // jax.process_count()
-        # The tasks of a mixture apart, each repeated until there are enough batches.
-        self._datasets = {
-            one.task_name: dataset_of(one, epochs=None, seed=cfg.seed)
-            .batch(rows, drop_remainder=True)
-            .take(steps)
-            for one in tasks_of(cfg)
-            if cfg.split in get_task(one.mixture_or_task_name).splits
-        }
-
-    def __call__(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
-        """{"training_eval/<task>": metrics}."""
-        del step, last
-        scores = {}
-        for name, dataset in self._datasets.items():
-            found, began = [], time.monotonic()
-            with explained(f"Task {name!r}, training_eval"):
-                for batch in dataset.as_numpy_iterator():
-                    batch = {n: np.asarray(batch[n], _dtype(n)) for n in _FEATURES if n in batch}
-                    found.append(jax.device_get(self._step(params, self._put(batch))))
-            if found:
-                seconds = time.monotonic() - began
-                scores[f"training_eval/{name}"] = summarize(found, seconds, self._rows)
-        return scores
-
-
-class InferenceEvaluation:
-    """The task's own metrics on a split, by SeqIO's evaluator; it writes its files itself."""
-
-    def __init__(
-        self, cfg: Any, evaluator_cls: Any, model: Any, put_whole: Callable[..., Any], folder: str
-    ):
-        seqio = import_seqio()
-        get_task(cfg.mixture_or_task_name)
-        make = evaluator_cls or functools.partial(
-            seqio.Evaluator, logger_cls=[seqio.TensorBoardLogger, seqio.JSONLogger]
-        )
-        self._put, self._rows = put_whole, cfg.batch_size
-        self.scores: dict[str, Any] = {}  # of the newest evaluation, by task
-        first, self._where = jax.process_index() == 0, _where(cfg)
-        with explained(self._where):
-            self.evaluator = make(
-                mixture_or_task_name=cfg.mixture_or_task_name,
-                feature_converter=seqio.EncDecFeatureConverter(pack=False),
-                eval_split=cfg.split,
-                use_cached=cfg.use_cached,
-                seed=cfg.seed,
-                sequence_length=cfg.task_feature_lengths and dict(cfg.task_feature_lengths),
-                log_dir=folder if first else None,
-                use_memory_cache=cfg.use_memory_cache,
-            )
-        self._predict = jax.jit(lambda params, batch: model.predict_batch_with_aux(params, batch))
-        self._score = jax.jit(model.score_batch)
-
-    def __call__(self, params: Any, step: int, last: bool) -> dict[str, Any]:
-        del last
-        if not self.evaluator.eval_tasks:
-            return {}
-        with explained(f"{self._where}, evaluation at step {step}"):
-            metrics, _ = self.evaluator.evaluate(
-                compute_metrics=jax.process_index() == 0,
-                step=step,
-                predict_fn=functools.partial(self._run, self._predicted, params),
-                score_fn=functools.partial(self._run, self._scored, params),
-                predict_with_aux_fn=functools.partial(self._run_with_aux, params),
-            )
-            self.scores = metrics.result() if metrics is not None else {}
-        return {f"inference_eval/{task}": _numbers(found) for task, found in self.scores.items()}
-
-    def _predicted(self, params: Any, batch: Any) -> list[list[int]]:
-        return fetch(self._predict(params, batch)[0]).tolist()
-
-    def _scored(self, params: Any, batch: Any) -> list[float]:
-        return fetch(self._score(params, batch)).tolist()
-
-    def _run(self, function: Callable, params: Any, dataset: Any) -> list[tuple[int, Any]]:
-        results = []
-        for indices, batch in self._batches(dataset):
-            results += zip(indices, function(params, batch), strict=False)
-        return results
-
-    def _run_with_aux(self, params: Any, dataset: Any) -> tuple[list[Any], dict[str, list[Any]]]:
-        results, scores = [], []
-        for indices, batch in self._batches(dataset):
-            tokens, aux = fetch(self._predict(params, batch))
-            results += zip(indices, tokens.tolist(), strict=False)
-            scores += aux["scores"].tolist()[: len(indices)]
-        return results, {"scores": scores}
-
-    def _batches(self, dataset: Any) -> Iterator[tuple[list[int], dict[str, Any]]]:
-        """(numbers of the examples, batch on the devices); the last one is filled up."""
-        for indices, examples in dataset.batch(self._rows).as_numpy_iterator():
-            batch = {}
-            for name in _FEATURES[:4]:
-                value = np.asarray(examples[name], _dtype(name))
-                batch[name] = np.resize(value, (self._rows, *value.shape[1:]))
-            yield [int(i) for i in indices], self._put(batch)
-
-
-def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Those of a task's metrics that are numbers."""
-    values = {name: getattr(value, "value", value) for name, value in metrics.items()}
-    return {n: float(v) for n, v in values.items() if np.ndim(v) == 0 and np.isreal(v)}
-
-
 def tasks_of(cfg: Any) -> list[Any]:
-    """The `DatasetConfig`s of a mixture's tasks that have the split; of a task, `cfg` itself."""
+    """The `DatasetConfig`s of a mixture's tasks, or of a task, that have the split."""
     task = get_task(cfg.mixture_or_task_name)
-    parts = getattr(task, "tasks", None)
-    if parts is None:
-        return [cfg]
+    if not hasattr(task, "tasks"):
+        return [cfg] if _has_split(task, cfg.split) else []
     return [
         dataclasses.replace(cfg, mixture_or_task_name=part.name, module=None)
-        for part in parts
-        if cfg.split in part.splits
+        for part in task.tasks
+        if _has_split(part, cfg.split)
     ]
+
+
+def _has_split(task: Any, split: str) -> bool:
+    return split in task.splits or "[" in split  # TFDS slices such as "train[:90%]"
+
+
+def say_what_is_left_out(job: str, cfg: Any, evaluated: Sequence[str] | None = None) -> None:
+    """Prints which tasks lack the split, and which of the others are not `evaluated`, if any."""
+    task = get_task(cfg.mixture_or_task_name)
+    tasks = getattr(task, "tasks", [task])
+    with_split = [t.name for t in tasks if _has_split(t, cfg.split)]
+    left_out = {
+        f"no split {cfg.split!r}": [t.name for t in tasks if t.name not in with_split],
+        "no metric_fns": [n for n in with_split if evaluated is not None and n not in evaluated],
+    }
+    for reason, names in left_out.items():
+        if names and jax.process_index() == 0:
+            verb = "have" if len(names) > 1 else "has"
+            print(f"{job} leaves out {', '.join(names)}, which {verb} {reason}.", flush=True)
 
 
 class TaskInputs:
@@ -351,7 +256,7 @@ class TaskInputs:
         cfg = self._cfg
         task = get_task(cfg.mixture_or_task_name)
         check_split(cfg)
-        with explained(_where(cfg)):
+        with explained_task(cfg):
             dataset = task.get_dataset(
                 sequence_length=dict(cfg.task_feature_lengths or {}),
                 split=cfg.split,

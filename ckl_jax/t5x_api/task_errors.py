@@ -1,7 +1,10 @@
 """What a SeqIO task raises, as one sentence: the task, the user's function and file, the error."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+import traceback
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -9,27 +12,33 @@ import jax
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import user_code
 
+_NODE = re.compile(r"\{\{node (\w+)")
+
 
 @contextlib.contextmanager
-def explained(where: str) -> Iterator[None]:
+def explained(where: str, task: Any = None) -> Iterator[None]:
     """Turns errors out of SeqIO, TensorFlow and the functions of a task into `UserError`.
 
     An error of this package's own code, or of a device, goes on as it is.
 
     Args:
       where: the start of the sentence, such as "Task 'x', split 'train'".
+      task: of SeqIO, or a mixture: in whose preprocessors a failed function is looked for.
     """
     try:
         yield
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
+        *_, first = user_code.chain(e)
+        if isinstance(first, UserError):  # raised below SeqIO, which wraps what it meets
+            raise first from e
         if user_code.raised_in_package(e):
             raise
-        raise UserError(sentence(where, e)) from e
+        raise UserError(sentence(where, e, task)) from e
 
 
-def sentence(where: str, error: Exception) -> str:
+def sentence(where: str, error: Exception, task: Any = None) -> str:
     """Task, user's function, original error, and what to do where that is known."""
     text = user_code.described(error)
     if "does not exist in any of the task cache directories" in text:
@@ -38,12 +47,14 @@ def sentence(where: str, error: Exception) -> str:
             f"{where}: {text}; set USE_CACHED_TASKS = False (--gin.USE_CACHED_TASKS=False) to make "
             "its examples as they are read, or --seqio_additional_cache_dirs to where its cache is."
         )
-    if any(name == "mixing_rate_num_examples" for name in _functions(error)):
+    if any(frame.f_code.co_name == "mixing_rate_num_examples" for frame in _frames(error)):
         return (
             f"{where}: a mixing rate counts the examples of a task whose number is not known; give "
             "num_input_examples to the source of each task of the mixture, or numbers as rates."
         )
-    place = user_code.place(error)
+    if wrong := _metric_without_names(error):
+        return f"{where}: {wrong}; a metric function returns a dict of numbers by name."
+    place = user_code.place(error) or _place_in_graph(error, task)
     at = f", in {place}" if place else ""
     return f"{where}: {text}{at}; {user_code.TRACEBACK_VARIABLE}=1 shows the traceback."
 
@@ -61,9 +72,38 @@ def load_vocabulary(vocabulary: Any, where: str) -> None:
         ) from e
 
 
-def _functions(error: BaseException) -> Iterator[str]:
+def _place_in_graph(error: BaseException, task: Any) -> str | None:
+    """Where in a task's preprocessors TensorFlow's graph failed, which knows no lines.
+
+    It names the node that failed, most often after the function that made it: "assert_less/Assert".
+    """
+    text = " ".join(map(str, user_code.chain(error)))
+    if task is None or "user-defined function" not in text:
+        return None
+    steps = [step for part in getattr(task, "tasks", [task]) for step in part.preprocessors]
+    node = _NODE.search(text)
+    if node and (found := user_code.use(node[1], steps)):
+        return found
+    own = user_code.definitions(steps)
+    return " or ".join(own) if own else None
+
+
+def _metric_without_names(error: BaseException) -> str | None:
+    """What a metric function returned that SeqIO's evaluator failed over, in words."""
+    for frame in _frames(error):
+        if frame.f_code.co_name == "_compute_clu_metrics":
+            names = ", ".join(map(_name, frame.f_locals["task"].metric_fns))
+            for result in frame.f_locals.get("task_metrics", ()):
+                if not isinstance(result, Mapping):
+                    return f"a metric function ({names}) returned a {type(result).__name__}"
+    return None
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", str(function))
+
+
+def _frames(error: BaseException) -> Iterator[types.FrameType]:
     for each in user_code.chain(error):
-        trace = each.__traceback__
-        while trace is not None:
-            yield trace.tb_frame.f_code.co_name
-            trace = trace.tb_next
+        for frame, _ in traceback.walk_tb(each.__traceback__):
+            yield frame

@@ -188,12 +188,12 @@ def native_arguments(
 
 
 def _train_evaluation(cfg, steps, model, partitioner):
-    from ckl_jax.t5x_api import seqio_data
+    from ckl_jax.t5x_api.seqio_evaluation import TrainEvaluation
 
-    return seqio_data.TrainEvaluation(cfg, steps, model, partitioner.put_batch)
+    return TrainEvaluation(cfg, steps, model, partitioner.put_batch)
 
 
 def _inference_evaluation(cfg, evaluator_cls, folder, model, partitioner):
-    from ckl_jax.t5x_api import seqio_data
+    from ckl_jax.t5x_api.seqio_evaluation import InferenceEvaluation
 
-    return seqio_data.InferenceEvaluation(cfg, evaluator_cls, model, partitioner.put_whole, folder)
+    return InferenceEvaluation(cfg, evaluator_cls, model, partitioner.put_whole, folder)

@@ -1,5 +1,7 @@
 """Which line of a user's code an error is blamed on."""
 
+import functools
+import os
 import sys
 
 import pytest
@@ -44,6 +46,34 @@ def test_a_traceback_in_the_text_is_read(tmp_path):
     assert user_code.place(RuntimeError(text)) == f"f ({tmp_path}/mine.py, line 7)"
     assert user_code.place(RuntimeError("no place")) is None
     assert user_code.described(RuntimeError("{{node}} no place.\nmore")) == "RuntimeError: no place"
+
+
+def test_a_use_is_found_in_the_functions_of_a_task_and_of_their_file(tmp_path):
+    path, names = tmp_path / "mine.py", {}
+    code = """
+def row(x):
+    return x.upper()
+
+def step(ds):
+    def checked(x):
+        y = row(x)
+        return y.lower()
+    return checked
+"""
+    exec(compile(code, str(path), "exec"), names)
+    steps = [os.path.join, functools.partial(names["step"])]
+    assert user_code.use("lower", steps) == f"checked ({path}, line 8)"
+    assert user_code.use("upper", steps) == f"row ({path}, line 3)"
+    assert user_code.use("fspath", steps) is None  # a library's
+    assert user_code.definitions(steps) == [f"step ({path}, line 5)"]
+
+
+def test_the_iterators_of_tensorflow_are_left_out():
+    text = (
+        "{{function_node __wrapped__IteratorGetNext}} Error in user-defined function passed to "
+        "MapDataset:1 transformation with iterator: Iterator::Root::ParallelMapV2: assertion failed"
+    )
+    assert user_code.described(RuntimeError(text)) == "RuntimeError: assertion failed"
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,24 @@ def fails_at_once(dataset):
     raise RuntimeError("not today")
 
 
+def too_long(dataset):
+    def checked(example):
+        tf.debugging.assert_less(tf.strings.length(example["inputs"]), 3, message="too long")
+        return example
+
+    return dataset.map(checked)
+
+
 def no_metric(targets, predictions):
     return {{"em": 1 / 0}}
+
+
+def a_word(targets, predictions):
+    return {{"size": seqio.metrics.Text("all"), "verdict": "fine"}}
+
+
+def no_dict(targets, predictions):
+    return 0.5
 
 
 def add(suffix, before=(), metric=exact, vocabulary=VOCABULARY):
@@ -102,7 +118,12 @@ def add(suffix, before=(), metric=exact, vocabulary=VOCABULARY):
 add("_feature", [no_such_feature])
 add("_running", [fails_while_it_runs])
 add("_at_once", [fails_at_once])
+add("_asserts", [too_long])
 add("_metric", metric=no_metric)
+add("_word", metric=a_word)
+add("_no_dict", metric=no_dict)
+add("_unvalidated")
+seqio.MixtureRegistry.add({name!r} + "_both", [{name!r}, {name!r} + "_unvalidated"], default_rate=1)
 add("_vocabulary", vocabulary=seqio.SentencePieceVocabulary(FOLDER + "/gone.model"))
 seqio.MixtureRegistry.add({name!r} + "_rates", [({name!r}, seqio.mixing_rate_num_examples)])
 """
@@ -319,6 +340,7 @@ def test_an_unknown_task_is_named(world, capsys):
         ("_feature", ("KeyError: 'nothing'", "in row (", ".py, line ")),
         ("_running", ("OSError: no dictionary today", "in inputs (", ".py, line ")),
         ("_at_once", ("RuntimeError: not today", "in fails_at_once (")),
+        ("_asserts", ("too long", "in checked (", ".py, line ")),
         ("_vocabulary", ("gone.model", "cannot be read")),
         ("_rates", ("num_input_examples",)),
         ("x", ("Did you mean 'words_for_stock_gin'",)),
@@ -351,6 +373,40 @@ def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatc
     error = capsys.readouterr().err
     assert "no split 'tset'" in error and "Did you mean 'test'" in error
     assert "Traceback" in error
+
+
+@pytest.mark.parametrize(
+    ("suffix", "words"),
+    [
+        ("_word", "its metric 'verdict' is 'fine', which is no number"),
+        ("_no_dict", "a metric function (no_dict) returned a float; a metric function returns a "),
+    ],
+)
+def test_a_metric_that_is_no_number_is_named_with_its_task(world, trained, capsys, suffix, words):
+    macros = [
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
+        ("MIXTURE_OR_TASK_NAME", world[1] + suffix),
+    ]  # fmt: skip
+    assert run(world, "eval", "eval", "utils.DatasetConfig.batch_size = 8", macros) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert f"{world[1]}{suffix}'" in error and words in error, error
+
+
+def test_tasks_without_the_split_are_said_to_be_left_out(world, trained, capsys):
+    left_out = f"leaves out {world[1]}_unvalidated, which has no split 'validation'."
+    out = world[0] / "left_out"
+    task = ("MIXTURE_OR_TASK_NAME", f"{world[1]}_both")
+    macros = [("MODEL_DIR", str(out / "run")), ("TRAIN_STEPS", 4), task]
+    assert run(world, "train", "pretrain", TRAIN, macros) == 0
+    assert f"training_eval {left_out}" in capsys.readouterr().out
+    rows = [json.loads(line) for line in open(out / "run" / "metrics.jsonl")]
+    assert {r["split"] for r in rows} == {"train", f"training_eval/{world[1]}"}
+    checkpoint = ("CHECKPOINT_PATH", f"{trained}/checkpoint_8")
+    for job, where in (("infer", "INFER_OUTPUT_DIR"), ("eval", "EVAL_OUTPUT_DIR")):
+        more = "utils.DatasetConfig:\n    batch_size = 8\n    split = 'validation'"
+        assert run(world, job, job, more, [checkpoint, (where, str(out / job)), task]) == 0
+        said = {"infer": "infer", "eval": "inference_eval"}[job]
+        assert f"{said} {left_out}" in capsys.readouterr().out
 
 
 def test_a_missing_vocabulary_of_the_model_is_named(world, capsys):
