@@ -255,9 +255,12 @@ def compare_study(
     found = []
     for method in methods or study.methods:
         model = study.models.get(method, {}).get(newest)
-        if model is None:
-            raise UserError(f"{root} has no model of {method!r} after {newest}; train it first.")
-        last = study.before(model)
+        last = study.before(model) if model else None
+        if last is None:
+            raise UserError(
+                f"{root} has not both the model of {method!r} after {newest} and the one before "
+                "it; start `ckl temporalwiki` again."
+            )
         names = (_name(model), _name(last))
         found.append(judge(condition, model.losses, last.losses, newest, names))
     return found

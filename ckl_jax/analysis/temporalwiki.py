@@ -71,10 +71,10 @@ class Study:
         for after in self.models.values():
             yield from after.values()
 
-    def before(self, model: Model) -> Model:
+    def before(self, model: Model) -> Model | None:
         """The model that `model` was trained from: its method's last one, or Initial."""
         i = self.intervals.index(model.interval)
-        return self.models[model.method][self.intervals[i - 1]] if i else self.initial
+        return self.models[model.method].get(self.intervals[i - 1]) if i else self.initial
 
     def label(self, interval: str) -> str:
         """The interval by months and days, as the paper has it, where that names it."""

@@ -126,9 +126,10 @@ def _scores(model: Model) -> dict[str, float]:
 
 
 def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
-    if model is None:
+    last = study.before(model) if model else None
+    if last is None:
         return None
-    both = [_scores(study.before(model)), _scores(model)]
+    both = [_scores(last), _scores(model)]
     forgotten, *gained = (
         name if all(name in scores for scores in both) else None
         for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))

@@ -94,3 +94,5 @@ def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
     (verdict,) = promotion.compare_study(root, promotion.parse("changed < 0.9"), ("lora",))
     assert not verdict.passes
     assert verdict.ratios["changed"] == pytest.approx(1 / 1.1)
+    with pytest.raises(UserError, match="has not both the model of 'full' after"):
+        promotion.compare_study(root, promotion.parse("changed < 1"), ("full",))

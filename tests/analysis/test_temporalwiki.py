@@ -11,6 +11,7 @@ from ckl_jax.analysis import temporalwiki
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.temporalwiki_report import cells_3, write_report
 from ckl_jax.analysis.temporalwiki_tables import Perplexities, matrices, table_3, transfer
+from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from tests.analysis.temporalwiki_published import MONTHS, TABLE_3
 from tests.analysis.temporalwiki_study import (
@@ -74,8 +75,8 @@ def test_transfer_is_of_logarithms_of_perplexities(root):
 
 
 def test_a_report_of_all_forms(root, capsys):
-    report = write_report(root)
-    html = report.read_text()
+    assert ckl.main(["report", str(root)]) == 0
+    html = (root / "report.html").read_text()
     assert html.count("data:image/png") == 4 and "Temporal misalignment" in html
     made = json.loads((root / "tables.json").read_text())
     assert made["intervals"] == list(INTERVALS) and len(made["table_2"]) == 4
