@@ -38,8 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     adders = (
-        _demo, _world, _data, _probe, _report, _ledger, _proper_nouns, _import_hf, _export_hf,
-        _import_peft, _export_peft,
+        _demo, _world, _data, _probe, _stream, _report, _ledger, _proper_nouns, _import_hf,
+        _export_hf, _import_peft, _export_peft,
     )  # fmt: skip
     for add in adders:
         add(commands)
@@ -230,6 +230,32 @@ def _probe(commands) -> None:
     p.add_argument("--out", required=True, help="folder of the figures")
     p.add_argument("--bias", type=_names, default=(), help="relations whose biases to draw: P30")
     p.add_argument("--relation-info", default=None, help="JSON of domains by relation")
+
+
+def _stream(commands) -> None:
+    summary = "a BERT on a stream of dated text, ranked and filled in after each part"
+    p = _command(commands, "stream", summary, stream)
+    p.add_argument("--out", default="runs/stream", help="folder of everything")
+    p.add_argument("--size", default="small", help="of the simulated world")
+    p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
+    p.add_argument("--documents", default=None, help="JSONL(.gz) with date, title, text")
+    p.add_argument("--model", default=None, help="folder of import-hf; none: a small new model")
+    p.add_argument("--dataset", default=None, help="facts to ask for, in BEAR's layout")
+    p.add_argument("--experiences", type=int, default=5, help="parts of the stream, by date")
+    p.add_argument("--epochs", type=int, default=3, help="passes over each part")
+    p.add_argument("--initial-epochs", type=int, default=40, help="passes over the old pages")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    )
+
+
+def stream(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import stream as job
+
+    job.run(job.Stream(
+        args.out, args.size, args.seed, args.documents, args.model, args.dataset,
+        args.experiences, args.epochs, args.initial_epochs, args.gin,
+    ))  # fmt: skip
 
 
 def compare(args: argparse.Namespace) -> None:

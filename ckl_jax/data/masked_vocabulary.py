@@ -6,16 +6,17 @@ or `vocab.json` and `merges.txt`).
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckl_jax.data import byte_level
 from ckl_jax.data.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import atomic_write, os_errors
 
 _WORDS = "vocab.txt"
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # its pair of files does not mark them
 
 
@@ -95,6 +96,28 @@ def is_masked_vocabulary(folder: str | os.PathLike) -> bool:
     return any((Path(folder) / name).is_file() for name in names)
 
 
+def train_word_pieces(
+    lines: Iterable[str], folder: str | os.PathLike, size: int
+) -> MaskedVocabulary:
+    """Trains BERT's kind of vocabulary, cased, and writes its `tokenizer.json`.
+
+    Args:
+      lines: the text.
+      folder: to write to.
+      size: pieces at most, special tokens included.
+    """
+    tokenizers = _import()
+    tokenizer = _plain({})
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=list(_SPECIAL), show_progress=False
+    )
+    tokenizer.normalizer = _normalizer({"do_lower_case": False})
+    tokenizer.train_from_iterator(lines, trainer)
+    with atomic_write(Path(folder) / "tokenizer.json") as f:
+        f.write(tokenizer.to_str())
+    return MaskedVocabulary(folder)
+
+
 def open_vocabulary(path: str | os.PathLike) -> Any:
     """A vocabulary by its files: BERT's or RoBERTa's, GPT-2's, or a SentencePiece model.
 
@@ -121,12 +144,6 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
 
 def _word_pieces(path: Path) -> Any:
     """BERT's tokenizer out of its list of pieces; `tokenizer_config.json` says what case is."""
-    try:
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-    except ImportError as e:
-        raise UserError(
-            "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
-        ) from e
     settings = {}
     if (beside := path.with_name("tokenizer_config.json")).is_file():
         with os_errors(beside, "read"):
@@ -134,15 +151,36 @@ def _word_pieces(path: Path) -> Any:
     with os_errors(path, "read"):
         pieces = path.read_text(encoding="utf-8").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(
+    tokenizer = _plain(vocabulary)
+    tokenizer.normalizer = _normalizer(settings)
+    tokenizer.add_special_tokens([t for t in _SPECIAL if t in vocabulary])
+    return tokenizer
+
+
+def _plain(vocabulary: dict[str, int]) -> Any:
+    """A WordPiece tokenizer as BERT's, but for what it does to case."""
+    tokenizers = _import()
+    model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    return tokenizer
+
+
+def _normalizer(settings: dict[str, Any]) -> Any:
+    return _import().normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
         strip_accents=settings.get("strip_accents"),
         lowercase=settings.get("do_lower_case", True),
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    tokenizer.add_special_tokens([t for t in special if t in vocabulary])
-    return tokenizer
+
+
+def _import() -> Any:
+    try:
+        import tokenizers
+    except ImportError as e:
+        raise UserError(
+            "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+        ) from e
+    return tokenizers

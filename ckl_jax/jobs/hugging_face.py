@@ -141,7 +141,7 @@ def import_checkpoint(
             metadata["vocabulary_digest"] = vocabulary.digest
             _copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
         with files.atomic_write(Path(out) / "model.gin") as f:
-            f.write(_model_gin(config, _kept(out, config) if vocabulary else None, added))
+            f.write(model_gin(config, _kept(out, config) if vocabulary else None, added))
         store.save(0, {"params": params, "step": np.zeros((), np.int32)}, metadata)
     count = sum(x.size for x in jax.tree.leaves(params))
     return (
@@ -207,7 +207,8 @@ def _data(out: str, config: Config, vocabulary: Any) -> str:
     return kind.use.format(_kept(out, config))
 
 
-def _model_gin(config: Config, vocabulary: Path | None, added: Sequence[str] = ()) -> str:
+def model_gin(config: Config, vocabulary: Path | None, added: Sequence[str] = ()) -> str:
+    """The gin file of a model and its vocabulary, to be laid over one that says how it trains."""
     kind = _kind(config)
     room, name = kind.vocabulary
     lines = [
