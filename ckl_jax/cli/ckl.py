@@ -221,6 +221,11 @@ def _probe(commands) -> None:
         help="what a BERT has hidden with a token: within_word_l2r, original, sentence_l2r or "
         "answer_l2r+word_l2r",
     )  # fmt: skip
+    p.add_argument(
+        "--subjects", type=_names, default=(),
+        help="generic subjects in place of the real ones, such as it,the place: biases alone",
+    )  # fmt: skip
+    p.add_argument("--dtype", default=None, help="bfloat16 or float32, of activations")
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
     p.add_argument("--batch-size", type=int, default=None, help="rows of the model at once")
 
@@ -259,11 +264,13 @@ def stream(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs.ranking import draw
+    from ckl_jax.jobs.ranking import changes, draw
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
     for path in draw(dict(named), args.out, args.bias, args.relation_info):
         print(path)
+    for line in changes(dict(named)):
+        print(line)
 
 
 def bear(args: argparse.Namespace) -> None:
@@ -272,13 +279,18 @@ def bear(args: argparse.Namespace) -> None:
     from ckl_jax.jobs import ranking
 
     dataset = Dataset.from_path(args.dataset, args.relation_info, args.relations)
+    if args.subjects:
+        dataset = dataset.about(args.subjects)
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
     settings = ranking.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
         args.conditional, False if args.no_bos else None, args.subsample,
-        args.target, args.pll_metric, args.batch_size,
+        args.target, args.pll_metric, args.batch_size, args.dtype,
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
+    if args.subjects:
+        print(f"{ranking.biases(results)}\nResults: {out}")
+        return
     write_json(Path(out) / "summary.json", ranking.as_json(results))
     print(f"{ranking.summary(results)}\nResults: {out}")
 

@@ -100,6 +100,15 @@ class Relation:
             ),
         )
 
+    def about(self, subjects: Sequence[str]) -> "Relation":
+        """The same options with generic subjects, such as "it", whose answer nobody knows.
+
+        For biases (Ploner et al. 2024, A.3). The first option stands as the answer.
+        """
+        unknown = tuple(Instance(subject, subject, 0) for subject in subjects)
+        info = {**self.info, "cardinality": self.cardinality}
+        return dataclasses.replace(self, instances=unknown, info=info)
+
     def subsample(self, count: int) -> "Relation":
         """`count` instances with the whole answer space: the ones that LM-PUB-QUIZ draws."""
         size = len(self.instances)
@@ -179,6 +188,11 @@ class Dataset:
                 )
         chosen = {c: self.relations[c].take(rows[c], keep_answer_space) for c in rows}
         return dataclasses.replace(self, name=name or f"{self.name} (subset)", relations=chosen)
+
+    def about(self, subjects: Sequence[str]) -> "Dataset":
+        """Every relation with generic subjects; see `Relation.about`."""
+        relations = {code: relation.about(subjects) for code, relation in self.relations.items()}
+        return dataclasses.replace(self, name=f"{self.name} (generic)", relations=relations)
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(self.relations.values())

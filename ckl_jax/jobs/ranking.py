@@ -52,6 +52,7 @@ class Settings:
         `probes.fill_scorer`.
       pll_metric: what a masked model has hidden beside a token; see `probes.masked_scorer`.
       batch_size: rows of the model at once.
+      dtype: of the activations; None is the model's own, float32 of one from Hugging Face.
     """
 
     out: str | None = None
@@ -63,6 +64,7 @@ class Settings:
     target: str = "answer"
     pll_metric: str = SCHEMES[0]
     batch_size: int | None = None
+    dtype: str | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -91,7 +93,10 @@ def probe(
     return gin_config.run(
         rank,
         files=_gin_files(checkpoint.parent),
-        bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent)],
+        bindings=[
+            f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent),
+            *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
+        ],
         dataset=dataset, settings=settings, name=str(folder), progress=progress,
     )  # fmt: skip
 
@@ -158,7 +163,7 @@ def _rank_hugging_face(
 
 def open_scorer(folder: Path, settings: Settings) -> Any:
     """The scorer of a model in a Hugging Face folder."""
-    config, params = load_hf(folder)
+    config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
     if isinstance(config, BertConfig):
         model = MaskedModel(bert.Transformer(config), vocabulary=MaskedVocabulary(folder))
     elif isinstance(config, GPT2Config):
@@ -308,6 +313,36 @@ def summary(results: DatasetResults) -> str:
                 f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {values['support']:.1f}"
             )
     return "\n".join(lines)
+
+
+def biases(results: DatasetResults) -> str:
+    """The options of each relation by how likely they are found, as a mean over templates."""
+    lines = []
+    for result in results:
+        mean = np.mean(list(result.answer_bias().values()), axis=0)
+        order = np.argsort(-mean, kind="stable")[:5]
+        options = ", ".join(f"{result.answer_space[i]} {mean[i]:.3f}" for i in order)
+        lines.append(f"{result.code}: {options}{', ...' if len(mean) > 5 else ''}")
+    return "\n".join(lines)
+
+
+def changes(folders: Mapping[str, str]) -> list[str]:
+    """How many rows have another best option than by the first model, a line for each other one."""
+    (first, base), *others = (
+        (name, DatasetResults.from_path(path)) for name, path in folders.items()
+    )
+    lines = []
+    for name, results in others:
+        shared = [code for code in base.relations if code in results.relations]
+        best = [
+            tuple(r[code].reduced().scores.argmax(axis=1) for r in (base, results))
+            for code in shared
+        ]
+        same_rows = [pair for pair in best if len(pair[0]) == len(pair[1])]
+        changed = sum(int(np.sum(a != b)) for a, b in same_rows)
+        rows = sum(len(a) for a, _ in same_rows)
+        lines.append(f"{name}: another best option than {first} in {changed:,} of {rows:,} rows")
+    return lines
 
 
 def _by_instance(result: RelationResult) -> np.ndarray:

@@ -24,6 +24,9 @@ from ckl_jax.probes import ranking_metrics as metrics
 METADATA = "metadata_results.json"
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
 SUFFIX = "_results.jsonl"
+# What the development version says of all relations at once.
+_WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
+_OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
 _VARIES = (
@@ -211,14 +214,37 @@ class DatasetResults:
         if self.path is not None:
             self._write(self.path, result)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike, development: bool = False) -> None:
         """Writes all relations.
+
+        Args:
+          path: the folder.
+          development: in the layout of LM-PUB-QUIZ's development version instead.
 
         Raises:
           UserError: the folder cannot be written.
         """
+        if development:
+            return self._save_development(Path(path))
         for result in self.relations.values():
             self._write(Path(path), result)
+
+    def _save_development(self, folder: Path) -> None:
+        known: dict[str, Any] = {}
+        first: Mapping[str, Any] = {}
+        for code, result in self.relations.items():
+            own = result.metadata
+            with atomic_write(folder / f"{code}{SUFFIX}") as f:
+                for row in result.rows():
+                    f.write(json.dumps(_developed(row, own)) + "\n")
+            known[code] = {k: v for k, v in own.items() if k not in _WHOLE}
+            known[code]["metric_values"] = {}
+            first = own
+        whole = {"dataset_name": self.name, "dataset_path": first.get("dataset_path")}
+        whole |= {f"model_{k}": first[k] for k in _OF_MODEL if k in first}
+        whole["model_name"] = first.get("model_name_or_path")
+        write_json(folder / _DEVELOPMENT[0], whole)
+        write_json(folder / _DEVELOPMENT[1], known)
 
     def _write(self, folder: Path, result: RelationResult) -> None:
         with atomic_write(folder / f"{result.code}{SUFFIX}") as f:
@@ -278,6 +304,18 @@ class DatasetResults:
 
     def __len__(self) -> int:
         return len(self.relations)
+
+
+def _developed(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A row in the development version's words; the inverse of `_current`."""
+    row = dict(row)
+    subject, template = row.pop("sub_label"), metadata["templates"][row["template_index"]]
+    first = {name: row.pop(name) for name in ("pll_scores", "template_index", "instance_index",
+                                              "answer_idx")}  # fmt: skip
+    return {
+        **first, **row, "template": template, "answers": metadata["answer_space_labels"],
+        "subject": subject,
+    }  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

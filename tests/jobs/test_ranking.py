@@ -101,3 +101,44 @@ def test_ranking_while_a_model_trains(golden, tiny, tmp_path):
     assert ckl.main(["probe", "bear", *argv, "--out", str(tmp_path / "out")]) == 0
     again = DatasetResults.from_path(tmp_path / "out")
     np.testing.assert_allclose(again["P1"].scores, last["P1"].scores, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_biases_of_generic_subjects_and_what_bfloat16_changes(golden, tmp_path, capsys):
+    base = ["probe", "bear", "--dataset", str(golden / "dataset"), "--model", str(golden / "model")]
+    out = {name: str(tmp_path / name) for name in ("generic", "bf16", "figures")}
+    assert ckl.main([*base, "--subjects", "it,the place", "--out", out["generic"]]) == 0
+    assert capsys.readouterr().out.startswith("P1: ")
+    generic = DatasetResults.from_path(out["generic"])
+    assert [row["sub_label"] for row in generic["P2"].table] == ["it", "it", "the place"] + [
+        "the place"
+    ]
+    bias = generic["P1"].answer_bias()
+    assert sorted(bias) == [0, 1, 2] and all(b.sum() == pytest.approx(1) for b in bias.values())
+    assert ckl.main([*base, "--dtype", "bfloat16", "--out", out["bf16"]]) == 0
+    capsys.readouterr()
+    theirs = str(golden / "results" / "sum")
+    compare = ["probe", "compare", f"float32={theirs}", f"bfloat16={out['bf16']}"]
+    assert ckl.main([*compare, "--out", out["figures"]]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    scores = DatasetResults.from_path(out["bf16"])
+    whole = DatasetResults.from_path(theirs)
+    changed = sum(
+        int((scores[c].scores.argmax(1) != whole[c].scores.argmax(1)).sum()) for c in ("P1", "P2")
+    )
+    assert told == f"bfloat16: another best option than float32 in {changed} of 23 rows"
+    assert not np.array_equal(scores["P1"].scores, whole["P1"].scores)
+
+
+def test_the_development_versions_layout_is_written_and_read(golden, tmp_path):
+    whole = DatasetResults.from_path(golden / "results" / "sum")
+    whole.save(tmp_path / "new", development=True)
+    row = json.loads((tmp_path / "new/P1_results.jsonl").read_text().splitlines()[1])
+    assert list(row)[:4] == ["pll_scores", "template_index", "instance_index", "answer_idx"]
+    assert row["template"] == whole["P1"].metadata["templates"][1]
+    assert row["answers"] == whole["P1"].answer_space and "sub_label" not in row
+    again = DatasetResults.from_path(tmp_path / "new")
+    for code in ("P1", "P2"):
+        np.testing.assert_array_equal(again[code].scores, whole[code].scores)
+        assert again[code].table[0]["sub_label"] == whole[code].table[0]["sub_label"]
+    assert again.get_metrics("accuracy") == whole.get_metrics("accuracy")
