@@ -111,7 +111,7 @@ def test_saved_and_loaded_is_the_same_here_and_at_transformers(shard, tmp_path):
     np.testing.assert_allclose(logits_of(CONFIG, params, batch), theirs, atol=2e-5, rtol=1e-5)
 
 
-def test_adapters_are_merged_side_networks_and_peft_refused(hf, tmp_path, capsys):
+def test_adapters_are_merged_or_go_to_peft_and_side_networks_are_refused(hf, tmp_path, capsys):
     def saved(name):
         config = GPT2_METHODS[name].extend(CONFIG)
         params = random_params(config)
