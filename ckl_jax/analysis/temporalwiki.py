@@ -18,7 +18,7 @@ from ckl_jax.files import read_json
 
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
-LATER = "later"  # in a run's folder: what it was asked after later intervals
+LATER = "later"  # in a run's folder: what it was asked when later intervals had come
 CLASSES = ("unchanged", "changed", "deleted")
 NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
 _ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")

@@ -54,11 +54,12 @@ def _temporalwiki(commands, command) -> None:
 def temporalwiki(args: argparse.Namespace) -> int:
     from ckl_jax.analysis import promotion
     from ckl_jax.jobs import temporalwiki as job
+    from ckl_jax.jobs.temporalwiki_settings import METHODS, Updates
 
     condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
     methods = tuple(name for part in args.methods.split(",") if (name := part.strip()))
-    updates = job.Updates(
-        args.out, tuple(args.snapshots), job.METHODS if methods == ("all",) else methods,
+    updates = Updates(
+        args.out, tuple(args.snapshots), METHODS if methods == ("all",) else methods,
         args.size, args.seed, args.months, args.model, args.initial_epochs, args.unchanged_share,
         args.jobs, tuple(args.gin),
     )  # fmt: skip

@@ -15,111 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.temporalwiki import LATER, RECORD, probes_of
 from ckl_jax.data.builders import snapshots as dumps
 from ckl_jax.data.builders.pool import Progress, no_progress
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.temporalwiki_data import FIRST, Data, Interval, intervals
+from ckl_jax.jobs.temporalwiki_settings import INITIAL, METHODS, Updates
 from ckl_jax.world.dump_files import write_dumps
-from ckl_jax.world.facts import World
 from ckl_jax.world.months import month_starts
-from ckl_jax.world.timeline import make_world
 
-METHODS = ("full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
-ALIASES = {"diff": "vanilla"}  # the paper's name
-SIZES = {"tiny": ("temporalwiki_tiny.gin",), "small": ()}  # gin files of the model
-_WORLD = "small"  # of the simulated worlds the smallest in which a month has some news
-PAPER = "temporalwiki_paper.gin"  # of an imported model
-RECORD = "temporalwiki.json"
-INITIAL = "initial"
-LATER = "later"  # folder of what a finished model says to the probes of later intervals
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Updates:
-    """What is made, and where.
-
-    Attributes:
-      out: folder of everything.
-      snapshots: places of dumps, see `data.builders.snapshots.find`; () is the simulated world's.
-      methods: names of gin files temporalwiki_<method>.gin.
-      size: of the model, one of SIZES; that of `model` is its own.
-      seed: of the world, the sample of probes, the parameters and the order of the data.
-      months: dumps of the simulated world.
-      model: folder of `ckl import-hf` that the Initial model starts from; None is a new model.
-      initial_epochs: passes over the first snapshot; None is the gin files', and 4 with `model`;
-        0 takes `model` as it is.
-      unchanged_share: of the unchanged facts; None is 0.001 of snapshots and 1 of the simulated.
-      jobs: processes at once; 0 is one for each core.
-      bindings: gin bindings for every training.
-    """
-
-    out: str = "runs/temporalwiki"
-    snapshots: Sequence[str] = ()
-    methods: Sequence[str] = METHODS
-    size: str = "small"
-    seed: int = 0
-    months: int = 4
-    model: str | None = None
-    initial_epochs: int | None = None
-    unchanged_share: float | None = None
-    jobs: int = 0
-    bindings: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        methods = tuple(dict.fromkeys(ALIASES.get(m, m) for m in self.methods))
-        object.__setattr__(self, "methods", methods)
-        if INITIAL in self.methods:
-            raise UserError("The Initial model is always made; leave it out of --methods.")
-        if not self.methods:
-            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
-        if self.size not in SIZES:
-            raise UserError(
-                f"--size is {self.size!r}; choose from {', '.join(SIZES)}."
-                f"{nearest(self.size, SIZES)}"
-            )
-        epochs = 1 if self.initial_epochs is None else self.initial_epochs
-        for name, value in (("seed", self.seed), ("jobs", self.jobs), ("initial-epochs", epochs)):
-            if value < 0:
-                raise UserError(f"--{name} is {value}; give 0 or more.")
-        if epochs == 0 and not self.model:
-            raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
-        if not 0 < self.share <= 1:
-            raise UserError(f"--unchanged-share is {self.share}; give a number in (0, 1].")
-
-    @property
-    def root(self) -> Path:
-        return Path(self.out)
-
-    @property
-    def share(self) -> float:
-        if self.unchanged_share is None:
-            return 0.001 if self.snapshots else 1.0
-        return self.unchanged_share
-
-    def world(self) -> World:
-        """The simulated world."""
-        return make_world(self.seed, _WORLD)
-
-    def model_dir(self, method: str, interval: Interval | None = None) -> Path:
-        """The folder of a model: Initial, or of a method after an interval."""
-        return self.root / interval.name / method if interval else self.root / INITIAL
-
-    def gin_files(self, method: str) -> list[str]:
-        """Of a method, or of the Initial model, from the general to the particular."""
-        names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
-        if not self.model:
-            return [*names, *SIZES[self.size]]
-        names += [PAPER, str(Path(self.model) / "model.gin")]
-        return [*names, "methods/initial.gin"] if self.is_untrained(method) else names
-
-    def is_untrained(self, method: str) -> bool:
-        """Whether the Initial model is --model as it is."""
-        return method == INITIAL and self.initial_epochs == 0
 
 
 def run(updates: Updates, progress: Progress = no_progress) -> Path:
@@ -188,8 +97,8 @@ def _snapshots(updates: Updates) -> list[Snapshot]:
 
 def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path:
     began = time.monotonic()
+    _record(updates)
     found = _with_dumps(updates, progress)
-    _record(updates, found)
     data = Data(
         updates.root, found, updates.seed, updates.share,
         updates.jobs or len(os.sched_getaffinity(0)), progress,
@@ -239,12 +148,13 @@ def _with_dumps(updates: Updates, progress: Progress) -> list[Snapshot]:
     return [dumps.find(folder / snapshot.date) for snapshot in found]
 
 
-def _record(updates: Updates, found: Sequence[Snapshot]) -> None:
+def _record(updates: Updates) -> None:
     settings = dataclasses.asdict(updates)
     for free in ("out", "jobs", "methods", "months"):
         settings.pop(free)
     settings |= {
-        "snapshots": [s.describe() for s in found], "unchanged_share": updates.share,
+        "snapshots": [s.describe() for s in _snapshots(updates)],
+        "unchanged_share": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
     }  # fmt: skip
 
@@ -330,8 +240,6 @@ def _macros(
 
 def evaluations(updates: Updates, data: Data) -> list[pipeline.Training]:
     """What finished models were not asked, because its interval came later."""
-    from ckl_jax.analysis.temporalwiki import probes_of
-
     found = []
     for training in trainings(updates, data):
         asked = probes_of(training.folder)

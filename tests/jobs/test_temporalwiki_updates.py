@@ -17,7 +17,8 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from ckl_jax.cli import ckl
 from ckl_jax.data.builders import snapshots
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import pipeline, temporalwiki
+from ckl_jax.jobs import pipeline
+from ckl_jax.jobs.temporalwiki_settings import METHODS
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.timeline import make_world
 from tests.tiny import ROOT, newest_step
@@ -61,7 +62,7 @@ def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys
         "20200601-20200701 lora  to do, from 20200501-20200601 lora",
     ]
     assert ckl.main([*argv, "--months=2"]) == 0
-    assert capsys.readouterr().out.count("to do") == 1 + len(temporalwiki.METHODS)
+    assert capsys.readouterr().out.count("to do") == 1 + len(METHODS)
     assert not list(tmp_path.iterdir())
 
 

@@ -33,7 +33,9 @@ class Snapshot:
     wikidata: str
 
     def describe(self) -> str:
-        """Names and sizes, which tell it from others."""
+        """Date, and names and sizes of its files if there are any: they tell it from others."""
+        if not self.wikipedia:
+            return self.date
         parts = (
             f"{Path(path).name} ({sum(map(os.path.getsize, _all_files(path)))} bytes)"
             for path in (self.wikipedia, self.wikidata)
