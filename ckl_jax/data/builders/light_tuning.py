@@ -34,9 +34,8 @@ def draw(
     lots = _lots(pool, asked, wanted, count, seed)
     chosen: list[Probe] = []
     subjects: set[str] = set()
-    for relation, most in wanted.items():
-        mine = _distinct((p for _, p in lots[relation]), subjects, most)
-        chosen += mine
+    for relation in sorted(wanted, key=lambda r: (len(lots[r]), r)):  # the scarcest first
+        chosen += _distinct((p for _, p in lots[relation]), subjects, wanted[relation])
     rest = heapq.merge(*lots.values(), key=lambda pair: pair[0])
     chosen += _distinct((p for _, p in rest), subjects, count - len(chosen))
     return sorted(chosen, key=lambda p: p.ids)

@@ -4,14 +4,15 @@ Both are read as streams in the order of page ids, and joined. A paragraph that 
 left out, of others the sentences that it has; what is left is the text that did not change.
 """
 
+import bisect
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.builders.buckets import hash64
-from ckl_jax.data.builders.diff import DELETED, DELETED_PAGE, NEW
+from ckl_jax.data.builders.diff import DELETED, DELETED_PAGE, LEGACY, NEW
 from ckl_jax.data.builders.diffsets import read_records
 from ckl_jax.data.builders.sentences import Split, sentence_splitter
 from ckl_jax.data.documents import Document, read_documents, write_documents
@@ -37,16 +38,39 @@ def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
     if any(r["kind"] == NEW for r in records):
         return ""
     known = {line for r in records for line in r["text"].split("\n")} - {""}
-    lines = (_cut(line, known, split) for line in text.split("\n") if line not in known)
-    return "\n".join(filter(None, lines))
+    lines = text.split("\n")
+    pieces = sorted(f"{piece} " for piece in known.difference(lines))
+    kept = (_cut(line, pieces, split) for line in lines if line not in known)
+    return "\n".join(filter(None, kept))
 
 
-def _cut(paragraph: str, known: Iterable[str], split: Split) -> str:
-    """The sentences of a paragraph that stand in none of the new pieces."""
+def _cut(paragraph: str, pieces: Sequence[str], split: Split) -> str:
+    """The sentences of a paragraph that are not new.
+
+    Args:
+      paragraph: that is not new as a whole.
+      pieces: sorted: the new sentences of paragraphs, with a blank behind each sentence. They
+        are not split again, as sentences out of their paragraph may be split otherwise.
+      split: paragraph -> sentences.
+    """
     sentences = split(paragraph)
-    padded = [f" {piece} " for piece in known]
-    kept = [s for s in sentences if not any(f" {s} " in piece for piece in padded)]
-    return paragraph if len(kept) == len(sentences) else " ".join(kept)
+    for i, first in enumerate(sentences):
+        for j in range(bisect.bisect_left(pieces, first), len(pieces)):
+            if not pieces[j].startswith(first):
+                break
+            if new := _consumed(sentences[i:], pieces[j]):
+                return " ".join(s for k, s in enumerate(sentences) if k - i not in new)
+    return paragraph
+
+
+def _consumed(sentences: Sequence[str], piece: str) -> set[int]:
+    """Which of the sentences make up a piece, in order; none if they do not make up all of it."""
+    found, at = set(), 0
+    for k, sentence in enumerate(sentences):
+        if piece.startswith(f"{sentence} ", at):
+            found.add(k)
+            at += len(sentence) + 1
+    return found if at == len(piece) else set()
 
 
 def write_rest(
@@ -73,10 +97,13 @@ def write_rest(
       How many pages were read, were drawn, are whole, were cut, and had nothing left.
 
     Raises:
-      UserError: a file is missing, or the pages are not in the order of their ids.
+      UserError: a file is missing, or the pages are not in the order of their ids, or the diffset
+        is a legacy one, whose text is not that of sentences.
     """
     if not 0 < share <= 1:
         raise UserError(f"The share is {share}; give a number in (0, 1].")
+    if next(read_records(diffset), {}).get("kind") == LEGACY:
+        raise UserError(f"{diffset} was made with --legacy, which has no rest; make it without.")
     counts = dict.fromkeys(("pages", "drawn", "whole", "cut", "nothing left"), 0)
     split = sentence_splitter(language)
 
