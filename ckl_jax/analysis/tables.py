@@ -75,7 +75,7 @@ def _fact_tasks(probes: set[str]) -> FuarTasks | None:
     if len(stems) != 1 or (changed := f"{stems[0]}_changed") not in probes:
         return None
     unchanged = f"{stems[0]}_unchanged"
-    return FuarTasks(unchanged, changed, None, f"(({unchanged}), {changed}, n.d.)")
+    return FuarTasks(unchanged, changed, None, "((Unchanged), Changed, n.d.)")
 
 
 def compute_table(

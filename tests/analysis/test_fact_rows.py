@@ -38,7 +38,7 @@ def test_answers_of_facts_make_a_ledger_and_a_forgetting_ratio(tmp_path):
     table = compute_table(load_study(runs), samples=50)
     (row,) = (row for row in table["rows"] if row["key"] == "lora")
     assert row["fuar"]["value"] == pytest.approx(0.5)  # one of four lost, two of four gained
-    assert table["fuar"] == "((0801-0901_unchanged), 0801-0901_changed, n.d.)"
+    assert table["fuar"] == "((Unchanged), Changed, n.d.)"
     assert "learned" in ledger.describe(runs[1])
     last = Run.open(runs[1]).last["0801-0901_changed"]
     assert last.losses.nll.tolist() == [9.0, 9.0, 10.0, 10.0] and last.losses.kinds[0] == "new"
