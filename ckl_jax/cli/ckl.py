@@ -264,7 +264,7 @@ def stream(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs.ranking import changes, draw
+    from ckl_jax.analysis.ranking_report import changes, draw
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
     for path in draw(dict(named), args.out, args.bias, args.relation_info):
@@ -274,6 +274,7 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def bear(args: argparse.Namespace) -> None:
+    from ckl_jax.analysis import ranking_report as report
     from ckl_jax.data.relational import Dataset
     from ckl_jax.files import write_json
     from ckl_jax.jobs import ranking
@@ -289,10 +290,10 @@ def bear(args: argparse.Namespace) -> None:
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
     if args.subjects:
-        print(f"{ranking.biases(results)}\nResults: {out}")
+        print(f"{report.biases(results)}\nResults: {out}")
         return
-    write_json(Path(out) / "summary.json", ranking.as_json(results))
-    print(f"{ranking.summary(results)}\nResults: {out}")
+    write_json(Path(out) / "summary.json", report.as_json(results))
+    print(f"{report.summary(results)}\nResults: {out}")
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
