@@ -74,8 +74,10 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     runs = [f"{name}={golden / 'results' / name}" for name in ("sum", "no_bos")]
     argv = ["probe", "compare", *runs, "--out", str(tmp_path), "--bias", "P1"]
     assert ckl.main(argv) == 0
-    names = [Path(line).name for line in capsys.readouterr().out.splitlines()]
+    *drawn, told = capsys.readouterr().out.splitlines()
+    names = [Path(line).name for line in drawn]
     assert names == ["domains.png", "bias_P1.png"]
+    assert told.startswith("no_bos: another best option than sum in ")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
     assert ckl.main([*argv[:-1], "P7"]) == 2
     assert "has no relation 'P7'" in capsys.readouterr().err
