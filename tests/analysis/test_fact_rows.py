@@ -56,6 +56,13 @@ def test_rows_without_answers_say_so_where_answers_are_wanted(tmp_path):
     study = load_study([asked])  # whose Initial model was asked for nothing
     assert study.initial is None and len(study.probes) == 2
     assert any("Initial was asked for no answers" in note for note in study.notes)
+    copied = make_run(tmp_path / "elsewhere", "initial", (3, 0), answered=())
+    lora = make_run(tmp_path / "elsewhere", "lora", (2, 2))
+    study = load_study([asked, lora])  # of two copies of one model: the same losses
+    assert [e.key for e in study.methods] == ["vanilla", "lora"]
+    make_run(copied.parent, "initial", (3, 0), answered=(), nll=3.0)
+    with pytest.raises(UserError, match="write a report for each Initial model"):
+        load_study([asked, lora])
     some = [make_run(tmp_path, n, (3, 0), answered=("changed",)) for n in ("initial", "lora")]
     study = load_study(some)
     assert study.probes == ["0801-0901_changed"]
