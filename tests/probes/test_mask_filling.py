@@ -34,7 +34,7 @@ def test_ranks_are_over_the_whole_vocabulary(tmp_path):
         assert rank == np.sum(logits > logits[answer])
     capitals = Dataset.from_path(golden / "dataset", only=("P1",))
     rows = list(fill_dataset(filler, capitals, (0, 2)))
-    assert {(row["relation"], row["answer"], row["sub_id"]) for row in rows} == {("P1", "x", "P1s3")}
+    assert {(r["relation"], r["answer"], r["sub_id"]) for r in rows} == {("P1", "x", "P1s3")}
     with pytest.raises(UserError, match="P2 has no template 2; it has 2"):
         list(fill_dataset(filler, Dataset.from_path(golden / "dataset"), (2,)))
     only = Dataset.from_path(golden / "dataset", only=("P2",))
