@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_entry import Entry, Renamed
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig
 
@@ -40,13 +40,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
     Raises:
       UserError: a model with a part this one does not have.
     """
-    for name, value in _FIXED.items():
-        if settings.get(name, value) != value:
-            raise UserError(
-                f"config.json says {name} {settings[name]!r}: only {value!r} can be imported."
-            )
-    if missing := [name for name in _SIZES if name not in settings]:
-        raise UserError(f"config.json lacks {', '.join(missing)}: it is no BERT's.")
+    check_settings(settings, _FIXED, _SIZES, "BERT")
     offset = 0 if settings.get("model_type") == "bert" else settings.get("pad_token_id", 1) + 1
     if offset not in (0, _ROBERTA):
         raise UserError(
@@ -134,15 +128,15 @@ def entries(config: BertConfig) -> list[Entry]:
             f"{there}.token_type_embeddings.weight", "encoder/token_type_embedder/pos_embedding",
             False, (config.token_types, d),
         ),
-        *_norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
+        *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
     ]  # fmt: skip
     for i in range(config.num_layers):
         found += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
-    norm = "layer_norm" if roberta else "LayerNorm"
+    last = "layer_norm" if roberta else "LayerNorm"
     return [
         *found,
-        *_linear(f"{transform}.dense", "head/dense", d, d),
-        *_norm(f"{transform}.{norm}", "head/layer_norm", d),
+        *linear(f"{transform}.dense", "head/dense", d, d),
+        *norm(f"{transform}.{last}", "head/layer_norm", d),
         Entry(f"{head}.bias", "output_bias/bias", False, (config.vocab_size,)),
     ]
 
@@ -150,22 +144,12 @@ def entries(config: BertConfig) -> list[Entry]:
 def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
     d, inner = config.emb_dim, config.num_heads * config.head_dim
     for word in ("query", "key", "value"):
-        yield from _linear(f"{there}.attention.self.{word}", f"{here}/attention/{word}", d, inner)
-    yield from _linear(f"{there}.attention.output.dense", f"{here}/attention/out", inner, d)
-    yield from _norm(f"{there}.attention.output.LayerNorm", f"{here}/post_attention_layer_norm", d)
-    yield from _linear(f"{there}.intermediate.dense", f"{here}/mlp/wi", d, config.mlp_dim)
-    yield from _linear(f"{there}.output.dense", f"{here}/mlp/wo", config.mlp_dim, d)
-    yield from _norm(f"{there}.output.LayerNorm", f"{here}/post_mlp_layer_norm", d)
-
-
-def _linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
-    yield Entry(f"{there}.weight", f"{here}/kernel", True, (inputs, outputs))
-    yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
-
-
-def _norm(there: str, here: str, width: int) -> Iterator[Entry]:
-    yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
-    yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+        yield from linear(f"{there}.attention.self.{word}", f"{here}/attention/{word}", d, inner)
+    yield from linear(f"{there}.attention.output.dense", f"{here}/attention/out", inner, d)
+    yield from norm(f"{there}.attention.output.LayerNorm", f"{here}/post_attention_layer_norm", d)
+    yield from linear(f"{there}.intermediate.dense", f"{here}/mlp/wi", d, config.mlp_dim)
+    yield from linear(f"{there}.output.dense", f"{here}/mlp/wo", config.mlp_dim, d)
+    yield from norm(f"{there}.output.LayerNorm", f"{here}/post_mlp_layer_norm", d)
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

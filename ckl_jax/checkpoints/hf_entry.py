@@ -1,9 +1,12 @@
 """A row of the tables that join Hugging Face's names to ours, and state dicts by other names."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+
+from ckl_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +17,40 @@ class Entry:
     path: str
     transposed: bool
     shape: tuple[int, ...]  # here
+
+
+def linear(
+    there: str, here: str, inputs: int, outputs: int, transposed: bool = True
+) -> Iterator[Entry]:
+    """A projection with a bias; only GPT-2's are stored as [in, out] there."""
+    yield Entry(f"{there}.weight", f"{here}/kernel", transposed, (inputs, outputs))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
+
+
+def norm(there: str, here: str, width: int) -> Iterator[Entry]:
+    """A layer norm with a bias."""
+    yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
+    yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+
+
+def check_settings(
+    settings: Mapping[str, Any], fixed: Mapping[str, Any], sizes: Sequence[str], name: str
+) -> None:
+    """Raises `UserError` for a `config.json` that says what this model does not compute.
+
+    Args:
+      settings: the parsed file.
+      fixed: fields that change what is computed, and the one value that is computed here.
+      sizes: fields that there must be.
+      name: of the model.
+    """
+    for field, value in fixed.items():
+        if settings.get(field, value) != value:
+            raise UserError(
+                f"config.json says {field} {settings[field]!r}: only {value!r} can be imported."
+            )
+    if missing := [field for field in sizes if field not in settings]:
+        raise UserError(f"config.json lacks {', '.join(missing)}: it is no {name}'s.")
 
 
 class Renamed(Mapping):

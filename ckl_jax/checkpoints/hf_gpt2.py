@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_entry import Entry, Renamed
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
 from ckl_jax.errors import UserError
 from ckl_jax.models.gpt2 import GPT2Config
 
@@ -43,13 +43,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> GPT2Config:
     Raises:
       UserError: a GPT-2 with a part this model does not have.
     """
-    for name, value in _FIXED.items():
-        if settings.get(name, value) != value:
-            raise UserError(
-                f"config.json says {name} {settings[name]!r}: only {value!r} can be imported."
-            )
-    if missing := [name for name in _SIZES if name not in settings]:
-        raise UserError(f"config.json lacks {', '.join(missing)}: it is no GPT-2's.")
+    check_settings(settings, _FIXED, _SIZES, "GPT-2")
     width, heads = settings["n_embd"], settings["n_head"]
     fields = dict(
         vocab_size=settings["vocab_size"],
@@ -117,32 +111,21 @@ def entries(config: GPT2Config) -> list[Entry]:
     ]  # fmt: skip
     for i in range(config.num_layers):
         found += _layer(config, f"transformer.h.{i}", f"decoder/layers_{i}")
-    return [*found, *_norm("transformer.ln_f", "decoder/decoder_norm", d)]
+    return [*found, *norm("transformer.ln_f", "decoder/decoder_norm", d)]
 
 
 def _layer(config: GPT2Config, there: str, here: str) -> Iterator[Entry]:
     d, inner = config.emb_dim, config.num_heads * config.head_dim
     attention = f"{here}/self_attention"
-    yield from _norm(f"{there}.ln_1", f"{here}/pre_self_attention_layer_norm", d)
+    yield from norm(f"{there}.ln_1", f"{here}/pre_self_attention_layer_norm", d)
     for i, word in enumerate(("query", "key", "value")):
         fused = f"{there}{_FUSED}"
         yield Entry(f"{fused}weight[{i}]", f"{attention}/{word}/kernel", False, (d, inner))
         yield Entry(f"{fused}bias[{i}]", f"{attention}/{word}/bias", False, (inner,))
-    yield from _linear(f"{there}.attn.c_proj", f"{attention}/out", inner, d)
-    yield from _norm(f"{there}.ln_2", f"{here}/pre_mlp_layer_norm", d)
-    yield from _linear(f"{there}.mlp.c_fc", f"{here}/mlp/wi", d, config.mlp_dim)
-    yield from _linear(f"{there}.mlp.c_proj", f"{here}/mlp/wo", config.mlp_dim, d)
-
-
-def _linear(there: str, here: str, inputs: int, outputs: int) -> Iterator[Entry]:
-    # Stored as [in, out] there too, unlike all other models' projections.
-    yield Entry(f"{there}.weight", f"{here}/kernel", False, (inputs, outputs))
-    yield Entry(f"{there}.bias", f"{here}/bias", False, (outputs,))
-
-
-def _norm(there: str, here: str, width: int) -> Iterator[Entry]:
-    yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
-    yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+    yield from linear(f"{there}.attn.c_proj", f"{attention}/out", inner, d, False)
+    yield from norm(f"{there}.ln_2", f"{here}/pre_mlp_layer_norm", d)
+    yield from linear(f"{there}.mlp.c_fc", f"{here}/mlp/wi", d, config.mlp_dim, False)
+    yield from linear(f"{there}.mlp.c_proj", f"{here}/mlp/wo", config.mlp_dim, d, False)
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

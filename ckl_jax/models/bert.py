@@ -7,81 +7,44 @@ first position is row 2 of its table, and it has one type of tokens.
 """
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from ckl_jax import checks
 from ckl_jax.models import layers
-from ckl_jax.models.side import Side
-from ckl_jax.models.stack import constrain_embed, run_layers, settle
+from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
 
-_SIZES = (
-    "vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim", "max_positions",
-    "token_types",
-)  # fmt: skip
 _INIT = nn.initializers.normal(0.02)
 
 
 @dataclasses.dataclass(frozen=True)
-class BertConfig:
+class BertConfig(StackConfig):
     """Hyper-parameters; the defaults are those of bert-base-cased.
 
     Attributes:
-      vocab_size: V.
-      dtype: of the activations; parameters stay float32.
-      emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
-      num_layers: depth.
-      max_positions: tokens of the longest text, special ones included.
       position_offset: row of the position table that the first token gets; RoBERTa: 2.
       token_types: kinds of tokens that have an embedding; RoBERTa: 1.
-      dropout_rate: of embeddings, attention weights and residual branches.
       layer_norm_epsilon: of all norms; RoBERTa: 1e-5.
-      float32_attention_logits, scan_layers, remat_policy, dense, side, legacy_bypass_side: as in
-        `gpt2.GPT2Config`.
     """
 
     vocab_size: int = 28996
-    dtype: Any = jnp.float32
-    emb_dim: int = 768
-    num_heads: int = 12
-    num_layers: int = 12
-    head_dim: int = 64
-    mlp_dim: int = 3072
     max_positions: int = 512
+    layer_norm_epsilon: float = 1e-12
     position_offset: int = 0
     token_types: int = 2
-    dropout_rate: float = 0.1
-    layer_norm_epsilon: float = 1e-12
-    float32_attention_logits: bool = False
-    scan_layers: bool = False
-    remat_policy: str = "none"
-    dense: layers.DenseFactory = layers.DenseFactory()
-    side: tuple[Side, ...] = ()
-    legacy_bypass_side: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, _SIZES)
-
-    @property
-    def projections(self) -> tuple[str, ...]:
-        """Names of the projections that `dense` makes, for methods that choose some."""
-        return (*layers.ATTENTION, "wi", "wo")
+        super().__post_init__()
+        checks.require_size(**{"BertConfig.token_types": self.token_types})
 
     @property
     def tapped(self) -> tuple[str, int]:
         """The stack whose hidden states side networks read, and its depth."""
         return "encoder", self.num_layers
-
-    def norm(self, name: str) -> layers.LayerNorm:
-        return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
-
-    def dropout(self, x: Array, deterministic: bool) -> Array:
-        """Drops from [..., T, D]."""
-        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
 
     def attention(self) -> layers.Attention:
         return layers.Attention(

@@ -16,74 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax.models import layers
-from ckl_jax.models.side import Side
-from ckl_jax.models.stack import constrain_embed, run_layers, settle
+from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
 
-_SIZES = (
-    "vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim", "max_positions",
-)  # fmt: skip
 _INIT_DEVIATION = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
-class GPT2Config:
-    """Hyper-parameters; the defaults are GPT-2 small's. Field names are T5X's where it has them.
+class GPT2Config(StackConfig):
+    """Hyper-parameters; the defaults are GPT-2 small's.
 
-    Attributes:
-      vocab_size: V; 50257, or 50262 with the five tokens that TemporalWiki adds.
-      dtype: of the activations; parameters stay float32.
-      emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
-      num_layers: depth.
-      max_positions: rows of the position table, the longest row or prompt and answer.
-      dropout_rate: of embeddings, attention weights and residual branches.
-      layer_norm_epsilon: of all norms.
-      float32_attention_logits: attention logits in float32 whatever `dtype` is.
-      scan_layers: stack the layers and scan over them (axis 1 of every parameter).
-      remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
-      dense: the projection factory (first seam of a method).
-      side: side networks over the decoder's hidden states (second seam of a method).
-      legacy_bypass_side: never call the side networks, neither in training nor afterwards, which
-        is what the released GPT-2 code did.
+    `vocab_size` is 50257, or 50262 with the five tokens that TemporalWiki adds. With
+    `legacy_bypass_side` the side networks are never called, neither in training nor afterwards,
+    which is what the released GPT-2 code did.
     """
-
-    vocab_size: int = 50257
-    dtype: Any = jnp.float32
-    emb_dim: int = 768
-    num_heads: int = 12
-    num_layers: int = 12
-    head_dim: int = 64
-    mlp_dim: int = 3072
-    max_positions: int = 1024
-    dropout_rate: float = 0.1
-    layer_norm_epsilon: float = 1e-5
-    float32_attention_logits: bool = False
-    scan_layers: bool = False
-    remat_policy: str = "none"
-    dense: layers.DenseFactory = layers.DenseFactory()
-    side: tuple[Side, ...] = ()
-    legacy_bypass_side: bool = False
-
-    def __post_init__(self) -> None:
-        settle(self, _SIZES)
-
-    @property
-    def projections(self) -> tuple[str, ...]:
-        """Names of the projections that `dense` makes, for methods that choose some."""
-        return (*layers.ATTENTION, "wi", "wo")
 
     @property
     def tapped(self) -> tuple[str, int]:
         """The stack whose hidden states side networks read, and its depth."""
         return "decoder", self.num_layers
-
-    def norm(self, name: str) -> layers.LayerNorm:
-        return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
-
-    def dropout(self, x: Array, deterministic: bool) -> Array:
-        """Drops from [..., T, D]."""
-        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
 
     @property
     def inits(self) -> dict[str, Any]:

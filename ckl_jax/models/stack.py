@@ -1,6 +1,7 @@
 """A stack of layers: looped or scanned, rematerialised or not; shared by every architecture."""
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -11,6 +12,7 @@ from flax.linen import partitioning
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import layers
+from ckl_jax.models.side import Side
 
 Array = jax.Array
 
@@ -41,6 +43,60 @@ def _dtype(dtype: Any) -> Any:
         if dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
             return jnp.dtype(dtype)
     raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give 'float32', 'bfloat16' or 'float16'.")
+
+
+@dataclasses.dataclass(frozen=True)
+class StackConfig:
+    """Hyper-parameters of one stack with learned positions. Names are T5X's where it has them.
+
+    Attributes:
+      vocab_size: V.
+      dtype: of the activations; parameters stay float32.
+      emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
+      num_layers: depth.
+      max_positions: the longest row, special tokens included, or prompt and answer.
+      dropout_rate: of embeddings, attention weights and residual branches.
+      layer_norm_epsilon: of all norms.
+      float32_attention_logits: attention logits in float32 whatever `dtype` is.
+      scan_layers: stack the layers and scan over them (axis 1 of every parameter).
+      remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
+      dense: the projection factory (first seam of a method).
+      side: side networks over the stack's hidden states (second seam of a method).
+      legacy_bypass_side: never call the side networks.
+    """
+
+    vocab_size: int = 50257
+    dtype: Any = jnp.float32
+    emb_dim: int = 768
+    num_heads: int = 12
+    num_layers: int = 12
+    head_dim: int = 64
+    mlp_dim: int = 3072
+    max_positions: int = 1024
+    dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    float32_attention_logits: bool = False
+    scan_layers: bool = False
+    remat_policy: str = "none"
+    dense: layers.DenseFactory = layers.DenseFactory()
+    side: tuple[Side, ...] = ()
+    legacy_bypass_side: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
+        settle(self, (*sizes, "max_positions"))
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Names of the projections that `dense` makes, for methods that choose some."""
+        return (*layers.ATTENTION, "wi", "wo")
+
+    def norm(self, name: str) -> layers.LayerNorm:
+        return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
+
+    def dropout(self, x: Array, deterministic: bool) -> Array:
+        """Drops from [..., T, D]."""
+        return layers.dropout(self.dropout_rate)(x, deterministic=deterministic)
 
 
 def constrain_embed(x: Array) -> Array:
