@@ -6,14 +6,15 @@ perplexity over the last model's on the same facts. It is parsed into comparison
 
 import ast
 import dataclasses
-import math
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ckl_jax.analysis import temporalwiki
-from ckl_jax.analysis.perplexity import Losses, perplexity
+import numpy as np
+
+from ckl_jax.analysis import statistics, temporalwiki
+from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
 from ckl_jax.analysis.temporalwiki import Key, losses_of
 from ckl_jax.errors import UserError, nearest
 
@@ -132,6 +133,7 @@ class Verdict:
       model, last: what they are called.
       interval: whose facts were asked.
       ratios: by name, those that are known.
+      spans: their 95 % intervals over facts, which decide nothing.
       failures: the comparisons that do not hold.
     """
 
@@ -139,6 +141,7 @@ class Verdict:
     last: str
     interval: str
     ratios: Mapping[str, float]
+    spans: Mapping[str, tuple[float, float]]
     failures: tuple[Comparison, ...]
 
     @property
@@ -149,7 +152,7 @@ class Verdict:
         """What was decided, and by which numbers."""
         facts = f"on the facts of {self.interval}, relative to {self.last}"
         if self.passes:
-            known = ", ".join(f"{name} {ratio:.4f}" for name, ratio in self.ratios.items())
+            known = ", ".join(f"{name} {self._ratio(name)}" for name in self.ratios)
             return f"{self.model} may ship: {known} ({facts})."
         failed = "; ".join(
             f"{failure} does not hold, as {self._numbers(failure)}" for failure in self.failures
@@ -157,18 +160,25 @@ class Verdict:
         return f"{self.model} should not ship: {failed} ({facts})."
 
     def _numbers(self, failure: Comparison) -> str:
-        return " and ".join(f"{n} is {self.ratios[n]:.4f}" for n in dict.fromkeys(failure.names()))
+        return " and ".join(f"{n} is {self._ratio(n)}" for n in dict.fromkeys(failure.names()))
+
+    def _ratio(self, name: str) -> str:
+        low, high = self.spans[name]
+        return f"{self.ratios[name]:.4f} [{low:.3f}, {high:.3f}]"
 
 
 def ratios(
     new: Mapping[Key, Losses], last: Mapping[Key, Losses], interval: str
-) -> dict[str, float]:
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
     """The new model's perplexity over the last one's, of each class of one interval's facts.
+
+    Returns:
+      The ratios by name, and their 95 % intervals of the paired bootstrap over facts.
 
     Raises:
       UserError: the two were put to different facts.
     """
-    pairs: dict[str, tuple[float, float]] = {}
+    pairs: dict[str, np.ndarray] = {}  # [2, 1 + B]: both models', then of resampled facts
     for name in NAMES:
         key = (interval, name)
         if key in new and key in last:
@@ -177,11 +187,14 @@ def ratios(
                     f"The two models were put to different {name} facts of {interval}, or have "
                     "other vocabularies; probe both with the same files."
                 )
-            pairs[name] = perplexity(new[key]), perplexity(last[key])
+            both = new[key], last[key]
+            values = np.array([[perplexity(losses)] for losses in both])
+            pairs[name] = np.concatenate([values, bootstrap(both)], axis=1)
     if all(name in pairs for name in _AVERAGED):
-        pairs["avg"] = tuple(sum(pairs[name][side] for name in _AVERAGED) / 2 for side in (0, 1))
-    found = {name: pairs[name] for name in NAMES if name in pairs}
-    return {name: a / b if b > 0 else math.inf for name, (a, b) in found.items()}
+        pairs["avg"] = sum(pairs[name] for name in _AVERAGED) / 2
+    found = {name: pairs[name][0] / pairs[name][1] for name in NAMES if name in pairs}
+    spans = {name: statistics.interval(drawn[1:]) for name, drawn in found.items()}
+    return {name: float(drawn[0]) for name, drawn in found.items()}, spans
 
 
 def judge(
@@ -203,13 +216,13 @@ def judge(
       UserError: the condition names a class of which there are no facts, or the two models were
         put to different ones.
     """
-    known = ratios(new, last, interval)
+    known, spans = ratios(new, last, interval)
     if missing := [name for name in condition.names() if name not in known]:
         raise UserError(
             f"The condition is on {missing[0]} facts, but {names[0]} and {names[1]} were not both "
             f"put to any of {interval}; they were to {', '.join(known) or 'none'}."
         )
-    return Verdict(*names, interval, known, tuple(condition.failures(known)))
+    return Verdict(*names, interval, known, spans, tuple(condition.failures(known)))
 
 
 def compare_runs(

@@ -1,8 +1,10 @@
 """The gate: what is a condition, which ratios it is on, and that none of it is ever run."""
 
+import numpy as np
 import pytest
 
 from ckl_jax.analysis import promotion
+from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from tests.analysis.temporalwiki_study import INTERVALS, write_run, write_study
@@ -62,10 +64,13 @@ def test_two_runs_are_compared_by_the_newest_facts(root, capsys):
     runs = [f"--model={root / INTERVALS[1] / 'vanilla'}", f"--relative-to={root / 'initial'}"]
     changed = 1.1**2 * 365.07 / 451.74  # two intervals away from the facts of the last one
     assert ckl.main(["promote", *runs, "--if=changed < 1"]) == 0
-    assert f"may ship: unchanged 1.0963, changed {changed:.4f}, avg" in capsys.readouterr().out
+    assert f"may ship: unchanged 1.0963 [1.096, 1.096], changed {changed:.4f} [" in (
+        capsys.readouterr().out
+    )
     assert ckl.main(["promote", *runs, "--if=unchanged <= 1.05 and changed < 1"]) == 1
     said = capsys.readouterr().out
-    assert "should not ship: unchanged <= 1.05 does not hold, as unchanged is 1.0963 (" in said
+    failed = "unchanged <= 1.05 does not hold, as unchanged is 1.0963 [1.096, 1.096] ("
+    assert f"should not ship: {failed}" in said
     assert f"facts of {INTERVALS[3]}" in said
     first = [*runs, f"--interval={INTERVALS[0]}"]
     assert ckl.main(["promote", *first, "--if=unchanged > 1.0599 and unchanged < 1.06"]) == 0
@@ -85,6 +90,18 @@ def test_other_facts_are_not_compared(root, tmp_path):
     path.write_text(path.read_text().replace('"tokens": 3', '"tokens": 4'))
     with pytest.raises(UserError, match="were put to different unchanged facts"):
         promotion.compare_runs(other, root / "initial", promotion.parse("changed < 1"))
+
+
+def test_the_interval_of_a_ratio_is_paired():
+    """Facts differ far more than the two models do, so an unpaired interval would be wide."""
+    rng = np.random.default_rng(0)
+    tokens, cost = np.full(200, 5.0), rng.gamma(2.0, 10.0, 200)
+    ones = np.ones(200)
+    new, last = (Losses(nll, tokens, nll, ones) for nll in (cost + rng.normal(0.5, 0.1, 200), cost))
+    found, spans = promotion.ratios({("i", "changed"): new}, {("i", "changed"): last}, "i")
+    assert found["changed"] == pytest.approx(np.exp(0.1), rel=0.01)
+    low, high = spans["changed"]
+    assert low < found["changed"] < high < 1.01 * low
 
 
 def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
