@@ -23,6 +23,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.jobs import processes
 
 SUMMARY = "summary.json"  # the last file that a training writes
+_UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +227,8 @@ def record(
 ) -> None:
     """Keeps the settings beside the results, and refuses to mix two settings in one folder.
 
-    Bindings may change as long as there are no results: some values fail only in a training.
+    Bindings may change as long as there are no results: some values fail only in a training. So may
+    snapshots, of which one may turn out to be damaged.
 
     Args:
       path: of the record, in the folder of everything.
@@ -244,7 +246,7 @@ def record(
             k for k in settings
             if settings[k] != before.get(k) and not grows(k, before.get(k), settings[k])
         ]  # fmt: skip
-        if different == ["bindings"] and not any(path.parent.rglob("checkpoint_*")):
+        if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
             different = []
         if different:
             name = different[0]

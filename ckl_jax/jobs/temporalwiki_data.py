@@ -111,9 +111,11 @@ class Data:
             kind = name.rpartition("_")[2]
             source = self.folder(interval, "probes") / name
             target = self.root / "probes" / f"{interval.name}_{kind}"
-            if kind.partition(".")[0] in CLASSES and _has_rows(source) and not target.exists():
-                with files.atomic_write(target, "wb") as f:
-                    f.write(source.read_bytes())
+            if kind.partition(".")[0] in CLASSES and _has_rows(source):
+                content = source.read_bytes()
+                if not target.exists() or target.read_bytes() != content:
+                    with files.atomic_write(target, "wb") as f:
+                        f.write(content)
 
     def whole_text(self, snapshot: Snapshot) -> Path:
         """Makes the text of a whole snapshot; returns its file of documents."""

@@ -169,3 +169,22 @@ def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, c
     assert sizes[1]["base_checkpoint"] == str(lora)
     assert ckl.main([*argv, "--months=3", "--seed=1"]) == 2
     assert "holds a study with another seed (0, not 1)" in capsys.readouterr().err
+
+
+def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, capsys):
+    """What was finished stays; fetched again, it is refused in the folder of its step alone."""
+    folder, out = tmp_path / "dumps", tmp_path / "out"
+    shutil.copytree(dumps, folder)
+    broken = next(folder.glob("wikidata-20200601*"))
+    broken.write_bytes(broken.read_bytes()[:500])
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--jobs=1",
+            "--unchanged-share=1", "--snapshots"]  # fmt: skip
+    places = [str(folder / date) for date in DATES[:2]]
+    assert ckl.main([*argv, *places]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and str(broken) in err
+    assert (out / "data" / "20200501-20200601" / "diffset" / "manifest.json").is_file()
+    shutil.copy(next(dumps.glob("wikidata-20200601*")), broken)
+    assert ckl.main([*argv, *places]) == 2  # its folder names what it was begun with
+    probes = out / "data" / "20200501-20200601" / "probes"
+    assert f"{probes} was begun with other settings (new)" in capsys.readouterr().err
