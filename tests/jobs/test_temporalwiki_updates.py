@@ -16,8 +16,9 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
 from ckl_jax.data.builders import snapshots
+from ckl_jax.data.cached import CachedTask
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import pipeline
+from ckl_jax.jobs import pipeline, simulated
 from ckl_jax.jobs.temporalwiki_settings import METHODS
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.timeline import make_world
@@ -125,6 +126,17 @@ def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
     assert said.index("   a2  started") > said.index("   a1  done: 1 step in 1 s")
     pipeline.run_all(chain, jobs=2)
     assert capsys.readouterr().out == ""
+
+
+def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
+    made = simulated.vocabulary_and_rows(
+        str(tmp_path), str(tmp_path / "rows"), size="tiny", tasks=("d0", "d1", "whole")
+    )
+    tasks = {name: CachedTask.open(tmp_path / "rows" / name) for name in ("d0", "d1", "whole")}
+    old, new, whole = tasks.values()
+    assert len(whole) == len(old) + len(new) and len(new) > 10
+    assert whole.row(0) == old.row(0) and whole.row(len(old)) == new.row(0)
+    assert whole.meta["vocabulary_digest"] == made.digest
 
 
 def rows_of(run):
