@@ -26,7 +26,7 @@ RUNS = {  # name -> (model, reduction, conditional score, scheme)
     "conditional_answer": ("bert", None, True, ANSWER),
     "roberta": ("roberta", None, False, WORD),
 }
-ALIKE = ("sum", "mean", "answer", "conditional")  # others of the runs go the same ways
+ALIKE = ("sum", "mean", "answer", "conditional", "original")  # others of the runs go the same ways
 
 
 @pytest.fixture(scope="module")
