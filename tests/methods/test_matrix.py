@@ -178,9 +178,10 @@ def test_cached_decoding_equals_teacher_forcing(name, base):
 def test_micro_batches_change_nothing(name, base):
     whole, _ = run_steps(name, base, 1, dropout=False)
     parts, _ = run_steps(name, base, 1, dropout=False, microbatches=2)
-    # One Adafactor step has near-unit size: compare where rounding cannot flip a sign.
+    # One Adafactor step has near-unit size: compare where rounding cannot flip a sign. The bias of
+    # a key moves all logits of a query alike, so its gradient is 0 and all of its step rounding.
     a, b = flatten(whole.params), flatten(parts.params)
-    for path in a:
+    for path in (p for p in a if not p.endswith("key/bias")):
         close = np.isclose(a[path], b[path], rtol=1e-3, atol=1e-4)
         assert close.mean() > 0.97, path
 
