@@ -1,6 +1,7 @@
 """Checks of single settings: each complaint names the setting and the value it has."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,17 @@ def require_int(least: int = 1, **values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give a whole number, {least} or more.")
         if value < least:
             raise UserError(f"{name} is {value}; give {least} or more.")
+
+
+def require_vocabulary(**values: Any) -> None:
+    """Raises `UserError` for a vocabulary that is the path of one."""
+    for name, value in values.items():
+        if isinstance(value, (str, os.PathLike)):
+            raise UserError(
+                f"{name} is the path {os.fspath(value)!r} and no vocabulary; bind {name} = "
+                f"@vocabularies.Vocabulary() and vocabularies.Vocabulary.path = "
+                f"{os.fspath(value)!r} in its place."
+            )
 
 
 def require_size(**values: Any) -> None:

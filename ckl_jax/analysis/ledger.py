@@ -175,8 +175,9 @@ def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
         if state is not None:
             kind = f" {state}"
         else:
-            kind = ", some of each state" if chosen else " ever known"
-        lines += ["", f"{labels.long(probe)}: {labels.count(len(chosen), 'fact')}{kind}"]
+            kind = " ever known, some of each state" if chosen else " ever known"
+        of = f"{len(chosen)} of {labels.count(len(states), 'fact')}"
+        lines += ["", f"{labels.long(probe)}: {of}{kind}"]
         for i in chosen[:limit]:
             answer = now.rows[i]["predictions"][0]
             lines.append(

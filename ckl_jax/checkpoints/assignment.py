@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ckl_jax.errors import UserError, nearest
 
 AssignmentMap = Sequence[tuple[str, str | None]]
-_SHOWN = 3
+_SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The `ckl` command: everything that is not a gin job. Help and errors import nothing heavy."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +25,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
-        return args.run(args) or 0
+        code = args.run(args) or 0
+        sys.stdout.flush()
+        return code
     except UserError as e:
         print(f"ckl: {e}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("ckl: interrupted; start it again to go on", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -126,6 +132,7 @@ def _data(commands) -> None:
 
 def prepare(args: argparse.Namespace) -> None:
     from ckl_jax import checks
+    from ckl_jax.data.ckl_files import CORPORA
     from ckl_jax.data.prepare import prepare_ckl
 
     checks.require_int(5, **{"--vocab-size": args.vocab_size})
@@ -140,6 +147,8 @@ def prepare(args: argparse.Namespace) -> None:
     print()
     for name, folder in prepared.tasks.items():
         print(f"{len(prepared.open(name)):10,}  {folder}")
+    if absent := [f"{n} ({file})" for n, file in CORPORA.items() if n not in prepared.tasks]:
+        print(f"not there, and so no task: {', '.join(absent)}")
 
 
 def _rows(kinds) -> None:

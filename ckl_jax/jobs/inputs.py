@@ -72,8 +72,9 @@ class InferenceData:
                 form = PROBES[self.mixture_or_task_name]
                 return form.input_length, form.target_length
             raise UserError(
-                "INFER_LENGTHS is not set, which only probes allow; give it as "
-                "--gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
+                f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is no "
+                f"probe, which would have its own.{nearest(self.mixture_or_task_name, PROBES)} "
+                "Else give it as --gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
             )
         return given["inputs"], given["targets"]
 

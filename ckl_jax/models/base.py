@@ -104,6 +104,8 @@ class BaseTransformerModel(abc.ABC):
     )
 
     def __post_init__(self) -> None:
+        for vocabulary in ("input_vocabulary", "output_vocabulary"):
+            checks.require_vocabulary(VOCABULARY=getattr(self, vocabulary, None))
         factor = self.loss_normalizing_factor
         if isinstance(factor, str):
             checks.require_choice(NORMALIZING_FACTORS, LOSS_NORMALIZING_FACTOR=factor)

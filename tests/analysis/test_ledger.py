@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -89,8 +90,8 @@ def test_one_fact_and_none_are_worded(tmp_path):
     make_run(tmp_path, "initial", sizes={"new_lama": 1})
     text = describe(make_run(tmp_path, "lora", sizes={"new_lama": 1}))
     assert "NewLAMA (1 fact)" in text
-    assert "NewLAMA: 0 facts ever known" in text or "NewLAMA: 1 fact, some of each" in text
-    assert "NewLAMA: 0 facts forgotten" in describe(tmp_path / "lora", state="forgotten")
+    assert re.search(r"NewLAMA: [01] of \d+ facts? ever known", text)
+    assert "NewLAMA: 0 of 1 fact forgotten" in describe(tmp_path / "lora", state="forgotten")
     assert "0 of 1 fact differs" in describe(tmp_path / "lora", diff=tmp_path / "lora")
 
 

@@ -50,12 +50,13 @@ def test_what_a_rule_drops_or_replaces_is_not_left_over():
 
 
 def test_missing_and_unexpected_names_are_both_listed():
-    wanted = ["target/head", *(f"target/new_{i}" for i in range(5))]
+    wanted = ["target/head", *(f"target/new_{i:02}" for i in range(22))]
     with pytest.raises(UserError) as e:
         assign(wanted, OLD, where="Checkpoint /x/checkpoint_1")
     message = str(e.value)
     assert message.startswith("Checkpoint /x/checkpoint_1 does not fit the model")
-    assert "missing in it (5): target/new_0, target/new_1, target/new_2 and 2 more" in message
+    assert "missing in it (22): target/new_00, target/new_01, " in message
+    assert "target/new_19 and 2 more" in message
     assert "in it but not in the model (4): target/encoder/layers_0/kernel" in message
     assert "fallback_to_scratch = True" in message
     assert "strict = False" in message

@@ -232,7 +232,7 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     "macros, expected",
     [
-        ({"INFER_LENGTHS": None}, "INFER_LENGTHS is not set, which only probes allow; give it as"),
+        ({"INFER_LENGTHS": None}, "INFER_LENGTHS is not set, and INFER_INPUTS"),
         ({"INFER_LENGTHS": {"inputs": 8}}, "INFER_LENGTHS lacks ['targets']"),
         ({"INFER_LENGTHS": {"inputs": 8, "targets": 1}}, "['targets'] counts the start token"),
         ({"INFER_BATCH_SIZE": 0}, "INFER_BATCH_SIZE is 0; give 1 or more"),
