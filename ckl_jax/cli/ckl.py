@@ -118,7 +118,10 @@ def _data(commands) -> None:
     p = _command(kinds, "prepare", "cached tasks out of a folder in CKL's layout", prepare)
     p.add_argument("--dir", required=True, help="folder with recent_news_full.csv and so on")
     p.add_argument("--out", required=True, help="folder for the vocabulary and the tasks")
-    p.add_argument("--vocabulary", default=None, help="SentencePiece model; none: train one")
+    p.add_argument(
+        "--vocabulary", default=None,
+        help="SentencePiece model, which gets 100 sentinels if it has none; none: train one",
+    )  # fmt: skip
     p.add_argument("--vocab-size", type=int, default=32000, help="pieces of a trained vocabulary")
     p.add_argument("--input-length", type=int, default=350, help="tokens kept of an input")
     p.add_argument("--target-length", type=int, default=350, help="tokens kept of a target")
