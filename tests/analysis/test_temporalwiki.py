@@ -89,6 +89,7 @@ def test_a_report_of_all_forms(root, capsys):
     assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_unfinished_and_later_models(tmp_path):
     root = write_study(tmp_path, methods=("lora",), count=2)
     (root / INTERVALS[1] / "lora" / "summary.json").unlink()

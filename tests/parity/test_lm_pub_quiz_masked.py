@@ -26,7 +26,7 @@ RUNS = {  # name -> (model, reduction, conditional score, scheme)
     "conditional_answer": ("bert", None, True, ANSWER),
     "roberta": ("roberta", None, False, WORD),
 }
-ALIKE = ("sum", "mean", "answer", "conditional", "original")  # others of the runs go the same ways
+ALIKE = ("sum", "mean", "raw", "answer", "conditional", "original")  # to others
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,7 @@ def test_every_score_and_the_files_are_the_librarys(golden, models, tmp_path, ru
     assert_same(dataset, results, tmp_path, golden / "results" / run)
 
 
+@pytest.mark.slow
 def test_rows_of_any_width_give_the_same(golden, models):
     texts = [fill("[X] is in [Y].", "Wien", label) for label in ("Paris", "New Moon-on-Sea", "x")]
     one, other = (evaluator(models["bert"], width=w).scorer.token_scores(texts) for w in (26, 60))
