@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import t5x
 
@@ -14,6 +16,7 @@ store.KeepBest:
 """
 
 
+@pytest.mark.slow
 def test_the_best_by_a_probe_stays_besides_the_newest(tiny, tmp_path):
     extra = tmp_path / "best.gin"
     kept = {}
