@@ -1,0 +1,222 @@
+"""What each word of dated documents cost a model: the dump that all later analysis reads.
+
+A dump is a folder of shards, each a numpy archive of consecutive documents of one month, and
+`dump.json`, which says what made it. A shard is written whole or not at all, and its name is the
+number of its first document, so that a run that was stopped goes on behind the last shard.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, write_json
+
+FORMAT = 1
+ABOUT = "dump.json"
+_SHARD = re.compile(r"(\d{4}-\d{2})-(\d{9})\.npz$")
+
+
+@dataclasses.dataclass(frozen=True)
+class WordLosses:
+    """One document.
+
+    Attributes:
+      id, date: of the document; ISO date.
+      words: its W words.
+      nll: [W] float32, the summed loss of a word's pieces, in nats.
+      pieces: [W] int32, how many pieces a word has.
+      context_start: [W] int32, the piece (counted in the document) at which the chunk begins that
+        scored the word's first piece. What precedes it was seen through the memory alone.
+    """
+
+    id: str
+    date: str
+    words: Sequence[str]
+    nll: np.ndarray
+    pieces: np.ndarray
+    context_start: np.ndarray
+
+    @property
+    def first_piece(self) -> np.ndarray:
+        """[W] int64, the place of each word's first piece in the document."""
+        return np.cumsum(self.pieces, dtype=np.int64) - self.pieces
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Consecutive documents of one month; flat arrays over all their words.
+
+    Attributes:
+      month: YYYY-MM.
+      first: number of the first document in its stream.
+      ids, dates: of the D documents.
+      ends: [D] int64, where the words of each document end.
+      words: of all documents.
+      nll, pieces, context_start: [words], see `WordLosses`.
+    """
+
+    month: str
+    first: int
+    ids: list[str]
+    dates: list[str]
+    ends: np.ndarray
+    words: list[str]
+    nll: np.ndarray
+    pieces: np.ndarray
+    context_start: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def documents(self) -> Iterator[WordLosses]:
+        start = 0
+        for i, end in enumerate(self.ends.tolist()):
+            part = slice(start, end)
+            yield WordLosses(
+                self.ids[i], self.dates[i], self.words[part], self.nll[part], self.pieces[part],
+                self.context_start[part],
+            )  # fmt: skip
+            start = end
+
+
+class DumpWriter:
+    """Collects documents in order and writes a shard at the end of a month or when told.
+
+    Args:
+      folder: of the dump; made if it is missing.
+      about: what makes it (model, vocabulary digest, chunk and memory length, ...), JSON values;
+        kept in `dump.json`.
+      resume_at: number of the document to go on with; later shards of an earlier run are removed.
+        0 begins anew.
+      most: documents of a shard.
+
+    Raises:
+      UserError: the folder has shards that were made otherwise, or a shard reaches beyond
+        `resume_at`, or the folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        about: Mapping[str, Any],
+        resume_at: int = 0,
+        most: int = 1000,
+    ):
+        self.folder, self.most = Path(folder), most
+        self.next = resume_at
+        self._pending: list[WordLosses] = []
+        about = json.loads(json.dumps({"format": FORMAT, **about}))
+        if resume_at:
+            found = read_about(self.folder)
+            changed = sorted(k for k in {**found, **about} if found.get(k) != about.get(k))
+            if changed:
+                raise UserError(
+                    f"{folder} was begun with other settings ({', '.join(changed)}); choose "
+                    "another folder, or delete it."
+                )
+        for path, _, first in _shards(self.folder):
+            if first >= resume_at:
+                with os_errors(path):
+                    path.unlink()
+        write_json(self.folder / ABOUT, about)
+
+    def add(self, document: WordLosses) -> None:
+        """Adds the next document; writes those before it if it begins a month."""
+        pending = self._pending
+        if pending and (pending[0].date[:7] != document.date[:7] or len(pending) >= self.most):
+            self.flush()
+        self._pending.append(document)
+
+    def flush(self) -> None:
+        """Writes what is pending as a shard; afterwards `next` is the next document's number."""
+        documents = self._pending
+        if not documents:
+            return
+        arrays = {
+            "ids": np.array([d.id for d in documents]),
+            "dates": np.array([d.date for d in documents]),
+            "ends": np.cumsum([len(d.words) for d in documents], dtype=np.int64),
+            "words": np.frombuffer("\n".join(w for d in documents for w in d.words).encode(), "u1"),
+            "nll": np.concatenate([d.nll for d in documents]).astype("<f4"),
+            "pieces": np.concatenate([d.pieces for d in documents]).astype("<i4"),
+            "context_start": np.concatenate([d.context_start for d in documents]).astype("<i4"),
+        }
+        path = self.folder / f"{documents[0].date[:7]}-{self.next:09d}.npz"
+        with atomic_write(path, "wb") as f:
+            np.savez_compressed(f, **arrays)
+        self.next += len(documents)
+        self._pending = []
+
+
+def read_about(folder: str | os.PathLike) -> dict[str, Any]:
+    """What `dump.json` says.
+
+    Raises:
+      UserError: there is no dump.
+    """
+    path = Path(folder) / ABOUT
+    if not path.is_file():
+        raise UserError(f"{folder} holds no dump of word losses (no {ABOUT}).")
+    with os_errors(path, "read"):
+        text = path.read_text(encoding="utf-8")
+    try:
+        about = json.loads(text)
+    except ValueError as e:
+        raise UserError(f"{path} is not JSON ({e}); make the dump again.") from e
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
+        raise UserError(f"{path} is not of a dump of format {FORMAT}; make the dump again.")
+    return about
+
+
+def read_dump(folder: str | os.PathLike) -> Iterator[Shard]:
+    """Yields the shards of a dump in the order of its documents; holds one at a time.
+
+    Raises:
+      UserError: there is no dump, it has no shards, documents are missing between two shards, or a
+        shard is damaged.
+    """
+    read_about(folder)
+    paths = _shards(Path(folder))
+    if not paths:
+        raise UserError(f"{folder} has no scored documents yet.")
+    expected = 0
+    for path, month, first in paths:
+        if first != expected:
+            raise UserError(
+                f"{folder} lacks the documents {expected} to {first - 1}; make the dump again."
+            )
+        shard = _read(path, month, first)
+        expected += len(shard)
+        yield shard
+
+
+def _shards(folder: Path) -> list[tuple[Path, str, int]]:
+    """(path, month, number of the first document), by number."""
+    named = [(path, _SHARD.search(path.name)) for path in folder.glob("*.npz")]
+    found = [(path, m[1], int(m[2])) for path, m in named if m]
+    return sorted(found, key=lambda shard: shard[2])
+
+
+def _read(path: Path, month: str, first: int) -> Shard:
+    try:
+        with os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+        words = found["words"].tobytes().decode()
+        shard = Shard(
+            month, first, found["ids"].tolist(), found["dates"].tolist(), found["ends"],
+            words.split("\n") if words else [], found["nll"], found["pieces"],
+            found["context_start"],
+        )  # fmt: skip
+    except (KeyError, ValueError, zipfile.BadZipFile) as e:
+        raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e
+    if not (len(shard.words) == len(shard.nll) == (shard.ends[-1] if len(shard) else 0)):
+        raise UserError(f"{path} is damaged (its lengths differ); make the dump again.")
+    return shard
