@@ -1,0 +1,367 @@
+"""How fast a model goes stale: perplexity by time relative to a control model's (section 3).
+
+Everything here reads dumps of word losses (`data.word_losses`). The perplexity of any set of words
+is exp(sum of their losses / their number); of a bin of time, of the words of its documents. What is
+plotted is the relative increase over the control model on the same documents, in percent,
+
+    r = 100 (PPL / PPL_control - 1),
+
+because perplexities of different months are not comparable: their documents differ.
+"""
+
+import dataclasses
+import datetime
+import itertools
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ckl_jax.analysis.statistics import interval
+from ckl_jax.data.word_losses import WordLosses, read_dump
+from ckl_jax.errors import UserError
+
+SAMPLES = 1000
+ALL = "all"
+
+
+class Grouping(Protocol):
+    """Assigns words to groups.
+
+    Attributes:
+      names: of its G groups.
+    """
+
+    names: tuple[str, ...]
+
+    def weights(self, document: WordLosses) -> np.ndarray:
+        """[G, W]: how much each word of a document counts in each group, 0 to 1."""
+        ...
+
+
+class AllWords:
+    """One group of all words."""
+
+    names = (ALL,)
+
+    def weights(self, document: WordLosses) -> np.ndarray:
+        return np.ones((1, len(document.words)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """The losses of D documents, in order, by group of words.
+
+    Attributes:
+      dates: [D] ISO dates.
+      groups: names of the G groups.
+      nll: [G, D] summed losses, in nats.
+      words: [G, D] how many words they are of, the same for every model.
+    """
+
+    dates: tuple[str, ...]
+    groups: tuple[str, ...]
+    nll: np.ndarray
+    words: np.ndarray
+
+    def group(self, name: str) -> "Totals":
+        """One group alone."""
+        i = self.groups.index(name)
+        return Totals(self.dates, (name,), self.nll[i : i + 1], self.words[i : i + 1])
+
+    def perplexity(self) -> dict[str, float]:
+        """{group: perplexity over all documents}; groups without a word are left out."""
+        nll, words = self.nll.sum(1), self.words.sum(1)
+        return {
+            name: math.exp(n / w) for name, n, w in zip(self.groups, nll, words, strict=True) if w
+        }
+
+
+def read_totals(
+    dumps: Mapping[str, str | os.PathLike], groupings: Sequence[Grouping] = ()
+) -> dict[str, Totals]:
+    """Reads several dumps side by side; holds a few numbers for each document, and no words.
+
+    Args:
+      dumps: {model: folder}, all of the same documents.
+      groupings: groups of words besides that of all words.
+
+    Raises:
+      UserError: the dumps are not of the same documents and words, or a loss is not finite.
+    """
+    groupings = (AllWords(), *groupings)
+    names = tuple(itertools.chain.from_iterable(g.names for g in groupings))
+    dates: list[str] = []
+    words: list[np.ndarray] = []
+    nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
+    for found in _side_by_side(dumps):
+        first = next(iter(found.values()))
+        weights = np.concatenate([g.weights(first) for g in groupings])
+        dates.append(first.date)
+        words.append(weights.sum(1))
+        for model, document in found.items():
+            losses = weights @ document.nll.astype(np.float64)
+            if not np.isfinite(losses).all():
+                raise UserError(
+                    f"{dumps[model]}: the losses of the document {document.id!r} of "
+                    f"{document.date} are not finite; the model's parameters are not sound there."
+                )
+            nll[model].append(losses)
+    counts = np.stack(words, 1)
+    return {m: Totals(tuple(dates), names, np.stack(rows, 1), counts) for m, rows in nll.items()}
+
+
+def _side_by_side(
+    dumps: Mapping[str, str | os.PathLike],
+) -> Iterator[dict[str, WordLosses]]:
+    streams = {model: _documents(folder) for model, folder in dumps.items()}
+    for number, found in enumerate(itertools.zip_longest(*streams.values())):
+        for folder, document in zip(dumps.values(), found, strict=True):
+            same = document is not None and found[0] is not None and (
+                document.id == found[0].id and document.words == found[0].words
+            )  # fmt: skip
+            if not same:
+                raise UserError(
+                    f"{folder} and {next(iter(dumps.values()))} are not of the same documents: "
+                    f"they differ at document {number}; score both models on the same test set."
+                )
+        yield dict(zip(dumps, found, strict=True))
+
+
+def _documents(folder: str | os.PathLike) -> Iterator[WordLosses]:
+    for shard in read_dump(folder):
+        yield from shard.documents()
+
+
+# --- bins of time
+
+
+@dataclasses.dataclass(frozen=True)
+class Bins:
+    """Consecutive spans of time.
+
+    Attributes:
+      labels: [N] the month (YYYY-MM), or the first day of a week.
+      starts: [N + 1] where the documents of each bin begin, in the order of their dates.
+    """
+
+    labels: tuple[str, ...]
+    starts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def bins_of(dates: Sequence[str], unit: str = "month") -> Bins:
+    """The months, or the spans of seven days from the first day of the first month.
+
+    Args:
+      dates: [D], in order.
+      unit: "month" or "week".
+
+    Raises:
+      UserError: dates out of order, a month or a week without a document, or no such unit.
+    """
+    if unit not in ("month", "week"):
+        raise UserError(f"Bins of {unit!r} are not known; choose 'month' or 'week'.")
+    if any(a > b for a, b in itertools.pairwise(dates)):
+        raise UserError("The documents of a dump are not in the order of their dates.")
+    if not dates:
+        raise UserError("There are no documents.")
+    labels = _months(dates) if unit == "month" else _weeks(dates)
+    starts = np.searchsorted(np.array(dates), np.array(labels))
+    starts = np.append(starts, len(dates))
+    if empty := [label for label, n in zip(labels, np.diff(starts), strict=True) if not n]:
+        raise UserError(
+            f"The {unit} {empty[0]} has no document; a curve over time needs one in every {unit}."
+        )
+    return Bins(tuple(labels), starts)
+
+
+def _months(dates: Sequence[str]) -> list[str]:
+    (first, month), (last, end) = (map(int, d.split("-")[:2]) for d in (dates[0], dates[-1]))
+    numbers = range(12 * first + month - 1, 12 * last + end)
+    return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in numbers]
+
+
+def _weeks(dates: Sequence[str]) -> list[str]:
+    day, last = datetime.date.fromisoformat(f"{dates[0][:7]}-01"), dates[-1]
+    days = (day + datetime.timedelta(7 * i) for i in itertools.count())
+    return list(itertools.takewhile(lambda label: label <= last, map(str, days)))
+
+
+# --- curves
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """An ordinary least-squares line through a curve of N points, one a bin.
+
+    Attributes:
+      slope: percentage points a bin; error: its standard error.
+      intercept: at bin 0.
+      t, p: of the slope against 0, two-sided, N - 2 degrees of freedom.
+    """
+
+    slope: float
+    error: float
+    intercept: float
+    t: float
+    p: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The relative increase of a model over the control, by bin.
+
+    Attributes:
+      labels: [N] of the bins.
+      values: [N] percent.
+      low, high: [N] the 95 % interval of a bootstrap over each bin's documents.
+      documents, words: [N] how many a bin has.
+      slopes: [B] of the line through each bootstrap sample.
+    """
+
+    labels: tuple[str, ...]
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    documents: np.ndarray
+    words: np.ndarray
+    slopes: np.ndarray
+
+    @property
+    def line(self) -> Line:
+        return fit_line(self.values)
+
+    def as_dict(self) -> dict:
+        """For a JSON file."""
+        columns = ("values", "low", "high", "documents", "words")
+        low, high = interval(self.slopes) if len(self.values) > 1 else (math.nan, math.nan)
+        return {
+            "labels": list(self.labels), **{c: getattr(self, c).tolist() for c in columns},
+            "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
+        }  # fmt: skip
+
+
+def relative_increase(
+    model: Totals,
+    control: Totals,
+    unit: str = "month",
+    group: str = ALL,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Curve:
+    """The curve of Figures 1 to 3 and 5.
+
+    The bootstrap draws documents within each bin, the same for both models. Bins in which the
+    group has no word are left out.
+
+    Raises:
+      UserError: see `bins_of`; or the group has no word at all.
+    """
+    model, control = model.group(group), control.group(group)
+    bins = bins_of(model.dates, unit)
+    generator = np.random.default_rng(seed)
+    columns, drawn = [], []
+    for label, start, stop in zip(bins.labels, bins.starts, bins.starts[1:], strict=False):
+        words = model.words[0, start:stop]
+        if not words.sum():
+            continue
+        gap = model.nll[0, start:stop] - control.nll[0, start:stop]
+        n = stop - start
+        draws = generator.multinomial(n, np.full(n, 1.0 / n), size=samples)
+        counted = draws @ words
+        drawn.append(_percent(draws @ gap / np.where(counted, counted, np.nan)))
+        low, high = np.nanpercentile(drawn[-1], [2.5, 97.5])
+        columns.append((label, _percent(gap.sum() / words.sum()), low, high, n, words.sum()))
+    if not columns:
+        raise UserError(f"No test document has a word of the group {group!r}.")
+    labels, *numbers = zip(*columns, strict=True)
+    values, low, high, documents, words = (np.array(c, np.float64) for c in numbers)
+    curves = np.stack(drawn, 1)
+    curves = np.where(np.isnan(curves), values, curves)  # a sample without a word of the group
+    return Curve(labels, values, low, high, documents, words, _slopes(curves))
+
+
+def _percent(gap: np.ndarray) -> np.ndarray:
+    return 100.0 * np.expm1(gap)
+
+
+def _slopes(curves: np.ndarray) -> np.ndarray:
+    """[B], of lines through [B, N] points at 0 .. N - 1."""
+    x = np.arange(curves.shape[1]) - (curves.shape[1] - 1) / 2
+    return curves @ x / max(float(x @ x), 1.0)
+
+
+def fit_line(values: Sequence[float]) -> Line:
+    """The line through values at 0 .. N - 1; without an error below three points."""
+    from scipy import stats
+
+    n = len(values)
+    if n < 2:
+        return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
+    found = stats.linregress(np.arange(n), values)
+    if n == 2:
+        return Line(float(found.slope), math.nan, float(found.intercept), math.nan, math.nan)
+    t = found.slope / found.stderr if found.stderr else math.copysign(math.inf, found.slope)
+    t = 0.0 if found.slope == 0 else t
+    numbers = (found.slope, found.stderr, found.intercept, t, 2 * stats.t.sf(abs(t), n - 2))
+    return Line(*map(float, numbers))
+
+
+@dataclasses.dataclass(frozen=True)
+class SlopeTest:
+    """Whether two curves rise differently.
+
+    Attributes:
+      difference: of the slopes, first less second, percentage points a bin.
+      t, p, degrees: of the test.
+      low, high: 95 % interval of the difference, of the bootstrap over documents.
+    """
+
+    difference: float
+    t: float
+    p: float
+    degrees: int
+    low: float
+    high: float
+
+
+def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
+    """Tests two slopes against each other.
+
+    Args:
+      a, b: curves over the same bins; if their bootstraps had the same seed, so have the samples.
+      paired: fit a line to a - b (N - 2 degrees of freedom), which is apt where both were measured
+        on the same documents. Otherwise t is that of the interaction term in the regression of
+        both curves on bin, model and their product (2 N - 4).
+
+    Raises:
+      UserError: the curves are of different bins, or of fewer than three.
+    """
+    from scipy import stats
+
+    if a.labels != b.labels or len(a.labels) < 3:
+        raise UserError("Slopes are compared over the same bins, three at least.")
+    low, high = interval(a.slopes - b.slopes)
+    if paired:
+        line = fit_line(a.values - b.values)
+        return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, low, high)
+    one, two = a.line, b.line
+    difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4
+    error = math.hypot(one.error, two.error)
+    t = difference / error if error else math.copysign(math.inf, difference)
+    t = 0.0 if difference == 0 else t
+    return SlopeTest(difference, t, float(2 * stats.t.sf(abs(t), degrees)), degrees, low, high)
+
+
+def overtakes(curve: Curve, stays: int = 3) -> str | None:
+    """The first bin from which on a model is better than the control for `stays` bins or more."""
+    better = curve.values < 0
+    for i in range(len(better) - stays + 1):
+        if better[i : i + stays].all():
+            return curve.labels[i]
+    return None
