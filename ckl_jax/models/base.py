@@ -180,3 +180,40 @@ class BaseTransformerModel(abc.ABC):
         """Log likelihood of the targets, [B]: no smoothing, no z-loss, no dropout."""
         losses, _ = token_losses(self.logits(params, batch), batch["decoder_target_tokens"])
         return -jnp.sum(losses * batch["decoder_loss_weights"], axis=-1)
+
+    def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
+        """What a model remembers before the first chunk of a text: a tree of arrays.
+
+        Args:
+          batch_size: B, rows.
+          length: positions that are remembered, where a model remembers any; None is its own.
+
+        Returns:
+          (), the memory of a model that has none.
+        """
+        del batch_size, length
+        return ()
+
+    def stream_losses(
+        self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
+        """What each token of a chunk of running text costs, after what is in the memory.
+
+        No gradient flows into the memory. A model without one sees its chunk alone: its context is
+        `decoder_input_tokens`, the first of which is the token before the chunk.
+
+        Args:
+          params: parameters.
+          batch: `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32,
+            `decoder_loss_weights` [B, T], 0 on padding, which is on the right.
+          memory: of `initial_memory`, or as the chunk before it left it.
+          dropout_rng: None is without dropout.
+
+        Returns:
+          Losses [B, T] float32 in nats, without smoothing and z-loss (padding has numbers too), and
+          the memory for the next chunk.
+        """
+        losses, _ = token_losses(
+            self.logits(params, batch, dropout_rng), batch["decoder_target_tokens"]
+        )
+        return losses, memory

@@ -15,6 +15,7 @@ from ckl_jax.models.t5 import Transformer
 
 # The three arrays of a batch that the module is called with, in its order.
 MODEL_INPUTS = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
+_STREAM_LENGTH = 512  # tokens before a chunk of running text that the encoder reads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,3 +117,55 @@ class EncoderDecoderModel(BaseTransformerModel):
             method=Transformer.decode,
         )  # fmt: skip
         return -token_losses(logits, targets)[0]
+
+    def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
+        """The encoder's input at the start of a document: EOS alone.
+
+        Args:
+          batch_size: B, rows.
+          length: S, how many of the latest tokens the encoder reads; None is 512.
+
+        Returns:
+          {"tokens": [B, S] int32}, 0 is padding.
+        """
+        tokens = jnp.zeros((batch_size, length or _STREAM_LENGTH), jnp.int32)
+        return {"tokens": tokens.at[:, 0].set(getattr(self.output_vocabulary, "eos_id", 1))}
+
+    def stream_losses(
+        self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
+        """What each token of a chunk of running text costs, after what is in the memory.
+
+        The chunk is the decoder's target, and the encoder reads the S tokens before it: with S the
+        length of a chunk, the previous chunk. The decoder's input begins with its start token 0,
+        not with `decoder_input_tokens`.
+
+        Args:
+          params: parameters.
+          batch: `decoder_target_tokens` [B, T] int32, `decoder_loss_weights` [B, T], 0 on padding,
+            which is on the right.
+          memory: {"tokens": [B, S] int32}, the tokens before the chunk; padding on the right.
+          dropout_rng: None is without dropout.
+
+        Returns:
+          Losses [B, T] float32 in nats, and the memory for the next chunk: the latest S tokens.
+        """
+        targets = batch["decoder_target_tokens"]
+        inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
+        known = {
+            "encoder_input_tokens": memory["tokens"],
+            "decoder_input_tokens": inputs,
+            "decoder_target_tokens": targets,
+        }
+        losses, _ = token_losses(self.logits(params, known, dropout_rng), targets)
+        real = jnp.where(batch["decoder_loss_weights"] > 0, targets, 0)
+        return losses, {"tokens": _latest(memory["tokens"], real)}
+
+
+def _latest(before: jax.Array, after: jax.Array) -> jax.Array:
+    """The last S tokens but padding (0) of `before` [B, S] and `after` [B, T] in their order."""
+    size = before.shape[1]
+    both = jnp.concatenate([before, after], axis=1)
+    together = jnp.take_along_axis(both, jnp.argsort(both == 0, axis=1, stable=True), axis=1)
+    skipped = jnp.maximum(jnp.sum(both > 0, axis=1, keepdims=True) - size, 0)
+    return jnp.take_along_axis(together, skipped + jnp.arange(size), axis=1)
