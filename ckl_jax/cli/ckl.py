@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ckl_jax
-from ckl_jax.cli import dump_commands, temporalwiki_commands
+from ckl_jax.cli import dated_commands, dump_commands, temporalwiki_commands
 from ckl_jax.errors import UserError
 
 
@@ -131,6 +131,7 @@ def _data(commands) -> None:
     _rows(kinds)
     _quiz(kinds)
     dump_commands.add(kinds, _command)
+    dated_commands.add(kinds, _command)
 
 
 def prepare(args: argparse.Namespace) -> None:

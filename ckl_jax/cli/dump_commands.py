@@ -53,7 +53,7 @@ def diffsets(args: argparse.Namespace) -> None:
             print(f"{dump.bytes:16,}  bytes of {dump.name}")
         print(f"{len(todo.shards):16,}  shards, by {workers} processes, into {args.out}")
         return
-    with _Progress() as progress:
+    with Progress() as progress:
         manifest = builder.build(todo, workers, part, progress)
     if manifest is None:
         print(f"shards of part {args.shard} are finished; others are not")
@@ -152,7 +152,7 @@ def probes(args: argparse.Namespace) -> None:
             f"{job.sized().buckets:16,}  buckets of items, by {workers} processes, into {args.out}"
         )
         return
-    with _Progress() as progress:
+    with Progress() as progress:
         manifest = builder.build(
             job, workers, progress, args.fix_point, args.keep, args.light_tuning
         )
@@ -184,7 +184,7 @@ def dumps(args: argparse.Namespace) -> None:
         dates = month_starts(world, args.months)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {args.out}")
         return
-    with _Progress() as progress:
+    with Progress() as progress:
         manifest = write_dumps(world, args.out, args.months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
@@ -218,7 +218,7 @@ def _numbers(text: str) -> tuple[int, ...]:
         raise UserError(f"--namespaces is {text!r}; give numbers, such as 0 or 0,14.") from None
 
 
-class _Progress:
+class Progress:
     """One line on stderr that is written over, and ended when the work is."""
 
     def __init__(self) -> None:

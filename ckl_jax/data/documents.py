@@ -32,6 +32,14 @@ class Document:
     url: str = ""
 
 
+def canonical_key(document: Document) -> str:
+    """What a stream of documents is sorted by: the date, then the id.
+
+    The sorting keys that were published with StreamingQA for WMT's documents are these.
+    """
+    return f"{document.date.replace('-', '')}{'0' * 12}\0\1{document.id}\0\1"
+
+
 def open_text(path: str | os.PathLike) -> IO[str]:
     """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines."""
     with os_errors(path, "read"):

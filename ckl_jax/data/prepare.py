@@ -193,9 +193,16 @@ def _meta(
         "task": name,
         "source": path.name,
         "source_sha256": digest,
+        "lengths": dict(lengths) if lengths else None,
+        **vocabulary_meta(vocabulary),
+    }
+
+
+def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
+    """What a task records of the vocabulary that it was made with."""
+    return {
         "vocabulary_digest": vocabulary.digest,
         "vocab_size": vocabulary.vocab_size,
-        "lengths": dict(lengths) if lengths else None,
         "versions": {p: importlib.metadata.version(p) for p in ("numpy", "sentencepiece")},
     }
 

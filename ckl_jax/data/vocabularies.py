@@ -14,10 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
+EXTRA_IDS = 100  # T5's number of sentinels
+MODEL_TYPES = ("unigram", "bpe")
+NORMALIZERS = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _SENTINEL_PIECE = re.compile(f"^{_SPACE}?<extra_id_(\\d+)>$")
 _GLUED_SENTINEL = re.compile(r"(?<=\S)(<extra_id_\d+>)")
@@ -33,19 +37,21 @@ class Vocabulary:
       digest: SHA-256 (hex) over the model and its sentinels; equal digests give equal ids.
     """
 
-    def __init__(self, path: str | os.PathLike, extra_ids: int = 100):
+    def __init__(self, path: str | os.PathLike, extra_ids: int | None = None):
         """Loads a model.
 
         Args:
           path: a SentencePiece `.model` file.
           extra_ids: sentinels to add behind its pieces. A model that holds `<extra_id_n>` pieces
-            itself (as some of Hugging Face's T5 files do) keeps those and gets no others.
+            itself (as some of Hugging Face's T5 files do) keeps those and gets no others. None:
+            100 as T5's, but none for a model with byte fallback, which is one of running text.
 
         Raises:
           UserError: the file is missing or no such model, its special ids are not T5's, or it
             would have no sentinels.
         """
         self.path = os.fspath(path)
+        self._asked = extra_ids
         model, self._sentinels = _load_with_sentinels(self.path, extra_ids)
         self.extra_ids = len(self._sentinels)
         self._sentinel_ids = frozenset(self._sentinels)
@@ -54,7 +60,7 @@ class Vocabulary:
         self.vocab_size: int = self._processor.GetPieceSize()
 
     def __reduce__(self):
-        return type(self), (self.path, self.extra_ids)
+        return type(self), (self.path, self._asked)
 
     def __repr__(self) -> str:
         return f"Vocabulary({self.path!r}, extra_ids={self.extra_ids})"
@@ -127,7 +133,7 @@ def space_sentinels(text: str) -> str:
     return _GLUED_SENTINEL.sub(r" \1", text) if "<extra_id_" in text else text
 
 
-def _load_with_sentinels(path: str, extra_ids: int) -> tuple[bytes, list[int]]:
+def _load_with_sentinels(path: str, extra_ids: int | None) -> tuple[bytes, list[int]]:
     """Returns the serialised model with its sentinels, and the sentinels' ids in order."""
     proto = _read_model(path)
     kind = type(proto.pieces[0]) if proto.pieces else None
@@ -136,7 +142,9 @@ def _load_with_sentinels(path: str, extra_ids: int) -> tuple[bytes, list[int]]:
         if match := _SENTINEL_PIECE.match(piece.piece):
             ids[int(match[1])] = i
             piece.piece, piece.type = f"{_SPACE}<extra_id_{match[1]}>", kind.USER_DEFINED
-    if not ids:
+    running_text = extra_ids is None and proto.trainer_spec.byte_fallback
+    if not ids and not running_text:
+        extra_ids = EXTRA_IDS if extra_ids is None else extra_ids
         if extra_ids < 1:
             raise UserError(
                 f"The vocabulary {path} has no sentinels (<extra_id_0>, ...), which masked spans "
@@ -205,32 +213,45 @@ def train_vocabulary(
     lines: Iterable[str],
     path: str | os.PathLike,
     size: int,
-    extra_ids: int = 100,
+    extra_ids: int | None = None,
     *,
-    max_lines: int = 1_000_000,
+    max_lines: int | None = 1_000_000,
     max_piece_length: int = 16,
+    model_type: str = "unigram",
+    byte_fallback: bool = False,
+    character_coverage: float = 1.0,
+    normalizer: str = "identity",
 ) -> Vocabulary:
-    """Trains a unigram SentencePiece model with T5's special ids; deterministic.
+    """Trains a SentencePiece model with T5's special ids; deterministic.
 
-    The text is not normalised beyond runs of spaces, so `decode(encode(x)) == x` for text whose
-    characters occur in `lines`.
+    With the normaliser "identity" the text is not changed beyond runs of spaces, so
+    `decode(encode(x)) == x` for text whose characters occur in `lines`.
 
     Args:
       lines: the text, a sentence or paragraph each; only the first `max_lines` are read.
       path: the `.model` file to write.
       size: pieces of the model, special ids included and sentinels not. A small corpus can yield
         fewer.
-      extra_ids: sentinels of the returned vocabulary.
-      max_lines: bound on memory.
+      extra_ids: sentinels of the returned vocabulary; see `Vocabulary`.
+      max_lines: bound on memory; None: none.
       max_piece_length: characters of the longest piece. A small one makes a small corpus's names
         fall into parts that new names share, as in a vocabulary trained on much text.
+      model_type: "unigram" or "bpe".
+      byte_fallback: write characters that are not among the pieces as bytes, of which 256 pieces
+        are, so that no text has unknown pieces.
+      character_coverage: share of the characters of `lines` that have a piece.
+      normalizer: a rule of SentencePiece's, such as "identity", "nfkc" or "nmt_nfkc".
 
     Raises:
-      UserError: there is no text, or too little variety in it to train on.
+      UserError: there is no text, or too little variety in it to train on, or a setting that there
+        is not.
     """
     from sentencepiece import SentencePieceTrainer
 
-    texts = (line for _, line in zip(range(max_lines), lines, strict=False) if line.strip())
+    checks.require_choice(MODEL_TYPES, model_type=model_type)
+    checks.require_choice(NORMALIZERS, normalizer=normalizer)
+    checks.require_number("a number above 0, up to 1", 1e-9, 1 + 1e-9, coverage=character_coverage)
+    texts = (line for line in itertools.islice(lines, max_lines) if line.strip())
     first = next(texts, None)
     if first is None:
         raise UserError(f"Cannot train the vocabulary {os.fspath(path)}: the corpus is empty.")
@@ -240,16 +261,16 @@ def train_vocabulary(
         SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
             model_writer=model,
-            model_type="unigram",
+            model_type=model_type,
             vocab_size=size,
             hard_vocab_limit=False,
             pad_id=PAD_ID,
             eos_id=EOS_ID,
             unk_id=UNK_ID,
             bos_id=-1,
-            character_coverage=1.0,
-            byte_fallback=False,
-            normalization_rule_name="identity",
+            character_coverage=character_coverage,
+            byte_fallback=byte_fallback,
+            normalization_rule_name=normalizer,
             num_threads=1,  # the order of float additions, and so the model, depends on it
             max_sentence_length=1 << 20,
             max_sentencepiece_length=max_piece_length,

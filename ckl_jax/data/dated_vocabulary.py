@@ -1,0 +1,64 @@
+"""A vocabulary for one arm of a comparison: SentencePiece on a random part of the arm's text."""
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator
+
+from ckl_jax import checks
+from ckl_jax.data.documents import read_documents
+from ckl_jax.data.vocabularies import Vocabulary, train_vocabulary
+
+PIECES = 50_259  # of the paper's vocabularies
+MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
+
+
+@dataclasses.dataclass(frozen=True)
+class DatedVocabulary:
+    """How to train a vocabulary. What the paper does not say are settings like the others.
+
+    Attributes:
+      size: pieces, of which 256 are bytes and three are special; a small corpus can yield fewer.
+      max_bytes: of text; of more, whole documents are drawn. SentencePiece holds them in memory.
+      model_type, character_coverage, normalizer, byte_fallback: see `train_vocabulary`.
+      seed: of the draw.
+    """
+
+    size: int = PIECES
+    max_bytes: int = MAX_BYTES
+    model_type: str = "unigram"
+    character_coverage: float = 1.0
+    normalizer: str = "identity"
+    byte_fallback: bool = True
+    seed: int = 0
+
+    def __post_init__(self):
+        checks.require_int(300 if self.byte_fallback else 5, size=self.size)
+        checks.require_int(1, max_bytes=self.max_bytes)
+
+    def train(self, documents: str | os.PathLike, path: str | os.PathLike) -> Vocabulary:
+        """Trains on the lines of a JSONL(.gz) file of documents, and writes a `.model` file.
+
+        Raises:
+          UserError: the file is missing or malformed, or has too little text.
+        """
+        return train_vocabulary(
+            sampled_lines(documents, self.max_bytes, self.seed),
+            path,
+            self.size,
+            max_lines=None,
+            model_type=self.model_type,
+            byte_fallback=self.byte_fallback,
+            character_coverage=self.character_coverage,
+            normalizer=self.normalizer,
+        )
+
+
+def sampled_lines(documents: str | os.PathLike, max_bytes: int, seed: int = 0) -> Iterator[str]:
+    """Yields the lines of documents, of about `max_bytes` of text at most, drawn from all alike."""
+    total = sum(len(d.text.encode("utf-8", "replace")) for d in read_documents(documents))
+    share = max_bytes / max(total, 1)
+    rng = random.Random(f"vocabulary {seed}")
+    for document in read_documents(documents):
+        if share >= 1 or rng.random() < share:
+            yield from document.text.encode("utf-8", "replace").decode().split("\n")
