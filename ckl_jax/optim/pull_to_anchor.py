@@ -1,6 +1,6 @@
-"""A pull toward fixed parameters: one transformation, used by RecAdam and dynamic evaluation."""
+"""A pull toward fixed parameters, used by RecAdam and by Krause's rule for dynamic evaluation."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,11 @@ class PullToAnchorState(NamedTuple):
     anchor: optax.Params  # the parameters at initialisation
 
 
+def explicit_pull(update: jax.Array, at: jax.Array, anchor: jax.Array, rate: Any) -> jax.Array:
+    """An update that also moves toward an anchor: update - rate (at - anchor)."""
+    return update - rate * (at - anchor)
+
+
 def pull_to_anchor(
     rate: optax.ScalarOrSchedule, *, of: str = "stepped", implicit: bool = False
 ) -> optax.GradientTransformation:
@@ -22,7 +27,7 @@ def pull_to_anchor(
     With theta the parameters, u the incoming update, a the anchor and c the rate:
 
     - explicit: theta + u - c (x - a), where x is theta + u (`of="stepped"`, as RecAdam does) or
-      theta (`of="old"`, as dynamic evaluation does);
+      theta (`of="old"`; `optim.krause` does it with a rate for each number);
     - implicit: (theta + u + c a) / (1 + c), the minimiser of
       |x - theta - u|^2 / 2 + c |x - a|^2 / 2. It is stable at any rate, and equals the explicit
       step to first order in c.
@@ -55,7 +60,7 @@ def pull_to_anchor(
         def pull(u, p, a):
             if implicit:
                 return (u + c * (a - p)) / (1 + c)
-            return u - c * ((p + u if of == "stepped" else p) - a)
+            return explicit_pull(u, p + u if of == "stepped" else p, a, c)
 
         updates = jax.tree.map(pull, updates, params, state.anchor)
         return updates, PullToAnchorState(state.count + 1, state.anchor)
