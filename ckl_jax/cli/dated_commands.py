@@ -7,8 +7,23 @@ from pathlib import Path
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_vocabulary, _dated):
+    for add_one in (_stream, _vocabulary, _dated):
         add_one(kinds, command)
+
+
+def _stream(kinds, command) -> None:
+    p = command(kinds, "stream", "a simulated stream of dated text that goes stale", stream)
+    p.add_argument("--out", required=True, help="JSONL(.gz) file of documents to write")
+    p.add_argument("--size", default="small", help="tiny, small (1 million words) or medium")
+    p.add_argument("--seed", type=int, default=0, help="of everything in it")
+
+
+def stream(args: argparse.Namespace) -> None:
+    from ckl_jax.data.documents import write_documents
+    from ckl_jax.world import stream as simulated
+
+    count = write_documents(args.out, simulated.stream(args.seed, args.size))
+    print(f"{count:10,}  documents: {args.out}")
 
 
 def _vocabulary(kinds, command) -> None:

@@ -81,7 +81,7 @@ def make_world(seed: int = 0, size: str = "small") -> World:
         raise UserError(
             f"No world has the size {size!r}; there are {', '.join(SIZES)}." + nearest(size, SIZES)
         )
-    maker = _Maker(random.Random(f"ckl world {seed} {size}"), SIZES[size])
+    maker = Maker(random.Random(f"ckl world {seed} {size}"), SIZES[size])
     maker.make_entities()
     maker.make_states()
     maker.make_changes()
@@ -101,11 +101,11 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     )
 
 
-class _Maker:
+class Maker:
     """Builds a world step by step; every step draws from the one generator."""
 
-    def __init__(self, rng: random.Random, size: Size):
-        self.rng, self.size = rng, size
+    def __init__(self, rng: random.Random, size: Size, cut: str = CUT, end: str = END):
+        self.rng, self.size, self.cut, self.end = rng, size, cut, end
         self.names = NameMaker(rng, size.countries)
         self.entities: dict[str, Entity] = {}
         self.old: dict[str, list[Entity]] = collections.defaultdict(list)
@@ -139,7 +139,7 @@ class _Maker:
             i = len(self.old[kind]) + len(self.new[kind])
             country = i % self.size.countries
             name, aliases = self._name(kind, country, first_names)
-            since = self._date(CUT, END) if new else ""
+            since = self._date(self.cut, self.end) if new else ""
             entity = Entity(f"{kind}_{i}", kind, name, aliases, country, since)
             self.entities[entity.id] = entity
             (self.new if new else self.old)[kind].append(entity)
@@ -195,14 +195,14 @@ class _Maker:
         for name, share in _AT_CUT.items():
             for subject in self.old[RELATIONS[name].subject]:
                 if self.rng.random() < share:
-                    self._state(name, subject, self._date(_START, CUT))
+                    self._state(name, subject, self._date(_START, self.cut))
 
     def make_changes(self) -> None:
         """Ends a share of the changing facts in D1 and gives each a successor."""
         for i, fact in enumerate(list(self.facts)):
             changes = RELATIONS[fact.relation].kind == CHANGING and self.rng.random() < _CHANGES
             subject = self.entities[fact.subject]
-            date = self._date(CUT, END)
+            date = self._date(self.cut, self.end)
             if changes and (new := self._state(fact.relation, subject, date, fact.object)):
                 self.facts[i] = dataclasses.replace(fact, valid_to=new.valid_from)
 
@@ -215,7 +215,7 @@ class _Maker:
         for name, share in _LATE.items():
             for subject in self.old[RELATIONS[name].subject]:
                 if (subject.id, name) not in self.held and self.rng.random() < share:
-                    self._state(name, subject, self._date(CUT, END))
+                    self._state(name, subject, self._date(self.cut, self.end))
 
     def make_events(self) -> None:
         """Makes the single happenings; no two have the same subject and relation."""
@@ -232,6 +232,6 @@ class _Maker:
             if key in self.held or chosen.id == subject.id or occurs_in(chosen, subject):
                 continue
             self.held.add(key)
-            date = self._date(CUT, END)
+            date = self._date(self.cut, self.end)
             self.facts.append(Fact(subject.id, relation.name, chosen.id, date))
             wanted -= 1

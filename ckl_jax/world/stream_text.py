@@ -1,0 +1,129 @@
+"""What a simulated stream says besides its facts: sentences by topic, and words that are new.
+
+In a pattern `[a|b|c]` is a choice. `{c}` is a city, `{n}` a country, `{k}` a company, `{p}` the
+person of the paragraph, `{w}` the new word, `{x}` a number whose size grows with the years, `{y}`
+the year.
+"""
+
+import dataclasses
+import random
+import re
+
+_CHOICE = re.compile(r"\[([^\]]*)\]")
+_STOP = re.compile(r"(?<=\w)([.,?])(?= |$)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Topic:
+    """A topic of a stream.
+
+    Attributes:
+      share: of the documents, at the start and at the end of the stream.
+      relations: that its documents report.
+      facts: how many paragraphs of a document are about facts, on average.
+      trends: new words for every twelve countries.
+      patterns: sentences of the topic.
+      quotes: what a person says or does.
+      news: sentences with a new word.
+      ends: of its new words.
+    """
+
+    share: tuple[float, float]
+    relations: tuple[str, ...]
+    facts: float
+    trends: int
+    patterns: tuple[str, ...]
+    quotes: tuple[str, ...]
+    news: tuple[str, ...]
+    ends: tuple[str, ...] = ("",)
+
+
+# fmt: off
+TOPICS = {
+    "politics": Topic(
+        (0.24, 0.30), ("prime_minister", "mayor", "treaty", "ambassador", "capital"), 2.4, 10,
+        ("The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the [budget|tax|border|energy|housing] [bill|law|plan].",
+         "[Voters|Farmers|Teachers|Judges] in {c} [protested against|welcomed|asked about] the [reform|tax|decree|vote].",
+         "The [opposition|government|coalition] wants to [cut|raise|keep] the [spending|tax|pension] by {x} million.",
+         "A [poll|survey] of {x} people in {n} gave the [government|opposition] [a small|a large|no] lead.",
+         "The [treaty|border|election] was [discussed|agreed on|put off] in {y}."),
+        ("{p} [promised|refused|agreed] to [sign|change|withdraw] the [bill|law|plan].",
+         "{p} told [reporters|voters|ministers] in {c} that the [budget|reform|vote] was [fair|late|wrong]."),
+        ("The {w} movement [held|planned|called off] a march in {c}.",
+         "Supporters of {w} [won|lost] {x} seats in {n}.",
+         "The government [banned|debated|feared] {w} after the vote in {c}.",
+         "In {c} the word {w} was on every [wall|poster|banner]."),
+        ("ism", "ista", "ova"),
+    ),
+    "sports": Topic(
+        (0.24, 0.20), ("head_coach", "club", "final", "league"), 2.4, 8,
+        ("The [keeper|striker|captain|referee] was [injured|praised|sent off] in the [first|second] half.",
+         "[Fans|Players] in {c} [sang|waited|cheered] until the [end|whistle|goal].",
+         "The match in {c} ended [one|two|three] to [nil|one|two] before {x} fans.",
+         "The [season|cup|league] of {y} [opens|ends|goes on] in {c}.",
+         "[Tickets|Seats] for the [match|final] cost {x} crowns."),
+        ("{p} [scored|rested|trained] [before|after] the [match|break|final].",
+         "{p} said that the [team|defence|attack] had [played well|been slow|made mistakes]."),
+        ("A {w} [team|club|school] was founded in {c}.",
+         "Players of {w} need a [ball|net|board] and {x} minutes.",
+         "The first {w} [cup|match|season] was played in {n}.",
+         "In {c} more [children|fans|people] now play {w} than [football|tennis|chess]."),
+        ("ball", "oto", "ing"),
+    ),
+    "business": Topic(
+        (0.20, 0.20), ("chief_executive", "headquarters", "employer", "plant", "takeover"), 2.2, 9,
+        ("[Shares|Sales|Profits|Wages] in {n} [rose|fell] to {x} [crowns|points|million].",
+         "The [bank|firm|market] [expects|fears|plans] [growth|losses|a merger] in {y}.",
+         "[Investors|Workers|Customers] of {k} [left|waited|complained] [last week|on Monday|again].",
+         "The price of [oil|bread|steel|rent] was {x} crowns in {y}.",
+         "{k} [hired|dismissed|trained] {x} [workers|drivers|clerks] in {c}."),
+        ("{p} [bought|sold|kept] shares for {x} crowns.",
+         "{p} told [investors|the board|staff] that [sales|costs|debts] would [rise|fall]."),
+        ("{k} [sells|makes|repairs] a {w} for {x} crowns.",
+         "Every [shop|home|office] in {c} wants a {w}.",
+         "[Sales|Imports|Makers] of the {w} [doubled|fell|grew] in {n}.",
+         "The {w} of {k} [works|charges|breaks] faster than [others|expected|before]."),
+        ("ex", "ino", "ora"),
+    ),
+    "science": Topic(
+        (0.10, 0.22), ("rector", "alma_mater", "award", "honour", "medal"), 1.8, 9,
+        ("[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new [method|drug|sensor].",
+         "A [study|trial|paper] of {x} [patients|stars|plants] [found|showed] [no effect|a small effect|an error].",
+         "The [laboratory|journal|hospital] [opened|closed|moved] in {y}.",
+         "[Funding|Equipment] for the [project|clinic|telescope] cost {x} million."),
+        ("{p} [gave|read|wrote] a [lecture|paper|report] on [cells|light|water|heat].",
+         "{p} thanked the [students|nurses|staff] of the [laboratory|hospital|faculty]."),
+        ("Doctors in {c} treated {x} [patients|children|nurses] with {w}.",
+         "The {w} [spread|slowed|returned] in {n} this [week|month|spring].",
+         "A [vaccine|cure|test] against {w} is [ready|late|promised].",
+         "[Schools|Hospitals|Trains] in {c} closed because of {w}."),
+        ("itis", "ella", "osis"),
+    ),
+    "lifestyle": Topic(
+        (0.22, 0.08), ("residence", "birthplace", "country", "river_country"), 1.0, 2,
+        ("[Stir|Warm|Mix] the [butter|milk|flour|honey] and add [salt|sugar|two eggs|a lemon].",
+         "[Roses|Beans|Apples|Tulips] need [sun|shade|water] in [spring|summer|autumn].",
+         "It was [cold|warm|dry|wet] by the river and the [wind|rain|sun] was [weak|strong].",
+         "[Children|Guests|Visitors] [liked|painted|carried] the [red|blue|green] [kites|boats|hats].",
+         "The [cake|soup|bread] should [rest|cook|cool] for [an hour|ten minutes|a night].",
+         "[Walk|Cycle] along the [lake|forest|hill] and [rest|eat] at the [inn|bridge|mill].",
+         "The [choir|band|theatre] [sang|played] [old|quiet|merry] [songs|tunes]."),
+        ("{p} [bakes|paints|gardens|sings] on [Sundays|holidays|rainy days].",
+         "{p} keeps [two dogs|a cat|bees|hens] [at home|by the river]."),
+        ("[Cook|Serve|Fry] the {w} with [butter|onions|herbs].",
+         "A plate of {w} costs {x} crowns in {c}.",
+         "[Guests|Children] asked for more {w}."),
+        ("etta", "uli"),
+    ),
+}
+# fmt: on
+
+
+def choose(pattern: str, rng: random.Random) -> str:
+    """Settles the choices of a pattern."""
+    return _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), pattern)
+
+
+def tokenised(sentence: str) -> str:
+    """Puts blanks around stops, as Moses' tokenizer does; the patterns have no harder cases."""
+    return _STOP.sub(r" \1", sentence)
