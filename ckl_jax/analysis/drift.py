@@ -19,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.analysis.statistics import interval
 from ckl_jax.data.word_losses import WordLosses, read_dump
 from ckl_jax.errors import UserError
@@ -144,40 +145,40 @@ class Bins:
 
     Attributes:
       labels: [N] the month (YYYY-MM), or the first day of a week.
-      starts: [N + 1] where the documents of each bin begin, in the order of their dates.
+      spans: [N] (start, stop) of the documents of each bin, in the order of their dates.
     """
 
     labels: tuple[str, ...]
-    starts: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.labels)
+    spans: tuple[tuple[int, int], ...]
 
 
-def bins_of(dates: Sequence[str], unit: str = "month") -> Bins:
+def bins_of(dates: Sequence[str], unit: str = "month", least: int = 1) -> Bins:
     """The months, or the spans of seven days from the first day of the first month.
 
     Args:
       dates: [D], in order.
       unit: "month" or "week".
+      least: documents of a week; those with fewer are left out.
 
     Raises:
-      UserError: dates out of order, a month or a week without a document, or no such unit.
+      UserError: dates out of order, a month without a document, or no such unit.
     """
-    if unit not in ("month", "week"):
-        raise UserError(f"Bins of {unit!r} are not known; choose 'month' or 'week'.")
+    checks.require_choice(("month", "week"), **{"--unit": unit})
+    if not dates:
+        raise UserError("There are no test documents.")
     if any(a > b for a, b in itertools.pairwise(dates)):
         raise UserError("The documents of a dump are not in the order of their dates.")
-    if not dates:
-        raise UserError("There are no documents.")
     labels = _months(dates) if unit == "month" else _weeks(dates)
-    starts = np.searchsorted(np.array(dates), np.array(labels))
-    starts = np.append(starts, len(dates))
-    if empty := [label for label, n in zip(labels, np.diff(starts), strict=True) if not n]:
+    starts = [*np.searchsorted(np.array(dates), np.array(labels)).tolist(), len(dates)]
+    found = list(zip(labels, itertools.pairwise(starts), strict=True))
+    empty = [label for label, (start, stop) in found if start == stop]
+    if unit == "month" and empty:
         raise UserError(
-            f"The {unit} {empty[0]} has no document; a curve over time needs one in every {unit}."
+            f"The month {empty[0]} has no test document; a curve over months needs one in every "
+            "month: choose another test period."
         )
-    return Bins(tuple(labels), starts)
+    kept = [(label, span) for label, span in found if span[1] - span[0] >= least]
+    return Bins(tuple(label for label, _ in kept), tuple(span for _, span in kept))
 
 
 def _months(dates: Sequence[str]) -> list[str]:
@@ -222,6 +223,7 @@ class Curve:
       low, high: [N] the 95 % interval of a bootstrap over each bin's documents.
       documents, words: [N] how many a bin has.
       slopes: [B] of the line through each bootstrap sample.
+      overall: of all bins together: "value", "low", "high".
     """
 
     labels: tuple[str, ...]
@@ -231,6 +233,7 @@ class Curve:
     documents: np.ndarray
     words: np.ndarray
     slopes: np.ndarray
+    overall: Mapping[str, float]
 
     @property
     def line(self) -> Line:
@@ -239,10 +242,11 @@ class Curve:
     def as_dict(self) -> dict:
         """For a JSON file."""
         columns = ("values", "low", "high", "documents", "words")
-        low, high = interval(self.slopes) if len(self.values) > 1 else (math.nan, math.nan)
+        low, high = interval(self.slopes)
         return {
             "labels": list(self.labels), **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
+            "overall": dict(self.overall),
         }  # fmt: skip
 
 
@@ -253,41 +257,53 @@ def relative_increase(
     group: str = ALL,
     samples: int = SAMPLES,
     seed: int = 0,
+    least: int = 1,
 ) -> Curve:
     """The curve of Figures 1 to 3 and 5.
 
     The bootstrap draws documents within each bin, the same for both models. Bins in which the
     group has no word are left out.
 
+    Args:
+      model, control: as `read_totals` gives them.
+      unit, least: see `bins_of`.
+      group: of words.
+      samples, seed: of the bootstrap.
+
     Raises:
       UserError: see `bins_of`; or the group has no word at all.
     """
     model, control = model.group(group), control.group(group)
-    bins = bins_of(model.dates, unit)
+    bins = bins_of(model.dates, unit, least)
     generator = np.random.default_rng(seed)
-    columns, drawn = [], []
-    for label, start, stop in zip(bins.labels, bins.starts, bins.starts[1:], strict=False):
-        words = model.words[0, start:stop]
-        if not words.sum():
-            continue
-        gap = model.nll[0, start:stop] - control.nll[0, start:stop]
-        n = stop - start
-        draws = generator.multinomial(n, np.full(n, 1.0 / n), size=samples)
-        counted = draws @ words
-        drawn.append(_percent(draws @ gap / np.where(counted, counted, np.nan)))
-        low, high = np.nanpercentile(drawn[-1], [2.5, 97.5])
-        columns.append((label, _percent(gap.sum() / words.sum()), low, high, n, words.sum()))
-    if not columns:
+    gap, words = model.nll[0] - control.nll[0], model.words[0]
+    labels, rows, drawn = [], [], []
+    for label, (start, stop) in zip(bins.labels, bins.spans, strict=True):
+        n, counted = stop - start, words[start:stop].sum()
+        if counted:
+            draws = generator.multinomial(n, np.full(n, 1.0 / n), size=samples)
+            drawn.append(draws @ np.stack([gap[start:stop], words[start:stop]], 1))
+            labels.append(label)
+            rows.append((gap[start:stop].sum(), counted, n))
+    if not labels:
         raise UserError(f"No test document has a word of the group {group!r}.")
-    labels, *numbers = zip(*columns, strict=True)
-    values, low, high, documents, words = (np.array(c, np.float64) for c in numbers)
-    curves = np.stack(drawn, 1)
-    curves = np.where(np.isnan(curves), values, curves)  # a sample without a word of the group
-    return Curve(labels, values, low, high, documents, words, _slopes(curves))
+    gaps, counts, documents = np.array(rows, np.float64).T
+    values, sums = _percent(gaps, counts), np.stack(drawn)  # [N], [N, B, 2]
+    # A sample may lack the words of a rare group; the value then stands for it.
+    curves = np.where(sums[..., 1] > 0, _percent(*np.moveaxis(sums, 2, 0)), values[:, None])
+    low, high = np.percentile(curves, [2.5, 97.5], axis=1)
+    whole = interval(_percent(*sums.sum(0).T))
+    overall = {
+        "value": float(_percent(gaps.sum(), counts.sum())), "low": whole[0], "high": whole[1]
+    }
+    return Curve(
+        tuple(labels), values, low, high, documents, counts, _slopes(curves.T), overall
+    )
 
 
-def _percent(gap: np.ndarray) -> np.ndarray:
-    return 100.0 * np.expm1(gap)
+def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """How much higher a perplexity is, of summed losses and words."""
+    return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 
 
 def _slopes(curves: np.ndarray) -> np.ndarray:

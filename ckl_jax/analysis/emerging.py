@@ -8,7 +8,7 @@ whether that mention was still within the model's reach when the second was scor
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,46 +30,69 @@ class EmergingWord:
     train: int
 
 
-def find_emerging(
-    test: Iterable[Sequence[str]],
-    train: Iterable[Sequence[str]],
-    least: int = 50,
-    factor: float = 5.0,
-) -> list[EmergingWord]:
-    """The emerging new words, the most frequent first.
+@dataclasses.dataclass(frozen=True)
+class WordCounts:
+    """How often the words of the test documents occur there and in training.
 
-    Of the training documents only the words that are frequent in the test documents are counted, so
-    that memory does not grow with the training set.
-
-    Args:
-      test, train: the words of each document; read once each.
-      least: mentions in the test documents.
-      factor: how many times less probable a word is in training, at least.
-
-    Raises:
-      UserError: no words in one of the two, or numbers out of range.
+    Attributes:
+      test: {word: mentions in the test documents}.
+      train: {word: mentions in the training documents}, of the words of `test` alone, so that
+        memory does not grow with the training set.
+      test_words, train_words: all mentions of any word.
     """
-    checks.require_int(1, **{"--emerging-least": least})
-    checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
-    counts: collections.Counter[str] = collections.Counter()
-    for words in test:
-        counts.update(words)
-    test_words = counts.total()
-    counts = collections.Counter({w: n for w, n in counts.items() if n >= least})
-    seen: collections.Counter[str] = collections.Counter()
-    train_words = 0
-    for words in train:
-        train_words += len(words)
-        seen.update(filter(counts.__contains__, words))
-    for name, total in (("test", test_words), ("training", train_words)):
-        if not total:
-            raise UserError(f"The {name} documents have no words.")
-    return [
-        EmergingWord(word, n, seen[word])
-        for word, n in counts.most_common()
-        # In whole numbers: n / test_words >= factor * seen / train_words.
-        if n * train_words >= factor * seen[word] * test_words
-    ]
+
+    test: Mapping[str, int]
+    train: Mapping[str, int]
+    test_words: int
+    train_words: int
+
+    @classmethod
+    def of(
+        cls, test: Iterable[Sequence[str]], train: Iterable[Sequence[str]]
+    ) -> "WordCounts":
+        """Counts the words of documents, each read once.
+
+        Raises:
+          UserError: one of the two has no words.
+        """
+        found: collections.Counter[str] = collections.Counter()
+        for words in test:
+            found.update(words)
+        seen: collections.Counter[str] = collections.Counter()
+        train_words = 0
+        for words in train:
+            train_words += len(words)
+            seen.update(filter(found.__contains__, words))
+        for name, total in (("test", found.total()), ("training", train_words)):
+            if not total:
+                raise UserError(f"The {name} documents have no words.")
+        return cls(found, seen, found.total(), train_words)
+
+    def emerging(self, least: int = 50, factor: float = 5.0) -> list[EmergingWord]:
+        """The emerging new words, the most frequent first.
+
+        Args:
+          least: mentions in the test documents.
+          factor: how many times less probable a word is in training, at least.
+
+        Raises:
+          UserError: numbers out of range.
+        """
+        checks.require_int(1, **{"--emerging-least": least})
+        checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
+        found = [
+            EmergingWord(word, n, seen)
+            for word, n in self.test.items()
+            # In whole numbers: n / test_words >= factor * seen / train_words.
+            if n >= least
+            and n * self.train_words >= factor * (seen := self.train.get(word, 0)) * self.test_words
+        ]
+        return sorted(found, key=lambda w: (-w.test, w.word))
+
+    def unseen_share(self, words: Iterable[str]) -> float:
+        """The share of different words that never occur in training."""
+        types = set(words)
+        return sum(word not in self.train for word in types) / max(len(types), 1)
 
 
 class EmergingMentions:

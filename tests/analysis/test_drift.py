@@ -67,6 +67,12 @@ def test_a_constant_ratio_is_flat_and_a_growing_one_rises(tmp_path):
     # Every document of a month has the same ratio, so that no resample differs.
     np.testing.assert_allclose(rising.low, rising.high, atol=1e-4)
     assert drift.overtakes(flat) is None
+    assert flat.overall["value"] == pytest.approx(10.0, abs=1e-4)
+    gaps = [sum(len(d.words) for d in _stream() if d.date[:7] == m) * math.log(r)
+            for m, r in growing.items()]  # fmt: skip
+    whole = 100 * math.expm1(sum(gaps) / rising.words.sum())
+    assert rising.overall["value"] == pytest.approx(whole, abs=1e-4)
+    assert rising.overall["low"] <= whole <= rising.overall["high"]
 
 
 def test_perplexities_are_those_of_words_and_the_grouping_does_not_matter(tmp_path):
@@ -119,16 +125,16 @@ def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_
     ]  # fmt: skip
     bins = drift.bins_of([d.date for d in documents], "week")
     assert bins.labels == ("2018-01-01", "2018-01-08", "2018-01-15", "2018-01-22")
-    assert bins.starts.tolist() == [0, 7, 14, 21, 28]
-    with pytest.raises(UserError, match="2018-01-08 has no document"):
-        drift.bins_of(["2018-01-01", "2018-01-20"], "week")
-    with pytest.raises(UserError, match="2018-02 has no document"):
+    assert bins.spans == ((0, 7), (7, 14), (14, 21), (21, 28))
+    sparse = drift.bins_of(["2018-01-01", "2018-01-20"], "week")
+    assert sparse.labels == ("2018-01-01", "2018-01-15")
+    with pytest.raises(UserError, match="2018-02 has no test document"):
         drift.bins_of(["2018-01-01", "2018-03-20"])
     with pytest.raises(UserError, match="order of their dates"):
         drift.bins_of(["2018-02-01", "2018-01-20"])
     values = np.array([1.0, -1, 2, -1, -2, -3, -1])
     none = np.zeros(0)
-    curve = drift.Curve(tuple("abcdefg"), values, none, none, none, none, none)
+    curve = drift.Curve(tuple("abcdefg"), values, none, none, none, none, none, {})
     assert drift.overtakes(curve) == "d"
 
 
@@ -149,11 +155,13 @@ def test_a_word_emerges_at_50_mentions_and_a_factor_of_5_exactly():
 
     test = repeat(new=50, rare=49, five=50, less=50, filler=301)  # 500 words
     train = repeat(five=20, less=21, filler=959)  # 1,000 words: 20/1,000 is a fifth of 50/500
-    found = emerging.find_emerging(test, train)
-    assert [(w.word, w.test, w.train) for w in found] == [("new", 50, 0), ("five", 50, 20)]
-    assert [w.word for w in emerging.find_emerging(test, train, least=49)][-1] == "rare"
+    counts = emerging.WordCounts.of(test, train)
+    found = counts.emerging()
+    assert [(w.word, w.test, w.train) for w in found] == [("five", 50, 20), ("new", 50, 0)]
+    assert [w.word for w in counts.emerging(least=49)] == ["five", "new", "rare"]
+    assert counts.unseen_share(["new", "new", "rare", "five", "filler"]) == 0.5
     with pytest.raises(UserError, match="training documents have no words"):
-        emerging.find_emerging(test, [])
+        emerging.WordCounts.of(test, [])
 
 
 def test_mentions_are_told_apart_by_what_the_model_still_sees():

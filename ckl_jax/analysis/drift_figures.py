@@ -1,0 +1,73 @@
+"""Figures of staleness; each function makes a matplotlib figure, or None without data."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.drift_study import largest_slopes
+from ckl_jax.analysis.figures import legend, style
+
+_TOPICS = 6  # curves that are drawn
+_INCREASE = "perplexity over the control's (%)"
+_PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+Curves = Mapping[str, Mapping[str, Any]]
+
+
+def plot_months(results: Mapping[str, Any]):
+    """The relative increase of every model by month (Figures 1, 3 and 5), with 95 % bands."""
+    return _plot(results["months"], "month", bands=True)
+
+
+def plot_weeks(results: Mapping[str, Any]):
+    """The same by week."""
+    return _plot(results["weeks"], "week") if results["weeks"] else None
+
+
+def plot_groups(results: Mapping[str, Any]):
+    """The stale model's curves by part of speech (solid) and topic (dotted), as in Figure 2."""
+    speech, topics = results["groups"]["parts of speech"], results["groups"]["topics"]
+    solid = {name: curve for name, curve in speech.items() if curve}
+    dotted = {name: topics[name] for name in largest_slopes(topics, _TOPICS)}
+    if not solid and not dotted:
+        return None
+    return _plot(solid, "month", dotted=dotted)
+
+
+def _plot(curves: Curves, unit: str, bands: bool = False, dotted: Curves | None = None):
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(8.4, 4.6))
+        ax = figure.subplots()
+        ticks = _positions([*curves.values(), *(dotted or {}).values()])
+        for i, (name, curve) in enumerate(curves.items()):
+            _line(ax, ticks, name, curve, i, "-", bands)
+        for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
+            _line(ax, ticks, name, curve, i, ":", False)
+        _ticks(ax, list(ticks), unit)
+        ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
+        ax.set(xlabel=unit, ylabel=_INCREASE)
+        legend(figure, [ax])
+    return figure
+
+
+def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """{label of a bin: its place}: a group may lack a bin that others have."""
+    found = sorted({label for curve in curves for label in curve["labels"]})
+    return {label: i for i, label in enumerate(found)}
+
+
+def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, band: bool) -> None:
+    x = [ticks[label] for label in curve["labels"]]
+    color = _PALETTE[i % len(_PALETTE)]
+    marker = "." if len(x) < 40 else None
+    ax.plot(x, curve["values"], dashes, marker=marker, color=color, label=name)
+    if band:
+        ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
+
+
+def _ticks(ax, names: Sequence[str], unit: str) -> None:
+    every = max(1, -(-len(names) // 12))
+    shown = range(0, len(names), every)
+    ax.set_xticks(shown, [names[i] for i in shown], rotation=45, ha="right", fontsize=9)
+    ax.set_xlabel(unit)
