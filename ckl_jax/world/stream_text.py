@@ -42,13 +42,18 @@ class Topic:
 TOPICS = {
     "politics": Topic(
         (0.24, 0.30), ("prime_minister", "mayor", "treaty", "ambassador", "capital"), 2.4, 10,
-        ("The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the [budget|tax|border|energy|housing] [bill|law|plan].",
-         "[Voters|Farmers|Teachers|Judges] in {c} [protested against|welcomed|asked about] the [reform|tax|decree|vote].",
-         "The [opposition|government|coalition] wants to [cut|raise|keep] the [spending|tax|pension] by {x} million.",
-         "A [poll|survey] of {x} people in {n} gave the [government|opposition] [a small|a large|no] lead.",
+        ("The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the "
+           "[budget|tax|border|energy|housing] [bill|law|plan].",
+         "[Voters|Farmers|Teachers|Judges] in {c} [protested against|welcomed|asked about] the "
+           "[reform|tax|decree|vote].",
+         "The [opposition|government|coalition] wants to [cut|raise|keep] the "
+           "[spending|tax|pension] by {x} million.",
+         "A [poll|survey] of {x} people in {n} gave the [government|opposition] [a small|a "
+           "large|no] lead.",
          "The [treaty|border|election] was [discussed|agreed on|put off] in {y}."),
         ("{p} [promised|refused|agreed] to [sign|change|withdraw] the [bill|law|plan].",
-         "{p} told [reporters|voters|ministers] in {c} that the [budget|reform|vote] was [fair|late|wrong]."),
+         "{p} told [reporters|voters|ministers] in {c} that the [budget|reform|vote] was "
+           "[fair|late|wrong]."),
         ("The {w} movement [held|planned|called off] a march in {c}.",
          "Supporters of {w} [won|lost] {x} seats in {n}.",
          "The government [banned|debated|feared] {w} after the vote in {c}.",
@@ -57,7 +62,8 @@ TOPICS = {
     ),
     "sports": Topic(
         (0.24, 0.20), ("head_coach", "club", "final", "league"), 2.4, 8,
-        ("The [keeper|striker|captain|referee] was [injured|praised|sent off] in the [first|second] half.",
+        ("The [keeper|striker|captain|referee] was [injured|praised|sent off] in the "
+           "[first|second] half.",
          "[Fans|Players] in {c} [sang|waited|cheered] until the [end|whistle|goal].",
          "The match in {c} ended [one|two|three] to [nil|one|two] before {x} fans.",
          "The [season|cup|league] of {y} [opens|ends|goes on] in {c}.",
@@ -74,7 +80,8 @@ TOPICS = {
         (0.20, 0.20), ("chief_executive", "headquarters", "employer", "plant", "takeover"), 2.2, 9,
         ("[Shares|Sales|Profits|Wages] in {n} [rose|fell] to {x} [crowns|points|million].",
          "The [bank|firm|market] [expects|fears|plans] [growth|losses|a merger] in {y}.",
-         "[Investors|Workers|Customers] of {k} [left|waited|complained] [last week|on Monday|again].",
+         "[Investors|Workers|Customers] of {k} [left|waited|complained] [last week|on "
+           "Monday|again].",
          "The price of [oil|bread|steel|rent] was {x} crowns in {y}.",
          "{k} [hired|dismissed|trained] {x} [workers|drivers|clerks] in {c}."),
         ("{p} [bought|sold|kept] shares for {x} crowns.",
@@ -87,8 +94,10 @@ TOPICS = {
     ),
     "science": Topic(
         (0.10, 0.22), ("rector", "alma_mater", "award", "honour", "medal"), 1.8, 9,
-        ("[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new [method|drug|sensor].",
-         "A [study|trial|paper] of {x} [patients|stars|plants] [found|showed] [no effect|a small effect|an error].",
+        ("[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new "
+           "[method|drug|sensor].",
+         "A [study|trial|paper] of {x} [patients|stars|plants] [found|showed] [no effect|a "
+           "small effect|an error].",
          "The [laboratory|journal|hospital] [opened|closed|moved] in {y}.",
          "[Funding|Equipment] for the [project|clinic|telescope] cost {x} million."),
         ("{p} [gave|read|wrote] a [lecture|paper|report] on [cells|light|water|heat].",
@@ -104,7 +113,8 @@ TOPICS = {
         ("[Stir|Warm|Mix] the [butter|milk|flour|honey] and add [salt|sugar|two eggs|a lemon].",
          "[Roses|Beans|Apples|Tulips] need [sun|shade|water] in [spring|summer|autumn].",
          "It was [cold|warm|dry|wet] by the river and the [wind|rain|sun] was [weak|strong].",
-         "[Children|Guests|Visitors] [liked|painted|carried] the [red|blue|green] [kites|boats|hats].",
+         "[Children|Guests|Visitors] [liked|painted|carried] the [red|blue|green] "
+           "[kites|boats|hats].",
          "The [cake|soup|bread] should [rest|cook|cool] for [an hour|ten minutes|a night].",
          "[Walk|Cycle] along the [lake|forest|hill] and [rest|eat] at the [inn|bridge|mill].",
          "The [choir|band|theatre] [sang|played] [old|quiet|merry] [songs|tunes]."),
