@@ -10,11 +10,14 @@ from ckl_jax.methods.method import vanilla
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
-from ckl_jax.models import gpt2, t5
+from ckl_jax.models import gpt2, t5, transformer_xl
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.recurrent import RecurrentModel
+from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
+from ckl_jax.models.transformer_xl import TransformerXLConfig
 from ckl_jax.trees.paths import flatten
 
 TINY = T5Config(
@@ -28,6 +31,9 @@ TINY_V1_1 = T5Config(
 TINY_GPT2 = GPT2Config(
     vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_layers=2, max_positions=16,
     dropout_rate=0.1,
+)  # fmt: skip
+TINY_XL = TransformerXLConfig(
+    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_layers=2, dropout_rate=0.1,
 )  # fmt: skip
 
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
@@ -58,22 +64,27 @@ GPT2_METHODS = {
 }
 
 
+XL_METHODS = {name: GPT2_METHODS[name] for name in ("vanilla", "recadam", "lora")}
+
+
 def model_of(config, **fields):
-    """The model of a T5's or a GPT-2's configuration."""
+    """The model of a T5's, a GPT-2's or a Transformer-XL's configuration."""
+    if isinstance(config, TransformerXLConfig):
+        return RecurrentModel(transformer_xl.Transformer(config), **fields)
     if isinstance(config, GPT2Config):
         return DecoderOnlyModel(gpt2.Transformer(config), **fields)
     return EncoderDecoderModel(t5.Transformer(config), **fields)
 
 
 def method_of(name, config):
-    """The method of that name for a T5 or a GPT-2."""
-    return (GPT2_METHODS if isinstance(config, GPT2Config) else METHODS)[name]
+    """The method of that name for a T5, or for a decoder alone."""
+    return (GPT2_METHODS if isinstance(config, StackConfig) else METHODS)[name]
 
 
 def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
     """A padded batch in the form that models take."""
     rng = np.random.RandomState(seed)
-    if isinstance(config, GPT2Config):
+    if isinstance(config, StackConfig):
         row = rng.randint(1, config.vocab_size, (batch, inputs + 1)).astype(np.int32)
         weights = np.ones((batch, inputs), np.float32)
         weights[0, inputs - 2 :] = 0

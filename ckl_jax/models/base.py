@@ -142,9 +142,12 @@ class BaseTransformerModel(abc.ABC):
           The unnormalised loss (), and sums over the batch, each (): `denominator`, `loss`,
           `z_loss`, `correct` and `tokens`.
         """
+        return self._sums(self.logits(params, batch, dropout_rng), batch)
+
+    def _sums(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """`loss_fn` of logits [B, T, V]."""
         targets = batch["decoder_target_tokens"]
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
-        logits = self.logits(params, batch, dropout_rng)
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
         # The maximum is at hand from the loss; an argmax over the vocabulary would be dearer.
         correct = (logits_of(targets, logits) == jnp.max(logits, axis=-1)) * weights

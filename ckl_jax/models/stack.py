@@ -104,7 +104,14 @@ def constrain_embed(x: Array) -> Array:
 
 
 def run_layers(
-    config: Any, layer_cls: Any, count: int, name: str, x: Array, *args, taps: tuple = ()
+    config: Any,
+    layer_cls: Any,
+    count: int,
+    name: str,
+    x: Array,
+    *args,
+    each: tuple[Array, ...] = (),
+    taps: tuple = (),
 ) -> tuple[Array, dict[int, Array]]:
     """Applies `count` layers in the calling module, by loop or by scan.
 
@@ -115,17 +122,18 @@ def run_layers(
       name: T5X's name for the stacked layers, "encoder" or "decoder".
       x: [B, T, D].
       *args: further arguments of every layer.
+      each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`.
       taps: which hidden states to keep; state j is the output of the first j layers.
 
     Returns:
       The last output, and {j: hidden state j}, each [B, T, D].
     """
-    static = tuple(i for i, a in enumerate(args, start=2) if isinstance(a, bool))
+    static = tuple(i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool))
     layer_cls = _remat(layer_cls, config.remat_policy, static)
     hidden = {0: x} if 0 in taps else {}
     if not config.scan_layers:
         for i in range(count):
-            x = layer_cls(config, name=f"layers_{i}")(x, *args)
+            x = layer_cls(config, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
             if i + 1 in taps:
                 hidden[i + 1] = x
         return x, hidden
@@ -137,11 +145,11 @@ def run_layers(
         cls,
         variable_axes={"params": 1, "cache": 0},
         split_rngs={"params": True, "dropout": True},
-        in_axes=(nn.broadcast,) * len(arrays),
+        in_axes=(0,) * len(each) + (nn.broadcast,) * len(arrays),
         length=count,
         axis_name="layers",
     )
-    x, states = scanned(config, name=name)(x, *arrays)
+    x, states = scanned(config, name=name)(x, *each, *arrays)
     hidden.update({j: states[j - 1] for j in taps if j > 0})
     return x, hidden
 

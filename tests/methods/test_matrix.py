@@ -25,6 +25,8 @@ from tests.helpers import (
     TINY,
     TINY_GPT2,
     TINY_V1_1,
+    TINY_XL,
+    XL_METHODS,
     assert_trees_close,
     count,
     init_params,
@@ -40,8 +42,9 @@ from tests.helpers import (
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 CASES = [(name, TINY) for name in METHODS] + [(name, TINY_V1_1) for name in ("vanilla", "lora")]
 CASES += [(name, TINY_GPT2) for name in GPT2_METHODS]
+CASES += [(name, TINY_XL) for name in XL_METHODS]
 # GPT-2 and v1.1 repeat most of it too; what is GPT-2's own is in tests/models/test_gpt2.py.
-NAMES = {TINY: "v1.0", TINY_V1_1: "v1.1", TINY_GPT2: "gpt2"}
+NAMES = {TINY: "v1.0", TINY_V1_1: "v1.1", TINY_GPT2: "gpt2", TINY_XL: "xl"}
 
 
 def case_id(name, base):
@@ -49,7 +52,7 @@ def case_id(name, base):
 
 
 def is_long(name, base):
-    return name in LONG or base in (TINY_GPT2, TINY_V1_1)
+    return name in LONG or base in (TINY_GPT2, TINY_V1_1, TINY_XL)
 
 
 every_case = pytest.mark.parametrize(
@@ -163,7 +166,7 @@ def test_cached_decoding_equals_teacher_forcing(name, base):
     decoded = model.predict(params, given, 5, beam_size=1, num_return=1, rule="hf")
     answer = decoded.tokens[:, 0]
     first = 0  # the place from which the answer is predicted
-    if base is TINY_GPT2:
+    if base in (TINY_GPT2, TINY_XL):
         batch = {"decoder_input_tokens": np.concatenate([given, answer], axis=1)[:, :-1]}
         batch["decoder_target_tokens"] = batch["decoder_input_tokens"]
         first = given.shape[1] - 1

@@ -1,0 +1,125 @@
+"""What a run asks of a decoder-only model that remembers: losses and text with a memory."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models import decoding, transformer_xl
+from ckl_jax.models.base import Batch, token_losses
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentModel(DecoderOnlyModel):
+    """A Transformer-XL as the runner sees it; see `DecoderOnlyModel` for the other fields.
+
+    A batch may hold `memory`, of `initial_memory`: the loss is then that of text which goes on
+    where the memory ends, and the sums hold the memory of the next batch. Without it every row is
+    a text of its own.
+
+    Attributes:
+      memory_length: M, slots of the memory where no other number is asked for. "Mind the Gap"
+        trains with 384 and evaluates with 1600.
+    """
+
+    memory_length: int = 384
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.require_size(MEMORY_LENGTH=self.memory_length)
+        if self.left_pad_legacy:
+            raise UserError("LEFT_PAD_LEGACY is for GPT-2: a memory begins where a row ends.")
+
+    def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
+        """Empty slots, see `transformer_xl.empty_memory`; every leaf has the batch first.
+
+        Args:
+          batch_size: B, rows.
+          length: M, any number of slots; None is `memory_length`.
+        """
+        checks.require_int(**{"The length of a memory": length})
+        return transformer_xl.empty_memory(self.config, batch_size, length or self.memory_length)
+
+    def stream_losses(
+        self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
+        """See `BaseTransformerModel.stream_losses`.
+
+        `decoder_segment_ids` [B, T] may say of which document a token is (from 1, 0 is padding on
+        the right); without them a row is of one document, and what follows the last token with a
+        weight is padding.
+        """
+        logits, memory = self.remember(params, batch, memory, dropout_rng)
+        return token_losses(logits, batch["decoder_target_tokens"])[0], memory
+
+    def remember(
+        self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
+        """Logits [B, T, V] float32 after what is in the memory, and the next memory."""
+        ids = batch.get("decoder_segment_ids")
+        if ids is None:
+            weighted = batch["decoder_loss_weights"] > 0
+            ids = jax.lax.cummax(weighted.astype(jnp.int32), axis=1, reverse=True)
+        return self.module.apply(
+            {"params": params}, batch["decoder_input_tokens"], decoder_segment_ids=ids,
+            memory=memory, enable_dropout=dropout_rng is not None,
+            rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+        )  # fmt: skip
+
+    def loss_fn(
+        self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, Any]]:
+        """See `BaseTransformerModel.loss_fn`; sums hold `memory` where the batch does."""
+        if "memory" not in batch:
+            return super().loss_fn(params, batch, dropout_rng)
+        logits, memory = self.remember(params, batch, batch["memory"], dropout_rng)
+        value, sums = self._sums(logits, batch)
+        return value, {**sums, "memory": memory}
+
+    def predict(
+        self,
+        params: Any,
+        prompts: jax.Array,
+        max_decode_length: int,
+        prompt_lengths: jax.Array | None = None,
+        **decode_kwargs: Any,
+    ) -> decoding.Decoded:
+        """Continues prompts, with a memory that holds prompt and answer in place of a cache.
+
+        Arguments and result are those of `DecoderOnlyModel.predict`.
+        """
+        batch, width = prompts.shape
+        if prompt_lengths is None:
+            prompt_lengths = jnp.full((batch,), width, jnp.int32)
+
+        def step(ids: jax.Array, memory: Any, real: jax.Array) -> tuple[jax.Array, Any]:
+            return self.module.apply(
+                {"params": params}, ids, decoder_segment_ids=real.astype(jnp.int32),
+                memory=memory, enable_dropout=False,
+            )  # fmt: skip
+
+        def tokens_to_logits(ids: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+            logits, memory = step(ids, memory, jnp.ones_like(ids))
+            return logits[:, 0], memory
+
+        memory = self.initial_memory(batch, width - 1 + max_decode_length)
+        if width > 1:
+            real = jnp.arange(width - 1) < prompt_lengths[:, None] - 1
+            _, memory = step(prompts[:, :-1], memory, real)
+        last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
+        return self.decode_fn(
+            tokens_to_logits, memory, batch_size=batch, max_decode_len=max_decode_length,
+            eos_id=getattr(self.vocabulary, "eos_id", 1), start_id=last, prompt_length=width,
+            cache_offset=0, **decode_kwargs,
+        )  # fmt: skip
+
+    def score_tree(self, params: Any, batch: Batch) -> jax.Array:
+        """Refused: distances are along a row, not along the paths of a tree."""
+        raise UserError(
+            "A Transformer-XL does not rank answers by a tree of them: its distances are along a "
+            "row; score each answer in a row of its own, or use GPT-2."
+        )

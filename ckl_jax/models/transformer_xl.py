@@ -1,0 +1,337 @@
+"""Transformer-XL in linen, with T5X's call signature for decoders alone and its manner of paths.
+
+Dai et al. 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context". Layers
+attend to their own inputs of earlier chunks (the memory), and positions enter as distances. Norms
+come after each block and none after the last, query, key and value have no biases, the output is
+tied to the embedding and has a bias. As in the Haiku models of the authors of "Mind the Gap", each
+layer has its own `content_query` and `position_query` (u and v of the paper), and `out` has a bias.
+
+Letters beside those of `layers`: M slots of the memory, S = M + T keys.
+"""
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models import layers
+from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
+
+Array = jax.Array
+Memory = dict[str, Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerXLConfig(StackConfig):
+    """Hyper-parameters; see `StackConfig` for the others.
+
+    The defaults have the depth, width and vocabulary that "Mind the Gap" gives; it tells neither
+    the heads nor `mlp_dim`.
+
+    Attributes:
+      max_positions: the longest row; no parameter depends on it.
+      activation: of the feed-forward block, one of `layers.ACTIVATIONS`; the first release of
+        Transformer-XL has "relu".
+      clamp_len: distances beyond it count as it; None clamps none.
+      same_length: every position sees itself and the M before it, however long the chunk is.
+      scale_embedding: multiply embeddings by sqrt(D), as the first release does.
+      reset_at_doc: a position sees its own document only, in the row and in the memory.
+      init_deviation: of all initial values, or None for those of the Haiku models: variance 2/L
+        over the fan in, and for the embedding 1 over D.
+    """
+
+    vocab_size: int = 50259
+    emb_dim: int = 1024
+    num_heads: int = 16
+    num_layers: int = 18
+    head_dim: int = 64
+    mlp_dim: int = 4096
+    max_positions: int = 1 << 20
+    activation: str = "gelu"
+    clamp_len: int | None = None
+    same_length: bool = False
+    scale_embedding: bool = False
+    reset_at_doc: bool = True
+    init_deviation: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.require_choice(layers.ACTIVATIONS, ACTIVATION=self.activation)
+        checks.require_int(CLAMP_LEN=self.clamp_len)
+        checks.require_positive(INIT_DEVIATION=self.init_deviation)
+        checks.require_bool(
+            SAME_LENGTH=self.same_length, SCALE_EMBEDDING=self.scale_embedding,
+            RESET_AT_DOC=self.reset_at_doc,
+        )  # fmt: skip
+        if self.emb_dim % 2:
+            raise UserError(f"TransformerXLConfig.emb_dim is {self.emb_dim}; give an even number.")
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        return (*layers.ATTENTION, "relative", "wi", "wo")
+
+    @property
+    def tapped(self) -> tuple[str, int]:
+        raise UserError(
+            "the layers of a Transformer-XL read a memory of their own inputs, which a side "
+            "network does not have; choose vanilla, lora or recadam."
+        )
+
+    @property
+    def kernel_init(self) -> layers.Initializer:
+        if self.init_deviation is not None:
+            return nn.initializers.normal(self.init_deviation)
+        return nn.initializers.variance_scaling(2 / self.num_layers, "fan_in", "truncated_normal")
+
+    @property
+    def embedding_init(self) -> layers.Initializer:
+        if self.init_deviation is not None:
+            return nn.initializers.normal(self.init_deviation)
+        return nn.initializers.variance_scaling(1.0, "fan_out", "uniform")
+
+    @property
+    def query_init(self) -> layers.Initializer:
+        """Of the queries that all positions share, [N*H]."""
+        width = self.num_heads * self.head_dim
+        return nn.initializers.normal(self.init_deviation or width**-0.5)
+
+    def mlp(self) -> layers.MlpBlock:
+        return layers.MlpBlock(
+            self.mlp_dim, (self.activation,), self.dropout_rate, self.dense, self.dtype,
+            use_bias=True, kernel_init=self.kernel_init, out_init=self.kernel_init, name="mlp",
+        )  # fmt: skip
+
+
+def position_encodings(length: int, width: int, clamp_len: int | None = None) -> np.ndarray:
+    """Encodings of the distances `length` - 1 to 0, [S, D] float32: sines, then cosines."""
+    distances = np.arange(length - 1, -1, -1.0)
+    if clamp_len is not None:
+        distances = np.minimum(distances, clamp_len)
+    angles = distances[:, None] * 10000.0 ** (-np.arange(0, width, 2) / width)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1).astype(np.float32)
+
+
+def relative_shift(scores: Array) -> Array:
+    """From scores by distance to scores by key.
+
+    Args:
+      scores: [..., T, S], of query i against distance S - 1 - a at place a.
+
+    Returns:
+      [..., T, S], of query i against key j: where j <= i + M, that of distance i + M - j. Later
+      keys have scores without a meaning, which the caller masks.
+    """
+    *batch, queries, keys = scores.shape
+    padded = jnp.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(1, 0)])
+    rows = padded.reshape(*batch, keys + 1, queries)[..., 1:, :]
+    return rows.reshape(*batch, queries, keys)
+
+
+def attention_mask(
+    ids: Array, memory_ids: Array, same_length: bool = False, reset_at_doc: bool = False
+) -> Array:
+    """Which position sees which.
+
+    Args:
+      ids: [B, T] int32, the document of each position, from 1; 0 is padding, which nothing sees.
+      memory_ids: [B, M] int32, in the same way; 0 is an empty slot.
+      same_length, reset_at_doc: see `TransformerXLConfig`.
+
+    Returns:
+      [B, 1, T, M + T] bool.
+    """
+    length, slots = ids.shape[1], memory_ids.shape[1]
+    distance = jnp.arange(length)[:, None] + slots - jnp.arange(slots + length)
+    keys = jnp.concatenate([memory_ids, ids], axis=1)
+    mask = (distance >= 0) & (keys > 0)[:, None, None, :]
+    if same_length:
+        mask = mask & (distance <= slots)
+    return mask & layers.segment_mask(ids, keys) if reset_at_doc else mask
+
+
+class RelativeAttention(nn.Module):
+    """Attention to memory and chunk by content and by distance (paper, section 3.3)."""
+
+    config: TransformerXLConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Array, memory: Array, encodings: Array, bias: Array, deterministic: bool
+    ) -> Array:
+        """x [B, T, D], memory [B, M, D], encodings [S, D], bias [B, 1, T, S] -> [B, T, D]."""
+        cfg = self.config
+        context = jnp.concatenate([memory.astype(x.dtype), x], axis=1)
+        query = self._heads("query", x)
+        key, value = self._heads("key", context), self._heads("value", context)
+        distance = self._heads("relative", encodings)  # [S, N, H]
+        scale = np.sqrt(cfg.head_dim).astype(cfg.dtype)
+        by_content = (query + self._shared_query("content_query")) / scale
+        by_position = (query + self._shared_query("position_query")) / scale
+        if cfg.float32_attention_logits:
+            by_position, distance = by_position.astype(jnp.float32), distance.astype(jnp.float32)
+        scores = relative_shift(jnp.einsum("btnh,snh->bnts", by_position, distance))
+        rng = None
+        if cfg.dropout_rate > 0 and not deterministic:
+            rng = self.make_rng("dropout")
+        y = layers.attend(
+            by_content, key, value, scores + bias.astype(scores.dtype), dropout_rng=rng,
+            dropout_rate=cfg.dropout_rate, float32_logits=cfg.float32_attention_logits,
+        )  # fmt: skip
+        return cfg.dense(
+            x.shape[-1], ("joined_kv", "embed"), name="out", dtype=cfg.dtype,
+            kernel_init=cfg.kernel_init, use_bias=True,
+        )(y.reshape(*y.shape[:2], -1))  # fmt: skip
+
+    def _heads(self, name: str, x: Array) -> Array:
+        """A projection [..., D] -> [..., N, H] without a bias."""
+        cfg = self.config
+        y = cfg.dense(
+            cfg.num_heads * cfg.head_dim, ("embed", "joined_kv"), name=name, dtype=cfg.dtype,
+            kernel_init=cfg.kernel_init,
+        )(x)  # fmt: skip
+        y = y.reshape(*y.shape[:-1], cfg.num_heads, cfg.head_dim)
+        return layers.constrain(y, ("batch", "length", "heads", "kv")[-y.ndim :])
+
+    def _shared_query(self, name: str) -> Array:
+        """[N, H], the same for all positions."""
+        cfg = self.config
+        shape = (cfg.num_heads * cfg.head_dim,)
+        shared = layers.param(name, cfg.query_init, shape, ("joined_kv",))
+        return shared.astype(cfg.dtype).reshape(cfg.num_heads, cfg.head_dim)
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, each added before it is normalised."""
+
+    config: TransformerXLConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Array, memory: Array, encodings: Array, bias: Array, deterministic: bool
+    ) -> Array:
+        """As `RelativeAttention`."""
+        cfg = self.config
+        x = constrain_embed(x)
+        attention = RelativeAttention(cfg, name="self_attention")
+        y = attention(x, memory, encodings, bias, deterministic)
+        x = cfg.norm("post_self_attention_layer_norm")(x + cfg.dropout(y, deterministic))
+        y = cfg.mlp()(x, deterministic)
+        return constrain_embed(cfg.norm("post_mlp_layer_norm")(x + cfg.dropout(y, deterministic)))
+
+
+class Decoder(nn.Module):
+    """The stack, from token embeddings to the last layer's output."""
+
+    config: TransformerXLConfig
+
+    @nn.compact
+    def __call__(
+        self, x: Array, states: Array, bias: Array, deterministic: bool
+    ) -> tuple[Array, Array]:
+        """x [B, T, D], states [B, L, M, D], bias [B, 1, T, S] -> [B, T, D], inputs [B, L, T, D]."""
+        cfg = self.config
+        x = cfg.dropout(x, deterministic).astype(cfg.dtype)
+        table = position_encodings(bias.shape[-1], cfg.emb_dim, cfg.clamp_len)
+        encodings = cfg.dropout(jnp.asarray(table, cfg.dtype), deterministic)
+        x, hidden = run_layers(
+            cfg, DecoderLayer, cfg.num_layers, "decoder", x, encodings, bias, deterministic,
+            each=(jnp.moveaxis(states, 1, 0),), taps=tuple(range(cfg.num_layers)),
+        )  # fmt: skip
+        inputs = jnp.stack([hidden[i] for i in range(cfg.num_layers)], axis=1)
+        return cfg.dropout(x, deterministic), inputs
+
+
+class TiedEmbed(layers.Embed):
+    """Token embeddings whose table is also the output's, which has a bias [V] besides."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.bias = layers.param("bias", nn.initializers.zeros, (self.vocab_size,), ("vocab",))
+
+    def attend(self, x: Array) -> Array:
+        y = super().attend(x)
+        return y + self.bias.astype(y.dtype)
+
+
+class Transformer(nn.Module):
+    """The whole language model."""
+
+    config: TransformerXLConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.token_embedder = TiedEmbed(
+            cfg.vocab_size, cfg.emb_dim, cfg.dtype, cfg.embedding_init
+        )
+        self.decoder = Decoder(cfg)
+
+    def __call__(
+        self,
+        decoder_input_tokens: Array,
+        decoder_target_tokens: Array | None = None,
+        decoder_segment_ids: Array | None = None,
+        decoder_positions: Array | None = None,
+        memory: Memory | None = None,
+        *,
+        enable_dropout: bool = True,
+    ) -> Any:
+        """Logits of the next token at every position.
+
+        Args:
+          decoder_input_tokens: [B, T].
+          decoder_target_tokens, decoder_positions: unused: distances are along the row.
+          decoder_segment_ids: [B, T], the document of each position, from 1 and the same in the
+            memory; 0 is padding, on the right of a row. None is one document.
+          memory: {"states": [B, L, M, D], the inputs of each layer at earlier positions,
+            "segment_ids": [B, M] int32, their documents, 0 for empty slots}, or None.
+          enable_dropout: training.
+
+        Returns:
+          [B, T, V] float32; with `memory` also the memory of the next chunk.
+        """
+        del decoder_target_tokens, decoder_positions
+        cfg, tokens = self.config, decoder_input_tokens
+        ids = jnp.ones_like(tokens) if decoder_segment_ids is None else decoder_segment_ids
+        before = empty_memory(cfg, len(tokens), 0) if memory is None else memory
+        before = jax.lax.stop_gradient(before)
+        mask = attention_mask(ids, before["segment_ids"], cfg.same_length, cfg.reset_at_doc)
+        x = self.token_embedder(tokens)
+        if cfg.scale_embedding:
+            x = x * np.sqrt(cfg.emb_dim).astype(x.dtype)
+        bias = layers.mask_to_bias(mask).astype(cfg.dtype)
+        x, inputs = self.decoder(x, before["states"], bias, not enable_dropout)
+        logits = self.token_embedder.attend(x).astype(jnp.float32)
+        logits = layers.constrain(logits, ("batch", "length", "vocab"))
+        return logits if memory is None else (logits, _advance(before, inputs, ids))
+
+
+def empty_memory(config: TransformerXLConfig, batch_size: int, length: int) -> Memory:
+    """A memory of M = `length` empty slots; see `Transformer`. Every leaf has the batch first."""
+    shape = (batch_size, config.num_layers, length, config.emb_dim)
+    return {
+        "states": jnp.zeros(shape, config.dtype),
+        "segment_ids": jnp.zeros((batch_size, length), jnp.int32),
+    }
+
+
+def _advance(memory: Memory, inputs: Array, ids: Array) -> Memory:
+    """The last M positions of memory and chunk, row by row without the padding on the right."""
+    slots, length = memory["segment_ids"].shape[1], ids.shape[1]
+    used = jnp.max(jnp.where(ids > 0, jnp.arange(1, length + 1), 0), axis=1)
+
+    def latest(old: Array, new: Array, axis: int) -> Array:
+        """`axis` is that of the positions in one row."""
+        both = jnp.concatenate([old, new.astype(old.dtype)], axis=axis + 1)
+        return jax.vmap(
+            lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, slots, axis)
+        )(both, used)
+
+    states = latest(memory["states"], inputs, 1)
+    return jax.lax.stop_gradient(
+        {"states": states, "segment_ids": latest(memory["segment_ids"], ids, 0)}
+    )
