@@ -16,8 +16,8 @@ from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.converters import Converter, Masking, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
-from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs.same_vocabulary import check_task_vocabulary
 
 _DTYPES = ("float32", "bfloat16", "float16")
 RESTORE_MODES = ("latest", "specific", "all")
@@ -99,14 +99,8 @@ class DatasetConfig:
                 )
             tasks.append(self.open(self.replay_task_name))
             replay = len(tasks[1])
-        digest = digest_of(model.output_vocabulary)
         for task in tasks:
-            made_with = task.meta.get("vocabulary_digest")
-            if digest and made_with and digest != made_with:
-                raise UserError(
-                    f"Task {self.mixture_or_task_name!r} was tokenised with another vocabulary "
-                    f"({made_with[:12]}) than the model's ({digest[:12]}); prepare it again."
-                )
+            check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
         plan = EpochPlan(len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed)
         if self.batch_size > plan.epoch_rows(0):
             raise UserError(

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
 
@@ -34,4 +35,20 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
             "embeddings mean other pieces.",
             file=sys.stderr,
             flush=True,
+        )
+
+
+def check_task_vocabulary(task: CachedTask, name: str, vocabulary: Any) -> None:
+    """Raises `UserError` if a task was tokenised with another vocabulary than the model's.
+
+    Args:
+      task: the task; one that does not tell its vocabulary is not compared.
+      name: what the task is called in the complaint.
+      vocabulary: the model's; one without a digest is not compared.
+    """
+    digest, made_with = digest_of(vocabulary), task.meta.get("vocabulary_digest")
+    if digest and made_with and digest != made_with:
+        raise UserError(
+            f"Task {name!r} was tokenised with another vocabulary ({made_with[:12]}) than the "
+            f"model's ({digest[:12]}); prepare it again."
         )

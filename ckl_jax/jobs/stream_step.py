@@ -1,0 +1,215 @@
+"""The compiled step of dynamic evaluation: scores chunks of a stream, each before it is learned.
+
+One call runs over all rows of a block. Of each row, one forward and backward pass gives the losses
+under the parameters before the update, the gradient that the update is made of, and the memory for
+the next chunk. The gradient is taken with respect to the trainable tree only; without one the step
+is a forward pass.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.trees.partition import merge
+
+REDUCTIONS = ("mean", "sum")
+
+
+@struct.dataclass
+class StreamState:
+    """What a stream carries from chunk to chunk. Donated to every step.
+
+    Attributes:
+      params: the trainable leaves, float32; {} trains nothing.
+      opt_state: optax state of those leaves.
+      memory: of the model.
+      gradients: sum of those that wait for an update, where that takes several chunks; else ().
+      waiting: () int32, how many they are.
+    """
+
+    params: Any
+    opt_state: Any
+    memory: Any
+    gradients: Any
+    waiting: jax.Array
+
+    @classmethod
+    def create(
+        cls, params: Any, tx: optax.GradientTransformation | None, memory: Any, update_every: int
+    ) -> "StreamState":
+        opt_state = tx.init(params) if tx else ()
+        gradients = jax.tree.map(jnp.zeros_like, params) if update_every > 1 else ()
+        return cls(params, opt_state, memory, gradients, jnp.zeros((), jnp.int32))
+
+
+def make_stream_step(
+    model: BaseTransformerModel,
+    tx: optax.GradientTransformation | None,
+    *,
+    lengths: Sequence[int],
+    lanes: int = 1,
+    memory_length: int | None = None,
+    reset_at_doc: bool = True,
+    reduction: str = "mean",
+    num_updates: int = 1,
+    update_every: int = 1,
+    min_tokens: int = 1,
+) -> Callable:
+    """Builds `step(state, frozen, rows, count) -> (state, losses)`, ready for `jax.jit`.
+
+    Args:
+      model: has `stream_losses`.
+      tx: the optimizer of the trainable leaves; None updates nothing.
+      lengths: that a row may have, ascending; the last is T. The graph has the model once for each.
+      lanes: B.
+      memory_length: see the model's `initial_memory`.
+      reset_at_doc: whether a document begins with an empty memory.
+      reduction: of a chunk's loss: "mean" over its tokens, or their "sum".
+      num_updates: K, steps on a chunk; the gradient is computed anew for each.
+      update_every: chunks whose gradients make one step, by their mean (their sum with "sum").
+      min_tokens: shorter chunks are scored and not learned.
+
+    Returns:
+      The step. `rows` are those of `data.chunks.Block`; the first `count` of them, () int32, are
+      run. Losses are [N, B, T] float32, in nats.
+    """
+    axes = _batch_axes(model, memory_length)
+
+    def initial() -> Any:
+        return model.initial_memory(lanes, memory_length)
+
+    def losses_of(params, row, memory, length):
+        tokens = row["tokens"][:, : length + 1]
+        real = jnp.arange(length) < row["lengths"][:, None]
+        batch = {
+            "decoder_input_tokens": tokens[:, :-1],
+            "decoder_target_tokens": tokens[:, 1:],
+            "decoder_loss_weights": real.astype(jnp.float32),
+        }
+        if jax.tree.leaves(memory):  # which padding must not enter
+            batch["decoder_segment_ids"] = real.astype(jnp.int32)
+        losses, memory = model.stream_losses(params, batch, memory)
+        losses = jnp.where(real, losses, 0.0)
+        return jnp.pad(losses, ((0, 0), (0, lengths[-1] - length))), memory
+
+    def objective(trainable, frozen, row, memory, length):
+        losses, memory = losses_of(merge(trainable, frozen), row, memory, length)
+        value = jnp.sum(losses)
+        if reduction == "mean":
+            value = value / jnp.maximum(jnp.sum(row["lengths"]), 1)
+        return value, (losses, memory)
+
+    def by_length(function: Callable) -> Callable:
+        """`function(length, *operands)` of the length that the row is of."""
+
+        def call(row, *operands):
+            branches = [
+                lambda row, *operands, length=length: function(length, row, *operands)
+                for length in lengths
+            ]
+            if len(branches) == 1:
+                return branches[0](row, *operands)
+            return jax.lax.switch(row["bucket"], branches, row, *operands)
+
+        return call
+
+    @by_length
+    def score(length, row, frozen, memory):
+        return losses_of(frozen, row, memory, length)
+
+    @by_length
+    def differentiate(length, row, trainable, frozen, memory):
+        (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
+            trainable, frozen, row, memory, length
+        )
+        return losses, memory, grads
+
+    def update(params, opt_state, grads):
+        updates, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    def learn(state, grads, row, frozen):
+        """The state after a chunk whose gradient is `grads`; its memory is still the old one."""
+        if update_every > 1:
+            return _wait(state, grads, update, update_every, reduction)
+        params, opt_state = update(state.params, state.opt_state, grads)
+
+        def again(_, now):
+            grads = differentiate(row, now[0], frozen, state.memory)[2]
+            return update(*now, grads)
+
+        if num_updates > 1:
+            params, opt_state = jax.lax.fori_loop(1, num_updates, again, (params, opt_state))
+        return state.replace(params=params, opt_state=opt_state)
+
+    def step(state: StreamState, frozen: Any, rows: Any, count: jax.Array):
+        def run(i, carried):
+            state, out = carried
+            row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
+            if reset_at_doc:
+                memory = _reset(row["begins"], initial(), state.memory, axes)
+                state = state.replace(memory=memory)
+            if tx is None:
+                losses, memory = score(row, frozen, state.memory)
+            else:
+                losses, memory, grads = differentiate(row, state.params, frozen, state.memory)
+                if min_tokens > 1:
+                    state = jax.lax.cond(
+                        jnp.sum(row["lengths"]) >= min_tokens,
+                        lambda s, g: learn(s, g, row, frozen), lambda s, g: s, state, grads,
+                    )  # fmt: skip
+                else:
+                    state = learn(state, grads, row, frozen)
+            return state.replace(memory=memory), out.at[i].set(losses)
+
+        size, lanes_, width = rows["tokens"].shape
+        out = jnp.zeros((size, lanes_, width - 1), jnp.float32)
+        return jax.lax.fori_loop(0, count, run, (state, out))
+
+    return step
+
+
+def _wait(state, grads, update, update_every: int, reduction: str) -> StreamState:
+    """Adds a gradient to those that wait; the last of them makes the step."""
+    total = jax.tree.map(jnp.add, state.gradients, grads)
+    waiting = state.waiting + 1
+
+    def now(params, opt_state, total):
+        count = update_every if reduction == "mean" else 1
+        params, opt_state = update(params, opt_state, jax.tree.map(lambda g: g / count, total))
+        return params, opt_state, jax.tree.map(jnp.zeros_like, total), jnp.zeros_like(waiting)
+
+    def later(params, opt_state, total):
+        return params, opt_state, total, waiting
+
+    due = waiting == update_every
+    params, opt_state, total, waiting = jax.lax.cond(
+        due, now, later, state.params, state.opt_state, total
+    )
+    return state.replace(params=params, opt_state=opt_state, gradients=total, waiting=waiting)
+
+
+def _batch_axes(model: BaseTransformerModel, length: int | None) -> Any:
+    """Which axis of each array of a memory is that of rows: the one that grows with them."""
+    one, two = (jax.eval_shape(lambda n=n: model.initial_memory(n, length)) for n in (1, 2))
+
+    def axis(a, b):
+        return next(i for i, (x, y) in enumerate(zip(a.shape, b.shape, strict=True)) if x != y)
+
+    return jax.tree.map(axis, one, two)
+
+
+def _reset(begins: jax.Array, initial: Any, memory: Any, axes: Any) -> Any:
+    """The memory, that of lanes [B] where a document begins exchanged for the initial one."""
+
+    def one(new, old, axis):
+        shape = [1] * old.ndim
+        shape[axis] = len(begins)
+        return jnp.where(begins.reshape(shape), new, old)
+
+    return jax.tree.map(one, initial, memory, axes)
