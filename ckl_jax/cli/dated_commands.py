@@ -7,7 +7,7 @@ from pathlib import Path
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_stream, _vocabulary, _dated):
+    for add_one in (_stream, _split, _vocabulary, _dated):
         add_one(kinds, command)
 
 
@@ -24,6 +24,76 @@ def stream(args: argparse.Namespace) -> None:
 
     count = write_documents(args.out, simulated.stream(args.seed, args.size))
     print(f"{count:10,}  documents: {args.out}")
+
+
+def _split(kinds, command) -> None:
+    p = command(kinds, "split", "TIME-STRATIFIED and CONTROL splits of dated text", split)
+    p.add_argument("--input", required=True, help="JSONL(.gz) of documents, as `clean` makes it")
+    p.add_argument("--out", required=True, help="folder of the splits")
+    p.add_argument("--test-period", type=int, default=2, help="length of the test period, in units")
+    p.add_argument("--unit", default="year", help="year or month")
+    p.add_argument("--test-end", default="", help="its last year or month; none: the corpus's")
+    p.add_argument("--validation-months", type=int, default=3, help="before the test period")
+    p.add_argument(
+        "--per-month", type=int, default=None,
+        help="test documents of each month; none: 1000, or a third of the smallest month",
+    )  # fmt: skip
+    p.add_argument(
+        "--test-share", type=float, default=None,
+        help="of each month's documents, in place of a number; CONTROL trains on the others",
+    )  # fmt: skip
+    p.add_argument(
+        "--bin-months", type=int, default=1, help="count by so many months, such as 12, not by one"
+    )
+    p.add_argument(
+        "--control-per-month", type=int, default=None,
+        help="documents of each test month that CONTROL trains on; none: as many as all have",
+    )  # fmt: skip
+    p.add_argument(
+        "--no-control-on-validation-months", action="store_true",
+        help="CONTROL does not train on what TIME-STRATIFIED is validated on",
+    )  # fmt: skip
+    p.add_argument("--measure", default="documents", help="documents, words or bytes are equal")
+    p.add_argument("--seed", type=int, default=0, help="of the draws")
+    p.add_argument("--variant", default="main", help="main, increasing-distance or shifted-years")
+    p.add_argument("--steps", type=int, default=None, help="of a variant; none: 11, or 5 years")
+    p.add_argument(
+        "--ids", default=None, metavar="FOLDER",
+        help="of published lists of ids to join, in place of all that",
+    )  # fmt: skip
+
+
+def split(args: argparse.Namespace) -> None:
+    from ckl_jax.cli.dump_commands import Progress
+    from ckl_jax.data.builders import released_splits, split_files
+    from ckl_jax.data.builders.time_splits import Options
+
+    if args.ids:
+        with Progress() as progress:
+            joined = released_splits.join(args.input, args.ids, args.out, progress)
+        for name, found in joined["lists"].items():
+            print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
+        print(f"{joined['unlisted']:12,}  documents are on no list")
+        print(f"{joined['other_date']:12,}  documents got the date of their list")
+        return
+    names = (
+        "test_period", "unit", "test_end", "validation_months", "per_month", "test_share",
+        "bin_months", "control_per_month", "measure", "seed",
+    )  # fmt: skip
+    options = Options(
+        **{name: getattr(args, name) for name in names},
+        control_on_validation_months=not args.no_control_on_validation_months,
+    )
+    with Progress() as progress:
+        reports = split_files.split(
+            args.input, args.out, options, args.variant, args.steps, progress
+        )
+    for report in reports:
+        months, share = report["test_months"], report["share_from_test_period"]
+        print(f"test {months[0]} to {months[-1]}, {share:.1%} of CONTROL's training set from it")
+        for name, counted in report["counts"].items():
+            dates = " to ".join(counted["dates"])
+            print(f"{counted['documents']:12,}  {name}, {counted['words']:,} words, {dates}")
 
 
 def _vocabulary(kinds, command) -> None:

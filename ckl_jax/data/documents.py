@@ -58,26 +58,33 @@ def read_documents(path: str | os.PathLike) -> Iterator[Document]:
     with open_text(path) as f, os_errors(path, "read"):
         for number, line in enumerate(f, 1):
             if line.strip():
-                yield _parse(line, os.fspath(path), number)
+                yield parse_document(line, path, number)
 
 
-def _parse(line: str, path: str, number: int) -> Document:
-    where = f"{path}, line {number}"
+def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> Document:
+    """Returns the document of one line, the `number`-th of the file at `path`.
+
+    Raises:
+      UserError: see `read_documents`.
+    """
+    where = f"{os.fspath(path)}, line {number}"
     try:
         record = json.loads(line)
     except json.JSONDecodeError as e:
         raise UserError(f"{where}: not JSON ({e.msg}).") from e
+    except UnicodeDecodeError as e:
+        raise UserError(f"{where}: not UTF-8; save the file as UTF-8.") from e
     for field in ("date", "text"):
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             raise UserError(f"{where}: the field {field!r} is missing or not a string.")
     try:
-        datetime.date.fromisoformat(record["date"])
+        date = datetime.date.fromisoformat(record["date"]).isoformat()
     except ValueError as e:
         raise UserError(
             f"{where}: the date {record['date']!r} is not of the form YYYY-MM-DD."
         ) from e
     optional = {k: str(record.get(k) or "") for k in ("title", "url")}
-    return Document(str(record.get("id", number)), record["date"], text=record["text"], **optional)
+    return Document(str(record.get("id", number)), date, text=record["text"], **optional)
 
 
 def write_documents(path: str | os.PathLike, documents: Iterable[Document]) -> int:
