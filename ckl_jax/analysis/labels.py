@@ -3,7 +3,7 @@
 METHODS = {
     "initial": "Initial", "vanilla": "Vanilla", "recadam": "RecAdam", "mix_review": "Mix-Review",
     "lora": "LoRA", "k_adapter_k2": "K-Adapter (k=2)", "k_adapter_k3": "K-Adapter (k=3)",
-    "modular": "Modular",
+    "modular": "Modular", "replay": "Replay", "lora_mix_review": "LoRA + Mix-Review",
 }  # fmt: skip
 PROBES = {
     "invariant_lama": ("IL", "InvariantLAMA"),

@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     adders = (
         _demo, _world, _data, _probe, _stream, _report, _ledger, _proper_nouns, _import_hf,
-        _export_hf, _import_peft, _export_peft,
+        _export_hf, _import_peft, _export_peft, _average,
     )  # fmt: skip
     for add in adders:
         add(commands)
@@ -70,7 +70,7 @@ def _demo(commands) -> None:
     p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
     p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
     p.add_argument("--size", default="small", help="of the world: tiny, small, medium or large")
-    p.add_argument("--methods", default="all", help="comma-separated names")
+    p.add_argument("--methods", default="all", help="comma-separated names (docs/methods)")
     p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
@@ -460,3 +460,20 @@ def export_peft(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _average(commands) -> None:
+    p = _command(commands, "average", "a model between models (WiSE-FT)", average)
+    p.add_argument("models", nargs="+", metavar="MODEL", help="MODEL_DIR or checkpoint_<step>")
+    p.add_argument(
+        "--weights", nargs="+", type=float, default=None, metavar="W",
+        help="of each model, summing to 1; none: all alike",
+    )  # fmt: skip
+    p.add_argument("--out", required=True, help="MODEL_DIR to write")
+
+
+def average(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs.average import average as job
+
+    weights = args.weights or [1.0 / len(args.models)] * len(args.models)
+    print(job(args.models, weights, args.out))

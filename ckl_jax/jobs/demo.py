@@ -18,8 +18,9 @@ from ckl_jax.world.ckl import check_data_dir, check_world
 METHODS = (
     "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular",
 )  # fmt: skip
+BASELINES = ("replay", "lora_mix_review")  # newer than the paper; run where they are asked for
 SOURCES = ("simulated", "wikidata")
-_WIDTH = max(map(len, METHODS))
+_WIDTH = max(map(len, METHODS + BASELINES))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Demo:
       seed: of the world, the parameters and the order of the data.
       size: of the simulated world.
       data: folder of real facts and texts, for "wikidata".
-      methods: which of METHODS to run.
+      methods: which of METHODS and BASELINES to run.
       jobs: trainings at once; 0 is one for each core.
       bindings: gin bindings for every training, such as "EPOCHS = 2".
     """
@@ -48,12 +49,14 @@ class Demo:
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
+            raise UserError(
+                f"No methods are given; choose from {', '.join(METHODS + BASELINES)}."
+            )
         for name in self.methods:
-            if name not in METHODS:
+            if name not in METHODS + BASELINES:
                 raise UserError(
-                    f"Unknown method {name!r}; choose from {', '.join(METHODS)}."
-                    f"{nearest(name, METHODS)}"
+                    f"Unknown method {name!r}; choose from {', '.join(METHODS + BASELINES)}."
+                    f"{nearest(name, METHODS + BASELINES)}"
                 )
         if self.source not in SOURCES:
             raise UserError(f"Unknown source {self.source!r}; choose from {', '.join(SOURCES)}.")
@@ -109,7 +112,7 @@ def _run(demo: Demo) -> Path:
 
 def _finished(demo: Demo) -> list[Path]:
     """The trainings that the folder holds, be it of an earlier start with other methods."""
-    folders = [demo.root / name for name in ("initial", *METHODS)]
+    folders = [demo.root / name for name in ("initial", *METHODS, *BASELINES)]
     return [folder for folder in folders if (folder / "summary.json").exists()]
 
 

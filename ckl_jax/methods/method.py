@@ -94,8 +94,12 @@ def embedding(trains: bool) -> tuple[str, ...]:
     return ("^token_embedder/",) if trains else ()
 
 
-def combine(first: Method, second: Method) -> Method:
+def combine(first: Method, second: Method, name: str | None = None) -> Method:
     """One method that fills the seams of both, e.g. LoRA with Mix-Review.
+
+    Args:
+      first, second: the methods.
+      name: for folders, rows and tables; None joins theirs by "+".
 
     Raises:
       UserError: both fill the same seam.
@@ -109,7 +113,8 @@ def combine(first: Method, second: Method) -> Method:
             raise UserError(f"Methods {first.name!r} and {second.name!r} both fill {field!r}.")
         changes[field] = theirs if ours == default else ours
     bypass = first.legacy_bypass_side or second.legacy_bypass_side
-    return Method(name=f"{first.name}+{second.name}", legacy_bypass_side=bypass, **changes)
+    name = name or f"{first.name}+{second.name}"
+    return Method(name=name, legacy_bypass_side=bypass, **changes)
 
 
 def initial() -> Method:
