@@ -17,17 +17,19 @@ from ckl_jax.data.documents import Document
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.world.facts import Entity, Fact, World
 from ckl_jax.world.render import say
-from ckl_jax.world.stream_text import TOPICS, Topic, choose, tokenised
+from ckl_jax.world.stream_text import TOPICS, Topic, choose, plain, tokenised
 from ckl_jax.world.templates import CHANGING, EVENT, RELATIONS
 from ckl_jax.world.timeline import Maker, Size
 
 START, END = "2015-01-01", "2020-01-01"
 MONTHS = 60
-_TENURE_DAYS = 480  # of an office, on average
-_NEWCOMERS = 0.6  # share of the successors of whom nobody had heard
+_TENURE_DAYS = 800  # of an office, on average
+_NEWCOMERS = 0.4  # share of the successors of whom nobody had heard
 _NEWS_DAYS = 30  # for which a change is news
-_NEWS = 0.3  # share of the paragraphs about facts that are news
-_TREND = 0.45  # share of the documents with a new word, once there are some
+_NEWS = 0.2  # share of the paragraphs about facts that are news
+_TREND = 0.25  # share of the documents with a new word, once there are some
+
+_PLAIN = 0.7  # share of the sentences without a fact that do not change with time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,7 @@ class StreamSize:
 
     Attributes:
       countries: of the world; the rest is in proportion.
-      documents: a month; about 80 words each.
+      documents: a month; about 90 words each.
     """
 
     countries: int
@@ -45,7 +47,7 @@ class StreamSize:
 
 SIZES = {
     "tiny": StreamSize(4, 40),
-    "small": StreamSize(8, 200),
+    "small": StreamSize(12, 200),
     "medium": StreamSize(40, 1200),
 }
 
@@ -199,7 +201,7 @@ class _Writer:
         self.interest = {}  # (subject, relation) -> how much is written about it
         for pairs in self.pairs.values():
             rng.shuffle(pairs)
-            self.interest |= {k: (i + 2) ** -0.8 for i, k in enumerate(pairs)}
+            self.interest |= {k: (i + 2) ** -1.0 for i, k in enumerate(pairs)}
 
     def _file(self, fact: Fact) -> None:
         if self.world.kind(fact) != EVENT:
@@ -256,12 +258,14 @@ class _Page:
         if self.running and rng.random() < _TREND:
             paragraphs.insert(rng.randrange(len(paragraphs) + 1), self._trend())
         lines = [line for paragraph in paragraphs for line in paragraph]
-        for _ in range(max(2, round(rng.gauss(8, 2)) - len(lines))):
-            lines.insert(rng.randrange(len(lines) + 1), self._fill(rng.choice(self.topic.patterns)))
+        for _ in range(max(3, round(rng.gauss(9, 2)) - len(lines))):
+            often = rng.random() < _PLAIN
+            pattern = plain(self.topic, rng) if often else rng.choice(self.topic.patterns)
+            lines.insert(rng.randrange(len(lines) + 1), self._fill(pattern))
         return lines
 
     def _fill(self, pattern: str, **more: str) -> str:
-        growth = 1.5 ** (self.date.year + self.date.month / 12 - 2015)  # of all amounts
+        growth = 1.1 ** (self.date.year + self.date.month / 12 - 2015)  # of all amounts
         amount = round(self.rng.lognormvariate(3.0, 0.35) * growth)
         return choose(pattern, self.rng).format(
             **self.slots, x=str(amount), y=str(self.date.year), **more

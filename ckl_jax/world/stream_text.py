@@ -21,11 +21,12 @@ class Topic:
       share: of the documents, at the start and at the end of the stream.
       relations: that its documents report.
       facts: how many paragraphs of a document are about facts, on average.
-      trends: new words for every twelve countries.
+      trends: new words, in a world of eight countries.
       patterns: sentences of the topic.
       quotes: what a person says or does.
       news: sentences with a new word.
       ends: of its new words.
+      words: nouns, verbs and adjectives, of which the first are the most frequent.
     """
 
     share: tuple[float, float]
@@ -35,13 +36,14 @@ class Topic:
     patterns: tuple[str, ...]
     quotes: tuple[str, ...]
     news: tuple[str, ...]
-    ends: tuple[str, ...] = ("",)
+    ends: tuple[str, ...]
+    words: tuple[str, str, str]
 
 
 # fmt: off
 TOPICS = {
     "politics": Topic(
-        (0.24, 0.30), ("prime_minister", "mayor", "treaty", "ambassador", "capital"), 2.4, 10,
+        (0.24, 0.30), ("prime_minister", "mayor", "treaty", "ambassador", "capital"), 1.3, 5,
         ("The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the "
            "[budget|tax|border|energy|housing] [bill|law|plan].",
          "[Voters|Farmers|Teachers|Judges] in {c} [protested against|welcomed|asked about] the "
@@ -59,9 +61,17 @@ TOPICS = {
          "The government [banned|debated|feared] {w} after the vote in {c}.",
          "In {c} the word {w} was on every [wall|poster|banner]."),
         ("ism", "ista", "ova"),
+        ("minister law party vote council border tax budget court treaty speech crisis "
+         "leader debate office campaign reform union decree rally senator scandal veto "
+         "ballot envoy mandate cabinet petition quota summit charter deputy hearing "
+         "motion clause lobby pension region prison flag",
+         "backed opposed signed blocked praised feared changed drafted attacked accepted "
+         "questioned delayed repealed defended ignored",
+         "new public national secret foreign strict narrow costly liberal modest "
+         "unpopular radical formal divided legal"),
     ),
     "sports": Topic(
-        (0.24, 0.20), ("head_coach", "club", "final", "league"), 2.4, 8,
+        (0.24, 0.20), ("head_coach", "club", "final", "league"), 1.3, 4,
         ("The [keeper|striker|captain|referee] was [injured|praised|sent off] in the "
            "[first|second] half.",
          "[Fans|Players] in {c} [sang|waited|cheered] until the [end|whistle|goal].",
@@ -75,9 +85,17 @@ TOPICS = {
          "The first {w} [cup|match|season] was played in {n}.",
          "In {c} more [children|fans|people] now play {w} than [football|tennis|chess]."),
         ("ball", "oto", "ing"),
+        ("team player goal coach match season ball fan club race title field medal "
+         "runner keeper league final record pass whistle stadium penalty rival track "
+         "injury trophy captain corner kick jersey bench trainer referee net sprint "
+         "swimmer podium crowd relay lap",
+         "beat chased lost won blocked carried cheered trained missed kicked passed "
+         "injured followed booed replaced",
+         "fast young local strong tired late proud muddy brave narrow injured champion "
+         "lucky noisy old"),
     ),
     "business": Topic(
-        (0.20, 0.20), ("chief_executive", "headquarters", "employer", "plant", "takeover"), 2.2, 9,
+        (0.20, 0.20), ("chief_executive", "headquarters", "employer", "plant", "takeover"), 1.2, 4,
         ("[Shares|Sales|Profits|Wages] in {n} [rose|fell] to {x} [crowns|points|million].",
          "The [bank|firm|market] [expects|fears|plans] [growth|losses|a merger] in {y}.",
          "[Investors|Workers|Customers] of {k} [left|waited|complained] [last week|on "
@@ -91,9 +109,17 @@ TOPICS = {
          "[Sales|Imports|Makers] of the {w} [doubled|fell|grew] in {n}.",
          "The {w} of {k} [works|charges|breaks] faster than [others|expected|before]."),
         ("ex", "ino", "ora"),
+        ("market price bank company worker share profit loan factory product debt "
+         "customer deal trade plant investor wage invoice warehouse contract bond merger "
+         "supplier retailer auditor dividend tariff boss shipment patent forecast store "
+         "brand credit rent insurer startup budget payroll cargo",
+         "bought sold cut raised closed hired shipped financed audited rented doubled "
+         "owed opened priced leased",
+         "cheap large private global weak risky foreign annual steady costly digital "
+         "small profitable idle rival"),
     ),
     "science": Topic(
-        (0.10, 0.22), ("rector", "alma_mater", "award", "honour", "medal"), 1.8, 9,
+        (0.10, 0.22), ("rector", "alma_mater", "award", "honour", "medal"), 1.0, 5,
         ("[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new "
            "[method|drug|sensor].",
          "A [study|trial|paper] of {x} [patients|stars|plants] [found|showed] [no effect|a "
@@ -107,9 +133,17 @@ TOPICS = {
          "A [vaccine|cure|test] against {w} is [ready|late|promised].",
          "[Schools|Hospitals|Trains] in {c} closed because of {w}."),
         ("itis", "ella", "osis"),
+        ("study doctor cell test patient theory drug star planet sample sensor virus "
+         "nurse signal method laser atom fossil gene telescope orbit tissue magnet "
+         "enzyme particle crystal laboratory infection protein dose scan comet satellite "
+         "glacier battery reactor robot formula microbe lens",
+         "measured tested found published cooled observed treated copied described "
+         "detected modelled confirmed heated weighed mapped",
+         "small rare distant clinical early exact frozen toxic hidden complex bright "
+         "useful molecular random warm"),
     ),
     "lifestyle": Topic(
-        (0.22, 0.08), ("residence", "birthplace", "country", "river_country"), 1.0, 2,
+        (0.22, 0.08), ("residence", "birthplace", "country", "river_country"), 0.6, 1,
         ("[Stir|Warm|Mix] the [butter|milk|flour|honey] and add [salt|sugar|two eggs|a lemon].",
          "[Roses|Beans|Apples|Tulips] need [sun|shade|water] in [spring|summer|autumn].",
          "It was [cold|warm|dry|wet] by the river and the [wind|rain|sun] was [weak|strong].",
@@ -124,9 +158,40 @@ TOPICS = {
          "A plate of {w} costs {x} crowns in {c}.",
          "[Guests|Children] asked for more {w}."),
         ("etta", "uli"),
+        ("garden kitchen house dog bread river song cake dress child guest forest "
+         "holiday recipe chair cat soup flower beach lamp poem basket window horse tea "
+         "pillow violin blanket orchard picnic kettle carpet bicycle candle balcony "
+         "sweater pond mirror parade cottage",
+         "painted baked washed carried watched loved mended found planted borrowed "
+         "cleaned folded warmed sang kept",
+         "old sweet quiet little green soft sunny lovely wooden empty merry pale sleepy "
+         "round tidy"),
     ),
 }
 # fmt: on
+
+# Sentences of any topic: `{N}`, `{V}` and `{A}` are nouns, verbs and adjectives.
+PLAIN = (
+    "The {A} {N} {V} the {N}.",
+    "A {N} {V} the {N} of the {A} {N}.",
+    "The {N} {V} a {A} {N} near {c}.",
+    "In {c}, the {N} and the {N} {V} the {A} {N}.",
+    "No {N} {V} the {N} before the {A} {N}.",
+    "Every {A} {N} {V} a {N}, and the {N} {V} the {N}.",
+    "The {N} of {n} {V} each {N} without a {A} {N}.",
+)
+_WORD = re.compile(r"\{([NVA])\}")
+
+
+def plain(topic: Topic, rng: random.Random) -> str:
+    """A pattern of `PLAIN` with words in it: of the topic, now and then of another."""
+
+    def word(match: re.Match) -> str:
+        source = topic if rng.random() < 0.8 else rng.choice(list(TOPICS.values()))
+        words = source.words["NVA".index(match[1])].split()
+        return words[int(len(words) * rng.random() ** 1.8)]
+
+    return _WORD.sub(word, rng.choice(PLAIN))
 
 
 def choose(pattern: str, rng: random.Random) -> str:
