@@ -20,7 +20,6 @@ METHODS = (
 )  # fmt: skip
 BASELINES = ("replay", "lora_mix_review")  # newer than the paper; run where they are asked for
 SOURCES = ("simulated", "wikidata")
-_WIDTH = max(map(len, METHODS + BASELINES))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,4 +152,4 @@ def _gin_files(demo: Demo, name: str) -> list[str]:
 
 def _train_all(demo: Demo, names: Sequence[str]) -> None:
     trainings = [pipeline.Training(n, demo.root / n, command(demo, n)) for n in names]
-    pipeline.run_all(trainings, demo.jobs, _WIDTH)
+    pipeline.run_all(trainings, demo.jobs, max(map(len, ("initial", *demo.methods))))

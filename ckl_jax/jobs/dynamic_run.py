@@ -37,6 +37,7 @@ from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten
 
 DUMP, SUMMARY, STATISTICS = "dump", "summary.json", "gradient_statistics.npz"
+DIVERGED = "diverged.json"
 _SNAPSHOT = "month_end"
 _PROGRESS_SECONDS = 0.5
 
@@ -207,8 +208,10 @@ class DynamicRun:
 
     def _diverged(self, what: str, documents: int) -> UserError:
         advice = "lower LEARNING_RATE" if self.tx is not None else "check the checkpoint"
+        files.write_json(self.dir / DIVERGED, {"documents": documents, "what": what})
         return UserError(
-            f"{what}: stopped; {self.dir / DUMP} holds the {documents} documents before; {advice}."
+            f"{what}: stopped; the documents before it, {documents}, are in {self.dir / DUMP}; "
+            f"{advice}."
         )
 
     def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:

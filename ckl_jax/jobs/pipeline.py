@@ -36,6 +36,7 @@ class Training:
       command: what is run.
       after: names of the trainings that it starts from, where they are run together.
       marker: pattern of the file of the folder that says that it is done.
+      given_up: pattern of one that says that it failed as it may, such as at too high a rate.
     """
 
     name: str
@@ -43,10 +44,15 @@ class Training:
     command: tuple[str, ...]
     after: tuple[str, ...] = ()
     marker: str = SUMMARY
+    given_up: str | None = None
 
     @property
     def is_done(self) -> bool:
-        return any(self.folder.glob(self.marker))
+        return any(self.folder.glob(self.marker)) or self.has_given_up
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.given_up is not None and any(self.folder.glob(self.given_up))
 
 
 def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str]):
@@ -103,6 +109,8 @@ class Running:
 
     def finish(self, code: int) -> None:
         """Says how the training ended; raises `UserError` if it failed."""
+        if code and self.training.has_given_up:
+            return self.say(f"given up: {self.failure()}")
         if code:
             how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
             raise UserError(
@@ -111,6 +119,8 @@ class Running:
         if self.training.marker != SUMMARY:
             return self.say("done")
         summary = json.loads((self.training.folder / SUMMARY).read_text())
+        if "steps" not in summary:
+            return self.say("done")
         steps = labels.count(summary["steps"], "step")
         self.say(f"done: {steps} in {summary['train_seconds']:.0f} s")
 
