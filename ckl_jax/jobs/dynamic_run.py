@@ -207,7 +207,9 @@ class DynamicRun:
         self._save(segment, state, self.seconds + seconds)
 
     def _diverged(self, what: str, documents: int) -> UserError:
-        advice = "lower LEARNING_RATE" if self.tx is not None else "check the checkpoint"
+        advice = "check the checkpoint"
+        if self.tx is not None:
+            advice = "lower LEARNING_RATE and give another EVAL_OUTPUT_DIR"
         files.write_json(self.dir / DIVERGED, {"documents": documents, "what": what})
         return UserError(
             f"{what}: stopped; the documents before it, {documents}, are in {self.dir / DUMP}; "

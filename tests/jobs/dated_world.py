@@ -1,22 +1,40 @@
 """A tiny dated task, vocabulary and checkpoint for tests of dynamic evaluation."""
 
+import contextlib
 import dataclasses
-import functools
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-import optax
+from jax.experimental.compilation_cache import compilation_cache
 
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.data.dated_task import prepare_dated
+from ckl_jax.data.dated_task import DatedTask, prepare_dated
 from ckl_jax.data.documents import Document
 from ckl_jax.data.word_losses import read_dump
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.dynamic_eval import dynamic_eval
+from ckl_jax.jobs.processes import COMPILED_FOR_THIS_CPU
 from ckl_jax.jobs.stream_runner import StreamConfig, UpdateConfig
-from tests.helpers import TINY_GPT2, model_of
+
+
+@contextlib.contextmanager
+def compiled_once(folder: Path) -> Iterator[None]:
+    """What is compiled in this block is kept in a folder: runs of the same settings share it."""
+    keys = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, key) for key in keys]
+    os.environ[COMPILED_FOR_THIS_CPU] = str(folder)
+    compilation_cache.reset_cache()
+    try:
+        yield
+    finally:
+        del os.environ[COMPILED_FOR_THIS_CPU]
+        for key, value in zip(keys, before, strict=True):
+            jax.config.update(key, value)
+        compilation_cache.reset_cache()
 
 
 class Letters:
@@ -50,20 +68,17 @@ class World:
     params: Any
 
     @classmethod
-    def make(cls, root: Path, config=TINY_GPT2, count: int = 12) -> "World":
-        config = dataclasses.replace(config, dropout_rate=0.1)
+    def make(cls, root: Path, make_model: Callable, count: int = 12) -> "World":
         letters = Letters()
-        two = ("input_vocabulary", "output_vocabulary")
-        fields = dict.fromkeys(two if hasattr(config, "num_encoder_layers") else ["vocabulary"])
-        model = model_of(config, **dict.fromkeys(fields, letters))
-        params = jax.tree.map(lambda x: 3 * x, model.init(jax.random.key(0))["params"])
+        model = make_model(letters)
+        params = jax.jit(model.init)(jax.random.key(0))["params"]
         with CheckpointStore(str(root / "base")) as store:
             store.save(7, {"params": params}, {"vocabulary_digest": letters.digest})
         prepare_dated(documents(count), root / "test", letters)
         prepare_dated(documents(6, 1, "2016-11"), root / "past", letters)
         return cls(root, model, params)
 
-    def run(self, name: str, *, rate: float = 0.1, **settings) -> Path:
+    def run(self, name: str, *, rate: float = 0.1, checkpoint: str = "base", **settings) -> Path:
         """Evaluates into a folder; settings are those of the job and its two records."""
         own = {f.name for f in dataclasses.fields(UpdateConfig)}
         updates = {k: settings.pop(k) for k in own & settings.keys()}
@@ -74,7 +89,7 @@ class World:
             "progress": "silent", **settings,
         }  # fmt: skip
         dynamic_eval(
-            restore_checkpoint_cfg=RestoreCheckpointConfig(str(self.root / "base")),
+            restore_checkpoint_cfg=RestoreCheckpointConfig(str(self.root / checkpoint)),
             output_dir=str(self.root / name),
             updates=UpdateConfig(**{"learning_rate": rate, **updates}),
             stream=StreamConfig(**{"chunk_len": 8, "block_rows": 4, **stream}),
@@ -92,32 +107,38 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def by_hand(world: World, task: Any, steps: int, rate: float, chunk: int) -> np.ndarray:
-    """Losses of words by one SGD step for each chunk, written as plain loops."""
-    params, out = world.params, []
+def by_hand(world: World, steps: int = 1, rate: float = 0.1, chunk: int = 8) -> np.ndarray:
+    """Losses of words by SGD on the mean loss of each chunk, written as plain loops."""
+    params, out, task = world.params, [], DatedTask.open(world.root / "test")
 
-    @functools.partial(jax.jit, static_argnums=2)
-    def both(params, tokens, size):
+    @jax.jit
+    def both(params, batch, memory):
         def mean(params):
-            batch = {"decoder_input_tokens": tokens[:, :-1], "decoder_target_tokens": tokens[:, 1:]}
-            logits = world.model.logits(params, batch)
-            each = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
-            return each.mean(), each[0]
+            losses, after = world.model.stream_losses(params, batch, memory)
+            weights = batch["decoder_loss_weights"]
+            return (losses * weights).sum() / weights.sum(), (losses[0], after)
 
         return jax.value_and_grad(mean, has_aux=True)(params)
 
     for number in range(len(task)):
         row = task.task.row(number)
-        before, found = 1, []
+        before, found, memory = 1, [], world.model.initial_memory(1)
         for start in range(0, len(row["targets"]), chunk):
             part = row["targets"][start : start + chunk]
-            tokens = np.array([[before, *part]], np.int32)
+            tokens = np.zeros((1, chunk + 1), np.int32)
+            tokens[0, : len(part) + 1] = [before, *part]
+            real = (np.arange(chunk) < len(part))[None].astype(np.int32)
+            batch = {
+                "decoder_input_tokens": tokens[:, :-1], "decoder_target_tokens": tokens[:, 1:],
+                "decoder_loss_weights": real.astype(np.float32), "decoder_segment_ids": real,
+            }  # fmt: skip
             for k in range(steps):
-                (_, each), grads = both(params, tokens, len(part))
+                (_, (each, after)), grads = both(params, batch, memory)
                 if k == 0:
-                    found += each.tolist()
+                    found += each[: len(part)].tolist()
+                    new_memory = after
                 params = jax.tree.map(lambda p, g: p - rate * g, params, grads)
-            before = part[-1]
+            before, memory = part[-1], new_memory
         ends = np.cumsum(row["pieces_per_word"])
         out += [sum(found[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     return np.array(out)
