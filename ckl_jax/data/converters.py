@@ -77,7 +77,7 @@ def decoder_only_batch(
     if segments is not None:
         ids = np.where(inside, segments, 0).astype(np.int32)
         counted &= _next(ids) == ids
-        batch = {"decoder_segment_ids": ids, "decoder_positions": _positions(ids)}
+        batch = {"decoder_segment_ids": ids, "decoder_positions": positions_within(ids)}
     elif left_pad_legacy:
         batch = {"decoder_segment_ids": inside.astype(np.int32)}
     if valid is not None:
@@ -141,7 +141,7 @@ def masked_batch(
     batch = {"encoder_segment_ids": inside.astype(np.int32)}
     if segments is not None:
         ids = np.where(inside, segments, 0).astype(np.int32)
-        batch = {"encoder_segment_ids": ids, "encoder_positions": _positions(ids)}
+        batch = {"encoder_segment_ids": ids, "encoder_positions": positions_within(ids)}
     return {
         "encoder_input_tokens": np.where(hidden, masking.mask_id, tokens).astype(np.int32),
         "decoder_target_tokens": tokens,
@@ -168,7 +168,7 @@ def _next(x: np.ndarray) -> np.ndarray:
     return moved
 
 
-def _positions(ids: np.ndarray) -> np.ndarray:
+def positions_within(ids: np.ndarray) -> np.ndarray:
     """Counts from 0 within each run of equal ids, int32 [B, T]."""
     place = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
     begins = np.ones_like(ids, bool)

@@ -160,18 +160,18 @@ def _epoch_order(plan: EpochPlan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     sample = np.zeros(0, np.int64)
     if plan.replay_rows(epoch):
         sampled_in = plan.mixture.sample_epoch(epoch)
-        keys = _random_keys(plan.replay, plan.seed, sampled_in, _SAMPLE)
+        keys = random_keys(plan.replay, plan.seed, sampled_in, _SAMPLE)
         sample = _smallest(keys, plan.replay_rows(epoch))
     index = np.concatenate([np.arange(plan.main), sample, np.arange(plan.review)])
     source = np.repeat(
         np.array([MAIN, REPLAY, REVIEW], np.int8), [plan.main, len(sample), plan.review]
     )
-    order = np.argsort(_random_keys(len(index), plan.seed, epoch, _ORDER), kind="stable")
+    order = np.argsort(random_keys(len(index), plan.seed, epoch, _ORDER), kind="stable")
     return source[order], index[order]
 
 
-def _random_keys(count: int, seed: int, epoch: int, purpose: int) -> np.ndarray:
-    """Returns uint64 [count] of random bits."""
+def random_keys(count: int, seed: int, epoch: int, purpose: int = _ORDER) -> np.ndarray:
+    """Returns uint64 [count] of random bits; their sort order is that of an epoch."""
     key = np.random.SeedSequence([seed % 2**64, epoch, purpose]).generate_state(2, np.uint64)
     return np.random.Philox(key=key).random_raw(count)
 

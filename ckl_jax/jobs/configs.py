@@ -15,6 +15,7 @@ from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.converters import Converter, Masking, converter_of
 from ckl_jax.data.epochs import EpochPlan
+from ckl_jax.data.lanes import LaneSource, lane_source
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs.same_vocabulary import check_task_vocabulary
@@ -41,6 +42,8 @@ class DatasetConfig:
       cache_dirs: folders of cached tasks.
       seed: of the order of examples.
       use_cached: must be true: this runner reads cached tasks.
+      contiguous: rows of the task are documents, and row b of a batch goes on where row b of the
+        batch before ended (`data.lanes`); a model with a memory carries it from step to step.
     """
 
     mixture_or_task_name: str
@@ -50,8 +53,10 @@ class DatasetConfig:
     cache_dirs: Sequence[str] = ()
     seed: int = 0
     use_cached: bool = True
+    contiguous: bool = False
 
     def __post_init__(self) -> None:
+        checks.require_bool(CONTIGUOUS_ROWS=self.contiguous)
         if not self.use_cached:
             raise UserError(
                 "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
@@ -71,7 +76,7 @@ class DatasetConfig:
         total_steps: int | None,
         seed: int,
         model: Any,
-    ) -> BatchSource:
+    ) -> BatchSource | LaneSource:
         """Opens the tasks and plans which rows come when.
 
         Args:
@@ -87,6 +92,8 @@ class DatasetConfig:
             than an epoch.
         """
         del seed
+        if self.contiguous:
+            return self._lanes(method, model, epochs, total_steps)
         tasks = [self.open(self.mixture_or_task_name)]
         if epochs is None:  # review only adds to the rows of an epoch
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
@@ -113,6 +120,34 @@ class DatasetConfig:
         return BatchSource(
             plan, tasks, lengths, convert=convert,
             process_index=jax.process_index(), process_count=jax.process_count(),
+        )  # fmt: skip
+
+    def _lanes(
+        self, method: Any, model: Any, epochs: int | None, total_steps: int | None
+    ) -> LaneSource:
+        if method.mixture is not None:
+            raise UserError(
+                f"Method {method.name!r} mixes rows of an earlier corpus into every epoch, which "
+                "would interrupt the running text of CONTIGUOUS_ROWS; choose another method, or "
+                "mix the documents before they are tokenised."
+            )
+        name = type(model).__name__
+        if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
+            raise UserError(f"CONTIGUOUS_ROWS is for decoder-only models; a {name} is none.")
+        if getattr(model, "left_pad_legacy", False):
+            raise UserError("CONTIGUOUS_ROWS and LEFT_PAD_LEGACY exclude each other; choose one.")
+        if model.loss_normalizing_factor == "AVERAGE_PER_SEQUENCE":
+            raise UserError(
+                "LOSS_NORMALIZING_FACTOR = 'AVERAGE_PER_SEQUENCE' needs whole sequences, and rows "
+                "of CONTIGUOUS_ROWS cut them; take 'NUM_REAL_TARGET_TOKENS'."
+            )
+        checks.require_lengths(self.task_feature_lengths, features=("targets",))
+        task = self.open(self.mixture_or_task_name)
+        check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
+        return lane_source(
+            task, getattr(model.output_vocabulary, "eos_id", 1), self.batch_size,
+            self.task_feature_lengths["targets"], epochs=epochs, total_steps=total_steps,
+            seed=self.seed, process_index=jax.process_index(), process_count=jax.process_count(),
         )  # fmt: skip
 
     def reading(

@@ -179,7 +179,7 @@ class Loop:
         self.frozen_digest = tree_digest(self.frozen)
         if latest is None:
             state = jax.jit(
-                lambda p: TrainState.create(p, job.tx, job.first_step),
+                job.initial_state,
                 out_shardings=jax.tree.map(lambda x: x.sharding, job.state_shapes()),
             )(trainable)
             if job.restores_optimizer:
@@ -395,4 +395,4 @@ def _as_markdown(text: str) -> str:
 
 
 def _as_dict(state: TrainState) -> dict[str, Any]:
-    return {"step": state.step, "params": state.params, "opt_state": state.opt_state}
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}

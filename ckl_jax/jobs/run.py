@@ -1,5 +1,7 @@
 """A training before its first step: model, method, data, mesh, and the step that they make."""
 
+from typing import Any
+
 import jax
 
 from ckl_jax import checks
@@ -64,6 +66,7 @@ class Run:
             model=model,
         )
         self.plan = self.source.plan
+        self._remembers = getattr(dataset, "contiguous", False)
         if total_steps is None:
             total_steps = first_step + self.plan.total_steps
         self.total_steps = total_steps
@@ -89,9 +92,16 @@ class Run:
             legacy_microbatch_means=legacy_microbatch_means,
         )  # fmt: skip
 
+    def initial_state(self, params: Any) -> TrainState:
+        """The state before the first step, of the leaves that train; its memory is empty."""
+        memory, slots = (), getattr(self.model, "train_memory_length", None)
+        if self._remembers:
+            memory = self.model.initial_memory(self.plan.batch_size, slots)
+        return TrainState.create(params, self.tx, self.first_step, memory)
+
     def state_shapes(self) -> TrainState:
         """Shapes and shardings of the train state."""
-        abstract = jax.eval_shape(lambda p: TrainState.create(p, self.tx), self.shapes.trainable)
+        abstract = jax.eval_shape(self.initial_state, self.shapes.trainable)
         shardings = jax.tree.map(lambda x: x.sharding, self.shapes.trainable)
         replicated = self.partitioner.replicated
         tree = TrainState(
@@ -100,6 +110,7 @@ class Run:
             self.partitioner.state_shardings(
                 abstract.opt_state, self.shapes.trainable, shardings
             ),
+            jax.tree.map(lambda _: self.partitioner.batch_sharding, abstract.memory),
         )
         return jax.tree.map(
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, tree

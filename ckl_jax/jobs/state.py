@@ -16,14 +16,17 @@ class TrainState:
       step: () int32, steps taken.
       params: the trainable leaves only, float32.
       opt_state: optax state of those leaves.
+      memory: what the model remembers of the text before the next batch; () of models without a
+        memory, and where rows do not go on from batch to batch.
     """
 
     step: jax.Array
     params: Any
     opt_state: Any
+    memory: Any = ()
 
     @classmethod
     def create(
-        cls, params: Any, tx: optax.GradientTransformation, step: int = 0
+        cls, params: Any, tx: optax.GradientTransformation, step: int = 0, memory: Any = ()
     ) -> "TrainState":
-        return cls(jnp.full((), step, jnp.int32), params, tx.init(params))
+        return cls(jnp.full((), step, jnp.int32), params, tx.init(params), memory)

@@ -17,6 +17,7 @@ from ckl_jax.jobs.state import TrainState
 from ckl_jax.optim.clipping import global_norm
 from ckl_jax.trees.partition import merge
 
+MEMORY = "memory"  # in a batch: of the state; among a loss's sums: of the next one
 LossFn = Callable[[Any, Any, jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]]
 
 
@@ -32,7 +33,8 @@ def make_train_step(
 
     Args:
       loss_fn: `(params, batch, dropout key) -> (summed loss, sums)`, where `sums["denominator"]` is
-        what to divide by (0: by nothing).
+        what to divide by (0: by nothing). A state's memory, if it has any, is `batch["memory"]`,
+        the batch first in every leaf, and the next one comes back as `sums["memory"]`.
       tx: the optimizer of the trainable leaves.
       num_microbatches: N; the batch is cut in N, gradients and denominators are summed and divided
         once, so the result does not depend on N (dropout apart).
@@ -55,6 +57,8 @@ def make_train_step(
 
     def step(state: TrainState, frozen: Any, batch: Any, key: jax.Array):
         key = jax.random.fold_in(key, state.step)
+        if jax.tree.leaves(state.memory):
+            batch = {**batch, MEMORY: state.memory}
         if num_microbatches == 1:
             (_, sums), grads = differentiate(state.params, frozen, batch, key)
         else:
@@ -62,6 +66,7 @@ def make_train_step(
                 differentiate, state.params, frozen, batch, key, num_microbatches,
                 in_order=legacy_microbatch_means,
             )  # fmt: skip
+        memory = sums.pop(MEMORY, state.memory)
         denominator = _or_one(sums["denominator"])
         grads = jax.tree.map(lambda g: g / denominator, grads)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
@@ -75,7 +80,7 @@ def make_train_step(
             "objective": sums["objective"] / denominator,
             "gradient_norm": global_norm(grads),
         }
-        return TrainState(state.step + 1, params, opt_state), metrics
+        return TrainState(state.step + 1, params, opt_state, memory), metrics
 
     return step
 
@@ -96,15 +101,23 @@ def _accumulate(differentiate, params, frozen, batch, key, count: int, in_order:
         # Rows i, i + N, i + 2N, ... : each device keeps the rows that it has.
         return jnp.swapaxes(x.reshape(rows // count, count, *x.shape[1:]), 0, 1)
 
+    def join(x):
+        """The inverse of `cut`."""
+        return (x if in_order else jnp.swapaxes(x, 0, 1)).reshape(rows, *x.shape[2:])
+
     parts = jax.tree.map(cut, batch)
 
     def add(total, part):
         (_, sums), grads = differentiate(params, frozen, part[0], part[1])
-        return jax.tree.map(jnp.add, total, (grads, sums)), None
+        memory = {MEMORY: sums.pop(MEMORY)} if MEMORY in sums else {}
+        return jax.tree.map(jnp.add, total, (grads, sums)), memory
 
     keys = jax.random.split(key, count)
     first = jax.tree.map(lambda x: x[0], parts)
-    shapes = jax.eval_shape(lambda p, b, k: differentiate(p, frozen, b, k), params, first, key)
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[1], shapes[0][1]))
-    (grads, sums), _ = jax.lax.scan(add, zeros, (parts, keys))
-    return grads, sums
+    (_, sums), grads = jax.eval_shape(
+        lambda p, b, k: differentiate(p, frozen, b, k), params, first, key
+    )
+    sums.pop(MEMORY, None)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, sums))
+    (grads, sums), memory = jax.lax.scan(add, zeros, (parts, keys))
+    return grads, {**sums, **jax.tree.map(join, memory)}

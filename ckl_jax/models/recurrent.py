@@ -22,15 +22,19 @@ class RecurrentModel(DecoderOnlyModel):
     a text of its own.
 
     Attributes:
-      memory_length: M, slots of the memory where no other number is asked for. "Mind the Gap"
-        trains with 384 and evaluates with 1600.
+      memory_length: M, slots of the memory where no other number is asked for: 1600, with which
+        "Mind the Gap" evaluates.
+      train_memory_length: M in training; 384 there.
     """
 
-    memory_length: int = 384
+    memory_length: int = 1600
+    train_memory_length: int = 384
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.require_size(MEMORY_LENGTH=self.memory_length)
+        checks.require_size(
+            EVAL_MEMORY_LENGTH=self.memory_length, TRAIN_MEMORY_LENGTH=self.train_memory_length
+        )
         if self.left_pad_legacy:
             raise UserError("LEFT_PAD_LEGACY is for GPT-2: a memory begins where a row ends.")
 
@@ -41,8 +45,9 @@ class RecurrentModel(DecoderOnlyModel):
           batch_size: B, rows.
           length: M, any number of slots; None is `memory_length`.
         """
-        checks.require_int(**{"The length of a memory": length})
-        return transformer_xl.empty_memory(self.config, batch_size, length or self.memory_length)
+        checks.require_int(0, **{"The length of a memory": length})
+        slots = self.memory_length if length is None else length
+        return transformer_xl.empty_memory(self.config, batch_size, slots)
 
     def stream_losses(
         self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None

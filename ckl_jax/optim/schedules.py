@@ -92,6 +92,44 @@ def _warmup_to_fraction(
     return rate
 
 
+def warmup_cosine(
+    peak: float,
+    total_steps: int,
+    warmup_fraction: float = 0.08,
+    start: float = 1e-7,
+    end: float = 3e-7,
+) -> Schedule:
+    """Linear warm-up, then a cosine down, as public Transformer-XL recipes have it.
+
+    Args:
+      peak: the highest rate, at the end of the warm-up.
+      total_steps: number of steps of the run; the last one has `end`.
+      warmup_fraction: of `total_steps`, in [0, 1).
+      start: the rate of the first step.
+      end: the rate of the last one.
+
+    Raises:
+      ValueError: total_steps below 1 or warmup_fraction out of range.
+      UserError: a rate is no number.
+    """
+    _check_steps(total_steps)
+    _check_rate(peak)
+    checks.require_number("a finite number, 0 or more", 0.0, start_rate=start, end_rate=end)
+    if not 0 <= warmup_fraction < 1:
+        raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
+    top = max(1.0, warmup_fraction * total_steps)
+    down = max(1.0, total_steps - 1.0 - top)
+
+    def rate(step):
+        step = jnp.asarray(step, jnp.float32)
+        rising = start + (peak - start) * step / top
+        share = jnp.clip((step - top) / down, 0.0, 1.0)
+        falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+        return jnp.where(step < top, rising, falling)
+
+    return rate
+
+
 def onecycle(
     peak: float, total_steps: int, warmup_fraction: float = 0.1, anneal: str = "linear"
 ) -> Schedule:

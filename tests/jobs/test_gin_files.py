@@ -69,3 +69,17 @@ def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkey
         quiet = ["--gin.VOCABULARY=None"] if files[-1] in models else []
         assert t5x.main([job, *argv, *inputs, *quiet, "--dry_run"]) == 0, capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("job", ("train", "precompile"))
+def test_mind_the_gap_with_its_models_and_methods(job, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    models = [name for name in bundled_files() if name.startswith("models/transformer_xl_")]
+    assert len(models) == 3
+    overlays = [[], ["mind_the_gap_demo.gin"], ["methods/gpt2_lora.gin"], ["methods/recadam.gin"]]
+    overlays += [[model, "data/dated.gin"] for model in (*models, "models/gpt2_small.gin")]
+    macros = {"MODEL_DIR": "run", "MIXTURE_OR_TASK_NAME": "task", "VOCABULARY_PATH": "v.model"}
+    bindings = [f"--gin.{name}='{value}'" for name, value in macros.items()]
+    for overlay in overlays:
+        files = [f"--gin_file={name}" for name in ("mind_the_gap_train.gin", *overlay)]
+        assert t5x.main([job, *files, *bindings, "--dry_run"]) == 0, capsys.readouterr().err

@@ -292,6 +292,7 @@ def test_text_is_continued_as_teacher_forcing_scores_it():
 # --- methods
 
 
+@pytest.mark.slow
 def test_lora_equals_its_merged_weights():
     config = lora(trunk=(), targets=("query", "value", "relative")).extend(TINY_XL)
     params, ids = random_params(config), text()
@@ -309,7 +310,7 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(TINY_XL, emb_dim=15)
     with pytest.raises(UserError, match="ACTIVATION"):
         dataclasses.replace(TINY_XL, activation="gelo")
-    with pytest.raises(UserError, match="MEMORY_LENGTH is 0"):
+    with pytest.raises(UserError, match="EVAL_MEMORY_LENGTH is 0"):
         model_of(TINY_XL, memory_length=0)
     with pytest.raises(UserError, match="does not rank answers by a tree"):
         model_of(TINY_XL).score_tree({}, {})
