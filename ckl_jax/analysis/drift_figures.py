@@ -6,6 +6,8 @@ from typing import Any
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.drift_study import largest_slopes
 from ckl_jax.analysis.figures import legend, style
+from ckl_jax.analysis.forgetting import ALL as POOLED
+from ckl_jax.analysis.forgetting import START
 
 _TOPICS = 6  # curves that are drawn
 _INCREASE = "perplexity over the control's (%)"
@@ -30,14 +32,33 @@ def plot_groups(results: Mapping[str, Any]):
     dotted = {name: topics[name] for name in largest_slopes(topics, _TOPICS)}
     if not solid and not dotted:
         return None
-    return _plot(solid, "month", dotted=dotted)
+    short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
+    return _plot(solid, "month", dotted=short)
 
 
-def _plot(curves: Curves, unit: str, bands: bool = False, dotted: Curves | None = None):
+def plot_forgetting(results: Mapping[str, Any]):
+    """How much worse each updated model is on the past, month by month (Figure 9)."""
+    curves = {
+        name: {"labels": list(pooled), "values": list(pooled.values())}
+        for name, periods in results["forgetting"].items()
+        if len(pooled := {m: v for m, v in periods[POOLED].items() if m != START}) > 1
+    }
+    if not curves:
+        return None
+    return _plot(curves, "updated to the end of", ylabel="perplexity of past text, change (%)")
+
+
+def _plot(
+    curves: Curves,
+    unit: str,
+    bands: bool = False,
+    dotted: Curves | None = None,
+    ylabel: str = _INCREASE,
+):
     from matplotlib.figure import Figure
 
     with style():
-        figure = Figure(figsize=(8.4, 4.6))
+        figure = Figure(figsize=(10.4 if dotted else 8.4, 4.6))
         ax = figure.subplots()
         ticks = _positions([*curves.values(), *(dotted or {}).values()])
         for i, (name, curve) in enumerate(curves.items()):
@@ -46,8 +67,11 @@ def _plot(curves: Curves, unit: str, bands: bool = False, dotted: Curves | None 
             _line(ax, ticks, name, curve, i, ":", False)
         _ticks(ax, list(ticks), unit)
         ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
-        ax.set(xlabel=unit, ylabel=_INCREASE)
-        legend(figure, [ax])
+        ax.set(xlabel=unit, ylabel=ylabel)
+        if dotted:
+            figure.legend(loc="outside right upper", fontsize=9)
+        else:
+            legend(figure, [ax])
     return figure
 
 

@@ -11,6 +11,7 @@ from ckl_jax.analysis.drift import ALL
 from ckl_jax.analysis.drift_study import CONTROL, DriftStudy, compute
 from ckl_jax.analysis.emerging import EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN
 from ckl_jax.analysis.figures import as_png
+from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.report import versions
 from ckl_jax.files import atomic_write, write_json
@@ -33,6 +34,12 @@ FIGURES: dict[str, tuple[str, str, Callable[[Results], Any]]] = {
         "Staleness by week",
         "Spans of seven days; below 0 a model is better than the control.",
         drift_figures.plot_weeks,
+    ),
+    "forgetting": (
+        "Text of the past",
+        "How much higher the perplexity of text from before the test period is than before the "
+        "first update; above 0 the model forgets.",
+        drift_figures.plot_forgetting,
     ),
 }
 _SHOWN_WORDS = 40
@@ -81,6 +88,8 @@ def tables_of(results: Results) -> dict[str, Cells]:
         made["Groups of words"] = cells_of_groups(results)
     if "emerging" in results and results["emerging"]["types"]:
         made["Emerging new words"] = cells_of_emerging(results)
+    if results["forgetting"]:
+        made["The past"] = cells_of_forgetting(results)
     return {title: cells for title, cells in made.items() if cells[1]}
 
 
@@ -142,8 +151,21 @@ def cells_of_emerging(results: Results) -> Cells:
     return headers, rows
 
 
+def cells_of_forgetting(results: Results) -> Cells:
+    """The change of perplexity of each past period after the last update, percent."""
+    found = results["forgetting"]
+    periods = {period for mine in found.values() for period in mine}
+    periods = sorted(periods, key=lambda period: (period == POOLED, period))
+    rows = []
+    for name, mine in found.items():
+        last = (list(mine[p].values())[-1] if p in mine else None for p in periods)
+        cells = ("–" if value is None else f"{value:+.2f}" for value in last)
+        rows.append([TableCell(name), *map(TableCell, cells)])
+    return ["Model", *(f"{period} (%)" for period in periods)], rows
+
+
 def _plain(value: float) -> TableCell:
-    return TableCell(f"{value:.2f}")
+    return TableCell(f"{value:.2f}" if value < 1e5 else f"{value:.2e}")
 
 
 def _estimate(value: Mapping[str, float] | None, digits: int = 2) -> TableCell:
@@ -182,6 +204,7 @@ def _html(results: Results, tables: Mapping[str, Cells], drawn, more) -> str:
          figure("groups") + table("Groups of words") + page.note(tagger)),
         ("emerging", "Emerging new words", table("Emerging new words") + _words(results)),
         ("weeks", "By week", figure("weeks") + _overtakes(results)),
+        ("past", "The past", figure("forgetting") + table("The past")),
         *more,
         ("settings", "Settings", page.note(versions())
          + f"<pre>{page.text(json.dumps(results['settings'], indent=1))}</pre>"

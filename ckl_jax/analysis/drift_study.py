@@ -6,6 +6,7 @@ stale one, and what comes after it are updates of it, or models beside it.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
@@ -14,6 +15,7 @@ from ckl_jax.analysis.word_groups import PartsOfSpeech, Topics
 from ckl_jax.data.documents import read_documents
 from ckl_jax.data.word_losses import read_about, read_dump
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 
 CONTROL = "control"
 
@@ -101,6 +103,7 @@ def compute(study: DriftStudy) -> dict[str, Any]:
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
         "weeks": _weeks(study, totals),
+        "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
     }  # fmt: skip
     if speech:
         results["tagger"] = speech[0].backend
@@ -159,6 +162,17 @@ def _weeks(study: DriftStudy, totals) -> dict[str, Any]:
             curve = _curve(study, totals, name, drift.ALL, unit="week", least=study.week_least)
             found[name] = {**curve.as_dict(), "overtakes": drift.overtakes(curve)}
     return found
+
+
+def _forgetting(dump: str) -> dict[str, Any] | None:
+    """{period: {snapshot: percent}}: what the run beside a dump says of text of the past."""
+    path = Path(dump).parent / "summary.json"
+    tasks = read_json(path).get("forgetting") if path.is_file() else None
+    if not tasks:
+        return None
+    if len(tasks) == 1:
+        return next(iter(tasks.values()))
+    return {f"{t} {p}": values for t, periods in tasks.items() for p, values in periods.items()}
 
 
 # --- groups of words

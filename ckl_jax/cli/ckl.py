@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ckl_jax
-from ckl_jax.cli import dated_commands, drift_commands, dump_commands, temporalwiki_commands
+from ckl_jax.cli import (
+    dated_commands,
+    drift_commands,
+    dump_commands,
+    gap_commands,
+    temporalwiki_commands,
+)
 from ckl_jax.errors import UserError
 
 
@@ -51,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         add(commands)
     temporalwiki_commands.add(commands, _command)
     drift_commands.add(commands, _command)
+    gap_commands.add(commands, _command)
     return parser
 
 

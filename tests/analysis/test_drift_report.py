@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,6 +97,13 @@ def made(tmp_path):
 def test_a_report_of_three_dumps(made, tmp_path, capsys):
     control, stale, updated, train = made
     out = tmp_path / "report"
+    past = {"2017": {"start": 0.0, "2019-01": 1.5, "2019-02": 2.5}}
+    run = {"forgetting": {"past": past | {"all": past["2017"]}}}
+    Path(updated).joinpath("shards").mkdir()
+    for file in Path(updated).glob("*.*"):
+        file.rename(Path(updated) / "shards" / file.name)
+    Path(updated, "summary.json").write_text(json.dumps(run))
+    updated = f"{updated}/shards"
     code = main([
         "drift", "--control", control, "--model", f"stale={stale}", "--model",
         f"updated={updated}", "--train", train, "--out", str(out), "--bootstrap", "50",
@@ -116,7 +124,11 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     assert "zoom" in page and "By month" in page
     assert "Emerging new words" in capsys.readouterr().out
     titles = drift_report.tables_of(results)
-    assert list(titles) == ["Perplexity", "Slopes", "Groups of words", "Emerging new words"]
+    assert list(titles) == [
+        "Perplexity", "Slopes", "Groups of words", "Emerging new words", "The past"
+    ]
+    assert [cell.text for cell in titles["The past"][1][0]] == ["updated", "+2.50", "+2.50"]
+    assert (out / "forgetting.png").exists()
 
 
 @pytest.mark.parametrize(

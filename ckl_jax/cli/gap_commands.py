@@ -1,0 +1,69 @@
+"""`ckl mind-the-gap` (docs/mind_the_gap.md)."""
+
+import argparse
+from collections.abc import Callable
+
+
+def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the command; `command` makes one of name, summary and function."""
+    p = command(
+        commands, "mind-the-gap", "how fast a model goes stale, and what updates win back", gap
+    )
+    p.add_argument("--out", default="runs/mind-the-gap", help="folder of everything")
+    p.add_argument(
+        "--corpus", default=None, metavar="FILE",
+        help="JSONL(.gz) of dated documents; none: the simulated stream",
+    )  # fmt: skip
+    p.add_argument(
+        "--no-clean", action="store_true", help="--corpus is tokenised, without duplicates"
+    )
+    p.add_argument("--test-period", type=int, default=2, help="its length, in --unit")
+    p.add_argument("--unit", default="year", help="year or month")
+    p.add_argument("--test-end", default="", help="its last year or month; none: the corpus's")
+    p.add_argument("--validation-months", type=int, default=3, help="before the test period")
+    p.add_argument("--per-month", type=int, default=None, help="test documents of each month")
+    p.add_argument(
+        "--test-share", type=float, default=None, help="of each month, in place of a number"
+    )
+    p.add_argument("--bin-months", type=int, default=1, help="months that are drawn together")
+    p.add_argument("--size", default="small", help="of the models: tiny or small")
+    p.add_argument("--vocabulary-size", type=int, default=None, help="pieces; none: that of --size")
+    p.add_argument("--seed", type=int, default=0, help="of stream, splits, parameters, data order")
+    p.add_argument("--masks", default="all,bias,embedding", help="what learns; '': nothing")
+    p.add_argument(
+        "--rates", default="0.01,0.03,0.1,0.3", help="of dynamic evaluation, to choose from"
+    )
+    p.add_argument(
+        "--past-documents", type=int, default=20, help="of each past year, to see what is forgotten"
+    )
+    p.add_argument("--tagger", default="heuristic", help="see ckl drift; none: no parts of speech")
+    p.add_argument("--topics", type=int, default=0, help="see ckl drift")
+    p.add_argument("--emerging-least", type=int, default=50, help="see ckl drift")
+    p.add_argument("--jobs", type=int, default=0, help="processes at once; 0: one for each core")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    )
+
+
+def gap(args: argparse.Namespace) -> None:
+    from ckl_jax.cli.dump_commands import Progress
+    from ckl_jax.data.builders.time_splits import Options
+    from ckl_jax.errors import UserError
+    from ckl_jax.jobs import mind_the_gap as job
+
+    options = Options(
+        args.test_period, args.unit, args.test_end, args.validation_months, args.per_month,
+        args.test_share, args.bin_months, seed=args.seed,
+    )  # fmt: skip
+    try:
+        rates = tuple(float(rate) for rate in args.rates.split(",") if rate.strip())
+    except ValueError as e:
+        raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
+    settings = job.Gap(
+        args.out, args.corpus, not args.no_clean, options, args.size, args.vocabulary_size,
+        args.seed, tuple(m.strip() for m in args.masks.split(",") if m.strip()), rates,
+        args.past_documents, "" if args.tagger == "none" else args.tagger, args.topics,
+        args.emerging_least, args.jobs, tuple(args.gin),
+    )  # fmt: skip
+    with Progress() as progress:
+        job.run(settings, progress)
