@@ -62,7 +62,7 @@ def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
     """
     folder = Path(folder)
     if (folder / SINGLE).exists():
-        return SafetensorsState({name: folder / SINGLE for name in _names(folder / SINGLE)})
+        return SafetensorsState(dict.fromkeys(safetensors_names(folder / SINGLE), folder / SINGLE))
     if (folder / INDEX).exists():
         return _sharded(folder)
     if (folder / FLAX).exists():
@@ -101,14 +101,15 @@ def _sharded(folder):
     absent = sorted({f for f in weight_map.values() if not (folder / f).exists()})
     if absent:
         raise UserError(f"{folder / INDEX} names files that are not there: {', '.join(absent)}.")
-    held = {file: set(_names(folder / file)) for file in set(weight_map.values())}
+    held = {file: set(safetensors_names(folder / file)) for file in set(weight_map.values())}
     lost = sorted(name for name, file in weight_map.items() if name not in held[file])
     if lost:
         raise UserError(f"{folder / INDEX} names tensors that its files lack: {', '.join(lost)}.")
     return SafetensorsState({name: folder / file for name, file in weight_map.items()})
 
 
-def _names(path):
+def safetensors_names(path: Path) -> list[str]:
+    """The names of the tensors of a file."""
     with _open_safetensors(path) as f:
         return list(f.keys())
 

@@ -154,6 +154,13 @@ class CheckpointStore:
         """Returns the newest complete step, None if there is no checkpoint."""
         return (self.all_steps() or [None])[-1]
 
+    def require_empty(self) -> None:
+        """Raises `UserError` if there is a checkpoint already."""
+        if self.all_steps():
+            raise UserError(
+                f"{self.model_dir} already holds a checkpoint; choose another --out."
+            )
+
     def should_save(self, step: int) -> bool:
         """Whether `step` is a multiple of the period: the same steps after any restart."""
         return bool(self.period) and step % self.period == 0

@@ -42,8 +42,7 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
     metadata = [read_json_item(path, "metadata") for path in found]
     _check_vocabularies(models, metadata)
     with CheckpointStore(out) as store:
-        if store.all_steps():
-            raise UserError(f"{out} already holds a checkpoint; choose another --out.")
+        store.require_empty()
         mean = _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}

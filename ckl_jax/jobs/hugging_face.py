@@ -135,8 +135,7 @@ def import_checkpoint(
     vocabulary = _vocabulary(Path(folder), config, added)
     metadata = {"ckl_jax": __version__, "imported_from": Path(folder).name}
     with CheckpointStore(out) as store:
-        if store.all_steps():
-            raise UserError(f"{out} already holds a checkpoint; choose another --out.")
+        store.require_empty()
         if vocabulary:
             metadata["vocabulary_digest"] = vocabulary.digest
             _copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))

@@ -131,8 +131,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
     with CheckpointStore(out) as store:
-        if store.all_steps():
-            raise UserError(f"{out} already holds a checkpoint; choose another --out.")
+        store.require_empty()
         held = read_json_item(find_checkpoint(base), "metadata")
         metadata = {
             "ckl_jax": __version__,

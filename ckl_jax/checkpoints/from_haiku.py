@@ -1,0 +1,150 @@
+"""Parameters of the public Haiku Transformer-XL (Transformer Grammars, 2022), without Haiku.
+
+The file is an archive of numpy arrays or a safetensors file; its names are Haiku's `module/param`,
+such as `lm/~/core/h0_attn/query/w`. Haiku's own checkpoints are pickles: loading one can run any
+code it contains, so they are refused. Where Haiku is, one line makes the archive of one:
+
+    np.savez("weights.npz", **{f"{m}/{n}": x for m, n, x in hk.data_structures.traverse(params)})
+"""
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.assignment import some
+from ckl_jax.checkpoints.from_hf import SafetensorsState, safetensors_names
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+from ckl_jax.models.transformer_xl import Transformer, TransformerXLConfig
+from ckl_jax.trees.paths import flatten, unflatten
+
+# In a layer: the end of Haiku's name, and our path below `decoder/layers_<i>/`.
+_LAYER = {
+    "attn/query/w": "self_attention/query/kernel",
+    "attn/key/w": "self_attention/key/kernel",
+    "attn/value/w": "self_attention/value/kernel",
+    "attn/relative_keys/w": "self_attention/relative/kernel",
+    "attn/r_w_bias": "self_attention/content_query",
+    "attn/r_r_bias": "self_attention/position_query",
+    "attn/linear/w": "self_attention/out/kernel",
+    "attn/linear/b": "self_attention/out/bias",
+    "ln1/scale": "post_self_attention_layer_norm/scale",
+    "ln1/offset": "post_self_attention_layer_norm/bias",
+    "mlp/linear/w": "mlp/wi/kernel",
+    "mlp/linear/b": "mlp/wi/bias",
+    "mlp/linear_1/w": "mlp/wo/kernel",
+    "mlp/linear_1/b": "mlp/wo/bias",
+    "ln2/scale": "post_mlp_layer_norm/scale",
+    "ln2/offset": "post_mlp_layer_norm/bias",
+}
+_TABLE, _BIAS = "token_embedder/embedding", "token_embedder/bias"
+_EMBEDDING = {"embedding_layer/input_embedding": _TABLE, "embedding_layer/bias": _BIAS}
+_IN_LAYER = re.compile(r"(?:.*/)?h(\d+)_(.+)")
+
+
+def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
+    """The arrays of a file by Haiku's names.
+
+    Raises:
+      UserError: no such file, or one of another format.
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        return SafetensorsState(dict.fromkeys(safetensors_names(path), path))
+    if path.suffix != ".npz":
+        raise UserError(
+            f"{path} is neither .npz nor .safetensors. Haiku's own checkpoints are pickles, which "
+            "could run any code when loaded: save the arrays by numpy.savez under their names "
+            "'module/param' and give that file."
+        )
+    try:
+        with os_errors(path, "read"), np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile) as e:
+        raise UserError(f"{path} is no archive of numpy arrays ({e}).") from e
+
+
+def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, dict[str, Any]]:
+    """Reads the parameters of a file; its shapes tell the configuration but for the heads.
+
+    Args:
+      path: see `read_haiku`.
+      num_heads: heads of a layer.
+
+    Returns:
+      The configuration, and float32 parameters as the model of `config` initialises them.
+
+    Raises:
+      UserError: a file that cannot be read, or of a network with other parts or shapes.
+    """
+    checks.require_size(heads=num_heads)
+    named = {}
+    unknown = []
+    state = read_haiku(path)
+    for name in state:
+        target = _path_of(name)
+        if target is None:
+            unknown.append(name)
+        else:
+            named[target] = np.asarray(state[name], np.float32)
+    if unknown:
+        raise UserError(
+            f"{path} has {some(sorted(unknown))}, which a Transformer-XL with tied embeddings and "
+            "no biases of query, key and value does not have."
+        )
+    config = _config(path, named, num_heads)
+    named.setdefault(_BIAS, np.zeros(config.vocab_size, np.float32))
+    _check(path, named, config)
+    return config, unflatten(named)
+
+
+def _path_of(name: str) -> str | None:
+    for end, path in _EMBEDDING.items():
+        if name == end or name.endswith(f"/{end}"):
+            return path
+    match = _IN_LAYER.fullmatch(name)
+    if not match or match[2] not in _LAYER:
+        return None
+    return f"decoder/layers_{int(match[1])}/{_LAYER[match[2]]}"
+
+
+def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> TransformerXLConfig:
+    first = ("self_attention/query/kernel", "mlp/wi/kernel")
+    needed = [_TABLE, *(f"decoder/layers_0/{name}" for name in first)]
+    lost = [name for name in needed if name not in named or named[name].ndim != 2]
+    if lost:
+        raise UserError(f"{path} has no {some(lost)}: it is no Transformer-XL of Haiku.")
+    table, query, hidden = (named[name].shape for name in needed)
+    if query[1] % num_heads:
+        raise UserError(f"The width {query[1]} does not divide into {num_heads} heads.")
+    layers = {p.split("/")[1] for p in named if p.startswith("decoder/")}
+    return TransformerXLConfig(
+        vocab_size=table[0], emb_dim=table[1], num_heads=num_heads,
+        head_dim=query[1] // num_heads, mlp_dim=hidden[1], num_layers=len(layers),
+    )  # fmt: skip
+
+
+def _check(path: Any, named: Mapping[str, np.ndarray], config: TransformerXLConfig) -> None:
+    """Raises `UserError` unless names and shapes are those of the model of `config`."""
+    ids = jax.ShapeDtypeStruct((1, 1), np.int32)
+    shapes = jax.eval_shape(Transformer(config).init, jax.random.key(0), ids)["params"]
+    wanted = {name: x.shape for name, x in flatten(shapes).items()}
+    lost = sorted(wanted.keys() - named.keys())
+    wrong = [
+        f"{name} {list(named[name].shape)} instead of {list(wanted[name])}"
+        for name in sorted(wanted.keys() & named.keys())
+        if named[name].shape != wanted[name]
+    ]
+    if lost or wrong:
+        raise UserError(
+            f"{path} does not fit a Transformer-XL of {config.num_layers} layers"
+            + (f"; missing: {some(lost)}" if lost else "")
+            + (f"; other shapes: {some(wrong)}" if wrong else "")
+            + "."
+        )
