@@ -1,4 +1,4 @@
-"""Makes haiku_xl.npz: a Transformer-XL in Haiku, as the authors' group published it, on random weights.
+"""Makes haiku_xl.npz: the Haiku Transformer-XL of the authors' group, on random weights.
 
     git clone https://github.com/google-deepmind/transformer_grammars  (0f546f0 was used)
     pip install dm-haiku einshape
