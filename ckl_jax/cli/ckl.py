@@ -465,10 +465,6 @@ def export_peft(args: argparse.Namespace) -> None:
     print(peft.export_peft(args.model, args.like, args.out, args.scale))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def _average(commands) -> None:
     p = _command(commands, "average", "a model between models (WiSE-FT)", average)
     p.add_argument("models", nargs="+", metavar="MODEL", help="MODEL_DIR or checkpoint_<step>")
@@ -484,3 +480,7 @@ def average(args: argparse.Namespace) -> None:
 
     weights = args.weights or [1.0 / len(args.models)] * len(args.models)
     print(job(args.models, weights, args.out))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
