@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     adders = (
         _demo, _world, _data, _probe, _stream, _report, _ledger, _proper_nouns, _import_hf,
-        _export_hf, _import_peft, _export_peft, _average,
+        _import_haiku, _export_hf, _import_peft, _export_peft, _average,
     )  # fmt: skip
     for add in adders:
         add(commands)
@@ -422,6 +422,21 @@ def import_hf(args: argparse.Namespace) -> None:
     from ckl_jax.jobs.hugging_face import import_checkpoint
 
     print(import_checkpoint(args.model, args.out, args.vocab_size, args.legacy_tokens))
+
+
+def _import_haiku(commands) -> None:
+    p = _command(
+        commands, "import-haiku", "a Haiku Transformer-XL as a checkpoint", import_haiku
+    )
+    p.add_argument("--weights", required=True, help=".npz or .safetensors of module/param")
+    p.add_argument("--heads", required=True, type=int, help="heads of a layer")
+    p.add_argument("--out", required=True, help="MODEL_DIR to write")
+
+
+def import_haiku(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import haiku
+
+    print(haiku.import_haiku(args.weights, args.heads, args.out))
 
 
 def _export_hf(commands) -> None:
