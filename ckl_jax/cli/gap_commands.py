@@ -12,8 +12,9 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     p.add_argument("--out", default="runs/mind-the-gap", help="folder of everything")
     p.add_argument(
         "--corpus", default=None, metavar="FILE",
-        help="JSONL(.gz) of dated documents; none: the simulated stream",
+        help="dated documents; none: the simulated stream",
     )  # fmt: skip
+    p.add_argument("--source", default="jsonl", help="their form: jsonl, wmt or arxiv")
     p.add_argument(
         "--no-clean", action="store_true", help="--corpus is tokenised, without duplicates"
     )
@@ -60,7 +61,7 @@ def gap(args: argparse.Namespace) -> None:
     except ValueError as e:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
     settings = job.Gap(
-        args.out, args.corpus, not args.no_clean, options, args.size, args.vocabulary_size,
+        args.out, args.corpus, args.source, not args.no_clean, options, args.size, args.vocabulary_size,
         args.seed, tuple(m.strip() for m in args.masks.split(",") if m.strip()), rates,
         args.past_documents, "" if args.tagger == "none" else args.tagger, args.topics,
         args.emerging_least, args.jobs, tuple(args.gin),

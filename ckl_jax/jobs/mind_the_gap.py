@@ -14,6 +14,8 @@ from pathlib import Path
 from ckl_jax import checks
 from ckl_jax.analysis.drift import read_totals
 from ckl_jax.analysis.drift_study import DriftStudy
+from ckl_jax.data.builders.clean import Options as Cleaning
+from ckl_jax.data.builders.clean import clean
 from ckl_jax.data.builders.past import hold_out_past
 from ckl_jax.data.builders.pool import Progress, no_progress
 from ckl_jax.data.builders.split_files import split
@@ -49,7 +51,8 @@ class Gap:
 
     Attributes:
       out: folder of everything.
-      corpus: JSONL(.gz) file of dated documents; None is the simulated stream.
+      corpus: file of dated documents; None is the simulated stream.
+      source: its form, one of `dated_sources.SOURCES`.
       clean: drop other languages and near-duplicates of `corpus` and tokenise it first; not if it
         is cleaned already.
       options: of the splits.
@@ -67,6 +70,7 @@ class Gap:
 
     out: str = "runs/mind-the-gap"
     corpus: str | None = None
+    source: str = "jsonl"
     clean: bool = True
     options: Options = Options()
     size: str = "small"
@@ -206,11 +210,9 @@ def _corpus(gap: Gap, progress: Progress) -> Path:
         return path
     if not gap.clean:
         return Path(gap.corpus)
-    from ckl_jax.data.builders.clean import clean
-
     path = gap.data / "corpus.jsonl.gz"
     if not path.exists():
-        clean([gap.corpus], path, progress=progress)
+        clean([gap.corpus], path, Cleaning(source=gap.source), gap.jobs or 1, progress)
     return path
 
 
