@@ -22,7 +22,9 @@ def hold_out_past(
     options: Options,
     per_year: int,
 ) -> int:
-    """Takes documents of each year before the validation months out of a corpus, before it is split.
+    """Takes documents of each year before the validation months out of a corpus.
+
+    What is left is to be split afterwards.
 
     Args:
       corpus: JSONL(.gz) file of documents.
