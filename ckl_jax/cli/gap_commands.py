@@ -60,11 +60,12 @@ def gap(args: argparse.Namespace) -> None:
         rates = tuple(float(rate) for rate in args.rates.split(",") if rate.strip())
     except ValueError as e:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
+    masks = tuple(mask.strip() for mask in args.masks.split(",") if mask.strip())
     settings = job.Gap(
         args.out, args.corpus, args.source, not args.no_clean, options, args.size,
-        args.vocabulary_size, args.seed, tuple(m.strip() for m in args.masks.split(",") if m.strip()),
-        rates, args.past_documents, "" if args.tagger == "none" else args.tagger, args.topics,
-        args.emerging_least, args.jobs, tuple(args.gin),
+        args.vocabulary_size, args.seed, masks, rates, args.past_documents,
+        "" if args.tagger == "none" else args.tagger, args.topics, args.emerging_least,
+        args.jobs, tuple(args.gin),
     )  # fmt: skip
     with Progress() as progress:
         job.run(settings, progress)
