@@ -9,7 +9,7 @@ from ckl_jax.cli import dump_commands
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_stream, _clean, _split, _vocabulary, _dated):
+    for add_one in (_stream, _clean, _split, _vocabulary, _dated, _questions):
         add_one(kinds, command)
 
 
@@ -186,3 +186,48 @@ def dated(args: argparse.Namespace) -> None:
         )  # fmt: skip
     print(f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: "
           f"{Path(args.out)}")  # fmt: skip
+
+
+def _questions(kinds, command) -> None:
+    p = command(
+        kinds, "questions", "who holds which office in which month; or NewsQA's", questions
+    )
+    p.add_argument("--out", required=True, help="JSONL file of questions to write")
+    p.add_argument(
+        "--source", default="stream",
+        help="stream (the simulated one's offices), a table (CSV of role, place, holder, start, "
+        "end; DyKnow's JSONL), or NewsQA's combined JSON",
+    )  # fmt: skip
+    p.add_argument("--first", default="2019-01", help="month of the first question")
+    p.add_argument("--last", default="2019-12", help="month of the last one")
+    p.add_argument("--keep-ambiguous", action="store_true", help="also months with a hand-over")
+    p.add_argument("--size", default="small", help="of the stream")
+    p.add_argument("--seed", type=int, default=0, help="of the stream")
+    p.add_argument("--addresses", default=None, help="list of NewsQA's stories, for their dates")
+    p.add_argument("--year", default="", help="of NewsQA's stories; none: all")
+    p.add_argument("--tokenizer", default="", help="moses or none; none for the stream, else moses")
+
+
+def questions(args: argparse.Namespace) -> None:
+    from ckl_jax.data import newsqa, offices
+    from ckl_jax.data.questions import write_questions
+    from ckl_jax.data.words import make_tokenizer
+
+    simulated = args.source == "stream"
+    if simulated:
+        from ckl_jax.world import offices as world_offices
+        from ckl_jax.world.stream import stream_world
+        from ckl_jax.world.stream_text import tokenised as tokenize
+
+        terms = world_offices.terms(stream_world(args.seed, args.size))
+    if args.tokenizer or not simulated:
+        tokenize = make_tokenizer(args.tokenizer or "moses")
+    if args.source.endswith(".json"):
+        dates = newsqa.read_dates(args.addresses) if args.addresses else None
+        found = newsqa.read_newsqa(args.source, dates, args.year, tokenize)
+    else:
+        terms = terms if simulated else offices.read_terms(args.source)
+        found = offices.office_questions(
+            terms, args.first, args.last, args.keep_ambiguous, tokenize
+        )
+    print(f"{write_questions(args.out, found):10,}  questions: {args.out}")

@@ -1,0 +1,128 @@
+"""Questions with dates: closed-book ones, and ones about a passage; their files and batches.
+
+A file is JSON lines: `id`, `question`, `answers` (the first is trained on), `date` (a month,
+"2019-03", or a day; "" if unknown), `passage` ("" for closed-book ones), `role` and `place`.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_jsonl, write_jsonl
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """One question.
+
+    Attributes:
+      id: unique in its file.
+      question: text, tokenised as the text that the model reads.
+      answers: accepted ones; the first is trained on.
+      date: that it is about, or was asked on.
+      passage: in which the answer is; "" if there is none.
+      role, place: of a question about an office.
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    date: str = ""
+    passage: str = ""
+    role: str = ""
+    place: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """What comes before the answer."""
+        return f"{self.passage}\n{self.question}" if self.passage else self.question
+
+
+def write_questions(path: str | os.PathLike, questions: Iterable[Question]) -> int:
+    """Writes questions; returns how many there were."""
+    rows = [dataclasses.asdict(question) for question in questions]
+    write_jsonl(path, rows)
+    return len(rows)
+
+
+def read_questions(path: str | os.PathLike) -> list[Question]:
+    """Reads a file of questions.
+
+    Raises:
+      UserError: it cannot be read, has none, or one lacks a field or has no answer.
+    """
+    known = {field.name for field in dataclasses.fields(Question)}
+    found = []
+    for number, row in enumerate(read_jsonl(path), 1):
+        if not isinstance(row, dict) or not all(row.get(k) for k in ("id", "question", "answers")):
+            raise UserError(
+                f"{os.fspath(path)}, question {number}: it needs an 'id', a 'question' and "
+                "'answers'."
+            )
+        fields = {k: v for k, v in row.items() if k in known}
+        found.append(Question(**fields | {"answers": tuple(row["answers"])}))
+    if not found:
+        raise UserError(f"{os.fspath(path)} has no questions.")
+    return found
+
+
+def question_rows(
+    questions: Sequence[Question], encoder: Any, eos_id: int, length: int
+) -> list[tuple[list[int], list[int]]]:
+    """Encodes questions as (prompt, answer with its end), word by word.
+
+    Args:
+      questions: to encode.
+      encoder: a `dated_task.WordEncoder`.
+      eos_id: what ends an answer.
+      length: of both together at most; of a longer prompt the beginning is cut off.
+    """
+    prompts = encoder([q.prompt for q in questions])
+    answers = encoder([q.answers[0] for q in questions])
+    rows = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        target = [*answer.pieces, eos_id][:length]
+        room = length - len(target)
+        rows.append((prompt.pieces[len(prompt.pieces) - room :] if room < len(prompt.pieces)
+                     else prompt.pieces, target))  # fmt: skip
+    return rows
+
+
+def question_batch(
+    rows: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, eos_id: int, pad_id: int = 0
+) -> dict[str, np.ndarray]:
+    """Makes the batch of a decoder-only model that is trained on the answers alone.
+
+    Args:
+      rows: of `question_rows`, together `length` at most.
+      length: T.
+      eos_id: the context of the first piece.
+      pad_id: put behind a row.
+
+    Returns:
+      `decoder_input_tokens`, `decoder_target_tokens` int32 [B, T], `decoder_loss_weights` float32
+      [B, T]: 1 on the answer and its end.
+    """
+    targets = np.full((len(rows), length), pad_id, np.int32)
+    weights = np.zeros((len(rows), length), np.float32)
+    for i, (prompt, answer) in enumerate(rows):
+        targets[i, : len(prompt) + len(answer)] = [*prompt, *answer]
+        weights[i, len(prompt) : len(prompt) + len(answer)] = 1.0
+    inputs = np.concatenate([np.full((len(rows), 1), eos_id, np.int32), targets[:, :-1]], axis=1)
+    return {
+        "decoder_input_tokens": inputs,
+        "decoder_target_tokens": targets,
+        "decoder_loss_weights": weights,
+    }
+
+
+def by_date(questions: Iterable[Question]) -> Iterator[tuple[str, list[Question]]]:
+    """Yields (year, its questions), by year."""
+    years: dict[str, list[Question]] = {}
+    for question in questions:
+        years.setdefault(question.date[:4], []).append(question)
+    yield from sorted(years.items())
