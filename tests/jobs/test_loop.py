@@ -74,6 +74,7 @@ def test_nothing_compiles_after_the_first_step(tiny, tmp_path, monkeypatch):
     assert len(steps) > 100
 
 
+@pytest.mark.slow
 def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
     argv = tiny.argv("vanilla", tmp_path / "run", "ckl_onecycle.gin", PROBES=None, EPOCHS=1)
     assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0

@@ -63,7 +63,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("target", FORMS)
+@pytest.mark.parametrize("target", ["answer", pytest.param("statement", marks=pytest.mark.slow)])
 def test_every_score_is_that_of_its_own_row(model, target):
     expected = [
         [by_hand(*model, *form(i.sub_label, a))[1:].sum() for a in ANSWERS]
