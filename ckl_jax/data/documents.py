@@ -32,6 +32,9 @@ class Document:
     url: str = ""
 
 
+_FIELDS = tuple(field.name for field in dataclasses.fields(Document))
+
+
 def canonical_key(document: Document) -> str:
     """What a stream of documents is sorted by: the date, then the id.
 
@@ -96,6 +99,11 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
     return Document(str(record.get("id", number)), date, text=record["text"], **optional)
 
 
+def json_line(document: Document) -> str:
+    """The document as `write_documents` writes it, without the end of the line."""
+    return json.dumps({name: getattr(document, name) for name in _FIELDS}, ensure_ascii=False)
+
+
 def write_documents(
     path: str | os.PathLike, documents: Iterable[Document], level: int = 9
 ) -> int:
@@ -114,8 +122,7 @@ def write_documents(
     with atomic_write(path, "wb") as raw:
         f = gzip.GzipFile("", "wb", level, raw, mtime=0) if compress else raw
         for document in documents:
-            line = json.dumps(dataclasses.asdict(document), ensure_ascii=False)
-            f.write(line.encode() + b"\n")
+            f.write(json_line(document).encode() + b"\n")
             count += 1
         if compress:
             f.close()
