@@ -52,29 +52,6 @@ def warmup_linear_to_fraction(
     Raises:
       ValueError: total_steps below 1 or warmup_fraction out of range.
     """
-    return _warmup_to_fraction(peak, total_steps, warmup_fraction, end_fraction, lambda x: x)
-
-
-def warmup_cosine_to_fraction(
-    peak: float, total_steps: int, warmup_fraction: float = 0.01, end_fraction: float = 0.1
-) -> Schedule:
-    """Linear warm-up, then decay to a fraction of the peak along half a cosine.
-
-    Warming up again and decaying again is what Ibrahim et al. 2024 ("Simple and Scalable Strategies
-    to Continually Pre-train Large Language Models", section 4) found to learn a new corpus as well
-    as training from nothing, with a few per cent of replay against forgetting. Arguments and errors
-    are those of `warmup_linear_to_fraction`.
-    """
-    return _warmup_to_fraction(
-        peak, total_steps, warmup_fraction, end_fraction,
-        lambda progress: 0.5 * (1.0 - jnp.cos(jnp.pi * progress)),
-    )  # fmt: skip
-
-
-def _warmup_to_fraction(
-    peak: float, total_steps: int, warmup_fraction: float, end_fraction: float, fallen: Callable
-) -> Schedule:
-    """`fallen` says what share of the way down is behind at which share of the time."""
     _check_steps(total_steps)
     _check_rate(peak)
     if not 0 <= warmup_fraction < 1:
@@ -86,8 +63,7 @@ def _warmup_to_fraction(
         done = jnp.asarray(step, jnp.float32) + 1.0
         rising = done / warmup_steps
         progress = jnp.clip((done - warmup_steps) / decay_steps, 0.0, 1.0)
-        falling = 1.0 - (1.0 - end_fraction) * fallen(progress)
-        return peak * jnp.where(done < warmup_steps, rising, falling)
+        return peak * jnp.where(done < warmup_steps, rising, 1.0 - (1.0 - end_fraction) * progress)
 
     return rate
 
@@ -128,6 +104,21 @@ def warmup_cosine(
         return jnp.where(step < top, rising, falling)
 
     return rate
+
+
+def warmup_cosine_to_fraction(
+    peak: float, total_steps: int, warmup_fraction: float = 0.01, end_fraction: float = 0.1
+) -> Schedule:
+    """Linear warm-up, then decay to a fraction of the peak along half a cosine.
+
+    Warming up again and decaying again is what Ibrahim et al. 2024 ("Simple and Scalable Strategies
+    to Continually Pre-train Large Language Models", section 4) found to learn a new corpus as well
+    as training from nothing, with a few per cent of replay against forgetting. Arguments and errors
+    are those of `warmup_linear_to_fraction`.
+    """
+    _check_rate(peak)
+    start = peak / max(1.0, warmup_fraction * total_steps)  # no step is lost
+    return warmup_cosine(peak, total_steps, warmup_fraction, start, end_fraction * peak)
 
 
 def onecycle(

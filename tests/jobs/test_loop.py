@@ -7,6 +7,7 @@ import sys
 
 import jax
 import numpy as np
+import pytest
 
 from ckl_jax.cli import t5x
 from ckl_jax.jobs import mesh

@@ -23,9 +23,9 @@ def test_warmup_takes_a_tenth_and_decay_ends_at_half():
 
 def test_half_a_cosine_down_to_a_tenth():
     rates = values(schedules.warmup_cosine_to_fraction(1e-3, 1000), 1000)
-    assert rates.argmax() == 9
-    away = 0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * (np.arange(1000) - 9) / 990))
-    np.testing.assert_allclose(rates[9:], 1e-3 * away[9:], rtol=1e-5)
+    assert rates.argmax() == 10 and rates[0] == pytest.approx(1e-4)
+    share = 0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * (np.arange(1000) - 10) / 989))
+    np.testing.assert_allclose(rates[10:], 1e-3 * share[10:], rtol=1e-5)
 
 
 def test_rate_stays_at_the_end_after_the_end():
