@@ -71,7 +71,7 @@ def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkey
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("job", ("train", "precompile"))
+@pytest.mark.parametrize("job", ["train", pytest.param("precompile", marks=pytest.mark.slow)])
 def test_mind_the_gap_with_its_models_and_methods(job, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = [name for name in bundled_files() if name.startswith("models/transformer_xl_")]

@@ -128,6 +128,7 @@ def test_held_documents_are_read_as_running_text(task, tmp_path, config):
     np.testing.assert_allclose(rows[0]["word_perplexity"], np.exp(rows[0]["loss"]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_held_losses_are_those_of_documents_alone(task):
     """With `reset_at_doc` and a memory that is long enough, lanes and chunks change no loss."""
     params = random_params(TINY_XL)

@@ -130,7 +130,13 @@ def brute(params, ids, config):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"clamp_len": 3, "scale_embedding": True, "activation": "relu", "scan_layers": True}],
+    [
+        {},
+        pytest.param(
+            {"clamp_len": 3, "scale_embedding": True, "activation": "relu", "scan_layers": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_logits_equal_loops_in_float64(changes):
     config = dataclasses.replace(TINY_XL, **changes)
@@ -172,7 +178,8 @@ def test_every_parameter_has_its_logical_axes():
         assert relative == ("embed", *stacked, "joined_kv")
 
 
-@pytest.mark.parametrize("remat", ["full", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["full", "none"])
 def test_scan_equals_loop_and_so_does_its_memory(remat):
     params, ids = random_params(TINY_XL), text()
     scanned = dataclasses.replace(TINY_XL, scan_layers=True, remat_policy=remat)
@@ -194,6 +201,7 @@ def test_a_memory_that_holds_all_earlier_tokens_changes_nothing(lengths):
     np.testing.assert_allclose(found, whole(params, ids), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_empty_slots_change_nothing_and_any_length_will_do():
     params, ids = random_params(TINY_XL), text()
     found, _ = in_chunks(params, ids, slots=30)
