@@ -15,6 +15,7 @@ import optax
 from flax import struct
 
 from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.products import gradients_in_row_order
 from ckl_jax.trees.partition import merge
 
 REDUCTIONS = ("mean", "sum")
@@ -124,9 +125,10 @@ def make_stream_step(
 
     @by_length
     def differentiate(length, row, trainable, frozen, memory):
-        (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
-            trainable, frozen, row, memory, length
-        )
+        with gradients_in_row_order():
+            (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
+                trainable, frozen, row, memory, length
+            )
         return losses, memory, grads
 
     def update(params, opt_state, grads):

@@ -27,6 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning
 
+from ckl_jax.models.products import linear, scores
+
 Array = jax.Array
 Initializer = Callable[..., Array]
 
@@ -69,7 +71,7 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
-        y = jnp.dot(x.astype(self.dtype), kernel.astype(self.dtype))
+        y = linear(x.astype(self.dtype), kernel.astype(self.dtype))
         if not self.use_bias:
             return y
         bias = param("bias", nn.initializers.zeros, (self.features,), self.kernel_axes[1:])
@@ -269,7 +271,7 @@ def attend(
         batch, length, heads, _ = value.shape
         mask = keep_mask(dropout_rng, dropout_rate, (batch, heads, length), dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
-    logits = jnp.einsum("btnh,bsnh->bnts", query, key)
+    logits = scores(query, key)
     if bias is not None:
         logits = logits + bias.astype(logits.dtype)
     # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.

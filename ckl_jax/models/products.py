@@ -1,0 +1,83 @@
+"""Matrix products whose gradients suit a CPU.
+
+The gradient of a kernel, x^T dy, is a product over the first axis of both, and so is that of the
+keys of attention. XLA gives them on CPUs to a library that takes up to twice as long for them as
+for products in row order, or transposes the larger operand for it. Here the smaller one is
+transposed first. On accelerators the compiler chooses layouts, and nothing is to be gained.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+
+_SCORES = "btnh,bsnh->bnts"
+_HEADS = ((0, 1), (0, 1))  # axes of batch and heads
+_barrier = jax.lax.optimization_barrier
+_row_order: contextvars.ContextVar[bool] = contextvars.ContextVar("row_order", default=False)
+
+
+@contextlib.contextmanager
+def gradients_in_row_order() -> Iterator[None]:
+    """A `with` block in which the products below are traced so; outside, they are plain ones."""
+    token = _row_order.set(jax.default_backend() == "cpu")
+    try:
+        yield
+    finally:
+        _row_order.reset(token)
+
+
+def linear(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """x [..., K], kernel [K, N] -> [..., N]."""
+    return _linear(x, kernel) if _row_order.get() else jnp.dot(x, kernel)
+
+
+@jax.custom_vjp
+def _linear(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    return jnp.dot(x, kernel)
+
+
+def _forward(x: jax.Array, kernel: jax.Array):
+    return jnp.dot(x, kernel), (x, kernel)
+
+
+def _backward(kept, dy: jax.Array):
+    x, kernel = kept
+    dx = jnp.dot(dy, kernel.T)
+    x, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    # Without the barriers the compiler would make one product of transposing and multiplying.
+    if x.shape[1] <= dy.shape[1]:
+        return dx, jnp.dot(_barrier(x.T), dy)
+    return dx, _barrier(jnp.dot(_barrier(dy.T), x)).T
+
+
+_linear.defvjp(_forward, _backward)
+
+
+def scores(query: jax.Array, key: jax.Array) -> jax.Array:
+    """query [B, T, N, H], key [B, S, N, H] -> [B, N, T, S]."""
+    return _scores(query, key) if _row_order.get() else jnp.einsum(_SCORES, query, key)
+
+
+@jax.custom_vjp
+def _scores(query: jax.Array, key: jax.Array) -> jax.Array:
+    return jnp.einsum(_SCORES, query, key)
+
+
+def _scores_forward(query: jax.Array, key: jax.Array):
+    return jnp.einsum(_SCORES, query, key), (query, key)
+
+
+def _scores_backward(kept, dy: jax.Array):
+    query, key = kept
+    # Not by einsum, which may exchange the two and so transpose the larger one.
+    key = jnp.transpose(key, (0, 2, 1, 3))
+    dquery = _barrier(jax.lax.dot_general(dy, key, (((3,), (2,)), _HEADS)))  # [B, N, T, H]
+    columns = _barrier(jnp.transpose(query, (0, 2, 3, 1)))
+    dkey = _barrier(jax.lax.dot_general(columns, dy, (((3,), (2,)), _HEADS)))  # [B, N, H, S]
+    return jnp.transpose(dquery, (0, 2, 1, 3)), jnp.transpose(dkey, (0, 3, 1, 2))
+
+
+_scores.defvjp(_scores_forward, _scores_backward)
