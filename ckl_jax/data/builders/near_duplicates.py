@@ -1,8 +1,8 @@
 """Near-duplicates among many texts by their MinHash signatures, of which the first is kept.
 
 Signatures are cut into bands; texts that have a band in common are candidates, and those whose
-signatures agree at a share of places are near-duplicates. What is held in memory are 16 bytes a
-text for one band at a time, and the pairs; signatures stay in a file.
+signatures agree at a share of places are near-duplicates. One band after another is held in memory,
+about 0.2 kB a text, and the pairs; signatures stay in a file.
 """
 
 from collections.abc import Iterator
