@@ -8,6 +8,7 @@ import pytest
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.documents import canonical_key, read_documents
 from ckl_jax.errors import UserError
+from ckl_jax.world import stream as module
 from ckl_jax.world.stream import MONTHS, SIZES, stream, stream_world, trends
 from ckl_jax.world.stream_text import TOPICS, tokenised
 from ckl_jax.world.templates import CHANGING
@@ -84,9 +85,11 @@ def test_new_words_come_up_in_their_month_and_fade(documents):
     assert found[0].at(peak) > found[0].at(peak + 20) > 0
 
 
-def test_the_command(tmp_path, capsys, documents):
+def test_the_command(tmp_path, capsys, documents, monkeypatch):
+    real = module.stream
+    monkeypatch.setattr(module, "stream", lambda *a: itertools.islice(real(*a), 100))
     out = tmp_path / "x.jsonl.gz"
     assert main(["data", "stream", "--size", "tiny", "--out", str(out)]) == 0
-    assert list(read_documents(out)) == documents
+    assert list(read_documents(out)) == documents[:100]
     assert main(["data", "stream", "--size", "huge", "--out", str(out)]) == 2
     assert "No stream has the size 'huge'" in capsys.readouterr().err

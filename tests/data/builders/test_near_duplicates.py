@@ -25,7 +25,7 @@ def grams(text, width=5):
     return {tuple(words[i : i + width]) for i in range(len(words) - width + 1)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(TEXT.map(" ".join) | TEXT.map("".join), max_size=6))
 def test_hashes_are_those_of_n_grams_of_words(texts):
     hashes, offsets = shingles(texts)
