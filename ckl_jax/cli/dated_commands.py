@@ -49,6 +49,10 @@ def _clean(kinds, command) -> None:
     p.add_argument("--earliest", default="1700-01-01", help="date that none is before")
     p.add_argument("--latest", default="", help="date that none is after; none: today")
     p.add_argument("--skip-bad", action="store_true", help="leave out malformed documents")
+    p.add_argument(
+        "--beam", default=None, metavar="ARGUMENTS",
+        help="as a Beam pipeline with these arguments ('' for none); --out is then a folder",
+    )  # fmt: skip
     dump_commands.add_workers(p)
 
 
@@ -64,8 +68,13 @@ def clean(args: argparse.Namespace) -> None:
         near_duplicates=not args.keep_near_duplicates,
     )
     workers = dump_commands.workers_of(args)
-    with dump_commands.Progress() as progress:
-        report = builder.clean(args.inputs, args.out, options, workers, progress)
+    if args.beam is not None:
+        from ckl_jax.data.builders import beam_clean
+
+        report = beam_clean.run(args.inputs, args.out, options, args.beam.split())
+    else:
+        with dump_commands.Progress() as progress:
+            report = builder.clean(args.inputs, args.out, options, workers, progress)
     for what, count in report["documents"].items():
         print(f"{count:12,}  {what}")
 

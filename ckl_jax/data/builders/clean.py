@@ -123,10 +123,10 @@ def clean(
     out = Path(out)
     record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
     settings = {"inputs": [_identity(path) for path in inputs]} | dataclasses.asdict(options)
-    settings["latest"] = options.latest or datetime.date.today().isoformat()
+    settings["latest"] = latest_of(options)
     if out.is_file() and (done := _finished(record, settings)):
         return done
-    backends = _backends(options)
+    backends = backends_of(options)
     folder = open_folder(out.with_name(f".{out.name}.work"), settings | backends)
     options = dataclasses.replace(options, latest=settings["latest"])
     with processes(workers) as pool:
@@ -148,6 +148,11 @@ def clean(
     return report
 
 
+def latest_of(options: Options) -> str:
+    """The date that no document is after."""
+    return options.latest or datetime.date.today().isoformat()
+
+
 def _identity(path: str | os.PathLike) -> dict[str, Any]:
     with os_errors(path, "read"):
         return {"name": Path(path).name, "bytes": os.path.getsize(path)}
@@ -167,7 +172,7 @@ def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def _backends(options: Options) -> dict[str, str | None]:
+def backends_of(options: Options) -> dict[str, str | None]:
     """The libraries and their versions, so that results of different ones are not mixed."""
     language = options.language_id != "none"
     return {
@@ -200,19 +205,21 @@ class ReadTask:
 
     path: str
     records: list[Record]
-    stem: Path
     options: Options
+    stem: Path = Path()
+
+
+def tasks_of(path: str | os.PathLike, options: Options) -> Iterator[ReadTask]:
+    """Cuts a file into tasks, which have no `stem` yet."""
+    records = SOURCES[options.source].records(path)
+    for part in batches(records, lambda record: len(record[1]), options.shard_bytes):
+        yield ReadTask(os.fspath(path), part, options)
 
 
 def _read(inputs, folder: Path, options: Options, pool, workers: int, progress) -> dict[str, int]:
-    records = SOURCES[options.source].records
-    parts = (
-        (os.fspath(path), part)
-        for path in inputs
-        for part in batches(records(path), lambda r: len(r[1]), options.shard_bytes)
-    )
+    parts = (task for path in inputs for task in tasks_of(path, options))
     tasks = (
-        ReadTask(path, part, folder / f"{i:06d}", options) for i, (path, part) in enumerate(parts)
+        dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts)
     )
     counts: collections.Counter[str] = collections.Counter()
     for found in ordered_map(read_shard, tasks, pool, 2 * workers):
@@ -236,7 +243,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     if marker.is_file():
         return read_json(marker)
     counts: collections.Counter[str] = collections.Counter()
-    documents = list(_documents(task, counts))
+    documents = list(documents_of(task, counts))
     options = task.options
     texts = [d.text for d in documents] if options.near_duplicates else []
     days = [datetime.date.fromisoformat(d.date).toordinal() for d in documents]
@@ -253,7 +260,8 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     return dict(counts)
 
 
-def _documents(task: ReadTask, counts) -> Iterator[Document]:
+def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[Document]:
+    """Yields the documents of records that stay, and counts what became of each."""
     options, source = task.options, SOURCES[task.options.source]
     identify = _identifier(options.language_id)
     for record in task.records:
@@ -365,11 +373,16 @@ def finish_shard(task: tuple[Path, int, Options]) -> None:
     rows = []
     for document, repetition in zip(read_documents(read), kept.tolist(), strict=True):
         if repetition:
-            id = document.id if repetition == 1 else f"{document.id}#{repetition}"
-            tokenised = dataclasses.replace(document, id=id, text=tokenize(document.text))
+            tokenised = finished(document, repetition, tokenize)
             rows.append(f"{canonical_key(tokenised)}\t{json_line(tokenised)}".encode())
     with atomic_write(out, "wb") as f:
         f.writelines(row + b"\n" for row in sorted(rows))
+
+
+def finished(document: Document, repetition: int, tokenize) -> Document:
+    """The document tokenised; `repetition` counts from 1 those of its id, in order."""
+    id = document.id if repetition == 1 else f"{document.id}#{repetition}"
+    return dataclasses.replace(document, id=id, text=tokenize(document.text))
 
 
 def _merge(shards: list[Path], out: Path) -> None:

@@ -5,7 +5,8 @@ signatures agree at a share of places are near-duplicates. One band after anothe
 about 0.2 kB a text, and the pairs; signatures stay in a file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ BANDS = 16
 THRESHOLD = 0.8
 _ALL_PAIRS = 48  # of a bucket of so many texts, each is compared with each
 _CHUNK = 1 << 16
+T = TypeVar("T")
 
 
 def first_of_each(
@@ -37,26 +39,39 @@ def first_of_each(
     rank[order] = np.arange(len(order))
     found = [_pairs_of_band(signatures, i, order, bands, threshold) for i in range(bands)]
     pairs = np.unique(np.concatenate(found), axis=0)  # by the later one, in order
-    kept = np.ones(len(order), bool)  # by rank
-    for later, earlier in pairs.tolist():
-        if kept[earlier]:
-            kept[later] = False
+    kept = np.ones(len(order), bool)
+    kept[list(not_kept(pairs.tolist()))] = False  # by rank
     return kept[rank]
+
+
+def not_kept(pairs: Iterable[Sequence[T]]) -> set[T]:
+    """Returns which texts go: those that are like one that is before them and stays.
+
+    Args:
+      pairs: (later, earlier) near-duplicates, sorted.
+    """
+    gone: set[T] = set()
+    for later, earlier in pairs:
+        if earlier not in gone:
+            gone.add(later)
+    return gone
 
 
 def _pairs_of_band(signatures, band, order, bands, threshold) -> np.ndarray:
     """Returns int64 [P, 2], ranks (later, earlier) of near-duplicates that share a band."""
-    hashes = _band_hashes(signatures, band, bands)[order]
+    hashes = band_hashes(signatures, band, bands)[order]
     by_hash = np.argsort(hashes, kind="stable")  # within a bucket by rank
     same = np.diff(hashes[by_hash]) == 0
     edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
     found = [np.zeros((0, 2), np.int64)]
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
-        found.extend(_near(signatures, order, by_hash[start : stop + 1], threshold))
+        ranks = by_hash[start : stop + 1]
+        members = np.asarray(signatures[order[ranks]])
+        found.extend(ranks[pairs] for pairs in pairs_of_bucket(members, threshold))
     return np.concatenate(found)
 
 
-def _band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
+def band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
     """Returns uint64 [N], a hash of one band of each signature."""
     rows = signatures.shape[1] // bands
     hashes = np.empty(len(signatures), np.uint64)
@@ -67,18 +82,21 @@ def _band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
     return hashes
 
 
-def _near(signatures, order, ranks: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
-    """Yields the pairs of one bucket, whose members are given by rank, ascending."""
-    members = np.asarray(signatures[order[ranks]])
+def pairs_of_bucket(members: np.ndarray, threshold: float = THRESHOLD) -> Iterator[np.ndarray]:
+    """Yields int64 [P, 2], the near-duplicates (later, earlier) among texts that share a band.
+
+    Args:
+      members: uint32 [N, permutations], signatures in order.
+      threshold: see `first_of_each`.
+    """
     least = threshold * members.shape[1]
-    if len(ranks) <= _ALL_PAIRS:
+    if len(members) <= _ALL_PAIRS:
         agreeing = (members[:, None] == members[None]).sum(-1)
-        later, earlier = np.nonzero(np.tril(agreeing >= least, -1))
-        yield np.stack([ranks[later], ranks[earlier]], 1)
+        yield np.argwhere(np.tril(agreeing >= least, -1))
         return
-    left = np.arange(len(ranks))
+    left = np.arange(len(members))
     while len(left) > 1:  # the first of them, and what is like it
         alike = (members[left[1:]] == members[left[0]]).sum(1) >= least
-        found = ranks[left[1:][alike]]
-        yield np.stack([found, np.full(len(found), ranks[left[0]])], 1)
+        found = left[1:][alike]
+        yield np.stack([found, np.full(len(found), left[0])], 1)
         left = left[1:][~alike]

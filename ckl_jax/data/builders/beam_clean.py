@@ -1,0 +1,190 @@
+"""`clean` as an Apache Beam pipeline, for corpora that are larger than a machine.
+
+The same functions and the same result, as a file for each month, which one after another are in the
+canonical order. Pairs of near-duplicates (not documents) come together on one worker; a month's
+documents are sorted on one.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.data.builders import clean
+from ckl_jax.data.builders.clean import Options, ReadTask
+from ckl_jax.data.builders.near_duplicates import band_hashes, not_kept, pairs_of_bucket
+from ckl_jax.data.builders.shingles import signatures
+from ckl_jax.data.documents import Document, canonical_key, write_documents
+from ckl_jax.data.words import make_tokenizer
+from ckl_jax.errors import UserError
+from ckl_jax.files import write_json
+
+_NAMESPACE = "documents"
+_WHILE = " [while running"  # what Beam puts behind the message of an exception
+Read = tuple[str, Document, bytes]  # what it is sorted by, itself, its signature
+
+
+def run(
+    inputs: Sequence[str | os.PathLike],
+    out: str | os.PathLike,
+    options: Options,
+    arguments: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Writes `OUT/YYYY-MM.jsonl.gz` for each month, and `OUT/clean.json`.
+
+    Args:
+      inputs: files of the source that every worker can read.
+      out: a folder that every worker can write to.
+      options: see `clean.Options`.
+      arguments: of the pipeline, such as `--runner=FlinkRunner`.
+
+    Returns:
+      What `clean.json` says; see `clean.clean`.
+
+    Raises:
+      UserError: as `clean.clean`; or Beam is not installed.
+    """
+    beam = _import()
+    options = dataclasses.replace(options, latest=clean.latest_of(options))
+    backends = clean.backends_of(options)
+    pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(arguments)))
+    _build(beam, pipeline, [os.fspath(path) for path in inputs], Path(out), options)
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as e:
+        if (found := _user_error(e)) is None:
+            raise
+        raise found from e
+    counters = result.metrics().query()["counters"]
+    counts = {c.key.metric.name: c.committed for c in counters
+              if c.key.metric.namespace == _NAMESPACE}  # fmt: skip
+    if not counts.get("kept"):
+        raise UserError(f"No document is left of {', '.join(map(os.fspath, inputs))}.")
+    settings = {"inputs": [Path(path).name for path in inputs]} | dataclasses.asdict(options)
+    report = {"settings": settings, "backends": backends, "documents": counts}
+    write_json(Path(out) / "clean.json", report)
+    return report
+
+
+def _import() -> Any:
+    try:
+        import apache_beam
+        import apache_beam.options.pipeline_options
+    except ImportError as e:
+        raise UserError(
+            "Beam pipelines need the package 'apache-beam': pip install 'ckl-jax[beam]' into an "
+            "environment of its own."
+        ) from e
+    return apache_beam
+
+
+def _user_error(error: BaseException) -> UserError | None:
+    """The `UserError` of a worker, as Beam hands it on."""
+    while error is not None:
+        if isinstance(error, UserError):
+            return UserError(str(error).split(_WHILE)[0])
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> None:
+    """Puts the steps together."""
+    read = (
+        pipeline
+        | "Files" >> beam.Create(inputs)
+        | "Cut" >> beam.FlatMap(clean.tasks_of, options)
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.FlatMap(read_task)
+    )
+    documents = read | "Documents" >> beam.Map(without_signature)
+    if options.near_duplicates:
+        gone = (
+            read
+            | "Bands" >> beam.FlatMap(bands_of, options.bands)
+            | "Buckets" >> beam.GroupByKey()
+            | "Pairs" >> beam.FlatMap(pairs_of, options.threshold)
+            | "Together" >> beam.combiners.ToList()
+            | "Which go" >> beam.Map(lambda pairs: not_kept(sorted(set(pairs))))
+        )
+        documents = documents | "Keep the first" >> beam.Filter(
+            lambda row, gone: row[0] not in gone, beam.pvalue.AsSingleton(gone)
+        )
+    _ = (
+        documents
+        | "By id" >> beam.Map(by_id)
+        | "Of one id" >> beam.GroupByKey()
+        | "Tokenise" >> beam.FlatMap(finish, options)
+        | "Of one month" >> beam.GroupByKey()
+        | "Write" >> beam.Map(write_month, os.fspath(out))
+    )
+
+
+def _count(name: str, count: int = 1) -> None:
+    from apache_beam.metrics import Metrics
+
+    Metrics.counter(_NAMESPACE, name).inc(count)
+
+
+def read_task(task: ReadTask) -> Iterator[Read]:
+    """Yields what stays of a part of a file, with signatures if near-duplicates are to go."""
+    counts: collections.Counter[str] = collections.Counter()
+    documents = list(clean.documents_of(task, counts))
+    for what, count in counts.items():
+        _count(what, count)
+    options, found = task.options, [b""] * len(documents)
+    if options.near_duplicates:
+        texts = [document.text for document in documents]
+        found = [row.tobytes() for row in signatures(texts, options.width, options.permutations)]
+    for i, (document, signature) in enumerate(zip(documents, found, strict=True)):
+        place = f"{task.path}\0{task.records[0][0]:012d}\0{i:06d}"  # makes it the only one
+        yield f"{canonical_key(document)}\0{place}", document, signature
+
+
+def without_signature(row: Read) -> tuple[str, Document]:
+    return row[0], row[1]
+
+
+def by_id(row: tuple[str, Document]) -> tuple[str, tuple[str, Document]]:
+    return row[1].id, row
+
+
+def bands_of(row: Read, bands: int) -> Iterator[tuple[str, tuple[str, bytes]]]:
+    """Yields a document's bands as keys, and its own key and signature."""
+    key, _, signature = row
+    values = np.frombuffer(signature, np.uint32)[None]
+    for band in range(bands):
+        yield f"{band} {band_hashes(values, band, bands)[0]}", (key, signature)
+
+
+def pairs_of(
+    bucket: tuple[str, Iterable[tuple[str, bytes]]], threshold: float
+) -> Iterator[tuple[str, str]]:
+    """Yields the keys of near-duplicates (later, earlier) in one bucket."""
+    rows = sorted(bucket[1])
+    if len(rows) > 1:
+        members = np.stack([np.frombuffer(signature, np.uint32) for _, signature in rows])
+        for pairs in pairs_of_bucket(members, threshold):
+            for later, earlier in pairs.tolist():
+                yield rows[later][0], rows[earlier][0]
+
+
+def finish(
+    group: tuple[str, Iterable[tuple[str, Document]]], options: Options
+) -> Iterator[tuple[str, Document]]:
+    """Yields (month, document) of the documents that stay and have one id."""
+    tokenize = make_tokenizer(options.tokenizer, options.language)
+    for repetition, (_, document) in enumerate(sorted(group[1], key=lambda row: row[0]), 1):
+        _count("kept")
+        yield document.date[:7], clean.finished(document, repetition, tokenize)
+
+
+def write_month(group: tuple[str, Iterable[Document]], out: str) -> str:
+    """Writes the documents of a month, in order; returns the file."""
+    path = Path(out) / f"{group[0]}.jsonl.gz"
+    write_documents(path, sorted(group[1], key=canonical_key), level=3)
+    return str(path)
