@@ -138,7 +138,8 @@ def attention_mask(
     """Which position sees which.
 
     Args:
-      ids: [B, T] int32, the document of each position, from 1; 0 is padding, which nothing sees.
+      ids: [B, T] int32, the document of each position, from 1; 0 is padding, which nothing but
+        itself sees.
       memory_ids: [B, M] int32, in the same way; 0 is an empty slot.
       same_length, reset_at_doc: see `TransformerXLConfig`.
 
@@ -151,7 +152,9 @@ def attention_mask(
     mask = (distance >= 0) & (keys > 0)[:, None, None, :]
     if same_length:
         mask = mask & (distance <= slots)
-    return mask & layers.segment_mask(ids, keys) if reset_at_doc else mask
+    if reset_at_doc:
+        mask = mask & layers.segment_mask(ids, keys)
+    return mask | (distance == 0)  # padding too sees something, and stays finite
 
 
 class RelativeAttention(nn.Module):

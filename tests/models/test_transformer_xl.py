@@ -265,6 +265,26 @@ def test_same_length_sees_the_position_itself_and_as_many_as_there_are_slots():
     np.testing.assert_array_equal(full, np.tril(np.ones((4, 7)), 3))
 
 
+def test_documents_empty_slots_and_padding_in_the_mask():
+    ids, before = np.array([[2, 2, 3, 0]]), np.array([[0, 1, 2]])
+    within, across = (
+        np.asarray(attention_mask(ids, before, reset_at_doc=reset))[0, 0].astype(int)
+        for reset in (True, False)
+    )
+    np.testing.assert_array_equal(within, [
+        [0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 1, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 1],
+    ])  # fmt: skip
+    np.testing.assert_array_equal(across, [
+        [0, 1, 1, 1, 0, 0, 0],
+        [0, 1, 1, 1, 1, 0, 0],
+        [0, 1, 1, 1, 1, 1, 0],
+        [0, 1, 1, 1, 1, 1, 1],
+    ])  # fmt: skip
+
+
 def test_the_loss_goes_on_from_the_memory_and_no_gradient_flows_into_it():
     params, ids, model = random_params(TINY_XL), text(), model_of(TINY_XL)
     _, memory = in_chunks(params, ids)
@@ -298,6 +318,18 @@ def test_text_is_continued_as_teacher_forcing_scores_it():
 
 
 # --- methods
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_stays_near_and_finite(dtype):
+    params, ids = random_params(TINY_XL), text()
+    config = dataclasses.replace(TINY_XL, dtype=dtype, float32_attention_logits=True)
+    segments = np.array([[1] * 5 + [2] * 5 + [0] * 2] * ROWS, np.int32)
+    exact, _ = in_chunks(params, ids, segments=segments)
+    found, memory = in_chunks(params, ids, segments=segments, config=config)
+    assert np.isfinite(found).all() and memory["states"].dtype == config.dtype
+    np.testing.assert_allclose(found[:, :10], exact[:, :10], atol=0.1)
 
 
 @pytest.mark.slow
