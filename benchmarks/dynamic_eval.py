@@ -111,11 +111,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--architecture", choices=("gpt2", "transformer_xl"), default="gpt2")
     parser.add_argument("--chunk", type=int, nargs="+", default=[128, 512])
-    parser.add_argument("--pieces", type=int, default=4096, help="of one call")
+    parser.add_argument("--pieces", type=int, default=512, help="of one call")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=8192)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--name", help="of the file of results")
     args = parser.parse_args()
@@ -128,7 +128,7 @@ def main() -> None:
     for chunk in args.chunk:
         try:
             found = run(
-                args.architecture, chunk, max(args.pieces // chunk, 2), args.rounds, size,
+                args.architecture, chunk, max(args.pieces // chunk, 1), args.rounds, size,
                 args.cores,
             )  # fmt: skip
         except UserError as e:

@@ -74,6 +74,19 @@ _INFER = (
     ("INFER_BATCH_SIZE", "inputs at once"),
     ("INFER_OUTPUT_DIR", "'folder'; default MODEL_DIR/infer"),
 )
+_DYNAMIC = (
+    ("EVAL_OUTPUT_DIR", "'folder'; default MODEL_DIR/dynamic_eval/<mask>"),
+    ("MIXTURE_OR_TASK_NAME", "'folder' of a dated task ('ckl data dated')"),
+    ("MASK", "'all', 'bias', 'embedding', 'none' or a list of patterns"),
+    ("OPTIMIZER", "@optax.sgd, @optax.adam or @krause.rms_decay"),
+    ("LEARNING_RATE", "choose one for each mask on validation text"),
+    ("NUM_UPDATES", "steps on a chunk"),
+    ("CHUNK_LENGTH", "pieces that are scored, then learned, at once"),
+    ("MEMORY_LENGTH", "of a model with a memory; None: its own"),
+    ("PAST_TASKS", "dated tasks scored at every month's end: what is forgotten"),
+    ("KEEP_SNAPSHOTS", "keep the parameters of every month's end"),
+    ("STATISTICS_TASK", "training task of the gradients that @krause.rms_decay needs"),
+)
 MODES = {
     "train": Mode(
         "ckl_jax.jobs.train:train",
@@ -102,8 +115,11 @@ MODES = {
     ),
     "dynamic_eval": Mode(
         "ckl_jax.jobs.dynamic_eval:dynamic_eval",
-        "score a text while updating the model on what it has read",
-        (("CHECKPOINT_PATH", "'folder'"), *_COMMON),
+        "score a dated text while updating the model on what it has scored",
+        (*_CHECKPOINT[:1], *_DYNAMIC),
+        example="t5x dynamic_eval --gin_file=runs/stratified/config.gin "
+        "--gin_file=mind_the_gap_dynamic_eval.gin --gin.MIXTURE_OR_TASK_NAME=\"'tasks/test'\" "
+        "--gin.MASK=\"'bias'\"",
     ),
     "precompile": Mode(
         "ckl_jax.jobs.train:train",

@@ -48,7 +48,7 @@ def _backward(kept, dy: jax.Array):
     dx = jnp.dot(dy, kernel.T)
     x, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     # Without the barriers the compiler would make one product of transposing and multiplying.
-    if x.shape[1] <= dy.shape[1]:
+    if x.size <= dy.size + kernel.size:  # what is transposed: x, or dy and the product
         return dx, jnp.dot(_barrier(x.T), dy)
     return dx, _barrier(jnp.dot(_barrier(dy.T), x)).T
 
