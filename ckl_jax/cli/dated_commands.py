@@ -9,7 +9,7 @@ from ckl_jax.cli import dump_commands
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_stream, _clean, _split, _vocabulary, _dated, _questions):
+    for add_one in (_stream, _clean, _split, _vocabulary, _dated, _questions, _offices):
         add_one(kinds, command)
 
 
@@ -240,3 +240,27 @@ def questions(args: argparse.Namespace) -> None:
             terms, args.first, args.last, args.keep_ambiguous, tokenize
         )
     print(f"{write_questions(args.out, found):10,}  questions: {args.out}")
+
+
+def _offices(kinds, command) -> None:
+    p = command(kinds, "offices", "who held which office when, out of a Wikidata dump", offices)
+    p.add_argument("--wikidata", required=True, help="JSON dump, plain, gzip or bzip2")
+    p.add_argument("--out", required=True, help="CSV file to write, for `questions --source`")
+    p.add_argument("--properties", default="P6,P35", help="of offices, such as P6,P35,P169")
+    p.add_argument(
+        "--instance-of", default="", help="kinds of places, such as Q3624078; none: all"
+    )
+    p.add_argument("--language", default="en", help="of names")
+
+
+def offices(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders.wikidata_offices import read_offices, write_terms
+
+    properties, places = (
+        [name for part in text.split(",") if (name := part.strip())]
+        for text in (args.properties, args.instance_of)
+    )
+    with dump_commands.Progress() as progress:
+        terms = read_offices(args.wikidata, properties, places, args.language, progress)
+    write_terms(args.out, terms)
+    print(f"{len(terms):10,}  terms of {len({t.place for t in terms}):,} places: {args.out}")

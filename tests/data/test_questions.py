@@ -101,6 +101,56 @@ def test_real_offices():
     assert len(asked) > 2000
 
 
+def entity(id, label, claims=None, aliases=()):
+    labels = {"en": {"language": "en", "value": label}}
+    return {
+        "type": "item", "id": id, "labels": labels, "claims": claims or {},
+        "aliases": {"en": [{"language": "en", "value": a} for a in aliases]},
+    }  # fmt: skip
+
+
+def item(prop, id):
+    value = {"entity-type": "item", "numeric-id": int(id[1:]), "id": id}
+    return {"snaktype": "value", "property": prop,
+            "datavalue": {"type": "wikibase-entityid", "value": value}}  # fmt: skip
+
+
+def time(text, precision=11):
+    value = {"time": text, "precision": precision}
+    return [{"snaktype": "value", "datavalue": {"type": "time", "value": value}}]
+
+
+def held(holder, rank="normal", **qualifiers):
+    return {"mainsnak": item("P6", holder), "rank": rank, "qualifiers": qualifiers}
+
+
+def test_offices_out_of_a_dump(tmp_path, capsys):
+    solberg = held("Q2", P580=time("+2013-10-16T00:00:00Z"), P39=[item("P39", "Q9")])
+    stoltenberg = held(
+        "Q3", P580=time("+00000002005-10-00T00:00:00Z", 10), P582=time("+2013-10-16T00:00:00Z")
+    )
+    others = [held("Q3"), held("Q4", P580=time("+2001-01-01T00:00:00Z")),
+              held("Q3", "deprecated", P580=time("+1999-01-01T00:00:00Z"))]  # fmt: skip
+    kind = [{"mainsnak": item("P31", "Q3624078"), "rank": "normal"}]
+    entities = [
+        entity("Q20", "Norway", {"P6": [solberg, stoltenberg, *others], "P31": kind}),
+        entity("Q21", "Oslo", {"P6": [solberg]}),
+        entity("Q2", "Erna Solberg", aliases=["Solberg"]), entity("Q3", "Jens Stoltenberg"),
+        entity("Q9", "prime minister of Norway"),
+    ]  # fmt: skip
+    dump, out = tmp_path / "w.json", tmp_path / "offices.csv"
+    dump.write_text("[\n" + ",\n".join(map(json.dumps, entities)) + "\n]\n")
+    made = ["data", "offices", "--wikidata", str(dump), "--out", str(out)]
+    assert main([*made, "--instance-of", "Q3624078"]) == 0
+    assert read_terms(out) == [
+        Term("prime minister", "Norway", "Erna Solberg", "2013-10-16", "", ("Solberg",)),
+        Term("head of government", "Norway", "Jens Stoltenberg", "2005-10-00", "2013-10-16"),
+    ]
+    assert main([*made, "--properties", "P7"]) == 2
+    assert main([*made, "--properties", "P169"]) == 2
+    assert "has no dated statements of P169" in capsys.readouterr().err
+
+
 # --- NewsQA
 
 STORY = "LONDON, England (CNN) -- The bridge opened on Monday. It cost $3 million."
