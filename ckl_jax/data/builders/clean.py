@@ -127,7 +127,8 @@ def clean(
     if out.is_file() and (done := _finished(record, settings)):
         return done
     backends = backends_of(options)
-    folder = open_folder(out.with_name(f".{out.name}.work"), settings | backends)
+    begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
+    folder = open_folder(out.with_name(f".{out.name}.work"), begun)
     options = dataclasses.replace(options, latest=settings["latest"])
     with processes(workers) as pool:
         counts = _read(inputs, folder / "read", options, pool, workers, progress)
