@@ -107,7 +107,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def by_hand(world: World, steps: int = 1, rate: float = 0.1, chunk: int = 8) -> np.ndarray:
+def by_hand(
+    world: World, steps: int = 1, rate: float = 0.1, chunk: int = 8, memory: int | None = None
+) -> np.ndarray:
     """Losses of words by SGD on the mean loss of each chunk, written as plain loops."""
     params, out, task = world.params, [], DatedTask.open(world.root / "test")
 
@@ -122,7 +124,7 @@ def by_hand(world: World, steps: int = 1, rate: float = 0.1, chunk: int = 8) -> 
 
     for number in range(len(task)):
         row = task.task.row(number)
-        before, found, memory = 1, [], world.model.initial_memory(1)
+        before, found, before_chunk = 1, [], world.model.initial_memory(1, memory)
         for start in range(0, len(row["targets"]), chunk):
             part = row["targets"][start : start + chunk]
             tokens = np.zeros((1, chunk + 1), np.int32)
@@ -133,12 +135,12 @@ def by_hand(world: World, steps: int = 1, rate: float = 0.1, chunk: int = 8) -> 
                 "decoder_loss_weights": real.astype(np.float32), "decoder_segment_ids": real,
             }  # fmt: skip
             for k in range(steps):
-                (_, (each, after)), grads = both(params, batch, memory)
+                (_, (each, after)), grads = both(params, batch, before_chunk)
                 if k == 0:
                     found += each[: len(part)].tolist()
                     new_memory = after
                 params = jax.tree.map(lambda p, g: p - rate * g, params, grads)
-            before, memory = part[-1], new_memory
+            before, before_chunk = part[-1], new_memory
         ends = np.cumsum(row["pieces_per_word"])
         out += [sum(found[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     return np.array(out)
