@@ -37,7 +37,7 @@ def drift(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.drift_study import DriftStudy
 
     study = DriftStudy(
-        args.control, _named(args.model), args.train,
+        args.control, named(args.model), args.train,
         "" if args.tagger == "none" else args.tagger, args.topics, args.topic_assignment,
         emerging_least=args.emerging_least, emerging_factor=args.emerging_factor,
         week_least=args.week_least, samples=args.bootstrap, seed=args.seed,
@@ -45,12 +45,12 @@ def drift(args: argparse.Namespace) -> None:
     print(write_report(study, args.out))
 
 
-def _named(given: list[str]) -> dict[str, str]:
-    """{name: folder} of NAME=DUMP."""
+def named(given: list[str]) -> dict[str, str]:
+    """{name: folder} of NAME=FOLDER."""
     found: dict[str, str] = {}
     for text in given:
         name, equals, folder = text.partition("=")
         if not (equals and name and folder) or name in found:
-            raise UserError(f"--model {text!r}: give each as NAME=DUMP, with a name of its own.")
+            raise UserError(f"--model {text!r}: give each as NAME=FOLDER, with a name of its own.")
         found[name] = folder
     return found

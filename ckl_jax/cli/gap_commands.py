@@ -1,11 +1,16 @@
-"""`ckl mind-the-gap` (docs/mind_the_gap.md)."""
+"""`ckl mind-the-gap` and `ckl ask` (docs/mind_the_gap.md)."""
 
 import argparse
 from collections.abc import Callable
 
 
 def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command; `command` makes one of name, summary and function."""
+    """Adds the commands; `command` makes one of name, summary and function."""
+    _mind_the_gap(commands, command)
+    _ask(commands, command)
+
+
+def _mind_the_gap(commands, command) -> None:
     p = command(
         commands, "mind-the-gap", "how fast a model goes stale, and what updates win back", gap
     )
@@ -69,3 +74,31 @@ def gap(args: argparse.Namespace) -> None:
     )  # fmt: skip
     with Progress() as progress:
         job.run(settings, progress)
+
+
+def _ask(commands, command) -> None:
+    p = command(commands, "ask", "put dated questions to models of several times", ask)
+    p.add_argument(
+        "--model", action="append", required=True, metavar="NAME=RUN",
+        help="MODEL_DIR or checkpoint, in the order of the figure",
+    )  # fmt: skip
+    p.add_argument("--questions", required=True, metavar="FILE", help="of `ckl data questions`")
+    p.add_argument(
+        "--tune", default=None, metavar="FILE", help="questions of another time, for the form"
+    )
+    p.add_argument("--out", default="runs/asked", help="folder of answers, table and figure")
+    p.add_argument("--epochs", type=int, default=5, help="passes over --tune")
+    p.add_argument("--learning-rate", type=float, default=1e-4, help="of Adam")
+    p.add_argument("--batch-size", type=int, default=32, help="questions at once")
+    p.add_argument("--length", type=int, default=512, help="pieces of question and answer")
+    p.add_argument("--seed", type=int, default=0, help="of the order of --tune")
+
+
+def ask(args: argparse.Namespace) -> None:
+    from ckl_jax.cli.drift_commands import named
+    from ckl_jax.jobs import asking
+
+    settings = asking.Settings(
+        args.epochs, args.learning_rate, args.batch_size, args.length, seed=args.seed
+    )
+    print(asking.ask(named(args.model), args.questions, args.out, args.tune, settings))

@@ -134,7 +134,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (["--model", "stale"], "NAME=DUMP"),
+        (["--model", "stale"], "NAME=FOLDER"),
         (["--model", "control={stale}"], "none is called 'control'"),
         (["--model", "stale={stale}", "--topics", "3"], "give --train too"),
         (["--model", "stale=nowhere"], "no dump of word losses"),
