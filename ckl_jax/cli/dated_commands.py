@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from ckl_jax.errors import UserError
+
 from ckl_jax.cli import dump_commands
 
 
@@ -223,6 +225,8 @@ def questions(args: argparse.Namespace) -> None:
     from ckl_jax.data.words import make_tokenizer
 
     simulated = args.source == "stream"
+    if args.year and not args.source.endswith(".json"):
+        raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
     if simulated:
         from ckl_jax.world import offices as world_offices
         from ckl_jax.world.stream import stream_world

@@ -223,6 +223,8 @@ def test_the_command(tmp_path, capsys):
     questions = read_questions(out)
     assert questions[0].question.startswith("Who is the ") and questions[0].question.endswith(" ?")
     path, _ = newsqa(tmp_path)
+    assert main(["data", "questions", "--year", "2016", "--out", out]) == 2
+    assert "--first and --last" in capsys.readouterr().err
     made = ["data", "questions", "--source", str(path), "--tokenizer", "none", "--out", out]
     assert main([*made, "--addresses", str(tmp_path / "urls.txt"), "--year", "2009"]) == 0
     assert "1  questions" in capsys.readouterr().out
