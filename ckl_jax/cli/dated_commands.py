@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ckl_jax.errors import UserError
-
 from ckl_jax.cli import dump_commands
+from ckl_jax.errors import UserError
 
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
