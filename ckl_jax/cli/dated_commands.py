@@ -52,7 +52,7 @@ def _clean(kinds, command) -> None:
     p.add_argument("--skip-bad", action="store_true", help="leave out malformed documents")
     p.add_argument(
         "--beam", default=None, metavar="ARGUMENTS",
-        help="as a Beam pipeline with these arguments ('' for none); --out is then a folder",
+        help="as a Beam pipeline: --beam='--runner=...', or --beam=''; --out is then a folder",
     )  # fmt: skip
     dump_commands.add_workers(p)
 
@@ -72,7 +72,7 @@ def clean(args: argparse.Namespace) -> None:
     if args.beam is not None:
         from ckl_jax.data.builders import beam_clean
 
-        report = beam_clean.run(args.inputs, args.out, options, args.beam.split())
+        report = beam_clean.run(args.inputs, args.out, options, args.beam)
     else:
         with dump_commands.Progress() as progress:
             report = builder.clean(args.inputs, args.out, options, workers, progress)

@@ -34,6 +34,7 @@ def _diffsets(kinds, command) -> None:
     p.add_argument("--deletions", action="store_true", help="also say what is gone")
     p.add_argument("--legacy", action="store_true", help="the paper's released function")
     p.add_argument("--unsorted", action="store_true", help="dumps not in the order of page ids")
+    add_beam(p)
     p.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
@@ -41,6 +42,8 @@ def diffsets(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import diffsets as builder
 
     workers, part = workers_of(args), _part(args.shard)
+    if args.beam is not None and part != (0, 1):
+        raise UserError("--beam shares the work out itself; leave --shard away.")
     if args.shards < 0:
         raise UserError(f"--shards is {args.shards}; give 0 or more.")
     options = builder.Options(
@@ -51,10 +54,15 @@ def diffsets(args: argparse.Namespace) -> None:
     if args.dry_run:
         for dump in filter(None, (todo.old, todo.new)):
             print(f"{dump.bytes:16,}  bytes of {dump.name}")
-        print(f"{len(todo.shards):16,}  shards, by {workers} processes, into {args.out}")
+        print(f"{len(todo.shards):16,}  shards, by {_by(args, workers)}, into {args.out}")
         return
-    with Progress() as progress:
-        manifest = builder.build(todo, workers, part, progress)
+    if args.beam is not None:
+        from ckl_jax.data.builders import beam_diffsets
+
+        manifest = beam_diffsets.build(todo, args.beam)
+    else:
+        with Progress() as progress:
+            manifest = builder.build(todo, workers, part, progress)
     if manifest is None:
         print(f"shards of part {args.shard} are finished; others are not")
         return
@@ -121,6 +129,7 @@ def _probes(kinds, command) -> None:
     )  # fmt: skip
     p.add_argument("--keep", action="store_true", help="keep the intermediate files")
     add_workers(p)
+    add_beam(p)
     p.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
@@ -149,13 +158,17 @@ def probes(args: argparse.Namespace) -> None:
         for path in (args.old, args.new):
             print(f"{os.path.getsize(path):16,}  bytes of {path}")
         print(
-            f"{job.sized().buckets:16,}  buckets of items, by {workers} processes, into {args.out}"
+            f"{job.sized().buckets:16,}  buckets of items, by {_by(args, workers)}, into {args.out}"
         )
         return
-    with Progress() as progress:
-        manifest = builder.build(
-            job, workers, progress, args.fix_point, args.keep, args.light_tuning
-        )
+    ends = dict(fix_point=args.fix_point, keep=args.keep, light_tuning=args.light_tuning)
+    if args.beam is not None:
+        from ckl_jax.data.builders import beam_probes
+
+        manifest = beam_probes.build(job, args.beam, **ends)
+    else:
+        with Progress() as progress:
+            manifest = builder.build(job, workers, progress, **ends)
     print(f"{'':12} {'initial':>12} {'aligned':>12} {'final':>12}")
     for title, row in manifest["table_2"].items():
         print(f"{title:12} {row['initial']:12,} {row['aligned']:12,} {row['final']:12,}")
@@ -196,6 +209,17 @@ def dumps(args: argparse.Namespace) -> None:
 
 def add_workers(p: argparse.ArgumentParser) -> None:
     p.add_argument("--workers", type=int, default=0, help="processes; 0: one for each core")
+
+
+def add_beam(p: argparse.ArgumentParser) -> None:
+    p.add_argument(
+        "--beam", default=None, metavar="OPTIONS",
+        help="as an Apache Beam pipeline with these options: --beam='--runner=...', or --beam=''",
+    )  # fmt: skip
+
+
+def _by(args: argparse.Namespace, workers: int) -> str:
+    return f"{workers} processes" if args.beam is None else "a Beam pipeline"
 
 
 def workers_of(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.builders import clean
+from ckl_jax.data.builders import beam_runs, clean
 from ckl_jax.data.builders.clean import Options, ReadTask
 from ckl_jax.data.builders.near_duplicates import band_hashes, not_kept, pairs_of_bucket
 from ckl_jax.data.builders.shingles import signatures
@@ -24,7 +24,6 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
 
 _NAMESPACE = "documents"
-_WHILE = " [while running"  # what Beam puts behind the message of an exception
 Read = tuple[str, Document, bytes]  # what it is sorted by, itself, its signature
 
 
@@ -32,7 +31,7 @@ def run(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike,
     options: Options,
-    arguments: Sequence[str] = (),
+    arguments: str = "",
 ) -> dict[str, Any]:
     """Writes `OUT/YYYY-MM.jsonl.gz` for each month, and `OUT/clean.json`.
 
@@ -46,22 +45,15 @@ def run(
       What `clean.json` says; see `clean.clean`.
 
     Raises:
-      UserError: as `clean.clean`; or Beam is not installed.
+      UserError: as `clean.clean`; or Beam is not installed or refuses an option.
     """
-    beam = _import()
+    beam, pipeline = beam_runs.new_pipeline(arguments)
     options = dataclasses.replace(options, latest=clean.latest_of(options))
     backends = clean.backends_of(options)
-    pipeline = beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(list(arguments)))
     _build(beam, pipeline, [os.fspath(path) for path in inputs], Path(out), options)
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-    except Exception as e:
-        if (found := _user_error(e)) is None:
-            raise
-        raise found from e
+    result = beam_runs.run(pipeline)
     counters = result.metrics().query()["counters"]
-    counts = {c.key.metric.name: c.committed for c in counters
+    counts = {c.key.metric.name: c.result for c in counters
               if c.key.metric.namespace == _NAMESPACE}  # fmt: skip
     if not counts.get("kept"):
         raise UserError(f"No document is left of {', '.join(map(os.fspath, inputs))}.")
@@ -69,27 +61,6 @@ def run(
     report = {"settings": settings, "backends": backends, "documents": counts}
     write_json(Path(out) / "clean.json", report)
     return report
-
-
-def _import() -> Any:
-    try:
-        import apache_beam
-        import apache_beam.options.pipeline_options
-    except ImportError as e:
-        raise UserError(
-            "Beam pipelines need the package 'apache-beam': pip install 'ckl-jax[beam]' into an "
-            "environment of its own."
-        ) from e
-    return apache_beam
-
-
-def _user_error(error: BaseException) -> UserError | None:
-    """The `UserError` of a worker, as Beam hands it on."""
-    while error is not None:
-        if isinstance(error, UserError):
-            return UserError(str(error).split(_WHILE)[0])
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> None:

@@ -6,6 +6,7 @@ shard has a marker and is not made again. Pages with an unchanged revision are s
 wikitext is parsed.
 """
 
+import bisect
 import collections
 import csv
 import dataclasses
@@ -14,7 +15,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from ckl_jax.data.builders.pool import (
 )
 from ckl_jax.data.builders.wiki_xml import Page
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json
+from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json, write_jsonl
 
 FORMAT = 1
 SHARD_BYTES = 64 << 20  # of the compressed new dump
@@ -120,6 +121,13 @@ class Plan:
         }
 
 
+def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
+    """Number of the shard of a page id; `shards` as in `Plan`."""
+    if len(shards) > 1 and shards[0][1] is None:  # buckets
+        return page % len(shards)
+    return bisect.bisect_right(shards, page, key=lambda ids: ids[0]) - 1
+
+
 def _describe(dump: Dump) -> dict[str, Any]:
     return {
         "name": dump.name, "date": dump.date, "bytes": dump.bytes, "wiki": dump.site.dbname,
@@ -176,16 +184,17 @@ def build(
     open_folder(todo.out, todo.settings())
     if part == (0, 1):
         remove_parts(todo.out)
-    mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not _done(todo, i)]
+    mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
     progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
     if mine:
         _make_shards(todo, mine, workers, progress)
-    if not all(_done(todo, i) for i in range(len(todo.shards))):
+    if not all(is_done(todo, i) for i in range(len(todo.shards))):
         return None
-    return _finish(todo)
+    return finish(todo)
 
 
-def _done(todo: Plan, shard: int) -> bool:
+def is_done(todo: Plan, shard: int) -> bool:
+    """Whether the shard is finished."""
     return todo.path(shard, ".json").is_file()
 
 
@@ -226,11 +235,25 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
     counts: collections.Counter[str] = collections.Counter()
     pairs = _wanted(join(*_pages(todo, shard)), rules, counts, pages)
     work = ((batch, rules) for batch in batches(pairs, _text_bytes, _BATCH_BYTES))
-    with atomic_write(todo.path(shard, ".jsonl")) as f:
-        for records, outcomes in ordered_map(compare_batch, work, pool, 2 * workers):
-            counts.update(outcomes)
-            f.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-    write_json(todo.path(shard, ".json"), {"pages": dict(sorted(counts.items()))})
+    records = _records(ordered_map(compare_batch, work, pool, 2 * workers), counts)
+    write_shard(todo.path(shard, ".jsonl"), todo.path(shard, ".json"), records, counts)
+
+
+def _records(compared: Iterable[tuple[list, list[str]]], counts) -> Iterator[dict[str, Any]]:
+    for records, outcomes in compared:
+        counts.update(outcomes)
+        yield from records
+
+
+def write_shard(
+    path: str | os.PathLike,
+    marker: str | os.PathLike,
+    records: Iterable[dict[str, Any]],
+    counts: Mapping[str, int],
+) -> None:
+    """Writes records, then the marker with `counts` of pages, which may grow as they are read."""
+    write_jsonl(path, records)
+    write_json(marker, {"pages": dict(sorted(counts.items()))})
 
 
 def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
@@ -285,7 +308,8 @@ def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]],
 # --- the whole
 
 
-def _finish(todo: Plan) -> dict[str, Any]:
+def finish(todo: Plan) -> dict[str, Any]:
+    """Makes of finished shards the tables, and the manifest that it returns."""
     path = todo.out / "manifest.json"
     if path.is_file():
         return read_json(path)

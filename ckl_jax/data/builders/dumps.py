@@ -177,6 +177,18 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
     return list(zip([0, *firsts], [*firsts, None], strict=True))
 
 
+def pieces(dump: Dump, size: int) -> list[Span]:
+    """The spans of a dump, those of one file put together up to about `size` compressed bytes."""
+    found: list[Span] = []
+    for span in dump.spans:
+        last = found[-1] if found else None
+        if last and last.path == span.path and span.start - last.start < size:
+            found[-1] = dataclasses.replace(last, stop=span.stop)
+        else:
+            found.append(span)
+    return found
+
+
 def _sizes(spans: Sequence[Span]) -> Iterator[int]:
     for span in spans:
         stop = os.path.getsize(span.path) if span.stop is None else span.stop

@@ -74,6 +74,17 @@ def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
     return None, f"article gone: {dropped}" if old else dropped
 
 
+def for_triage(page: Page, rules: Rules) -> Page:
+    """The page without its text if it does not count: nothing will read it."""
+    return dataclasses.replace(page, text="") if drop_reason(page, rules) else page
+
+
+def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
+    """`triage` and `compare` in one."""
+    wanted, reason = triage(pair, rules)
+    return compare(wanted, rules) if wanted else ([], reason)
+
+
 def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     """Compares what `triage` left.
 
