@@ -338,11 +338,16 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
     Raises:
       UserError: the folder holds no finished diffset.
     """
+    for path in record_files(folder):
+        yield from read_jsonl(path)
+
+
+def record_files(folder: str | os.PathLike) -> list[Path]:
+    """The files of the records of a finished diffset."""
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
-    for name in read_json(manifest)["files"]:
-        yield from read_jsonl(Path(folder) / name)
+    return [Path(folder) / name for name in read_json(manifest)["files"]]
 
 
 def _write_articles(todo: Plan) -> dict[str, Any]:

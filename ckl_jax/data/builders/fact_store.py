@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from ckl_jax.data.builders.buckets import bucket_files, bucket_path
 from ckl_jax.data.builders.pool import Progress, batches, ordered_map, read_json
-from ckl_jax.data.builders.wikidata_json import FactRules, Line, entity_lines, parse_entity
+from ckl_jax.data.builders.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json
 
@@ -36,6 +36,11 @@ class Item:
     title: str
     revision: int
     facts: list[tuple[str, str]]
+
+    @property
+    def kind(self) -> str:
+        """What it is an instance of (the first); "" if that is not said."""
+        return next((q for p, q in self.facts if p == INSTANCE_OF), "")
 
     @staticmethod
     def of(line: str | bytes) -> "Item":
@@ -77,11 +82,16 @@ def extract(
             properties |= labels
             counts.update(found)
             progress(counts["items"], 0, f"items of {Path(path).name}")
-    if not counts:
-        raise UserError(f"{path} has no entity; give a Wikidata JSON dump, one entity a line.")
+    check_counts(path, counts)
     write_json(folder / "properties.json", properties)
     write_json(marker, counts)
     return dict(counts)
+
+
+def check_counts(path: str | os.PathLike, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if a dump had no entity."""
+    if not any(counts.values()):
+        raise UserError(f"{path} has no entity; give a Wikidata JSON dump, one entity a line.")
 
 
 def _parse_batch(
@@ -91,22 +101,40 @@ def _parse_batch(
     texts: dict[int, list[str]] = collections.defaultdict(list)
     properties: dict[str, str] = {}
     counts: collections.Counter[str] = collections.Counter()
+    for entity in entities(path, lines, rules, counts):
+        if entity.id[0] == "P":
+            properties[entity.id] = entity.label
+        else:
+            texts[int(entity.id[1:]) % buckets].append(row_of(entity) + "\n")
+    return {b: "".join(rows) for b, rows in texts.items()}, properties, counts
+
+
+def entities(
+    path: str | os.PathLike,
+    lines: Iterable[Line],
+    rules: FactRules,
+    counts: collections.Counter[str],
+) -> Iterator[Entity]:
+    """Yields the items and properties of lines, and counts what is in them."""
+    counts.update(properties=0)
     for line in lines:
         entity = parse_entity(path, line, rules)
         if entity is None:
             counts["other entities"] += 1
-        elif entity.id[0] == "P":
-            properties[entity.id] = entity.label
+            continue
+        if entity.id[0] == "P":
+            counts["properties"] += 1
         else:
-            number = int(entity.id[1:])
-            facts = [[int(p[1:]), int(q[1:])] for p, q in entity.facts]
-            row = [number, entity.label, entity.title, entity.revision, facts]
-            texts[number % buckets].append(json.dumps(row, ensure_ascii=False) + "\n")
-            counts.update(
-                items=1, facts=len(facts), pages=bool(entity.title), labels=bool(entity.label)
-            )
-    counts["properties"] = len(properties)
-    return {b: "".join(rows) for b, rows in texts.items()}, properties, counts
+            known = {"pages": bool(entity.title), "labels": bool(entity.label)}
+            counts.update(items=1, facts=len(entity.facts), **known)
+        yield entity
+
+
+def row_of(entity: Entity) -> str:
+    """The line of an item that `Item.of` reads."""
+    facts = [[int(p[1:]), int(q[1:])] for p, q in entity.facts]
+    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, facts]
+    return json.dumps(row, ensure_ascii=False)
 
 
 def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
@@ -122,13 +150,18 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
         for line in f:
             number = int(line[1 : line.index(b",")])
             if number in lines:
-                raise UserError(f"{dump}: item Q{number} is in it twice; a dump has it once.")
+                raise twice(dump, number)
             lines[number] = line
             places.append((number, offset))
             offset += len(line)
     with atomic_write(_index_path(folder, bucket), "wb") as f:
         np.save(f, np.array(sorted(places), dtype=np.int64).reshape(-1, 2))
     return lines
+
+
+def twice(dump: str, number: int) -> UserError:
+    """The error of an item that is in a dump twice."""
+    return UserError(f"{dump}: item Q{number} is in it twice; a dump has it once.")
 
 
 def _index_path(folder: Path, bucket: int) -> Path:
@@ -166,7 +199,7 @@ class Labels:
                 return "", ""
             file.seek(int(places[i, 1]))
             item = Item.of(file.readline())
-            return item.label, next((q for p, q in item.facts if p == INSTANCE_OF), "")
+            return item.label, item.kind
 
 
 def merge(

@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,20 @@ from ckl_jax.data.builders.buckets import KeySet, bucket_path, hash64, read_rows
 from ckl_jax.data.builders.diff import DELETED, DELETED_PAGE
 from ckl_jax.data.builders.diffsets import read_records
 from ckl_jax.data.builders.dumps import Dump, id_ranges, open_dump
+from ckl_jax.data.builders.fact_store import Item
 from ckl_jax.data.builders.page_diff import Rules
 from ckl_jax.data.builders.page_map import PageMap
 from ckl_jax.data.builders.pool import Progress, read_json, run_tasks
 from ckl_jax.data.builders.probe_filters import Probe
+from ckl_jax.data.builders.wiki_xml import Page, SiteInfo
 from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_jsonl, write_json
 
+FOLDERS = ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned")
 _WIKIPEDIA_SHARD_BYTES = 64 << 20
 _BUCKET_BYTES = 64 << 20  # of the compressed dump
-_TEXT_OF = {  # class -> whose text has to name the object
+TEXT_OF = {  # class -> whose text has to name the object
     fact_diff.UNCHANGED: "page", fact_diff.UPDATED: "diffset", fact_diff.NEW: "diffset",
     fact_diff.DELETED: "deleted",
 }  # fmt: skip
@@ -120,6 +123,16 @@ def _task(work: tuple[Path, str, Callable, Any]) -> None:
     write_json(folder / f"{key}.json", function(task))
 
 
+def all_steps(run: Run) -> tuple[dict[str, Any], dict[str, int]]:
+    """Does all steps; returns the counts of what was read, and of the steps."""
+    read = extract(run)
+    read["diffset_pages"] = diffset_keys(run)
+    counts: dict[str, int] = {}
+    for step in (compare, label, texts, align):
+        counts |= step(run)
+    return read, counts
+
+
 # --- facts to candidates
 
 
@@ -133,14 +146,24 @@ def extract(run: Run) -> dict[str, Any]:
         for side, path in (("old", job.old), ("new", job.new))
     }
     if job.page_map:
-        mapped = run.once("page_map", lambda: {"pages": PageMap.write(job.map_path, job.page_map)})
-        return {**counts, "page_map": mapped}
-    if not counts["new"].get("pages"):
+        return {**counts, "page_map": map_pages(run)}
+    check_pages(job, counts["new"])
+    return counts
+
+
+def check_pages(job: Job, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if the new dump, read with these counts, says of no item its page."""
+    if not counts.get("pages"):
         raise UserError(
             f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
             "known; give --page-map, or --site if the wiki has another name."
         )
-    return counts
+
+
+def map_pages(run: Run) -> dict[str, int]:
+    """Reads the page map."""
+    job = run.job
+    return run.once("page_map", lambda: {"pages": PageMap.write(job.map_path, job.page_map)})
 
 
 def diffset_keys(run: Run) -> dict[str, int]:
@@ -171,12 +194,17 @@ def compare(run: Run) -> dict[str, int]:
     """Classifies all facts; keeps those whose subject has a page that is in the right text."""
     tasks = {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
     counts = run.each("candidates", _compare_bucket, tasks)
+    check_revisions(run.job, counts)
+    return counts
+
+
+def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if items, as they were counted, went back in time."""
     if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
         raise UserError(
-            f"Most items have an older revision in {run.job.new} than in {run.job.old}; give the "
-            "older dump as --old."
+            f"Most items have an older revision in {job.new} than in {job.old}; give the older "
+            "dump as --old."
         )
-    return counts
 
 
 def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -184,14 +212,21 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
     old = fact_store.index(job.store("old"), bucket, job.old)
     new = fact_store.index(job.store("new"), bucket, job.new)
     counts: collections.Counter[str] = collections.Counter()
-    place = _Place(job)
+    place = Place(job)
     with atomic_write(bucket_path(job.out / "candidates", bucket)) as f:
         for pair in fact_store.merge(old, new):
-            for change, item in _changes(job, *pair, counts):
-                if key := place.of(change, item, counts):
-                    row = [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
-                    f.write(json.dumps(row, ensure_ascii=False) + "\n")
+            for row in candidates(job, *pair, place, counts):
+                f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
+
+
+def candidates(
+    job: Job, old: Item | None, new: Item | None, place: "Place", counts
+) -> Iterator[list[Any]]:
+    """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
+    for change, item in _changes(job, old, new, counts):
+        if key := place.of(change, item, counts):
+            yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
 
 
 def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange, fact_store.Item]]:
@@ -214,7 +249,7 @@ def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
     return drawn < job.unchanged_share
 
 
-class _Place:
+class Place:
     """Alignment steps 1 and 2: the page of a subject, and whether the diffset has it."""
 
     def __init__(self, job: Job):
@@ -227,7 +262,7 @@ class _Place:
         if not key:
             return ""
         counts[f"{change.kind} with a page"] += 1
-        source = _TEXT_OF[change.kind]
+        source = TEXT_OF[change.kind]
         if source in self.sets:
             if key not in self.sets[source]:
                 return ""
@@ -246,32 +281,71 @@ def label(run: Run) -> dict[str, int]:
     counts = run.each("labelled", _label_bucket, tasks)
 
     def by_page() -> dict[str, int]:
-        pages: set[str] = set()
         rows = read_rows(job.out / "labelled", job.buckets)
-        keyed = ((hash64(row["page"]), _note(pages, row)) for row in rows)
-        write_rows(keyed, job.out / "rows", job.buckets)
-        KeySet.write(job.keys("page"), pages)
-        return {"pages to read": len(pages)}
+        write_rows(((hash64(row["page"]), row) for row in rows), job.out / "rows", job.buckets)
+        return page_keys(job)
 
     return {**counts, **run.once("rows", by_page)}
 
 
-def _note(pages: set[str], row: dict[str, Any]) -> dict[str, Any]:
-    if _TEXT_OF[row["kind"]] == "page":
-        pages.add(row["page"])
-    return row
+def page_keys(job: Job) -> dict[str, int]:
+    """Writes which pages of the new Wikipedia the rows need."""
+    rows = read_rows(job.out / "rows", job.buckets)
+    pages = {row["page"] for row in rows if TEXT_OF[row["kind"]] == "page"}
+    KeySet.write(job.keys("page"), pages)
+    return {"pages to read": len(pages)}
 
 
 def _property_labels(job: Job) -> dict[str, str]:
+    old, new = (read_json(job.store(side) / "properties.json") for side in ("old", "new"))
+    return relation_labels(further_labels(job), old, new)
+
+
+def further_labels(job: Job) -> dict[str, str]:
+    """Labels of the properties of the further dump."""
+    if not job.properties:
+        return {}
+    return {e.id: e.label for e in read_entities(job.properties, job.rules) if e.id[0] == "P"}
+
+
+def relation_labels(
+    further: dict[str, str], old: dict[str, str], new: dict[str, str]
+) -> dict[str, str]:
     """Labels of relations: of the new dump, then of the old one, then of the further one."""
-    labels: dict[str, str] = {}
-    if job.properties:
-        found = read_entities(job.properties, job.rules)
-        labels |= {e.id: e.label for e in found if e.id[0] == "P"}
-    for side in ("old", "new"):
-        found = read_json(job.store(side) / "properties.json")
-        labels |= {p: text for p, text in found.items() if text}
-    return labels
+    return further | {p: text for found in (old, new) for p, text in found.items() if text}
+
+
+def side_of(kind: str) -> str:
+    """Which dump names the object of a fact, and the types."""
+    return "old" if kind == fact_diff.DELETED else "new"
+
+
+def probe_of(
+    row: Sequence[Any],
+    relations: Mapping[str, str],
+    answer: str,
+    old_objects: Iterable[str],
+    types: tuple[str, str],
+    counts: collections.Counter[str],
+) -> Probe | None:
+    """A candidate in words; None if a word is missing.
+
+    Args:
+      row: of `candidates`.
+      relations: labels.
+      answer: label of the object.
+      old_objects: labels, of which empty ones are left out.
+      types: labels of what subject and object are instances of.
+      counts: of the step.
+    """
+    kind, subject, name, page, relation, item, _ = row
+    texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}
+    if missing := [what for what, text in texts.items() if not text]:
+        counts[f"{kind} {missing[0]} without a label"] += 1
+        return None
+    counts[f"{kind} with labels"] += 1
+    before = tuple(filter(None, old_objects))
+    return Probe(kind, subject, relation, item, *texts.values(), before, page, *types)
 
 
 def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -280,21 +354,13 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
     relations = read_json(job.out / "steps" / "properties.json")
     counts: collections.Counter[str] = collections.Counter()
     with atomic_write(bucket_path(job.out / "labelled", bucket)) as f:
-        for kind, subject, name, page, relation, item, old in read_jsonl(
-            bucket_path(job.out / "candidates", bucket)
-        ):
-            side = labels["old" if kind == fact_diff.DELETED else "new"]
-            texts = name, relations.get(relation, ""), side.item(item)
-            before = tuple(filter(None, map(labels["old"].item, old)))
-            missing = [n for n, t in zip(("subject", "relation", "object"), texts, strict=True)
-                       if not t]  # fmt: skip
-            if missing:
-                counts[f"{kind} {missing[0]} without a label"] += 1
-                continue
-            counts[f"{kind} with labels"] += 1
+        for row in read_jsonl(bucket_path(job.out / "candidates", bucket)):
+            kind, subject, *_, item, old = row
+            side = labels[side_of(kind)]
+            before = map(labels["old"].item, old)
             types = side.type_of(subject), side.type_of(item)
-            probe = Probe(kind, subject, relation, item, *texts, before, page, *types)
-            f.write(json.dumps(dataclasses.asdict(probe), ensure_ascii=False) + "\n")
+            if probe := probe_of(row, relations, side.item(item), before, types, counts):
+                f.write(json.dumps(dataclasses.asdict(probe), ensure_ascii=False) + "\n")
     return counts
 
 
@@ -320,25 +386,34 @@ def texts(run: Run) -> dict[str, int]:
 
 def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str, int]:
     job, dump, ids, shard = task
-    wanted = KeySet(job.keys("page"))
-    rules = Rules(dump.site.language or "en", dump.site.dropped_links)
-    extractor, _ = page_diff.tools(rules)
     found = 0
     with atomic_write(bucket_path(job.out / "wikipedia", shard)) as f:
-        for page in dump.pages(*ids):
-            key = _page_key(job, page.id, page.title)
-            if not page_diff.drop_reason(page, rules) and key in wanted:
-                text = "\n".join(extractor.paragraphs(page.text))
-                f.write(json.dumps([key, "page", text], ensure_ascii=False) + "\n")
-                found += 1
+        for row in page_texts(job, dump.pages(*ids), dump.site):
+            f.write(json.dumps(row, ensure_ascii=False) + "\n")
+            found += 1
     return {"pages read": found}
 
 
-def _texts(job: Job, shards: int) -> Iterator[list[str]]:
-    """(page, source, text) of the diffset and of the pages that were read."""
-    for record in read_records(job.diffset):
+def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list[str]]:
+    """(page, source, text) of the pages that candidates need."""
+    wanted = KeySet(job.keys("page"))
+    rules = Rules(site.language or "en", site.dropped_links)
+    extractor, _ = page_diff.tools(rules)
+    for page in pages:
+        key = _page_key(job, page.id, page.title)
+        if not page_diff.drop_reason(page, rules) and key in wanted:
+            yield [key, "page", "\n".join(extractor.paragraphs(page.text))]
+
+
+def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
+    """(page, source, text) of records of the diffset."""
+    for record in records:
         source = "deleted" if _is_gone(record) else "diffset"
         yield [_page_key(job, record["page_id"], record["title"]), source, record["text"]]
+
+
+def _texts(job: Job, shards: int) -> Iterator[list[str]]:
+    yield from diffset_texts(job, read_records(job.diffset))
     yield from read_rows(job.out / "wikipedia", shards)
 
 
@@ -360,12 +435,18 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     counts: collections.Counter[str] = collections.Counter()
     with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
         for row in rows:
-            text = found.get((row["page"], _TEXT_OF[row["kind"]]))
-            counts[f"{row['kind']} text found"] += text is not None
-            if text and any(row["object"].lower() in part for part in text):
-                counts[f"{row['kind']} aligned"] += 1
+            if is_named(row, found.get((row["page"], TEXT_OF[row["kind"]])), counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
+
+
+def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
+    """Whether the lower-case texts of a row's page (None: there are none) name its object."""
+    counts[f"{row['kind']} text found"] += texts is not None
+    named = bool(texts) and any(row["object"].lower() in text for text in texts)
+    if named:
+        counts[f"{row['kind']} aligned"] += 1
+    return named
 
 
 def aligned(job: Job) -> Iterator[Probe]:

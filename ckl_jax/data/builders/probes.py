@@ -8,7 +8,7 @@ import csv
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def build(
     fix_point: bool = False,
     keep: bool = False,
     light_tuning: int = 0,
+    steps: Callable[[Run], tuple[dict[str, Any], dict[str, int]]] = probe_stages.all_steps,
 ) -> dict[str, Any]:
     """Builds the probes, or goes on with them.
 
@@ -65,6 +66,7 @@ def build(
       keep: keep the intermediate files.
       light_tuning: draw so many facts of each class besides, to tune a model on; see
         `light_tuning.draw`. They need not be named in a text.
+      steps: what makes the rows and the aligned ones of a run.
 
     Returns:
       The manifest: counts after every step, and the statistics of Tables 2 and 7.
@@ -80,18 +82,11 @@ def build(
     if path.is_file():
         return read_json(path)
     with processes(workers) as pool:
-        run = Run(job, pool, workers, progress)
-        read = probe_stages.extract(run)
-        read["diffset_pages"] = probe_stages.diffset_keys(run)
-        steps: dict[str, int] = {}
-        for step in (
-            probe_stages.compare, probe_stages.label, probe_stages.texts, probe_stages.align,
-        ):  # fmt: skip
-            steps |= step(run)
-    manifest = {**settings, "read": read, "steps": steps}
-    manifest |= _write(job, steps, fix_point, light_tuning)
+        read, counts = steps(Run(job, pool, workers, progress))
+    manifest = {**settings, "read": read, "steps": counts}
+    manifest |= _write(job, counts, fix_point, light_tuning)
     if not keep:
-        for name in ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned"):
+        for name in probe_stages.FOLDERS:
             shutil.rmtree(job.out / name, ignore_errors=True)
     write_json(path, manifest)
     return manifest
