@@ -5,14 +5,14 @@ stale one, and what comes after it are updates of it, or models beside it.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.analysis import drift, emerging
 from ckl_jax.analysis.word_groups import PartsOfSpeech, Topics
-from ckl_jax.data.documents import read_documents
+from ckl_jax.data.documents import read_documents, spread
 from ckl_jax.data.word_losses import read_about, read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
@@ -203,22 +203,8 @@ def _parts_of_speech(study: DriftStudy) -> list[PartsOfSpeech]:
 def _topics(study: DriftStudy) -> list[Topics]:
     if not study.topics:
         return []
-    texts = _spread(_train_texts(study), study.topic_documents)
+    texts = spread(_train_texts(study), study.topic_documents)
     return [Topics.fit(texts, study.topics, study.topic_assignment, study.seed)]
-
-
-def _spread(items: Iterable[Any], most: int) -> list[Any]:
-    """`most` of the items at most, evenly spread, without knowing their number."""
-    kept: list[Any] = []
-    step = 1
-    for i, item in enumerate(items):
-        if i % step == 0:
-            kept.append(item)
-            if len(kept) >= 2 * most:
-                kept, step = kept[::2], 2 * step
-    if len(kept) <= most:
-        return kept
-    return [kept[i * len(kept) // most] for i in range(most)]
 
 
 def _emerging(

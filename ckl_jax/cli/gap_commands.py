@@ -40,6 +40,9 @@ def _mind_the_gap(commands, command) -> None:
         "--rates", default="0.01,0.03,0.1,0.3", help="of dynamic evaluation, to choose from"
     )
     p.add_argument(
+        "--tuning-documents", type=int, default=200, help="of validation text, to try --rates on"
+    )
+    p.add_argument(
         "--past-documents", type=int, default=20, help="of each past year, to see what is forgotten"
     )
     p.add_argument("--tagger", default="heuristic", help="see ckl drift; none: no parts of speech")
@@ -68,9 +71,9 @@ def gap(args: argparse.Namespace) -> None:
     masks = tuple(mask.strip() for mask in args.masks.split(",") if mask.strip())
     settings = job.Gap(
         args.out, args.corpus, args.source, not args.no_clean, options, args.size,
-        args.vocabulary_size, args.seed, masks, rates, args.past_documents,
-        "" if args.tagger == "none" else args.tagger, args.topics, args.emerging_least,
-        args.jobs, tuple(args.gin),
+        args.vocabulary_size, args.seed, masks, rates, args.tuning_documents,
+        args.past_documents, "" if args.tagger == "none" else args.tagger, args.topics,
+        args.emerging_least, args.jobs, tuple(args.gin),
     )  # fmt: skip
     with Progress() as progress:
         job.run(settings, progress)

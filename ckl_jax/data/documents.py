@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, Any
 
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
@@ -127,3 +127,17 @@ def write_documents(
         if compress:
             f.close()
     return count
+
+
+def spread(items: Iterable[Any], most: int) -> list[Any]:
+    """`most` of the items at most, evenly spread, without knowing their number."""
+    kept: list[Any] = []
+    step = 1
+    for i, item in enumerate(items):
+        if i % step == 0:
+            kept.append(item)
+            if len(kept) >= 2 * most:
+                kept, step = kept[::2], 2 * step
+    if len(kept) <= most:
+        return kept
+    return [kept[i * len(kept) // most] for i in range(most)]

@@ -22,7 +22,7 @@ from ckl_jax.data.builders.split_files import split
 from ckl_jax.data.builders.time_splits import NAMES, Options
 from ckl_jax.data.dated_task import prepare_dated
 from ckl_jax.data.dated_vocabulary import DatedVocabulary
-from ckl_jax.data.documents import write_documents
+from ckl_jax.data.documents import read_documents, spread, write_documents
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
@@ -42,7 +42,7 @@ SIZES = {
 _TRAIN = "mind_the_gap_train.gin"
 _EVALUATE = "mind_the_gap_dynamic_eval.gin"
 _PIECES = "transformer_xl.TransformerXLConfig.vocab_size"
-_TEST, _VALIDATION, _PAST = "test", "validation", "past"
+_TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Gap:
       seed: of stream, splits, parameters and data order.
       masks: what dynamic evaluation updates.
       rates: learning rates of dynamic evaluation, of which the best on validation text is taken.
+      tuning_documents: how many of the validation documents that is tried on, spread evenly.
       past_documents: of each year of the past, held out of training to see what is forgotten; 0
         measures no forgetting.
       tagger, topics, emerging_least: see `DriftStudy`.
@@ -78,6 +79,7 @@ class Gap:
     seed: int = 0
     masks: Sequence[str] = MASKS
     rates: Sequence[float] = (0.01, 0.03, 0.1, 0.3)
+    tuning_documents: int = 200
     past_documents: int = 20
     tagger: str = "heuristic"
     topics: int = 0
@@ -152,7 +154,7 @@ def _run(gap: Gap, progress: Progress) -> Path:
         _run_all(gap, [evaluation(gap, arm, _TEST, "none") for arm in ARMS], environment)
         print("4. Learning rates, on validation text", flush=True)
         _run_all(gap, [
-            evaluation(gap, STALE, _VALIDATION, mask, rate)
+            evaluation(gap, STALE, _TUNING, mask, rate)
             for mask in gap.masks for rate in gap.rates
         ], environment)  # fmt: skip
         rates = choose_rates(gap)
@@ -197,8 +199,13 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
             prepare_dated(
                 splits / f"{name}.jsonl.gz", gap.task(arm, name.removeprefix(f"{arm}_")), vocabulary
             )
+    vocabulary = Vocabulary(gap.vocabulary(STALE))
+    if gap.masks and not (gap.task(STALE, _TUNING) / "manifest.json").exists():
+        text = read_documents(splits / f"{STALE}_validation.jsonl.gz")
+        tuning = spread(text, gap.tuning_documents)
+        prepare_dated(tuning, gap.task(STALE, _TUNING), vocabulary)
     if gap.past_documents:
-        prepare_dated(past, gap.task(STALE, _PAST), Vocabulary(gap.vocabulary(STALE)))
+        prepare_dated(past, gap.task(STALE, _PAST), vocabulary)
 
 
 def _corpus(gap: Gap, progress: Progress) -> Path:
@@ -242,7 +249,7 @@ def evaluation(
     gap: Gap, arm: str, text: str, mask: str, rate: float | None = None
 ) -> pipeline.Training:
     """The losses of a text under the model of an arm, updated or not."""
-    tuning = text == _VALIDATION
+    tuning = text == _TUNING
     folder = gap.evaluation(arm, text, mask, rate if tuning else None)
     macros = {
         "EVAL_OUTPUT_DIR": str(folder), "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
@@ -267,9 +274,9 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     found: dict[str, dict[float, float]] = {}
     for mask in gap.masks:
         dumps = {
-            str(rate): gap.evaluation(STALE, _VALIDATION, mask, rate) / DUMP
+            str(rate): gap.evaluation(STALE, _TUNING, mask, rate) / DUMP
             for rate in gap.rates
-            if not evaluation(gap, STALE, _VALIDATION, mask, rate).has_given_up
+            if not evaluation(gap, STALE, _TUNING, mask, rate).has_given_up
         }
         if not dumps:
             raise UserError(

@@ -22,7 +22,7 @@ def gap(tmp_path):
 
 def _tuned(gap, mask, rate, loss):
     """What the evaluation of a rate leaves behind; None is one that diverged."""
-    folder = gap.evaluation(job.STALE, "validation", mask, rate)
+    folder = gap.evaluation(job.STALE, "tuning", mask, rate)
     writer = DumpWriter(folder / "dump", {})
     losses = np.full(1 if loss is None else 2, loss or 1.0, np.float32)
     ones = np.ones(len(losses), np.int32)
@@ -92,7 +92,7 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
 def test_where_things_are(gap):
     assert gap.task("control", "test").name == "control_test"
     assert gap.pieces == 2000 and dataclasses.replace(gap, vocabulary_size=777).pieces == 777
-    tuned = job.evaluation(gap, job.STALE, "validation", "bias", 0.1)
+    tuned = job.evaluation(gap, job.STALE, "tuning", "bias", 0.1)
     final = job.evaluation(gap, job.STALE, "test", "bias", 0.1)
     assert tuned.given_up == DIVERGED and final.given_up is None
     assert not any("PAST_TASKS" in part for part in tuned.command)
