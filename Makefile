@@ -14,7 +14,7 @@ test: $(VENV)/.dev  ## The fast tests, then the style
 	$(BIN)/ruff check .
 
 test-slow: $(VENV)/.seqio  ## All tests, the seqio bridge and the kill-and-resume test among them
-	$(BIN)/python -m pytest -m 'slow or not slow' $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow or not slow' $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
