@@ -5,6 +5,7 @@ twice, and runners that report no metrics will do.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
 
 _WHILE = " [while running"  # what Beam puts behind the message of an exception
+_ERROR = re.compile(rf"^{UserError.__module__}\.{UserError.__name__}: (.+)", re.MULTILINE)
 COUNTS = "counts"  # the output of (name, number) pairs
 
 
@@ -88,10 +90,16 @@ def run(pipeline) -> Any:
 
 
 def _user_error(error: BaseException | None) -> UserError | None:
-    """The `UserError` of a worker, as Beam hands it on."""
+    """The `UserError` of a worker: as it is, or (of another process) in a traceback as text."""
     while error is not None:
-        if isinstance(error, UserError):
-            return UserError(str(error).split(_WHILE)[0])
+        text = str(error)
+        said = text if isinstance(error, UserError) else "".join(_ERROR.findall(text)[:1])
+        if said:
+            return UserError(said.split(_WHILE)[0])
+        if type(error).__name__ == "FutureTimeoutError":  # of grpc
+            return UserError("Beam's job server does not answer; start it, and check --beam.")
+        if text.startswith("Unable to fetch"):  # the runner's jar or binary
+            return UserError(f"Beam's runner: {text.split('. ')[0]}; fetch it, and name its path.")
         error = error.__cause__ or error.__context__
     return None
 

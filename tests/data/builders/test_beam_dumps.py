@@ -126,6 +126,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         return error
 
     assert "page id 3 ('C') was there before" in complaint(twice, "")
+    assert "page id 3 ('C') was there before" in complaint(twice, OTHER_PROCESS)
     assert "is truncated" in complaint(cut, "")
     assert "Beam has no option '--flink_mastre=x'" in complaint(whole, "--flink_mastre=x")
     assert "--direct_num_workers: invalid int value" in complaint(whole, "--direct_num_workers=two")
