@@ -84,6 +84,18 @@ def _split(kinds, command) -> None:
     p = command(kinds, "split", "TIME-STRATIFIED and CONTROL splits of dated text", split)
     p.add_argument("--input", required=True, help="JSONL(.gz) of documents, as `clean` makes it")
     p.add_argument("--out", required=True, help="folder of the splits")
+    add_split_options(p)
+    p.add_argument("--seed", type=int, default=0, help="of the draws")
+    p.add_argument("--variant", default="main", help="main, increasing-distance or shifted-years")
+    p.add_argument("--steps", type=int, default=None, help="of a variant; none: 11, or 5 years")
+    p.add_argument(
+        "--ids", default=None, metavar="FOLDER",
+        help="of published lists of ids to join, in place of all that",
+    )  # fmt: skip
+
+
+def add_split_options(p: argparse.ArgumentParser) -> None:
+    """Adds what says how to split, but for the seed; `split_options` reads it."""
     p.add_argument("--test-period", type=int, default=2, help="length of the test period, in units")
     p.add_argument("--unit", default="year", help="year or month")
     p.add_argument("--test-end", default="", help="its last year or month; none: the corpus's")
@@ -108,18 +120,24 @@ def _split(kinds, command) -> None:
         help="CONTROL does not train on what TIME-STRATIFIED is validated on",
     )  # fmt: skip
     p.add_argument("--measure", default="documents", help="documents, words or bytes are equal")
-    p.add_argument("--seed", type=int, default=0, help="of the draws")
-    p.add_argument("--variant", default="main", help="main, increasing-distance or shifted-years")
-    p.add_argument("--steps", type=int, default=None, help="of a variant; none: 11, or 5 years")
-    p.add_argument(
-        "--ids", default=None, metavar="FOLDER",
-        help="of published lists of ids to join, in place of all that",
+
+
+def split_options(args: argparse.Namespace):
+    """The `time_splits.Options` of arguments."""
+    from ckl_jax.data.builders.time_splits import Options
+
+    names = (
+        "test_period", "unit", "test_end", "validation_months", "per_month", "test_share",
+        "bin_months", "control_per_month", "measure", "seed",
     )  # fmt: skip
+    return Options(
+        **{name: getattr(args, name) for name in names},
+        control_on_validation_months=not args.no_control_on_validation_months,
+    )
 
 
 def split(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import released_splits, split_files
-    from ckl_jax.data.builders.time_splits import Options
 
     if args.ids:
         with dump_commands.Progress() as progress:
@@ -129,14 +147,7 @@ def split(args: argparse.Namespace) -> None:
         print(f"{joined['unlisted']:12,}  documents are on no list")
         print(f"{joined['other_date']:12,}  documents got the date of their list")
         return
-    names = (
-        "test_period", "unit", "test_end", "validation_months", "per_month", "test_share",
-        "bin_months", "control_per_month", "measure", "seed",
-    )  # fmt: skip
-    options = Options(
-        **{name: getattr(args, name) for name in names},
-        control_on_validation_months=not args.no_control_on_validation_months,
-    )
+    options = split_options(args)
     with dump_commands.Progress() as progress:
         reports = split_files.split(
             args.input, args.out, options, args.variant, args.steps, progress

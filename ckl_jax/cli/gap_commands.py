@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from ckl_jax.cli.dated_commands import add_split_options, split_options
+
 
 def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands; `command` makes one of name, summary and function."""
@@ -23,15 +25,7 @@ def _mind_the_gap(commands, command) -> None:
     p.add_argument(
         "--no-clean", action="store_true", help="--corpus is tokenised, without duplicates"
     )
-    p.add_argument("--test-period", type=int, default=2, help="its length, in --unit")
-    p.add_argument("--unit", default="year", help="year or month")
-    p.add_argument("--test-end", default="", help="its last year or month; none: the corpus's")
-    p.add_argument("--validation-months", type=int, default=3, help="before the test period")
-    p.add_argument("--per-month", type=int, default=None, help="test documents of each month")
-    p.add_argument(
-        "--test-share", type=float, default=None, help="of each month, in place of a number"
-    )
-    p.add_argument("--bin-months", type=int, default=1, help="months that are drawn together")
+    add_split_options(p)
     p.add_argument("--size", default="small", help="of the models: tiny or small")
     p.add_argument("--vocabulary-size", type=int, default=None, help="pieces; none: that of --size")
     p.add_argument("--seed", type=int, default=0, help="of stream, splits, parameters, data order")
@@ -56,23 +50,18 @@ def _mind_the_gap(commands, command) -> None:
 
 def gap(args: argparse.Namespace) -> None:
     from ckl_jax.cli.dump_commands import Progress
-    from ckl_jax.data.builders.time_splits import Options
     from ckl_jax.errors import UserError
     from ckl_jax.jobs import mind_the_gap as job
 
-    options = Options(
-        args.test_period, args.unit, args.test_end, args.validation_months, args.per_month,
-        args.test_share, args.bin_months, seed=args.seed,
-    )  # fmt: skip
     try:
         rates = tuple(float(rate) for rate in args.rates.split(",") if rate.strip())
     except ValueError as e:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
     masks = tuple(mask.strip() for mask in args.masks.split(",") if mask.strip())
     settings = job.Gap(
-        args.out, args.corpus, args.source, not args.no_clean, options, args.size,
-        args.vocabulary_size, args.seed, masks, rates, args.tuning_documents,
-        args.past_documents, "" if args.tagger == "none" else args.tagger, args.topics,
+        args.out, args.corpus, args.source, not args.no_clean, split_options(args), args.size,
+        args.vocabulary_size, args.seed, masks, rates, args.tuning_documents, args.past_documents,
+        "" if args.tagger == "none" else args.tagger, args.topics,
         args.emerging_least, args.jobs, tuple(args.gin),
     )  # fmt: skip
     with Progress() as progress:
