@@ -93,7 +93,7 @@ class Running:
     def progress(self) -> str:
         """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
         last = next(iter(self.lines()[-1:]), "")
-        if not last.startswith("train "):
+        if not last.startswith(("train ", "dynamic_eval ")):
             return ""
         fields = [field.strip() for field in last.split("  ")[1:]]
         return "  ".join(field for field in fields if not field.endswith("tokens/s"))
