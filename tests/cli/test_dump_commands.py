@@ -50,6 +50,15 @@ def test_a_dump_compared_with_nothing_is_taken_whole(world, tmp_path):
     assert titles == articles and len(titles) > 50
 
 
+def test_beam_needs_its_package(world, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)  # as if it were not installed
+    assert ckl.main(diffset(world, tmp_path / "diff")) == 0
+    for argv in (diffset(world, tmp_path / "d"), probes(world, tmp_path / "diff", tmp_path / "p")):
+        line = sentence(capsys, [*argv, "--beam="])
+        assert "Beam pipelines need" in line and "ckl-jax[beam]" in line
+    assert not (tmp_path / "d").exists() and not (tmp_path / "p").exists()
+
+
 def sentence(capsys, argv):
     capsys.readouterr()
     assert ckl.main(argv) == 2

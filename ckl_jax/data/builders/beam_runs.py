@@ -46,15 +46,19 @@ def new_pipeline(arguments: str = "") -> tuple[Any, Any]:
       UserError: Beam is not installed, or does not know an option or its value.
     """
     beam = import_beam()
-    flags = _known(beam, arguments)
+    flags = known_flags(beam, arguments)
     try:
         return beam, beam.Pipeline(options=beam.options.pipeline_options.PipelineOptions(flags))
     except (ValueError, ImportError) as e:  # of the runner's name, of what it needs
         raise UserError(f"--beam {arguments!r}: {' '.join(str(e).split())}") from e
 
 
-def _known(beam, arguments: str) -> list[str]:
-    """The options, all of which Beam knows; it would only warn of others."""
+def known_flags(beam, arguments: str) -> list[str]:
+    """The options one by one. Beam would only warn of those that it does not know.
+
+    Raises:
+      UserError: Beam does not know one, or its value is not of its type.
+    """
     modules = beam.options.pipeline_options
 
     class Parser(modules._BeamArgumentParser):

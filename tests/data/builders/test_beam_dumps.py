@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,14 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.builders import beam_diffsets, beam_probes, diffsets, probe_stages, probes
+from ckl_jax.data.builders import (
+    beam_diffsets,
+    beam_probes,
+    beam_runs,
+    diffsets,
+    probe_stages,
+    probes,
+)
 from ckl_jax.data.builders.diffsets import Options, plan
 from ckl_jax.data.builders.probe_stages import Job
 from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
@@ -66,6 +75,14 @@ def files(folder):
     found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     found.pop("sorted.json", None)  # the processes' marker of --unsorted
     return found
+
+
+def test_documented_options_are_beams():
+    text = (Path(__file__).parents[3] / "docs/dumps_at_scale.md").read_text()
+    documented = re.findall(r"^--beam='(.*)'$", text, re.MULTILINE)
+    assert len(documented) >= 8
+    for arguments in documented:
+        assert beam_runs.known_flags(beam_runs.import_beam(), arguments) == arguments.split()
 
 
 @pytest.mark.parametrize("shards", [1, 3])
