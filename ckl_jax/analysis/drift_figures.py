@@ -10,6 +10,7 @@ from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.forgetting import START
 
 _TOPICS = 6  # curves that are drawn
+_LEGEND_WIDTH = 60  # characters of names that fit below a figure
 _INCREASE = "perplexity over the control's (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 Curves = Mapping[str, Mapping[str, Any]]
@@ -45,7 +46,10 @@ def plot_forgetting(results: Mapping[str, Any]):
     }
     if not curves:
         return None
-    return _plot(curves, "updated to the end of", ylabel="perplexity of past text, change (%)")
+    return _plot(
+        curves, "updated to the end of", ylabel="perplexity of past text, change (%)",
+        order=list(results["months"]),
+    )  # fmt: skip
 
 
 def _plot(
@@ -54,21 +58,24 @@ def _plot(
     bands: bool = False,
     dotted: Curves | None = None,
     ylabel: str = _INCREASE,
+    order: Sequence[str] = (),
 ):
+    """A line for each curve; `order` gives names their colours, those of the other figures."""
     from matplotlib.figure import Figure
 
     with style():
-        figure = Figure(figsize=(10.4 if dotted else 8.4, 4.6))
+        beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+        figure = Figure(figsize=(10.4 if beside else 8.4, 4.6))
         ax = figure.subplots()
         ticks = _positions([*curves.values(), *(dotted or {}).values()])
         for i, (name, curve) in enumerate(curves.items()):
-            _line(ax, ticks, name, curve, i, "-", bands)
+            _line(ax, ticks, name, curve, order.index(name) if order else i, "-", bands)
         for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
             _line(ax, ticks, name, curve, i, ":", False)
         _ticks(ax, list(ticks), unit)
         ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
         ax.set(xlabel=unit, ylabel=ylabel)
-        if dotted:
+        if beside:
             figure.legend(loc="outside right upper", fontsize=9)
         else:
             legend(figure, [ax])
