@@ -136,7 +136,7 @@ def _probes(kinds, command) -> None:
 def probes(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import probes as builder
     from ckl_jax.data.builders.dumps import open_dump
-    from ckl_jax.data.builders.probe_stages import Job
+    from ckl_jax.data.builders.probe_rows import Job
     from ckl_jax.data.builders.wikidata_json import FactRules
 
     workers = workers_of(args)

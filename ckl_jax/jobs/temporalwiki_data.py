@@ -20,7 +20,7 @@ from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.data.builders import diffsets, probes
 from ckl_jax.data.builders.pool import Progress, no_progress, read_json
-from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.probe_rows import Job
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.data.builders.wikidata_json import FactRules
 from ckl_jax.data.causal import document_text, prepare_rows

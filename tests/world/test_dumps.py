@@ -14,7 +14,7 @@ from ckl_jax.data.builders.diffsets import Options, build, plan, read_records
 from ckl_jax.data.builders.dumps import open_dump
 from ckl_jax.data.builders.fact_diff import classify
 from ckl_jax.data.builders.probe_filters import without_commas
-from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.probe_rows import Job
 from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps

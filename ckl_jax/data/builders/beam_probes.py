@@ -1,6 +1,6 @@
 """`probes` as two Apache Beam pipelines, one to the facts in words and one to those in the texts.
 
-The functions for an item and for a page are those of `probe_stages`, and so are the counts. The
+The functions for an item and for a page are those of `probe_rows`, and so are the counts. The
 filters of all probes together are applied afterwards to what is left, as in `probes`.
 
 A row is known by its JSON while labels are joined to it: it is the only one of its fact.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders import beam_runs, fact_store, probe_stages, probes
+from ckl_jax.data.builders import beam_runs, fact_store, probe_rows, probe_stages, probes
 from ckl_jax.data.builders.beam_diffsets import PIECE_BYTES
 from ckl_jax.data.builders.beam_runs import COUNTS, counted
 from ckl_jax.data.builders.buckets import bucket_path, hash64
@@ -24,7 +24,8 @@ from ckl_jax.data.builders.diffsets import record_files
 from ckl_jax.data.builders.dumps import Span, open_dump, pieces
 from ckl_jax.data.builders.fact_store import Item
 from ckl_jax.data.builders.pool import read_json
-from ckl_jax.data.builders.probe_stages import Job, Run
+from ckl_jax.data.builders.probe_rows import Job
+from ckl_jax.data.builders.probe_stages import Run
 from ckl_jax.data.builders.wiki_xml import SiteInfo, read_pages
 from ckl_jax.data.builders.wikidata_json import FactRules, entity_lines
 from ckl_jax.files import read_jsonl
@@ -75,8 +76,8 @@ def _steps(run: Run, arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
     for side, path in (("old", job.old), ("new", job.new)):
         fact_store.check_counts(path, read[side])
     if not mapped:
-        probe_stages.check_pages(job, read["new"])
-    probe_stages.check_revisions(job, facts["rows"])
+        probe_rows.check_pages(job, read["new"])
+    probe_rows.check_revisions(job, facts["rows"])
     pages = run.once("beam_pages", lambda: probe_stages.page_keys(job))
     texts = run.once("beam_texts", lambda: _run(job, arguments, _texts, ("aligned",)))
     steps = facts["rows"] | pages | {"pages read": 0} | texts["aligned"]
@@ -131,7 +132,7 @@ def _facts(beam, pipeline, job: Job) -> None:
         "Name types", answers, to=("rows", "types"),
     )  # fmt: skip
     properties = read.properties | "Properties" >> beam.combiners.ToDict()
-    relations = properties | "Relations" >> beam.Map(relations_of, probe_stages.further_labels(job))
+    relations = properties | "Relations" >> beam.Map(relations_of, probe_rows.further_labels(job))
     worded = beam_runs.outputs(
         beam,
         {"rows": compared.rows, "objects": named.rows, "types": typed.rows}
@@ -170,8 +171,8 @@ def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _place(job: Job) -> probe_stages.Place:
-    return probe_stages.Place(job)  # opens its files once in a process
+def _place(job: Job) -> probe_rows.Place:
+    return probe_rows.Place(job)  # opens its files once in a process
 
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
@@ -181,10 +182,10 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
         _version(found[side], number, path) for side, path in (("old", job.old), ("new", job.new))
     )
     counts = Counter()
-    for row in probe_stages.candidates(job, *pair, _place(job), counts):
+    for row in probe_rows.candidates(job, *pair, _place(job), counts):
         kind, *_, item, before = row
         text = json.dumps(row, ensure_ascii=False)
-        side = probe_stages.side_of(kind)
+        side = probe_rows.side_of(kind)
         yield "rows", (text, None)
         yield "objects", (_label(side, item), (text, "object"))
         for former in before:
@@ -217,7 +218,7 @@ def answers(group: Group) -> Iterator[tuple[str, Any]]:
 
 def relations_of(properties: dict[str, str], further: dict[str, str]) -> dict[str, str]:
     """Labels of relations from those of ("old P1", label)."""
-    return probe_stages.relation_labels(
+    return probe_rows.relation_labels(
         further, *(_of_side(properties, side) for side in ("old", "new"))
     )
 
@@ -230,7 +231,7 @@ def put_in_words(
     answer, *types = (words.get(k, "") for k in ("object", "subject type", "object type"))
     before = (words.get(former, "") for former in row[-1])
     counts = Counter()
-    if probe := probe_stages.probe_of(row, relations, answer, before, tuple(types), counts):
+    if probe := probe_rows.probe_of(row, relations, answer, before, tuple(types), counts):
         text = json.dumps(dataclasses.asdict(probe), ensure_ascii=False)
         yield "rows", (hash64(probe.page) % buckets, text)
     yield from counted(counts)
@@ -268,7 +269,7 @@ def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any
     """Yields (page, (source, text)) of the pages of a piece that rows need."""
     found = 0
     pages = read_pages(piece.path, piece.start, piece.stop, site)
-    for key, source, text in probe_stages.page_texts(job, pages, site):
+    for key, source, text in probe_rows.page_texts(job, pages, site):
         yield "texts", (key, (source, text))
         found += 1
     yield from counted({"pages read": found})
@@ -276,7 +277,7 @@ def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any
 
 def read_records(path: str, job: Job) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yields the same of a file of the diffset."""
-    for key, source, text in probe_stages.diffset_texts(job, read_jsonl(path)):
+    for key, source, text in probe_rows.diffset_texts(job, read_jsonl(path)):
         yield key, (source, text)
 
 
@@ -296,6 +297,6 @@ def align(group: Group, buckets: int) -> Iterator[tuple[str, Any]]:
         texts.setdefault(source, []).append(text.lower())
     counts = Counter()
     for row in rows:
-        if probe_stages.is_named(row, texts.get(probe_stages.TEXT_OF[row["kind"]]), counts):
+        if probe_rows.is_named(row, texts.get(probe_rows.TEXT_OF[row["kind"]]), counts):
             yield "rows", (hash64(key) % buckets, json.dumps(row, ensure_ascii=False))
     yield from counted(counts)

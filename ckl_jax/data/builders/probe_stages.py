@@ -10,80 +10,38 @@ aligned            rows whose object is named in the text (step 3)
 import collections
 import dataclasses
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders import fact_diff, fact_store, page_diff
+from ckl_jax.data.builders import fact_store
 from ckl_jax.data.builders.buckets import KeySet, bucket_path, hash64, read_rows, write_rows
-from ckl_jax.data.builders.diff import DELETED, DELETED_PAGE
 from ckl_jax.data.builders.diffsets import read_records
 from ckl_jax.data.builders.dumps import Dump, id_ranges, open_dump
-from ckl_jax.data.builders.fact_store import Item
-from ckl_jax.data.builders.page_diff import Rules
 from ckl_jax.data.builders.page_map import PageMap
 from ckl_jax.data.builders.pool import Progress, read_json, run_tasks
 from ckl_jax.data.builders.probe_filters import Probe
-from ckl_jax.data.builders.wiki_xml import Page, SiteInfo
-from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
-from ckl_jax.errors import UserError
+from ckl_jax.data.builders.probe_rows import (
+    TEXT_OF,
+    Job,
+    Place,
+    candidates,
+    check_pages,
+    check_revisions,
+    diffset_texts,
+    further_labels,
+    is_gone,
+    is_named,
+    page_key,
+    page_texts,
+    probe_of,
+    relation_labels,
+    side_of,
+)
 from ckl_jax.files import atomic_write, read_jsonl, write_json
 
 FOLDERS = ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned")
 _WIKIPEDIA_SHARD_BYTES = 64 << 20
-_BUCKET_BYTES = 64 << 20  # of the compressed dump
-TEXT_OF = {  # class -> whose text has to name the object
-    fact_diff.UNCHANGED: "page", fact_diff.UPDATED: "diffset", fact_diff.NEW: "diffset",
-    fact_diff.DELETED: "deleted",
-}  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What all steps know.
-
-    Attributes:
-      old, new: Wikidata dumps.
-      diffset: folder that `diffsets.build` made.
-      wikipedia: the new Wikipedia dump.
-      out: folder.
-      page_map: file of pages and items; "": the sitelinks of the Wikidata dumps say it.
-      properties: a further Wikidata dump with labels of properties; "".
-      rules: what is read of an entity.
-      unchanged_share: share of the unchanged facts that is drawn.
-      seed: of that.
-      skip_new_subjects: leave out items without facts in the old dump, as the released code does.
-      buckets: files that the items are spread over; 0: by the size of the new dump.
-    """
-
-    old: str
-    new: str
-    diffset: str
-    wikipedia: str
-    out: Path
-    page_map: str = ""
-    properties: str = ""
-    rules: FactRules = FactRules()
-    unchanged_share: float = 0.001
-    seed: int = 0
-    skip_new_subjects: bool = False
-    buckets: int = 0
-
-    def sized(self) -> "Job":
-        """The same with a number of buckets."""
-        size = os.path.getsize(self.new) // _BUCKET_BYTES
-        return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
-
-    def store(self, side: str) -> Path:
-        return self.out / "stores" / side
-
-    @property
-    def map_path(self) -> Path:
-        return self.out / "page_map.npy"
-
-    def keys(self, name: str) -> Path:
-        return self.out / "keys" / f"{name}.npy"
 
 
 class Run:
@@ -151,15 +109,6 @@ def extract(run: Run) -> dict[str, Any]:
     return counts
 
 
-def check_pages(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if the new dump, read with these counts, says of no item its page."""
-    if not counts.get("pages"):
-        raise UserError(
-            f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
-            "known; give --page-map, or --site if the wiki has another name."
-        )
-
-
 def map_pages(run: Run) -> dict[str, int]:
     """Reads the page map."""
     job = run.job
@@ -173,21 +122,13 @@ def diffset_keys(run: Run) -> dict[str, int]:
     def write() -> dict[str, int]:
         counts = {}
         for name, gone in (("diffset", False), ("deleted", True)):
-            records = (r for r in read_records(job.diffset) if _is_gone(r) == gone)
-            keys = {_page_key(job, r["page_id"], r["title"]) for r in records}
+            records = (r for r in read_records(job.diffset) if is_gone(r) == gone)
+            keys = {page_key(job, r["page_id"], r["title"]) for r in records}
             KeySet.write(job.keys(name), keys)
             counts[name] = len(keys)
         return counts
 
     return run.once("diffset_keys", write)
-
-
-def _is_gone(record: dict[str, Any]) -> bool:
-    return record["kind"] in (DELETED, DELETED_PAGE)
-
-
-def _page_key(job: Job, number: int, title: str) -> str:
-    return str(number) if job.page_map else title
 
 
 def compare(run: Run) -> dict[str, int]:
@@ -196,15 +137,6 @@ def compare(run: Run) -> dict[str, int]:
     counts = run.each("candidates", _compare_bucket, tasks)
     check_revisions(run.job, counts)
     return counts
-
-
-def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if items, as they were counted, went back in time."""
-    if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
-        raise UserError(
-            f"Most items have an older revision in {job.new} than in {job.old}; give the older "
-            "dump as --old."
-        )
 
 
 def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -218,56 +150,6 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
             for row in candidates(job, *pair, place, counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
-
-
-def candidates(
-    job: Job, old: Item | None, new: Item | None, place: "Place", counts
-) -> Iterator[list[Any]]:
-    """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
-    for change, item in _changes(job, old, new, counts):
-        if key := place.of(change, item, counts):
-            yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
-
-
-def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange, fact_store.Item]]:
-    """The facts of one item that are considered, each with the version that names its subject."""
-    item = new or old
-    if old and new and old.revision and new.revision and old.revision != new.revision:
-        counts["revisions " + ("forward" if old.revision < new.revision else "backward")] += 1
-    if job.skip_new_subjects and not (old and old.facts):
-        counts["items skipped as new"] += 1
-        return
-    for change in fact_diff.classify(old.facts if old else (), new.facts if new else ()):
-        counts[f"{change.kind} all"] += 1
-        if change.kind != fact_diff.UNCHANGED or _is_drawn(job, item.id, change):
-            counts[f"{change.kind} initial"] += 1
-            yield change, item
-
-
-def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
-    drawn = hash64(job.seed, subject, change.relation, change.object) / 2**63
-    return drawn < job.unchanged_share
-
-
-class Place:
-    """Alignment steps 1 and 2: the page of a subject, and whether the diffset has it."""
-
-    def __init__(self, job: Job):
-        self.map = PageMap(job.map_path) if job.page_map else None
-        self.sets = {name: KeySet(job.keys(name)) for name in ("diffset", "deleted")}
-
-    def of(self, change: fact_diff.FactChange, item: fact_store.Item, counts) -> str:
-        """Key of the page, "" if the fact is dropped."""
-        key = self.map.page(item.id) if self.map else item.title
-        if not key:
-            return ""
-        counts[f"{change.kind} with a page"] += 1
-        source = TEXT_OF[change.kind]
-        if source in self.sets:
-            if key not in self.sets[source]:
-                return ""
-            counts[f"{change.kind} page in {source}"] += 1
-        return key
 
 
 # --- candidates to words
@@ -299,53 +181,6 @@ def page_keys(job: Job) -> dict[str, int]:
 def _property_labels(job: Job) -> dict[str, str]:
     old, new = (read_json(job.store(side) / "properties.json") for side in ("old", "new"))
     return relation_labels(further_labels(job), old, new)
-
-
-def further_labels(job: Job) -> dict[str, str]:
-    """Labels of the properties of the further dump."""
-    if not job.properties:
-        return {}
-    return {e.id: e.label for e in read_entities(job.properties, job.rules) if e.id[0] == "P"}
-
-
-def relation_labels(
-    further: dict[str, str], old: dict[str, str], new: dict[str, str]
-) -> dict[str, str]:
-    """Labels of relations: of the new dump, then of the old one, then of the further one."""
-    return further | {p: text for found in (old, new) for p, text in found.items() if text}
-
-
-def side_of(kind: str) -> str:
-    """Which dump names the object of a fact, and the types."""
-    return "old" if kind == fact_diff.DELETED else "new"
-
-
-def probe_of(
-    row: Sequence[Any],
-    relations: Mapping[str, str],
-    answer: str,
-    old_objects: Iterable[str],
-    types: tuple[str, str],
-    counts: collections.Counter[str],
-) -> Probe | None:
-    """A candidate in words; None if a word is missing.
-
-    Args:
-      row: of `candidates`.
-      relations: labels.
-      answer: label of the object.
-      old_objects: labels, of which empty ones are left out.
-      types: labels of what subject and object are instances of.
-      counts: of the step.
-    """
-    kind, subject, name, page, relation, item, _ = row
-    texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}
-    if missing := [what for what, text in texts.items() if not text]:
-        counts[f"{kind} {missing[0]} without a label"] += 1
-        return None
-    counts[f"{kind} with labels"] += 1
-    before = tuple(filter(None, old_objects))
-    return Probe(kind, subject, relation, item, *texts.values(), before, page, *types)
 
 
 def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
@@ -394,24 +229,6 @@ def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str
     return {"pages read": found}
 
 
-def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list[str]]:
-    """(page, source, text) of the pages that candidates need."""
-    wanted = KeySet(job.keys("page"))
-    rules = Rules(site.language or "en", site.dropped_links)
-    extractor, _ = page_diff.tools(rules)
-    for page in pages:
-        key = _page_key(job, page.id, page.title)
-        if not page_diff.drop_reason(page, rules) and key in wanted:
-            yield [key, "page", "\n".join(extractor.paragraphs(page.text))]
-
-
-def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
-    """(page, source, text) of records of the diffset."""
-    for record in records:
-        source = "deleted" if _is_gone(record) else "diffset"
-        yield [_page_key(job, record["page_id"], record["title"]), source, record["text"]]
-
-
 def _texts(job: Job, shards: int) -> Iterator[list[str]]:
     yield from diffset_texts(job, read_records(job.diffset))
     yield from read_rows(job.out / "wikipedia", shards)
@@ -440,15 +257,6 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     return counts
 
 
-def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
-    """Whether the lower-case texts of a row's page (None: there are none) name its object."""
-    counts[f"{row['kind']} text found"] += texts is not None
-    named = bool(texts) and any(row["object"].lower() in text for text in texts)
-    if named:
-        counts[f"{row['kind']} aligned"] += 1
-    return named
-
-
 def aligned(job: Job) -> Iterator[Probe]:
     """Yields the probes that passed all alignment steps."""
     return _read_probes(job, "aligned")
@@ -462,18 +270,3 @@ def in_words(job: Job) -> Iterator[Probe]:
 def _read_probes(job: Job, stage: str) -> Iterator[Probe]:
     for row in read_rows(job.out / stage, job.buckets):
         yield Probe(**{**row, "old_objects": tuple(row["old_objects"])})
-
-
-def check_inputs(job: Job) -> None:
-    """Raises `UserError` for what is missing, before anything is written."""
-    for path in filter(None, (job.old, job.new, job.properties)):
-        if not os.path.isfile(path):
-            raise UserError(
-                f"There is no Wikidata dump {path}; give a JSON dump, one entity a line."
-            )
-    if job.page_map and not os.path.isfile(job.page_map):
-        raise UserError(
-            f"There is no page-to-item map {job.page_map}; give a TSV with the columns page_id and "
-            "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks."
-        )
-    next(read_records(job.diffset), None)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders import fact_diff, probe_stages
+from ckl_jax.data.builders import fact_diff, probe_rows, probe_stages
 from ckl_jax.data.builders.dumps import date_of
 from ckl_jax.data.builders.light_tuning import draw
 from ckl_jax.data.builders.pool import Progress, no_progress, open_folder, processes, read_json
 from ckl_jax.data.builders.probe_filters import Probe, apply, table_7
-from ckl_jax.data.builders.probe_stages import Job, Run
+from ckl_jax.data.builders.probe_rows import Job
+from ckl_jax.data.builders.probe_stages import Run
 from ckl_jax.data.documents import open_text
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json, write_jsonl
@@ -38,7 +39,7 @@ def check(job: Job) -> None:
     Raises:
       UserError: one is missing, or the dumps are not in order.
     """
-    probe_stages.check_inputs(job)
+    probe_rows.check_inputs(job)
     old, new = date_of(job.old), date_of(job.new)
     if old and new and old >= new:
         raise UserError(

@@ -21,7 +21,7 @@ from ckl_jax.data.builders import (
     probes,
 )
 from ckl_jax.data.builders.diffsets import Options, plan
-from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.probe_rows import Job
 from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.world import dump_files

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ckl_jax.data.builders import diffsets, fact_store, probe_stages, probes
 from ckl_jax.data.builders.probe_filters import Probe, apply, cap, table_7
-from ckl_jax.data.builders.probe_stages import Job
+from ckl_jax.data.builders.probe_rows import Job
+from ckl_jax.data.builders.wikidata_json import FactRules
 from ckl_jax.errors import UserError
 from ckl_jax.world.dump_files import SITE, write_dumps
 from ckl_jax.world.timeline import make_world
@@ -86,7 +87,7 @@ def test_a_type_is_what_an_item_is_an_instance_of(tmp_path):
     rows = [line(1, "Ann", ("P27", "Q3"), ("P31", "Q2")), line(2, "human"), line(3, "Utopia"),
             line(4, "Bob", ("P31", "Q9"))]  # fmt: skip
     dump.write_text("[\n" + ",\n".join(rows) + "\n]\n")
-    fact_store.extract(dump, tmp_path / "store", 2, probe_stages.FactRules())
+    fact_store.extract(dump, tmp_path / "store", 2, FactRules())
     for bucket in range(2):
         fact_store.index(tmp_path / "store", bucket, str(dump))
     labels = fact_store.Labels(tmp_path / "store", 2)
@@ -122,7 +123,7 @@ def sim(tmp_path_factory):
 def job(sim, out, **changes):
     old, new, diff = sim
     inputs = dict(old=old["wikidata"], new=new["wikidata"], diffset=str(diff),
-                  wikipedia=new["wikipedia"], out=out, rules=probe_stages.FactRules(site=SITE),
+                  wikipedia=new["wikipedia"], out=out, rules=FactRules(site=SITE),
                   unchanged_share=1.0, buckets=3)  # fmt: skip
     return Job(**{**inputs, **changes})
 
@@ -182,7 +183,7 @@ def test_bad_input(sim, tmp_path):
     assert "no page-to-item map" in complaint(page_map=str(tmp_path / "absent.tsv"))
     assert "no finished diffset" in complaint(diffset=str(tmp_path))
     assert not out.exists()
-    assert "has no sitelinks to dewiki" in complaint(rules=probe_stages.FactRules(site="dewiki"))
+    assert "has no sitelinks to dewiki" in complaint(rules=FactRules(site="dewiki"))
     swapped = [tmp_path / n for n in ("a.json.gz", "b.json.gz")]
     for path, side in zip(swapped, (new, old), strict=True):
         path.write_bytes(open(side["wikidata"], "rb").read())
