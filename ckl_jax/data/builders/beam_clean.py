@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.builders import beam_runs, clean
+from ckl_jax.data.builders.beam_runs import COUNTS, counted
 from ckl_jax.data.builders.clean import Options, ReadTask
 from ckl_jax.data.builders.near_duplicates import band_hashes, not_kept, pairs_of_bucket
 from ckl_jax.data.builders.shingles import signatures
 from ckl_jax.data.documents import Document, canonical_key, write_documents
 from ckl_jax.data.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json
+from ckl_jax.files import read_json, write_json
 
-_NAMESPACE = "documents"
+_COUNTS = "counts.json"
 Read = tuple[str, Document, bytes]  # what it is sorted by, itself, its signature
 
 
@@ -51,10 +52,9 @@ def run(
     options = dataclasses.replace(options, latest=clean.latest_of(options))
     backends = clean.backends_of(options)
     _build(beam, pipeline, [os.fspath(path) for path in inputs], Path(out), options)
-    result = beam_runs.run(pipeline)
-    counters = result.metrics().query()["counters"]
-    counts = {c.key.metric.name: c.result for c in counters
-              if c.key.metric.namespace == _NAMESPACE}  # fmt: skip
+    beam_runs.run(pipeline)
+    counts = read_json(Path(out) / _COUNTS)
+    (Path(out) / _COUNTS).unlink()
     if not counts.get("kept"):
         raise UserError(f"No document is left of {', '.join(map(os.fspath, inputs))}.")
     settings = {"inputs": [Path(path).name for path in inputs]} | dataclasses.asdict(options)
@@ -65,13 +65,14 @@ def run(
 
 def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> None:
     """Puts the steps together."""
-    read = (
+    tasks = (
         pipeline
         | "Files" >> beam.Create(inputs)
         | "Cut" >> beam.FlatMap(clean.tasks_of, options)
         | "Spread" >> beam.Reshuffle()
-        | "Read" >> beam.FlatMap(read_task)
     )
+    found = beam_runs.outputs(beam, tasks, "Read", read_task, to=("documents", COUNTS))
+    read = found.documents
     documents = read | "Documents" >> beam.Map(without_signature)
     if options.near_duplicates:
         gone = (
@@ -85,35 +86,28 @@ def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> No
         documents = documents | "Keep the first" >> beam.Filter(
             lambda row, gone: row[0] not in gone, beam.pvalue.AsSingleton(gone)
         )
+    of_one_id = documents | "By id" >> beam.Map(by_id) | "Of one id" >> beam.GroupByKey()
+    kept = beam_runs.outputs(beam, of_one_id, "Tokenise", finish, options, to=("documents", COUNTS))
     _ = (
-        documents
-        | "By id" >> beam.Map(by_id)
-        | "Of one id" >> beam.GroupByKey()
-        | "Tokenise" >> beam.FlatMap(finish, options)
+        kept.documents
         | "Of one month" >> beam.GroupByKey()
         | "Write" >> beam.Map(write_month, os.fspath(out))
     )
+    beam_runs.write_counts(beam, [found[COUNTS], kept[COUNTS]], "Counts", out / _COUNTS)
 
 
-def _count(name: str, count: int = 1) -> None:
-    from apache_beam.metrics import Metrics
-
-    Metrics.counter(_NAMESPACE, name).inc(count)
-
-
-def read_task(task: ReadTask) -> Iterator[Read]:
+def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
     """Yields what stays of a part of a file, with signatures if near-duplicates are to go."""
     counts: collections.Counter[str] = collections.Counter()
     documents = list(clean.documents_of(task, counts))
-    for what, count in counts.items():
-        _count(what, count)
+    yield from counted(counts)
     options, found = task.options, [b""] * len(documents)
     if options.near_duplicates:
         texts = [document.text for document in documents]
         found = [row.tobytes() for row in signatures(texts, options.width, options.permutations)]
     for i, (document, signature) in enumerate(zip(documents, found, strict=True)):
         place = f"{task.path}\0{task.records[0][0]:012d}\0{i:06d}"  # makes it the only one
-        yield f"{canonical_key(document)}\0{place}", document, signature
+        yield "documents", (f"{canonical_key(document)}\0{place}", document, signature)
 
 
 def without_signature(row: Read) -> tuple[str, Document]:
@@ -146,12 +140,13 @@ def pairs_of(
 
 def finish(
     group: tuple[str, Iterable[tuple[str, Document]]], options: Options
-) -> Iterator[tuple[str, Document]]:
-    """Yields (month, document) of the documents that stay and have one id."""
+) -> Iterator[tuple[str, Any]]:
+    """Yields (month, document) of the documents that stay and have one id, and their number."""
     tokenize = make_tokenizer(options.tokenizer, options.language)
-    for repetition, (_, document) in enumerate(sorted(group[1], key=lambda row: row[0]), 1):
-        _count("kept")
-        yield document.date[:7], clean.finished(document, repetition, tokenize)
+    rows = sorted(group[1], key=lambda row: row[0])
+    for repetition, (_, document) in enumerate(rows, 1):
+        yield "documents", (document.date[:7], clean.finished(document, repetition, tokenize))
+    yield from counted({"kept": len(rows)})
 
 
 def write_month(group: tuple[str, Iterable[Document]], out: str) -> str:
