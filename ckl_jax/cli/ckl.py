@@ -11,6 +11,7 @@ from ckl_jax.cli import (
     dated_commands,
     drift_commands,
     dump_commands,
+    experiment_commands,
     gap_commands,
     temporalwiki_commands,
 )
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     temporalwiki_commands.add(commands, _command)
     drift_commands.add(commands, _command)
     gap_commands.add(commands, _command)
+    experiment_commands.add(commands, _command)
     return parser
 
 

@@ -1,0 +1,72 @@
+"""Scores that CKL's paper printed, to be shown beside ours: exact match in percent, and FUAR.
+
+A row is by probe; "fuar" is as printed, None is "no gain". Source: Jang et al. 2022, Tables 2, 3
+and 7.
+"""
+
+from collections.abc import Mapping
+
+Row = Mapping[str, float | None]
+
+_MAIN = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy", "fuar")
+_SMALL = ("invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2", "fuar")
+_RATES = ("invariant_lama", "new_lama_easy_small", "fuar")
+
+
+def _rows(columns: tuple[str, ...], values: Mapping[str, tuple]) -> dict[str, Row]:
+    return {name: dict(zip(columns, row, strict=False)) for name, row in values.items()}
+
+
+TABLE_2 = {
+    "main": _rows(_MAIN, {
+        "initial": (24.17, 1.62, 1.88, 10.32),
+        "vanilla": (12.89, 10.17, 3.77, 17.75, 1.08),
+        "recadam": (13.20, 12.55, 4.02, 17.85, 0.84),
+        "mix_review": (13.92, 6.49, 2.89, 14.86, 1.74),
+        "lora": (16.58, 12.77, 4.52, 19.56, 0.55),
+        "k_adapter_k2": (19.59, 12.34, 5.03, 18.75, 0.33),
+        "k_adapter_k3": (19.76, 12.66, 4.02, 19.00, 0.33),
+        "modular": (20.29, 12.66, 4.65, 19.24, 0.28),
+    }),
+}  # fmt: skip
+_BEFORE = {"initial": (24.17, 8.69, 9.45)}
+TABLE_3 = {
+    "small": _rows(_SMALL, _BEFORE | {
+        "vanilla": (11.86, 17.77, 16.42, 1.53),
+        "recadam": (11.85, 16.46, 13.93, 2.01),
+        "mix_review": (14.36, 14.18, 13.93, 1.97),
+        "lora": (14.26, 20.60, 19.90, 0.87),
+        "k_adapter_k2": (18.16, 18.34, 16.42, 0.72),
+        "k_adapter_k3": (17.12, 20.98, 20.39, 0.61),
+        "modular": (16.40, 19.47, 19.90, 0.73),
+    }),
+    "p1": _rows(_SMALL, _BEFORE | {
+        "vanilla": (9.68, 20.60, 11.44, 1.22),
+        "recadam": (11.78, 20.42, 11.94, 1.06),
+        "mix_review": (16.13, 15.88, 11.94, 1.12),
+        "lora": (14.75, 20.79, 13.93, 0.78),
+        "k_adapter_k2": (19.11, 20.60, 10.95, 0.42),
+        "k_adapter_k3": (19.08, 18.15, 10.94, 0.54),
+        "modular": (17.08, 18.90, 11.94, 0.69),
+    }),
+    "p1_p2": _rows(_SMALL, _BEFORE | {
+        "vanilla": (9.40, 14.37, 23.38, 1.06),
+        "recadam": (7.25, 14.56, 20.90, 1.48),
+        "mix_review": (13.20, 17.20, 16.92, 1.47),
+        "lora": (13.25, 16.07, 22.39, 0.84),
+        "k_adapter_k2": (15.78, 16.07, 23.38, 0.60),
+        "k_adapter_k3": (15.47, 15.31, 20.90, 0.76),
+        "modular": (14.66, 15.31, 20.40, 0.87),
+    }),
+}  # fmt: skip
+TABLE_7 = {
+    "rates": _rows(_RATES, {
+        "initial": (24.17, 8.9),
+        "vanilla-1e-05": (19.15, 13.56, 1.08),
+        "vanilla-0.0001": (17.45, 15.21, 1.06),
+        "vanilla-0.0005": (14.88, 15.89, 1.33),
+        "vanilla-0.001": (11.19, 18.77, 1.32),
+        "k_adapter_k2-0.0001": (19.93, 14.93, 0.70),
+        "k_adapter_k2-0.001": (16.46, 19.59, 0.72),
+    }),
+}  # fmt: skip

@@ -1,0 +1,37 @@
+"""`ckl experiment` (docs/experiments.md)."""
+
+import argparse
+from collections.abc import Callable
+
+
+def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the command; `command` makes one of name, summary and function."""
+    p = command(
+        commands, "experiment", "a table of a paper by its name, ours beside the paper's",
+        experiment,
+    )  # fmt: skip
+    p.add_argument("name", metavar="NAME", help="such as ckl/table3; 'list' lists all")
+    p.add_argument("--size", default="small", help="tiny, small or full")
+    p.add_argument("--data", default=None, help="folder of the published files, for --size full")
+    p.add_argument("--out", default=None, help="folder (runs/experiments-SIZE)")
+    p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
+    p.add_argument("--methods", default="all", help="comma-separated names")
+    p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    )
+
+
+def experiment(args: argparse.Namespace) -> None:
+    from ckl_jax.jobs import experiments as job
+
+    if args.name == "list":
+        for name, found in job.EXPERIMENTS.items():
+            print(f"{name:12} {found.title}")
+        return
+    job.find(args.name)
+    methods = tuple(m for part in args.methods.split(",") if (m := part.strip()))
+    job.run(args.name, job.Running(
+        args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
+        () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
+    ))  # fmt: skip
