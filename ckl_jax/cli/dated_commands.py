@@ -253,6 +253,12 @@ def questions(args: argparse.Namespace) -> None:
         found = offices.office_questions(
             terms, args.first, args.last, args.keep_ambiguous, tokenize
         )
+    found = list(found)
+    if not found:
+        raise UserError(
+            f"{args.source} gives no question with an answer; give another --year, or other months "
+            "by --first and --last (the stream has 2015-01 to 2019-12)."
+        )
     print(f"{write_questions(args.out, found):10,}  questions: {args.out}")
 
 

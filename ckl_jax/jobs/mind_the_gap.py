@@ -142,7 +142,8 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
 def _run(gap: Gap, progress: Progress) -> Path:
     began = time.monotonic()
     settings = dataclasses.asdict(gap)
-    for free in ("out", "jobs", "masks", "tagger", "topics", "emerging_least"):
+    # The folder of the splits keeps their options, which may change until there are some.
+    for free in ("out", "jobs", "masks", "tagger", "topics", "emerging_least", "options"):
         settings.pop(free)
     pipeline.record(gap.root / RECORD, settings, "study")
     print(f"1. Data: {gap.corpus or 'simulated stream'}", flush=True)
@@ -183,7 +184,8 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     corpus = _corpus(gap, progress)
     if gap.past_documents:
         rest, past = data / "rest.jsonl.gz", data / "past.jsonl.gz"
-        if not (rest.exists() and past.exists()):
+        begun = (data / "splits" / "settings.json").exists()
+        if not (begun and rest.exists() and past.exists()):
             hold_out_past(corpus, rest, past, gap.options, gap.past_documents)
         corpus = rest
     splits = data / "splits"

@@ -96,6 +96,19 @@ class Options:
                 raise UserError(f"--{name} is {getattr(self, name)!r}; give YYYY-MM-DD.") from None
 
 
+def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
+    """The folder of what is under way: what was begun with the same settings, or a new one.
+
+    It is this command's own and nobody's result, so what other settings or other files left there
+    is no reason to stop.
+    """
+    try:
+        return open_folder(folder, settings)
+    except UserError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return open_folder(folder, settings)
+
+
 def clean(
     inputs: Sequence[str | os.PathLike],
     out: str | os.PathLike,
@@ -128,7 +141,7 @@ def clean(
         return done
     backends = backends_of(options)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
-    folder = open_folder(out.with_name(f".{out.name}.work"), begun)
+    folder = _work_folder(out.with_name(f".{out.name}.work"), begun)
     options = dataclasses.replace(options, latest=settings["latest"])
     with processes(workers) as pool:
         counts = _read(inputs, folder / "read", options, pool, workers, progress)

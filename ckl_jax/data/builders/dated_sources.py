@@ -49,7 +49,9 @@ def iso_date(text: object, what: str = "date") -> str:
     Raises:
       BadRecord: it is no date.
     """
-    if not isinstance(text, str) or not text.strip():
+    if text is not None and not isinstance(text, str):
+        raise BadRecord(f"its {what} {str(text)[:40]} is no string, such as \"2013-02-03\"")
+    if text is None or not text.strip():
         raise BadRecord(f"it has no {what}")
     try:
         digits = text.strip()
@@ -82,7 +84,7 @@ def dated_json(record: Record) -> tuple[Document, str] | None:
     """{"id", "date", "text", "lang"?}; without an id the line's number is one."""
     row = _json(record)
     if not isinstance(row.get("text"), str):
-        raise BadRecord("it has no 'text'")
+        raise BadRecord("it has no 'text', or one that is no string")
     if not row["text"].strip():
         return None
     id = str(row.get("id") or f"line-{record[0]}")

@@ -239,3 +239,18 @@ def test_speeches(tmp_path):
     assert report["documents"]["read"] == 267 and report["documents"]["kept"] == 266
     ids = [d.id for d in read_documents(tmp_path / "s.jsonl.gz")]
     assert len(ids) == len(set(ids))
+
+
+def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys):
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_jsonl(path, [*rows(), {"id": "x", "date": 20180301, "text": TEXTS[0]}])
+    command = ["data", "clean", str(path), "--out", str(out), "--workers", "1"]
+    assert main(command) == 2
+    assert "line 4: its 'date' 20180301 is no string" in capsys.readouterr().err
+    assert main([*command, "--skip-bad"]) == 0
+    kept = [d.id for d in read_documents(out)]
+    out.unlink()
+    assert main(command) == 2
+    write_jsonl(path, rows())
+    assert main(command) == 0
+    assert [d.id for d in read_documents(out)] == kept
