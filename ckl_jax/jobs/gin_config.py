@@ -92,6 +92,19 @@ def bind(source: Source) -> None:
             raise UserError(_explain(e, source.scan)) from e
 
 
+def forget(package: str) -> None:
+    """Forgets what gin knows by names of a package that cannot be imported any more.
+
+    Gin remembers of a function the import by which it first met it, also after a configuration is
+    cleared, and writes that import into the next one's text.
+    """
+    gin.clear_config()
+    for selector, known in list(gin.config._REGISTRY.items()):
+        if known.import_source and known.import_source[0].module.split(".")[0] == package:
+            gin.config._REGISTRY.pop(selector)
+            gin.config._INVERSE_REGISTRY.pop(known.wrapped, None)
+
+
 @contextlib.contextmanager
 def _search_in(folders: Sequence[Path]) -> Iterator[None]:
     """Makes gin's `include` look for plain files in `folders` only.

@@ -12,6 +12,7 @@ import types
 from importlib.machinery import ModuleSpec
 
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.jobs import gin_config
 
 _HERE = "ckl_jax.t5x_api"
 # What `from t5x import <name>` and `from t5x.<package> import <name>` give; None is a package.
@@ -86,6 +87,7 @@ def uninstall() -> None:
         sys.meta_path.remove(_finder)
         for name in MODULES:
             sys.modules.pop(name, None)
+        gin_config.forget("t5x")
 
 
 def not_offered(module: str, **given: object) -> None:

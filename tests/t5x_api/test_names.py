@@ -13,7 +13,7 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import gin_files, mesh
+from ckl_jax.jobs import gin_config, gin_files, mesh
 from ckl_jax.t5x_api import names
 from ckl_jax.trees import keys
 
@@ -272,3 +272,19 @@ def test_the_run_files_name_only_what_is_offered():
             words = line.split()
             if words[:1] == ["from"] and words[1] != "__gin__":
                 importlib.import_module(f"{words[1]}.{words[3]}")
+
+
+def test_after_it_is_forgotten_other_runs_do_not_import_it(tmp_path):
+    """The network's class is met by T5X's name first, and then by its own."""
+    names.install()
+    stock = tmp_path / "stock.gin"
+    stock.write_text(
+        "from __gin__ import dynamic_registration\nfrom t5x.examples.t5 import network\n"
+        "network.Transformer.config = @network.T5Config()\nnetwork.T5Config.emb_dim = 8\n"
+    )
+    gin_config.load([str(stock)], [])
+    assert "t5x" in gin_config.config_text()
+    names.uninstall()
+    gin_config.load(["ckl_vanilla.gin", "tiny.gin"], [])
+    text = gin_config.config_text()
+    assert "t5.Transformer.config" in text and "from t5x" not in text
