@@ -1,12 +1,13 @@
 """A table of a paper with our numbers beside its own."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
-from ckl_jax.analysis.study import load_study
+from ckl_jax.analysis.study import Entry, Study, load_study
 from ckl_jax.analysis.tables import compute_table
 from ckl_jax.files import atomic_write, write_json
 
@@ -31,7 +32,7 @@ def compare(
       {"probes", "fuar", "rows": {row: {column: {"ours", "low", "high", "paper"}}}}; a FUAR of None
       is "no gain".
     """
-    table = compute_table(load_study(runs), acquired=acquired)
+    table = compute_table(_only(load_study(runs), probes), acquired=acquired)
     rows = {}
     for row in table["rows"]:
         printed = published.get(row["key"], {})
@@ -45,6 +46,17 @@ def compare(
             for column, value in columns.items()
         }  # fmt: skip
     return {"probes": list(probes), "fuar": table["fuar"], "rows": rows}
+
+
+def _only(study: Study, probes: Sequence[str]) -> Study:
+    """The study of these probes: the Initial model was put to those of other scenarios too."""
+
+    def chosen(entry: Entry) -> Entry:
+        scores = {probe: x for probe, x in entry.scores.items() if probe in probes}
+        return dataclasses.replace(entry, scores=scores)
+
+    initial = study.initial and chosen(study.initial)
+    return Study(initial, tuple(map(chosen, study.methods)), study.notes)
 
 
 def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
