@@ -1,4 +1,4 @@
-"""`ckl data vocabulary` and `dated` (docs/time_splits.md)."""
+"""`ckl data clean`, `split`, `vocabulary`, `dated` and their kin (docs/time_splits.md)."""
 
 import argparse
 from collections.abc import Callable

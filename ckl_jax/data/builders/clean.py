@@ -99,12 +99,14 @@ class Options:
 def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
     """The folder of what is under way: what was begun with the same settings, or a new one.
 
-    It is this command's own and nobody's result, so what other settings or other files left there
-    is no reason to stop.
+    It is this command's own and nobody's result, so what it left there of other settings or other
+    input is no reason to stop.
     """
     try:
         return open_folder(folder, settings)
     except UserError:
+        if not (folder / "settings.json").is_file():  # somebody else's
+            raise
         shutil.rmtree(folder, ignore_errors=True)
         return open_folder(folder, settings)
 
