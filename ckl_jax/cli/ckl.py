@@ -1,9 +1,11 @@
 """The `ckl` command: everything that is not a gin job. Help and errors import nothing heavy."""
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import ckl_jax
@@ -26,24 +28,48 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C.
+    """Runs the command and returns the exit code: 0, 2 for a user's error, 130 or 143 if stopped.
 
-    A command that decides something (`ckl promote`) returns 1 where the answer is no.
+    130 is for Ctrl-C, 143 for SIGTERM. A command that decides something (`ckl promote`) returns 1
+    where the answer is no.
     """
     try:
         args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
-        code = args.run(args) or 0
+        with _terminable():
+            code = args.run(args) or 0
         sys.stdout.flush()
         return code
     except UserError as e:
         print(f"ckl: {e}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as e:
         print("ckl: interrupted; start it again to go on", file=sys.stderr)
-        return 130
+        return 143 if isinstance(e, _Terminated) else 130
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """A `with` block in which SIGTERM ends the command as Ctrl-C does, and first what it started."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread: the host program handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,42 @@
+"""Commands that others end: output that nobody reads on, as with `head`, and SIGTERM."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from ckl_jax.cli import ckl
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    code = (
+        "import sys; from ckl_jax.cli import ckl; ckl._parser = lambda: P();"
+        "P = type('P', (), {'parse_args': lambda s, a: type('A', (), {'run': staticmethod("
+        "lambda a: print('line\\n' * 100_000))})()});"
+        "sys.exit(ckl.main([]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 0
+
+
+def test_sigterm_ends_a_command_as_an_interrupt_does(capsys, monkeypatch):
+    stopped = []
+
+    def run(args):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        finally:
+            stopped.append("what it started")
+
+    monkeypatch.setattr(ckl, "demo", run)
+    before = signal.getsignal(signal.SIGTERM)
+    assert ckl.main(["demo"]) == 143
+    assert stopped and "start it again" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before
