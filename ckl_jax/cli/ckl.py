@@ -56,7 +56,7 @@ class _Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """A `with` block in which SIGTERM ends the command as Ctrl-C does, and first what it started."""
+    """A `with` block in which SIGTERM ends the command as Ctrl-C does, with what it started."""
 
     def stop(number: int, frame: object) -> None:
         raise _Terminated
