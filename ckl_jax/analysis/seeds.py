@@ -1,13 +1,12 @@
 """The same experiment under several seeds: mean and range of every number of the main table."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ckl_jax.analysis import labels, page
-from ckl_jax.analysis.render_table import compact, ratio
+from ckl_jax.analysis import drift_seeds, labels, page, statistics
+from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio
 from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import cell_value, compute_table
@@ -15,16 +14,32 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
 
 
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A table over seeds.
+
+    Attributes:
+      headers, cells: the mean in each cell, and the smallest and the largest as its interval.
+      rows: the numbers, for JSON.
+      note: what they are.
+    """
+
+    headers: list[str]
+    cells: list[list[TableCell]]
+    rows: list[dict[str, Any]]
+    note: str
+
+
 def compare_seeds(
-    demo_dirs: Sequence[str | Path], out: str | Path, *, acquired: Sequence[str] = ()
+    folders: Sequence[str | Path], out: str | Path, *, acquired: Sequence[str] = ()
 ) -> Path:
-    """Writes seeds.html, seeds.md and seeds.json over demos that differ by their seed.
+    """Writes seeds.html, seeds.md and seeds.json over experiments that differ by their seed.
 
     Unlike the intervals of a single report, the range over seeds holds what the order of the data
     and the new parameters do to a result; in a simulated world, the choice of facts as well.
 
     Args:
-      demo_dirs: folders of demos.
+      folders: of `ckl demo`, or all of them of `ckl mind-the-gap`.
       out: folder to write.
       acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
 
@@ -32,42 +47,50 @@ def compare_seeds(
       The path of seeds.html.
 
     Raises:
-      UserError: fewer than two demos, or one without runs.
+      UserError: fewer than two folders, one twice, or one without runs.
     """
-    if len(demo_dirs) < 2:
+    if len(folders) < 2:
         raise UserError("Comparing seeds takes at least two demo folders; give more of them.")
-    folders = [Path(folder).resolve() for folder in demo_dirs]
-    for i, folder in enumerate(folders):
-        if folder in folders[:i]:
-            raise UserError(f"{demo_dirs[i]} is given twice; give demos of different seeds.")
+    resolved = [Path(folder).resolve() for folder in folders]
+    for i, folder in enumerate(resolved):
+        if folder in resolved[:i]:
+            raise UserError(f"{folders[i]} is given twice; give demos of different seeds.")
         if is_run(folder):
             raise UserError(
-                f"{demo_dirs[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
+                f"{folders[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
             )
+    if any(drift_seeds.is_drift(folder) for folder in folders):
+        summary = Summary(*drift_seeds.summarize(folders))
+    else:
+        summary = _of_demos(folders, acquired)
+    return _write(summary, folders, Path(out))
+
+
+def _of_demos(folders: Sequence[str | Path], acquired: Sequence[str]) -> Summary:
     # The intervals over items are not used here, hence the fewest samples.
     tables = [
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)
-        for folder in demo_dirs
+        for folder in folders
     ]
     rows = summarize_tables(tables)
-    headers, cells = _layout(tables, rows)
-    out = Path(out)
     note = (
         f"Mean over {len(tables)} demos; below it, the smallest and the largest. A mean of FUAR "
         "is over the demos in which something was gained."
     )
-    folders = ", ".join(map(str, demo_dirs))
-    write_json(out / "seeds.json", {"folders": [str(d) for d in demo_dirs], "rows": rows})
+    return Summary(*_layout(tables, rows), rows, note)
+
+
+def _write(summary: Summary, folders: Sequence[str | Path], out: Path) -> Path:
+    given = [str(folder) for folder in folders]
+    write_json(out / "seeds.json", {"folders": given, "rows": summary.rows})
+    table = markdown(summary.headers, summary.cells)
     with atomic_write(out / "seeds.md") as f:
-        f.write(_markdown(headers, cells) + f"\n{note}\n")
-    html_cells = [
-        [page.text(mean) + (f'<span class="ci">{page.text(span)}</span>' if span else "")
-         for mean, span in row] for row in cells
-    ]  # fmt: skip
-    content = page.grid(headers, html_cells) + page.note(note) + page.note(f"Folders: {folders}.")
+        f.write(f"{table}\n{summary.note}\n")
+    content = page.cells(summary.headers, summary.cells) + page.note(summary.note)
+    content += page.note(f"Folders: {', '.join(given)}.")
     with atomic_write(out / "seeds.html") as f:
         f.write(page.page("Results over seeds", "", [("scores", "Scores", content)]))
-    _print(headers, cells)
+    print_cells(summary.headers, summary.cells)
     return out / "seeds.html"
 
 
@@ -86,10 +109,8 @@ def _summary(key: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
     columns = {}
     for name in (*names, "old", "fuar", "trainable", "seconds"):
         values = [cell_value(row, name) if row else None for row in found]
-        known = [v for v in values if v is not None]
         columns[name] = {
-            "mean": float(np.mean(known)) if known else None,
-            "low": min(known, default=None), "high": max(known, default=None), "values": values,
+            **statistics.spread(values),
             "no_gain": sum(
                 1 for row in found
                 if name == "fuar" and row and row["fuar"] and row["fuar"]["value"] is None
@@ -98,7 +119,7 @@ def _summary(key: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"key": key, "label": labels.method_label(key), "columns": columns}
 
 
-def _layout(tables, rows) -> tuple[list[str], list[list[tuple[str, str]]]]:
+def _layout(tables, rows) -> tuple[list[str], list[list[TableCell]]]:
     probes = labels.probe_order(dict.fromkeys(p for t in tables for p in t["probes"]))
     notation = next((t["fuar"] for t in tables if t["fuar"]), None)
     names = [*probes, "old", *(["fuar"] if notation else []), "seconds"]
@@ -108,45 +129,23 @@ def _layout(tables, rows) -> tuple[list[str], list[list[tuple[str, str]]]]:
     }  # fmt: skip
     headers = ["Method", "Trainable", *(titles[n] for n in names)]
     cells = [
-        [(row["label"], ""), _parameters(row), *(_cell(row["columns"][n], n) for n in names)]
+        [TableCell(row["label"]), _parameters(row), *(_cell(row["columns"][n], n) for n in names)]
         for row in rows
     ]
     return headers, cells
 
 
-def _parameters(row: dict) -> tuple[str, str]:
+def _parameters(row: dict) -> TableCell:
     mean = row["columns"]["trainable"]["mean"]
-    return ("–" if mean is None else compact(round(mean)), "")
+    return TableCell("–" if mean is None else compact(round(mean)))
 
 
-def _cell(column: dict, name: str) -> tuple[str, str]:
+def _cell(column: dict, name: str) -> TableCell:
     none = f"no gain in {column['no_gain']}" if column["no_gain"] else ""
     if column["mean"] is None:
-        return ("no gain" if none else "–", "")
+        return TableCell("no gain" if none else "–")
     if name == "seconds":
-        return f"{column['mean']:,.0f}", f"{column['low']:,.0f}–{column['high']:,.0f}"
+        span = f"{column['low']:,.0f}–{column['high']:,.0f}"
+        return TableCell(f"{column['mean']:,.0f}", span)
     span = f"{ratio(column['low'])}–{ratio(column['high'])}"
-    return ratio(column["mean"]), ", ".join(filter(None, (span, none)))
-
-
-def _markdown(headers, cells) -> str:
-    lines = ["| " + " | ".join(headers) + " |", "|" + " --- |" + " ---: |" * (len(headers) - 1)]
-    for row in cells:
-        shown = (f"{mean} <sub>{span}</sub>" if span else mean for mean, span in row)
-        lines.append("| " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _print(headers, cells) -> None:
-    import rich.console
-    import rich.table
-
-    table = rich.table.Table(headers[0], header_style="bold")
-    for header in headers[1:]:
-        table.add_column(header, justify="right")
-    for row in cells:
-        table.add_row(*(f"{mean}\n{span}" if span else mean for mean, span in row))
-    console = rich.console.Console()
-    if not console.is_terminal:
-        console.width = 160
-    console.print(table)
+    return TableCell(ratio(column["mean"]), ", ".join(filter(None, (span, none))))

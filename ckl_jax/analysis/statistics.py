@@ -7,6 +7,7 @@ of the random seed.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,15 @@ def bootstrap_means(
     generator = np.random.default_rng(seed)
     draws = generator.multinomial(n, counts / n, size=samples)
     return patterns @ draws.T / n
+
+
+def spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """{"mean", "low", "high", "values"} of numbers, one of each seed; None where one has none."""
+    known = [v for v in values if v is not None]
+    return {
+        "mean": float(np.mean(known)) if known else None,
+        "low": min(known, default=None), "high": max(known, default=None), "values": list(values),
+    }  # fmt: skip
 
 
 def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:

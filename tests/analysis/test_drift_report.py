@@ -147,3 +147,28 @@ def test_bad_input_is_one_sentence(made, capsys, arguments, sentence):
     assert main(["drift", "--control", control, *given]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1
+
+
+def test_seeds_are_summarised(tmp_path, capsys):
+    texts = [(f"2018-{m:02d}-01", ["w"]) for m in range(1, 5)]
+    for seed, stale in enumerate((8.0, 10.0)):
+        folder = tmp_path / f"gap-{seed}"
+        dumps = {
+            name: _scored(folder / name, texts, lambda d, w, ppl=ppl: ppl)
+            for name, ppl in (("control", 4.0), ("stale", stale), ("all", 6.0))
+        }
+        models = {"stale": dumps["stale"], "all": dumps["all"]}
+        study = DriftStudy(dumps["control"], models, tagger="", samples=10)
+        drift_report.write_report(study, folder)
+        (folder / "mind_the_gap.json").write_text("{}")
+    folders = [str(tmp_path / f"gap-{seed}") for seed in range(2)]
+    assert main(["report", *folders, "--seeds", "--out", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "seeds.json").read_text())["rows"]
+    control, stale, updated = (row["columns"] for row in rows)
+    assert control["perplexity"]["mean"] == pytest.approx(4.0, rel=1e-6)
+    assert stale["over_control"]["values"] == pytest.approx([100.0, 150.0], rel=1e-5)
+    assert updated["under_stale"]["mean"] == pytest.approx((25.0 + 40.0) / 2, rel=1e-5)
+    assert updated["past"]["mean"] is None
+    (tmp_path / "gap-1" / "results.json").unlink()
+    assert main(["report", *folders, "--seeds", "--out", str(tmp_path)]) == 2
+    assert "has no results yet" in capsys.readouterr().err
