@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.cli import dump_commands
 from ckl_jax.errors import UserError
@@ -82,7 +83,10 @@ def clean(args: argparse.Namespace) -> None:
 
 def _split(kinds, command) -> None:
     p = command(kinds, "split", "TIME-STRATIFIED and CONTROL splits of dated text", split)
-    p.add_argument("--input", required=True, help="JSONL(.gz) of documents, as `clean` makes it")
+    p.add_argument(
+        "--input", required=True, nargs="+", metavar="FILE",
+        help="JSONL(.gz) of documents, as `clean` makes it; several with --beam only",
+    )  # fmt: skip
     p.add_argument("--out", required=True, help="folder of the splits")
     add_split_options(p)
     p.add_argument("--seed", type=int, default=0, help="of the draws")
@@ -92,6 +96,7 @@ def _split(kinds, command) -> None:
         "--ids", default=None, metavar="FOLDER",
         help="of published lists of ids to join, in place of all that",
     )  # fmt: skip
+    dump_commands.add_beam(p)
 
 
 def add_split_options(p: argparse.ArgumentParser) -> None:
@@ -139,9 +144,14 @@ def split_options(args: argparse.Namespace):
 def split(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import released_splits, split_files
 
+    if args.beam is not None:
+        return _split_by_beam(args)
+    if len(args.input) > 1:
+        raise UserError("--input takes one file; several are read with --beam.")
+    (corpus,) = args.input
     if args.ids:
         with dump_commands.Progress() as progress:
-            joined = released_splits.join(args.input, args.ids, args.out, progress)
+            joined = released_splits.join(corpus, args.ids, args.out, progress)
         for name, found in joined["lists"].items():
             print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
         print(f"{joined['unlisted']:12,}  documents are on no list")
@@ -149,9 +159,22 @@ def split(args: argparse.Namespace) -> None:
         return
     options = split_options(args)
     with dump_commands.Progress() as progress:
-        reports = split_files.split(
-            args.input, args.out, options, args.variant, args.steps, progress
-        )
+        reports = split_files.split(corpus, args.out, options, args.variant, args.steps, progress)
+    _print_splits(reports)
+
+
+def _split_by_beam(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders import beam_split
+
+    if args.ids:
+        raise UserError("--beam does not join --ids; leave one of them out.")
+    options = split_options(args)
+    _print_splits(
+        beam_split.run(args.input, args.out, options, args.variant, args.steps, args.beam)
+    )
+
+
+def _print_splits(reports: list[dict[str, Any]]) -> None:
     for report in reports:
         months, share = report["test_months"], report["share_from_test_period"]
         print(f"test {months[0]} to {months[-1]}, {share:.1%} of CONTROL's training set from it")

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -48,40 +48,75 @@ def split(
     Raises:
       UserError: see `time_splits`; or the folder holds splits of other settings.
     """
-    checks.require_choice(VARIANTS, variant=variant)
-    checks.require_int(1, steps=steps)
+    _check(variant, steps)
     out = Path(out)
     index = time_index.read_index(corpus, options.seed, progress)
+    plans = plan(index, options, variant, steps)
+    open_folder(out, {"corpus": _identity(corpus)} | settings_of(options, variant, steps))
+    _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
+    return write_reports(out, plans)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One folder of splits.
+
+    Attributes:
+      folder: within that of all; "" is that itself.
+      names: of the files, without their ends.
+      bits: uint8 [N]; bit i of a document says whether it is in the file `names[i]`.
+      report: what the folder's `split.json` says, if it has one.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    bits: np.ndarray
+    report: dict[str, Any] | None = None
+
+
+def _check(variant: str, steps: int | None) -> None:
+    checks.require_choice(VARIANTS, variant=variant)
+    checks.require_int(1, steps=steps)
+
+
+def plan(index: Index, options: Options, variant: str, steps: int | None) -> list[Plan]:
+    """What goes where; see `split`."""
+    _check(variant, steps)
     period = time_splits.period_of(index, options)
-    jobs = [(out, options, period)]
+    plans = [_plan(index, options, period)]
     if variant == "shifted-years":
         for years in range(1, (steps or 5) + 1):
             end = time_index.month_name(period.last - 12 * years)
             shifted = dataclasses.replace(options, test_end=end)
             earlier = time_splits.period_of(index, shifted)
-            jobs.append((out / f"split_{earlier.last_training_day()}", shifted, earlier))
-    folders = {place: _plan(index, o, p) for place, o, p in jobs}
+            plans.append(_plan(index, shifted, earlier, f"split_{earlier.last_training_day()}"))
     if variant == "increasing-distance":
-        _, wanted = folders[out]
-        found = time_splits.windows(index, options, period, steps or 11)
-        wanted["increasing_distance"] = {}
-        for day, rows in found.items():
+        report = plans[0].report
+        report["increasing_distance"] = {}
+        for day, rows in time_splits.windows(index, options, period, steps or 11).items():
             mask = np.zeros(len(index), np.uint8)
             mask[rows] = 1
-            wanted["increasing_distance"][day] = time_splits.counts(index, mask > 0)
-            folders[out / "increasing_distance" / f"split_{day}"] = mask, None
-    settings = {"corpus": _identity(corpus), "variant": variant, "steps": steps}
-    open_folder(out, settings | dataclasses.asdict(options))
-    _write(corpus, {f: bits for f, (bits, _) in folders.items()}, len(index), progress)
-    reports = {folder: report for folder, (_, report) in folders.items() if report}
-    for folder, report in reports.items():
-        write_json(folder / "split.json", report)
-    return list(reports.values())
+            report["increasing_distance"][day] = time_splits.counts(index, mask > 0)
+            plans.append(Plan(f"increasing_distance/split_{day}", ("train",), mask))
+    return plans
 
 
-def _plan(index: Index, options: Options, period: Period) -> tuple[np.ndarray, dict[str, Any]]:
+def _plan(index: Index, options: Options, period: Period, folder: str = "") -> Plan:
     bits = time_splits.assign(index, options, period)
-    return bits, time_splits.summary(index, bits, options, period)
+    return Plan(folder, NAMES, bits, time_splits.summary(index, bits, options, period))
+
+
+def settings_of(options: Options, variant: str, steps: int | None) -> dict[str, Any]:
+    """What decides the splits of a corpus."""
+    return {"variant": variant, "steps": steps} | dataclasses.asdict(options)
+
+
+def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """Writes `split.json` where there is one to write; returns what they say."""
+    for p in plans:
+        if p.report:
+            write_json(out / p.folder / "split.json", p.report)
+    return [p.report for p in plans if p.report]
 
 
 def _identity(path: str | os.PathLike) -> dict[str, Any]:
@@ -89,16 +124,15 @@ def _identity(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def _write(
-    corpus: str | os.PathLike, folders: dict[Path, np.ndarray], total: int, progress: Progress
+    corpus: str | os.PathLike, folders: dict[Path, Plan], total: int, progress: Progress
 ) -> None:
     """Copies the lines of a corpus to where they belong."""
     with contextlib.ExitStack() as stack:
         targets = []  # of each folder, a file for each bit
-        for folder, bits in folders.items():
-            names = ("train",) if folder.parent.name == "increasing_distance" else NAMES
-            paths = [folder / f"{name}.jsonl.gz" for name in names]
+        for folder, p in folders.items():
+            paths = [folder / f"{name}.jsonl.gz" for name in p.names]
             if not all(path.is_file() for path in paths):
-                targets.append((bits, [stack.enter_context(gzip_lines(path)) for path in paths]))
+                targets.append((p.bits, [stack.enter_context(gzip_lines(path)) for path in paths]))
         if not targets:
             return
         documents = (line for _, _, line in read_lines(corpus) if line.strip())

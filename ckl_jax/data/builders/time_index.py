@@ -13,6 +13,9 @@ from ckl_jax.data.documents import Document, parse_document
 from ckl_jax.errors import UserError
 
 MEASURES = ("documents", "words", "bytes")
+ROW = np.dtype(
+    [("day", "<i4"), ("month", "<i4"), ("words", "<i4"), ("bytes", "<i8"), ("key", "<i8")]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +50,32 @@ class Index:
         Raises:
           UserError: there are none, or two have one id.
         """
-        names = ("day", "month", "words", "bytes", "key")
-        kind = list(zip(names, ("<i4", "<i4", "<i4", "<i8", "<i8"), strict=True))
-        rows = np.fromiter((_row(d, seed) for d in documents), kind)
+        rows = rows_of(documents, seed)
         if not len(rows):
             raise UserError(f"{name} has no documents.")
-        order = np.argsort(rows["key"], kind="stable")
-        same = np.flatnonzero(np.diff(rows["key"][order]) == 0)
-        if len(same):
-            a, b = order[same[0] : same[0] + 2] + 1
+        if (pair := same_id(rows)) is not None:
             raise UserError(
-                f"{name}: documents {a:,} and {b:,} have one id; give each its own (`ckl data "
-                "clean` keeps the earliest)."
+                f"{name}: documents {pair[0] + 1:,} and {pair[1] + 1:,} have one id; give each its "
+                "own (`ckl data clean` keeps the earliest)."
             )
-        return cls(*(np.ascontiguousarray(rows[field]) for field in names))
+        return cls.of_rows(rows)
+
+    @classmethod
+    def of_rows(cls, rows: np.ndarray) -> "Index":
+        """Indexes what `rows_of` says of documents."""
+        return cls(*(np.ascontiguousarray(rows[field]) for field in rows.dtype.names))
+
+
+def rows_of(documents: Iterable[Document], seed: int) -> np.ndarray:
+    """Returns [N] records of day, month, words, bytes and key; see `Index`."""
+    return np.fromiter((_row(d, seed) for d in documents), ROW)
+
+
+def same_id(rows: np.ndarray) -> tuple[int, int] | None:
+    """Two documents of one id, by number from 0; None if there are none."""
+    order = np.argsort(rows["key"], kind="stable")
+    same = np.flatnonzero(np.diff(rows["key"][order]) == 0)
+    return (int(order[same[0]]), int(order[same[0] + 1])) if len(same) else None
 
 
 def _row(document: Document, seed: int) -> tuple[int, int, int, int, int]:
