@@ -137,3 +137,22 @@ def require_lengths(
         if value is None:
             raise UserError(f"{name}[{feature!r}] is None; {example}.")
         require_int(**{f"{name}[{feature!r}]": value})
+
+
+def require_lengths_of(probes: Iterable[str], least: int, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` gives probes, or "*", whole numbers.
+
+    Args:
+      probes: their names.
+      least: of the numbers.
+      **values: mappings by the name of the setting.
+    """
+    probes = (*probes, "*")
+    for name, lengths in values.items():
+        if not isinstance(lengths, Mapping):
+            raise UserError(f"{name} is {lengths!r}; give {{'*': 16}}, or lengths by probe.")
+        require_names(probes, empty=True, **{f"{name}'s keys": list(lengths)})
+        for probe, length in lengths.items():
+            if length is None:
+                raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
+            require_int(least, **{f"{name}[{probe!r}]": length})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import ckl_jax
 from ckl_jax.cli import (
+    benchmark_commands,
     dated_commands,
     drift_commands,
     dump_commands,
@@ -166,8 +167,10 @@ def _data(commands) -> None:
     )
     _rows(kinds)
     _quiz(kinds)
+    _kilt(kinds)
     dump_commands.add(kinds, _command)
     dated_commands.add(kinds, _command)
+    benchmark_commands.add(kinds, _command)
 
 
 def prepare(args: argparse.Namespace) -> None:
@@ -249,6 +252,24 @@ def quiz(args: argparse.Namespace) -> None:
     counts = write_quiz(world, args.out, args.date, args.templates, args.instances)
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
+
+
+def _kilt(kinds) -> None:
+    p = _command(kinds, "kilt", "KILT's data sets, of a world's facts", kilt)
+    p.add_argument("--out", required=True, help="folder of the files")
+    p.add_argument("--seed", type=int, default=0, help="of the simulated world")
+    p.add_argument("--size", default="small", help="tiny, small, medium or large")
+    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
+    p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
+
+
+def kilt(args: argparse.Namespace) -> None:
+    from ckl_jax.world.ckl import open_world
+    from ckl_jax.world.kilt import write_kilt
+
+    world = open_world(args.source, args.seed, args.size, args.data)
+    for name, records in write_kilt(world, args.out).items():
+        print(f"{records:8,}  {Path(args.out) / name}")
 
 
 def _probe(commands) -> None:

@@ -77,17 +77,8 @@ class ClosedBook:
             checks.require_ints(**{"ClosedBook.ks": self.ks})
         # A target has the start token and one to decode.
         for field, least in (("input_lengths", 1), ("target_lengths", 2)):
-            self._check_lengths(f"ClosedBook.{field}", getattr(self, field), least)
-
-    @staticmethod
-    def _check_lengths(name: str, lengths: Any, least: int) -> None:
-        if not isinstance(lengths, Mapping):
-            raise UserError(f"{name} is {lengths!r}; give {{'*': 16}}, or lengths by probe.")
-        checks.require_names((*PROBES, "*"), empty=True, **{f"{name}'s keys": list(lengths)})
-        for probe, length in lengths.items():
-            if length is None:
-                raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
-            checks.require_int(least, **{f"{name}[{probe!r}]": length})
+            given = getattr(self, field)
+            checks.require_lengths_of(PROBES, least, **{f"ClosedBook.{field}": given})
 
     def lengths(self, probe: str) -> tuple[int, int]:
         """Input and target length of a probe."""
@@ -233,7 +224,8 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>.
+    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>; of KILT's data
+    sets accuracy, rouge_l and score, which is their own metric.
 
     Rows without answers have none.
     """
@@ -244,6 +236,9 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         scores[probe] = {
             name: 100.0 * float(np.mean([row[name] for row in mine])) for name in ("em", "f1")
         }
+        for name in ("accuracy", "rouge_l", "score"):  # of KILT
+            if name in mine[0]:
+                scores[probe][name] = 100.0 * float(np.mean([row[name] for row in mine]))
         if any(row["old_answers"] for row in mine):
             scores[probe]["em_old"] = 100.0 * float(np.mean([row["em_old"] for row in mine]))
         widest = max(row["beams"] for row in mine)

@@ -8,9 +8,14 @@ an empty prediction then matches exactly.
 """
 
 import collections
+import contextlib
+import functools
 import re
 import string
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ckl_jax.errors import UserError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -46,6 +51,47 @@ def _f1(prediction, answer):
     shared = sum((collections.Counter(predicted) & collections.Counter(wanted)).values())
     # 2 P R / (P + R) with P = shared / predicted and R = shared / wanted.
     return 2.0 * shared / (len(predicted) + len(wanted)) if shared else 0.0
+
+
+def rouge_l(prediction: str, answers: str | Iterable[str]) -> float:
+    """Largest F of ROUGE-L over all answers, of the texts as they are; 0 for an empty prediction.
+
+    By the package `rouge`, with which KILT scores: sentences end at full stops, a word that occurs
+    again does not count again.
+
+    Raises:
+      UserError: the package is not installed.
+    """
+    scored = _rouge()
+    return max((_rouge_l(scored, prediction, a) for a in _as_tuple(answers)), default=0.0)
+
+
+def _rouge_l(scored: Callable, prediction: str, answer: str) -> float:
+    with _deep_enough(prediction, answer):
+        try:
+            return scored(prediction, answer)[0]["rouge-l"]["f"]
+        except ValueError:  # one of them has no sentence
+            return 0.0
+
+
+@functools.cache
+def _rouge() -> Callable:
+    try:
+        import rouge
+    except ImportError as e:
+        raise UserError("ROUGE-L needs the package rouge; pip install 'ckl-jax[kilt]'.") from e
+    return rouge.Rouge(metrics=["rouge-l"], stats=["f"]).get_scores
+
+
+@contextlib.contextmanager
+def _deep_enough(*texts: str) -> Iterator[None]:
+    """A `with` block in which `rouge` may recurse over every word of two sentences."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + sum(len(text.split()) for text in texts))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def hit_rank(predictions: Sequence[str], answers: str | Iterable[str]) -> int:

@@ -19,10 +19,10 @@ Write = Callable[[Path], int]  # writes a file, returns its number of rows
 
 def in_small(world: World, document: Document) -> bool:
     """Whether `document` is in the SMALL corpora: a draw that depends on its id and the seed."""
-    return _share(f"small {world.seed} {document.id}") < world.shape.small
+    return share_of(f"small {world.seed} {document.id}") < world.shape.small
 
 
-def _share(key: str) -> float:
+def share_of(key: str) -> float:
     """Returns a number in [0, 1) that depends on `key` alone."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
 
@@ -114,7 +114,7 @@ def _invariant_files(world: World) -> dict[str, Write]:
     kept: list[dict[str, str]] = []
     held_out: list[dict[str, str]] = []
     for i, fact in enumerate(world.invariant()):
-        aside = _share(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
+        aside = share_of(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
         row = _cloze(world, fact) | {"id": str(i), "output": world.name(fact.object)}
         (held_out if aside else kept).append(row | {"input": row["statement"]})
     columns = ("id", "input", "output", "question", "relation")

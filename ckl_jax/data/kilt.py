@@ -1,0 +1,246 @@
+"""KILT's data sets (Petroni et al., 2021): their files, their records, and cached tasks of them.
+
+A file is JSON lines, a record each: `id`, `input`, and `output`, a list of which each entry may
+have an `answer`. All of them are right; the first is trained on. Answers are texts of their own, so
+that one may hold commas and semicolons. Provenance, which closed-book models do not use, is not
+kept.
+"""
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.documents import open_text
+from ckl_jax.data.prepare import describe, make_task
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import os_errors, read_json
+
+TRAIN, DEV = "train", "dev"
+CUT = "cut.json"  # beside a cached task: what its lengths cut
+_BATCH = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class KiltSet:
+    """One of the data sets, as CKL used it (Table 9).
+
+    Attributes:
+      title: its name in papers.
+      metric: "accuracy", "em", "rouge_l" or "f1".
+      input_length, target_length: tokens; a target length counts the start token of a decode.
+      trains: whether it has a training file; models of AIDA CoNLL-YAGO answer those without.
+    """
+
+    title: str
+    metric: str
+    input_length: int
+    target_length: int
+    trains: bool = True
+
+
+KILT_SETS = {  # by the stems of their published files, in the order of CKL's Table 8
+    "fever": KiltSet("FEVER", "accuracy", 25, 10),
+    "aidayago2": KiltSet("AIDA CoNLL-YAGO", "accuracy", 768, 6),
+    "wned": KiltSet("WNED-WIKI", "accuracy", 512, 6, trains=False),
+    "cweb": KiltSet("WNED-CWEB", "accuracy", 2048, 6, trains=False),
+    "trex": KiltSet("T-REx", "accuracy", 25, 6),
+    "structured_zeroshot": KiltSet("Zero-Shot RE", "accuracy", 25, 6),
+    "nq": KiltSet("Natural Questions", "em", 35, 6),
+    "hotpotqa": KiltSet("HotpotQA", "em", 50, 8),
+    "triviaqa": KiltSet("TriviaQA", "em", 25, 10),
+    "eli5": KiltSet("ELI5", "rouge_l", 35, 350),
+    "wow": KiltSet("Wizard of Wikipedia", "f1", 175, 40),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class KiltRecord:
+    """One record.
+
+    Attributes:
+      id: unique in its file.
+      input: what the model reads; white space is single blanks, as T5's vocabulary makes it.
+      answers: the right ones, without repeats; the first is trained on.
+    """
+
+    id: str
+    input: str
+    answers: tuple[str, ...]
+
+
+def file_name(name: str, split: str) -> str:
+    """The published name of a file, such as "fever-dev-kilt.jsonl".
+
+    Raises:
+      UserError: there is no such data set, or it has no such part.
+    """
+    if name not in KILT_SETS:
+        raise UserError(
+            f"KILT has no data set {name!r}; there are {', '.join(KILT_SETS)}."
+            f"{nearest(name, KILT_SETS)}"
+        )
+    if split == TRAIN and not KILT_SETS[name].trains:
+        raise UserError(
+            f"KILT's {name} has no training file; fine-tune on aidayago2, and ask {name} of it."
+        )
+    return f"{name}-{split}-kilt.jsonl"
+
+
+def find_file(folder: str | os.PathLike, name: str, split: str) -> Path:
+    """The file of a data set in a folder, plain or gzip.
+
+    Raises:
+      UserError: as `file_name`, or it is not there.
+    """
+    path = Path(folder) / file_name(name, split)
+    if path.exists():
+        return path
+    if (packed := path.with_name(f"{path.name}.gz")).exists():
+        return packed
+    without = path.with_name(path.name.replace(f"-{split}-", f"-{split}_id-"))
+    if name == "triviaqa" and without.exists():
+        raise UserError(
+            f"{without} has no questions; KILT's scripts/get_triviaqa_input.py makes {path.name} "
+            "of it."
+        )
+    raise UserError(
+        f"There is no {path}; set KILT_DIR to the folder of KILT's files, or make simulated ones "
+        "by `ckl data kilt`."
+    )
+
+
+def read_kilt(path: str | os.PathLike) -> Iterator[KiltRecord]:
+    """Yields the records of a file, one at a time.
+
+    Raises:
+      UserError: the file cannot be read or has no records, or one lacks its id, its input or an
+        answer; file, line and field are in the message.
+    """
+    empty = True
+    for _, record in _numbered(path):
+        empty = False
+        yield record
+    if empty:
+        raise UserError(f"{os.fspath(path)} has no records.")
+
+
+def read_dev(folder: str | os.PathLike, name: str) -> list[KiltRecord]:
+    """Returns the records of a data set's dev file.
+
+    Raises:
+      UserError: as `find_file` and `read_kilt`, or two records have one id.
+    """
+    path = find_file(folder, name, DEV)
+    found: dict[str, KiltRecord] = {}
+    for line, record in _numbered(path):
+        if record.id in found:
+            raise UserError(f"{path}, line {line}: the id {record.id!r} occurs twice.")
+        found[record.id] = record
+    if not found:
+        raise UserError(f"{path} has no records.")
+    return list(found.values())
+
+
+def _numbered(path: str | os.PathLike) -> Iterator[tuple[int, KiltRecord]]:
+    with open_text(path) as f, os_errors(path, "read"):
+        for number, line in enumerate(f, 1):
+            if line.strip():
+                yield number, _record(line, f"{os.fspath(path)}, line {number}")
+
+
+def _record(line: str, where: str) -> KiltRecord:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as e:
+        raise UserError(f"{where}: not JSON ({e.msg}).") from e
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a record of KILT is a JSON object with 'id', 'input', 'output'.")
+    if row.get("id") is None:
+        raise UserError(f"{where}: the record has no 'id'.")
+    text = row.get("input")
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f"{where}, field 'input': {text!r} is no text; a record needs a question.")
+    return KiltRecord(str(row["id"]).strip(), " ".join(text.split()), _answers(row, where))
+
+
+def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    output = row.get("output")
+    if not isinstance(output, list) or not all(isinstance(entry, dict) for entry in output):
+        raise UserError(
+            f"{where}, field 'output': it must be a list of {{'answer': ...}}"
+            f"{' and is missing (KILT keeps the answers of test files)' * ('output' not in row)}."
+        )
+    answers = [entry["answer"] for entry in output if entry.get("answer") is not None]
+    for answer in answers:
+        if not isinstance(answer, str):
+            raise UserError(f"{where}, field 'output': the answer {answer!r} is no text.")
+    kept = tuple(dict.fromkeys(text for answer in answers if (text := answer.strip())))
+    if not kept:
+        raise UserError(f"{where}, field 'output': the record has no answer; leave it out.")
+    return kept
+
+
+def prepare_kilt(
+    name: str, folder: str | os.PathLike, out: str | os.PathLike, vocabulary: Any
+) -> Path:
+    """Makes the cached task of a training file; rows are whole, and cut where they are read.
+
+    Args:
+      name: one of `KILT_SETS`.
+      folder: of KILT's files.
+      out: of cached tasks.
+      vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
+
+    Returns:
+      The task's folder, OUT/NAME.
+
+    Raises:
+      UserError: as `find_file` and `read_kilt`, or the folder has a task of other settings.
+    """
+    path, task = find_file(folder, name, TRAIN), Path(out) / name
+    meta = describe(name, path, vocabulary, None) | {"rows": "kilt"}
+    make_task(
+        task, meta, lambda: _rows(path, vocabulary), vocabulary, features=("inputs", "targets")
+    )
+    return task
+
+
+def _rows(path: Path, vocabulary: Any) -> Iterator[dict[str, list[int]]]:
+    records, end = read_kilt(path), [vocabulary.eos_id]
+    while batch := list(itertools.islice(records, _BATCH)):
+        inputs = vocabulary.encode_many([r.input for r in batch])
+        targets = vocabulary.encode_many([r.answers[0] for r in batch])
+        for ids, target in zip(inputs, targets, strict=True):
+            yield {"inputs": ids + end, "targets": target + end}
+
+
+def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
+    """Counts the rows of a task that are longer than what is read of them, by feature."""
+    cut: collections.Counter[str] = collections.Counter(dict.fromkeys(lengths, 0))
+    for start in range(0, len(task), 2**16):
+        some = np.arange(start, min(start + 2**16, len(task)))
+        for name, tokens in task.row_lengths(some, lengths).items():
+            cut[name] += int((tokens > lengths[name]).sum())
+    return dict(cut)
+
+def cut_sentence(task: Path) -> str:
+    """What `cut.json` says: "of 200 records 3 inputs are longer than 25 tokens ...".
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    held = read_json(task / CUT)
+    lengths, cut = held["lengths"], held["cut"]
+    return (
+        f"of {held['rows']:,} records {cut['inputs']:,} inputs are longer than "
+        f"{lengths['inputs']} tokens and {cut['targets']:,} answers longer than "
+        f"{lengths['targets']}, the end included; they are cut."
+    )
