@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,33 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        raise
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """Makes a temporary folder beside `path` that takes its place when the block ends well.
+
+    What was at `path` is removed then, so the caller first sees to it that this may be.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    path = Path(path)
+    with os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(_PART, f".{path.name}.", path.parent))
+    try:
+        yield work
+        with os_errors(path):
+            os.chmod(work, 0o777 & ~_umask())
+            old = work.with_name(f"{work.name}.old")
+            if path.exists():
+                os.replace(path, old)
+            os.replace(work, path)
+            shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
         raise
 
 

@@ -46,13 +46,16 @@ pre { overflow-x: auto; background: var(--head); padding: .8rem; font-size: .8re
 _AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
 
 
-def page(title: str, lead: str, sections: Iterable[tuple[str, str, str]]) -> str:
+def page(
+    title: str, lead: str, sections: Iterable[tuple[str, str, str]], head: str = ""
+) -> str:
     """The document.
 
     Args:
       title: of the page.
       lead: HTML below the title.
       sections: (anchor, title, HTML).
+      head: further HTML of its head.
     """
     sections = [s for s in sections if s[2]]
     links = "".join(f'<a href="#{anchor}">{text(name)}</a>' for anchor, name, _ in sections)
@@ -63,7 +66,7 @@ def page(title: str, lead: str, sections: Iterable[tuple[str, str, str]]) -> str
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(title)}</title><style>{_CSS}</style></head>\n"
+        f"<title>{text(title)}</title><style>{_CSS}</style>{head}</head>\n"
         f"<body><h1>{text(title)}</h1>\n{lead}<nav>{links}</nav>\n{body}\n</body></html>\n"
     )
 

@@ -44,11 +44,11 @@ class Term:
     aliases: tuple[str, ...] = ()
 
     def holds(self, date: str) -> bool:
-        return _within(self.start)[0] <= date and (not self.end or date < _within(self.end)[0])
+        return within(self.start)[0] <= date and (not self.end or date < within(self.end)[0])
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _within(date: str) -> tuple[str, str]:
+def within(date: str) -> tuple[str, str]:
     """The first and the last day that a date may be; of "" the beginning of time."""
     match = _DATE.fullmatch(date)
     if not match:
@@ -66,7 +66,7 @@ def check_date(date: str, where: str) -> str:
     Raises:
       UserError: it is not of the form YYYY-MM-DD (or with 00, or cut).
     """
-    first = _within(date)[0] if _valid(date) else ""
+    first = within(date)[0] if _valid(date) else ""
     if date and not first:
         raise UserError(f"{where}: {date!r} is not of the form YYYY-MM-DD.")
     return date
@@ -74,7 +74,7 @@ def check_date(date: str, where: str) -> str:
 
 def _valid(date: str) -> bool:
     try:
-        return bool(datetime.date.fromisoformat(_within(date)[0]))
+        return bool(datetime.date.fromisoformat(within(date)[0]))
     except ValueError:
         return False
 
@@ -125,7 +125,7 @@ def _changes(terms: Sequence[Term], month: str) -> bool:
     return any(
         low <= last and high >= first
         for term in terms
-        for low, high in map(_within, filter(None, (term.start, term.end)))
+        for low, high in map(within, filter(None, (term.start, term.end)))
     )
 
 

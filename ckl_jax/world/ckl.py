@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.ckl_files import CORPORA
+from ckl_jax.data.ckl_writer import write_csv
 from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.spans import chunk, salient_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, Shape, World
-from ckl_jax.world.probe_files import Write, in_small, probe_files, write_csv
+from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import articles, pages
 from ckl_jax.world.timeline import SIZES, make_world
 from ckl_jax.world.wikidata import check_files, wikidata_world
@@ -182,14 +183,27 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
                 "relation": f.relation, "property": world.relations[f.relation].property,
                 "kind": world.relations[f.relation].kind,
                 "object": f.object, "object_name": world.name(f.object),
+                "object_aliases": world.entities[f.object].aliases,
                 "valid_from": f.valid_from, "valid_to": f.valid_to,
             }
             for f in world.facts
         ]  # fmt: skip
 
+    def relations() -> list[dict[str, Any]]:
+        """Their wordings, in the form that `data.builders.wordings` reads."""
+        places = {"s": "[X]", "o": "[Y]"}
+        return [
+            {
+                "relation": name, "property": r.property, "kind": r.kind,
+                "cloze": r.cloze.format(**places), "question": r.question.format(**places),
+            }
+            for name, r in world.relations.items()
+        ]  # fmt: skip
+
     return {
         "entities.jsonl": lambda path: _write_jsonl(path, entities()),
         "facts.jsonl": lambda path: _write_jsonl(path, facts()),
+        "relations.jsonl": lambda path: _write_jsonl(path, relations()),
         "documents_d0.jsonl": lambda path: write_documents(path, pages(world)),
         "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
     }

@@ -1,14 +1,14 @@
 """Writes a world's probes and their answers in CKL's file formats."""
 
-import csv
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.ckl_files import BLANK, PROBES
+from ckl_jax.data.ckl_writer import write_csv
 from ckl_jax.data.documents import Document
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.render import say
 
@@ -25,18 +25,6 @@ def in_small(world: World, document: Document) -> bool:
 def share_of(key: str) -> float:
     """Returns a number in [0, 1) that depends on `key` alone."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> int:
-    """Writes `columns` of `rows` with a header, atomically; returns the number of rows."""
-    count = 0
-    with atomic_write(path) as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(row)
-            count += 1
-    return count
 
 
 def _cloze(world: World, fact: Fact) -> dict[str, str]:

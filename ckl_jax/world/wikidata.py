@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.builders import wordings
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_jsonl
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
@@ -25,46 +26,20 @@ _SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024
 _FACTS = "probes/wikidata-facts-2021-2023-2024.jsonl.gz"
 _PER_RELATION = {"tiny": 8, "small": 75, "medium": 400, "large": 10_000}
 
-# T-REx relations whose objects are names and (nearly always) single, with their questions.
-_INVARIANT = {
-    "P17": "In which country is {s} located?",
-    "P20": "Where did {s} die?",
-    "P30": "On which continent is {s}?",
-    "P37": "What is an official language of {s}?",
-    "P103": "What is the native language of {s}?",
-    "P131": "Where is {s} located?",
-    "P138": "What is {s} named after?",
-    "P159": "Where is the headquarters of {s}?",
-    "P178": "Who developed {s}?",
-    "P264": "Which label represents {s}?",
-    "P364": "What is the original language of {s}?",
-    "P937": "Where did {s} work?",
-    "P1412": "In which language did {s} communicate?",
-}
-
-# Wikidata's property -> what its value is called, and whether the value is the holder of an office
-# of the subject or something that the subject belongs to.
-_OFFICES = {
-    "P6": "head of government",
-    "P35": "head of state",
-    "P286": "head coach",
-    "P488": "chairperson",
-    "P1037": "director",
-    "P127": "owner",
-}
-_MEMBERSHIPS = {"P54": "team", "P102": "party", "P108": "employer", "P39": "position"}
+# T-REx relations whose objects are names and (nearly always) single.
+_INVARIANT = (
+    "P17", "P20", "P30", "P37", "P103", "P131", "P138", "P159", "P178", "P264", "P364", "P937",
+    "P1412",
+)  # fmt: skip
 
 
 def _office(prop: str, title: str, previous: bool) -> Relation:
+    cloze, question = _texts(wordings.office(title, previous))
     if previous:
-        cloze = f"The previous {title} of {{s}} was {{o}}."
-        question = f"Who was the previous {title} of {{s}}?"
         state = (cloze, f"{{o}} was the previous {title} of {{s}}.",
                  f"{{s}} had {{o}} as its previous {title}.")  # fmt: skip
         news = (f"{{o}} is no longer the {title} of {{s}}.",)
     else:
-        cloze = f"The {title} of {{s}} is {{o}}."
-        question = f"Who is the {title} of {{s}}?"
         state = (cloze, f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
         news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
     return _relation(prop, previous, cloze, question, state, news)
@@ -72,12 +47,20 @@ def _office(prop: str, title: str, previous: bool) -> Relation:
 
 def _membership(prop: str, title: str, previous: bool) -> Relation:
     when, verb = ("previous", "was") if previous else ("current", "is")
-    cloze = f"The {when} {title} of {{s}} {verb} {{o}}."
+    cloze, question = _texts(wordings.membership(title, previous))
     state = (cloze, f"{{o}} {verb} the {when} {title} of {{s}}.",
              f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.")  # fmt: skip
-    question = f"What {verb} the {when} {title} of {{s}}?"
     news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
     return _relation(prop, previous, cloze, question, state, news)
+
+
+def _texts(wording: wordings.Wording) -> tuple[str, str]:
+    return _placed(wording.cloze), _placed(wording.question)
+
+
+def _placed(text: str) -> str:
+    """A text of `data` with the places as they are marked here."""
+    return text.replace("[X]", "{s}").replace("[Y]", "{o}")
 
 
 def _relation(
@@ -88,7 +71,7 @@ def _relation(
     state: tuple[str, ...],
     news: tuple[str, ...],
 ) -> Relation:
-    name = f"{prop}_previous" if previous else prop
+    name = prop + wordings.PREVIOUS if previous else prop
     return Relation(name, prop, CHANGING, "item", "item", cloze, question, state, news)
 
 
@@ -163,7 +146,8 @@ class _Reader:
         return [fact for i in chosen for fact in groups[i]]
 
     def read_invariant(self) -> None:
-        for prop, question in _INVARIANT.items():
+        for prop in _INVARIANT:
+            question = _placed(wordings.question(prop))
             patterns = _patterns(self.directory / f"probes/pararel/patterns/{prop}.jsonl")
             self.relations[f"{prop}_trex"] = Relation(
                 f"{prop}_trex", prop, INVARIANT, "item", "item", patterns[0], question, patterns
@@ -178,8 +162,9 @@ class _Reader:
             self.facts += self._sample([[fact] for fact in triples.values()])
 
     def read_changing(self) -> None:
-        for prop, previous in itertools.product([*_OFFICES, *_MEMBERSHIPS], (False, True)):
-            make, titles = (_office, _OFFICES) if prop in _OFFICES else (_membership, _MEMBERSHIPS)
+        offices, memberships = wordings.OFFICES, wordings.MEMBERSHIPS
+        for prop, previous in itertools.product([*offices, *memberships], (False, True)):
+            make, titles = (_office, offices) if prop in offices else (_membership, memberships)
             relation = make(prop, titles[prop], previous)
             self.relations[relation.name] = relation
         stayed: dict[str, list[list[Fact]]] = {name: [] for name in self.relations}
@@ -194,7 +179,7 @@ class _Reader:
 
     def _history(self, row: dict[str, Any]) -> list[Fact]:
         """Returns the successive facts of one row; a value that is still listed has not changed."""
-        name = row["relation"] + ("_previous" if row["slot"] == "previous" else "")
+        name = row["relation"] + (wordings.PREVIOUS if row["slot"] == "previous" else "")
         if name not in self.relations:
             return []
         subject = self._entity(row["subject_id"], row["subject"])
@@ -213,15 +198,7 @@ class _Reader:
 
 def _patterns(path: Path) -> tuple[str, ...]:
     """Returns three whole sentences among ParaRel's patterns of a relation."""
-    texts = [" ".join(row["pattern"].split()) for row in read_jsonl(path)]
-    sentences = [
-        t.replace(" .", ".").replace("[X]", "{s}").replace("[Y]", "{o}")
-        for t in texts
-        if t.endswith(".") and "," not in t and t[0] in "[T" and "[X]" in t and "[Y]" in t
-    ]
-    kept = list(dict.fromkeys(sentences))[:3]
-    if not kept:
-        raise UserError(f"{path} has no pattern that is a whole sentence.")
+    kept = map(_placed, wordings.whole_sentences(path)[:3])
     return tuple(itertools.islice(itertools.cycle(kept), 3))
 
 

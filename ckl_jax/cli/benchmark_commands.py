@@ -1,0 +1,113 @@
+"""`ckl data benchmark` and `ckl data review` (docs/benchmark_builder.md)."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from ckl_jax.cli import dump_commands
+from ckl_jax.errors import UserError
+
+
+def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
+    """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
+    for add_one in (_benchmark, _review):
+        add_one(kinds, command)
+
+
+def _benchmark(kinds, command) -> None:
+    p = command(kinds, "benchmark", "CKL's probes out of dated facts and dated text", benchmark)
+    p.add_argument(
+        "--facts", required=True, nargs="+", metavar="FILE",
+        help="JSONL(.gz) of facts, or folders of it (docs/benchmark_builder.md)",
+    )  # fmt: skip
+    p.add_argument(
+        "--corpus", nargs="*", default=[], metavar="FILE",
+        help="JSONL(.gz) of documents with date and text, of D0 and D1",
+    )  # fmt: skip
+    p.add_argument(
+        "--dates", required=True, nargs=2, metavar=("A", "B"), help="last days of D0 and of D1"
+    )
+    p.add_argument("--out", required=True, help="folder to write, in CKL's layout")
+    p.add_argument(
+        "--evidence", default="note",
+        help="note: write down the sentences that are found; require: leave out facts without",
+    )  # fmt: skip
+    p.add_argument("--wordings", default="", help="JSONL of relation, cloze, question, kind")
+    p.add_argument("--patterns", default="", help="ParaRel's folder, in place of LAMA's templates")
+    p.add_argument(
+        "--per-relation", type=int, default=0, help="items of a relation at most; 0: all"
+    )
+    p.add_argument("--seed", type=int, default=0, help="of the draw of these")
+    p.add_argument("--finder", default="heuristic", help="of entities: heuristic or spacy")
+    p.add_argument("--language", default="en", help="of the sentences")
+    p.add_argument(
+        "--decontextualize", default="", metavar="MODULE:FUNCTION",
+        help="makes sentences stand alone: (sentences, contexts) -> sentences",
+    )  # fmt: skip
+    p.add_argument(
+        "--back-translate", default="", metavar="MODULE:FUNCTION",
+        help="paraphrases: sentences -> sentences",
+    )  # fmt: skip
+    p.add_argument(
+        "--ask", default="", metavar="MODULE:FUNCTION",
+        help="questions for NewLAMA-Easy: (statements, answers) -> questions",
+    )  # fmt: skip
+    p.add_argument("--replace", action="store_true", help="make anew what --out holds")
+
+
+def benchmark(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders import benchmark as builder
+    from ckl_jax.data.builders.dated_facts import check_day
+
+    names = (
+        "evidence", "per_relation", "finder", "language", "ask", "wordings", "patterns", "seed",
+    )  # fmt: skip
+    options = builder.Options(
+        **{name: getattr(args, name) for name in names},
+        stand_alone=args.decontextualize, paraphrase=args.back_translate,
+    )  # fmt: skip
+    dates = tuple(check_day(day, "--dates") for day in args.dates)
+    with dump_commands.Progress() as progress:
+        manifest = builder.build(
+            args.facts, args.corpus, dates, args.out, options, replace=args.replace,
+            progress=progress,
+        )  # fmt: skip
+    for probe in builder.PROBES:
+        found = manifest["with_evidence"].get(probe, {})
+        sentences = ", ".join(f"{n:,} with a sentence of {what}" for what, n in found.items())
+        print(f"{manifest['items'].get(probe, 0):10,}  {probe}" + (f": {sentences}" * bool(found)))
+    for reason, count in manifest["counts"].items():
+        print(f"{count:10,}  {reason}")
+    print(Path(args.out) / "manifest.json")
+
+
+def _review(kinds, command) -> None:
+    p = command(kinds, "review", "a page to keep, drop and edit probes' items by hand", review)
+    p.add_argument("dir", metavar="DIR", help="folder of probes in CKL's layout")
+    p.add_argument("--apply", default="", metavar="FILE", help="decisions that the page exported")
+    p.add_argument("--out", default="", help="page (DIR/review.html), or with --apply: folder")
+    p.add_argument(
+        "--undecided", default="keep", help="with --apply, what is not decided: keep or drop"
+    )
+    p.add_argument(
+        "--replace", action="store_true", help="with --apply: make anew what --out holds"
+    )
+
+
+def review(args: argparse.Namespace) -> None:
+    if args.apply:
+        from ckl_jax.data.builders import review as decisions
+
+        if not args.out:
+            raise UserError("--apply needs --out, a folder for the reviewed files.")
+        manifest = decisions.apply(
+            args.dir, args.apply, args.out, args.undecided, replace=args.replace
+        )
+        for probe, counts in manifest["probes"].items():
+            print(f"{counts['items']:10,}  {probe}: {counts['dropped']:,} dropped, "
+                  f"{counts['edited']:,} edited, {counts['undecided']:,} not decided")  # fmt: skip
+        print(args.out)
+        return
+    from ckl_jax.analysis import review_page
+
+    print(review_page.write(args.dir, args.out))

@@ -1,0 +1,356 @@
+"""Builds InvariantLAMA, UpdatedLAMA, NewLAMA and NewLAMA-Easy of dated facts and dated text.
+
+Documents are read as a stream, twice for NewLAMA-Easy; memory holds the items and what is found for
+them. The folder that is written is whole or not there.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.builders import benchmark_filters, plug_ins, wordings
+from ckl_jax.data.builders.dated_facts import read_dated_facts
+from ckl_jax.data.builders.evidence import Found, Sentence, Watch
+from ckl_jax.data.builders.fact_probes import (
+    INVARIANT_LAMA,
+    NEW_LAMA,
+    UPDATED_LAMA,
+    Candidate,
+    Counts,
+    Period,
+    candidates,
+)
+from ckl_jax.data.builders.pool import Progress, no_progress
+from ckl_jax.data.builders.recent_sentences import (
+    Recent,
+    question,
+    recent_sentences,
+    rewritten,
+    same,
+)
+from ckl_jax.data.builders.sentences import normalise, sentence_splitter
+from ckl_jax.data.ckl_files import ProbeItem
+from ckl_jax.data.ckl_writer import write_probe
+from ckl_jax.data.documents import Document, read_documents, spread
+from ckl_jax.data.taggers import make_finder
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
+
+MADE_BY = "ckl data benchmark"
+NEW_LAMA_EASY = "new_lama_easy"
+PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
+NOTE, REQUIRE = "note", "require"
+_FITTED_ON = 20_000  # documents, of which the finder learns how words are written
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to build.
+
+    Attributes:
+      evidence: "note" what is found, or "require" it (see `_lacks`).
+      per_relation: items of a relation at most, drawn by `seed`; 0: all.
+      finder: of entities; see `taggers.make_finder`.
+      language: of the sentences.
+      stand_alone, paraphrase, ask: plug-ins, "module:function"; "" is none.
+      wordings: file of wordings, beside the built-in ones; "" is none.
+      patterns: folder of ParaRel's patterns in place of the built-in ones; "" is none.
+      seed: of the draw.
+    """
+
+    evidence: str = NOTE
+    per_relation: int = 0
+    finder: str = "heuristic"
+    language: str = "en"
+    stand_alone: str = ""
+    paraphrase: str = ""
+    ask: str = ""
+    wordings: str = ""
+    patterns: str = ""
+    seed: int = 0
+
+
+Paths = Sequence[str | os.PathLike]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What a corpus says of an item: `answer` is "new" (or the only one) or "old"."""
+
+    side: str
+    answer: str
+    found: Found
+
+    def rows(self, probe: str, key: str) -> Iterator[dict[str, Any]]:
+        for s in reversed(self.found.newest):
+            yield {
+                "probe": probe, "id": key, "side": self.side, "answer": self.answer,
+                "document": s.document, "date": s.date, "title": s.title, "sentence": s.text,
+                "sentences": self.found.count,
+            }  # fmt: skip
+
+
+def build(
+    facts: Paths,
+    corpora: Paths,
+    dates: tuple[str, str],
+    out: str | os.PathLike,
+    options: Options = Options(),
+    *,
+    replace: bool = False,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Builds the probes that there are facts and documents for.
+
+    Args:
+      facts: files and folders; see `dated_facts`.
+      corpora: JSONL(.gz) of dated documents, each of D0, D1 or later by its date.
+      dates: the last days of D0 and of D1.
+      out: folder to write: CKL's files, evidence.jsonl, manifest.json.
+      replace: a benchmark that is there may go.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      UserError: bad input (nothing is written then), or nothing to ask.
+    """
+    builder = _Builder(Period(*dates), options, progress)
+    check_out(out, MADE_BY, replace)
+    counts: Counts = collections.Counter()
+    found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
+    items, evidence = builder.items(found, list(corpora), counts)
+    if not items:
+        raise UserError(
+            "Nothing is left to ask: "
+            + "; ".join(f"{n:,} {what}" for what, n in sorted(counts.items()) if n)
+            + "."
+        )
+    manifest = {
+        "made_by": MADE_BY, "dates": list(dates), "options": dataclasses.asdict(options),
+        "facts": [os.fspath(p) for p in facts], "corpora": [os.fspath(p) for p in corpora],
+        "finder": builder.finder.backend, "documents": builder.documents,
+        "items": {probe: len(items[probe]) for probe in items},
+        "with_evidence": _with_evidence(evidence),
+        "by_relation": {p: _by_relation(items[p]) for p in items if p != NEW_LAMA_EASY},
+        "counts": dict(sorted(counts.items())),
+    }  # fmt: skip
+    with atomic_folder(out) as work:
+        for probe in items:
+            write_probe(probe, work, items[probe])
+        write_jsonl(work / "evidence.jsonl", (
+            row for probe, key, several in evidence for e in several for row in e.rows(probe, key)
+        ))  # fmt: skip
+        write_json(work / "manifest.json", manifest)
+    return manifest
+
+
+def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
+    """Says why a folder cannot be written, before there is any work.
+
+    Raises:
+      UserError: it is a file; it holds something, and that may not be replaced, or is not `made_by`
+        the same command.
+    """
+    out = Path(out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; give a folder.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    manifest = out / "manifest.json"
+    ours = manifest.is_file() and _made_by(manifest) == made_by
+    if not ours:
+        raise UserError(f"{out} is not empty and was not made by `{made_by}`; choose another.")
+    if not replace:
+        raise UserError(f"{out} holds what was made before; add --replace, or choose another.")
+
+
+def _made_by(manifest: Path) -> str:
+    value = read_json(manifest)
+    return value.get("made_by", "") if isinstance(value, dict) else ""
+
+
+def _with_evidence(evidence) -> dict[str, dict[str, int]]:
+    """Probe -> "D0 old" and so on -> items."""
+    counts: dict[str, collections.Counter[str]] = {}
+    for probe, _, several in evidence:
+        names = {f"{e.side} {e.answer}" for e in several if e.found.count}
+        counts.setdefault(probe, collections.Counter()).update(names)
+    return {probe: dict(sorted(c.items())) for probe, c in counts.items()}
+
+
+def _by_relation(items: Iterable[ProbeItem]) -> dict[str, int]:
+    return dict(collections.Counter(item.relation for item in items).most_common())
+
+
+Built = dict[str, list[ProbeItem]]
+Proof = list[tuple[str, str, list[Evidence]]]  # probe, id, what was found
+
+
+class _Builder:
+    """Reads the corpora and makes items."""
+
+    def __init__(self, period: Period, options: Options, progress: Progress):
+        _check(options)
+        self.period, self.options, self.progress = period, options, progress
+        self.documents: dict[str, int] = {}
+        self.split: Callable[[str], list[str]] = sentence_splitter(options.language)
+        self.stand_alone = plug_ins.load(options.stand_alone, "--decontextualize")
+        self.paraphrase = plug_ins.load(options.paraphrase, "--back-translate")
+        self.ask = plug_ins.load(options.ask, "--ask")
+        self.wordings = wordings.built_in()
+        if options.patterns:
+            self.wordings = wordings.with_patterns(self.wordings, options.patterns)
+        if options.wordings:
+            self.wordings |= wordings.read_wordings(options.wordings)
+
+    def items(
+        self, found: list[Candidate], corpora: list, counts: Counts
+    ) -> tuple[Built, Proof]:
+        texts = spread((d.text for _, d in self._read(corpora, "to learn words")), _FITTED_ON)
+        self.finder = make_finder(self.options.finder, texts)
+        del texts
+        options = self.options
+        left = benchmark_filters.kept(
+            found, self.finder, counts, options.per_relation, options.seed
+        )
+        watch, pairs = Watch(), []
+        for c in left:
+            old = watch.add(c.subjects, c.old_answers) if c.old_answers else None
+            pairs.append((watch.add(c.subjects, c.answers), old))
+        recent = self._watched(corpora, watch, counts)
+        items: Built = {}
+        proof: Proof = []
+        for candidate, (new, old) in zip(left, pairs, strict=True):
+            evidence = [Evidence(side, "new", watch.of(new, side)) for side in ("D0", "D1")]
+            if old is not None:
+                evidence += [Evidence(side, "old", watch.of(old, side)) for side in ("D0", "D1")]
+            if options.evidence == REQUIRE and (why := _lacks(candidate.probe, evidence)):
+                counts[f"{candidate.probe}: {why}"] += 1
+                continue
+            several = items.setdefault(candidate.probe, [])
+            several.append(_item(candidate, str(len(several))))
+            proof.append((candidate.probe, several[-1].id, evidence))
+        if easy := self._easy(self._unknown(recent, corpora, counts), counts):
+            items[NEW_LAMA_EASY] = [item for item, _ in easy]
+            proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
+        return {p: items[p] for p in PROBES if p in items}, proof
+
+    def _read(self, corpora: list, what: str) -> Iterator[tuple[str, Document]]:
+        """(side, document) of all documents of D0 and D1."""
+        done: collections.Counter[str] = collections.Counter({"D0": 0, "D1": 0, "later": 0})
+        for path in corpora:
+            for document in read_documents(path):
+                side = self.period.side(document.date)
+                done[side or "later"] += 1
+                if done.total() % 1000 == 0:
+                    self.progress(done.total(), 0, f"documents read {what}")
+                if side:
+                    yield side, document
+        self.documents = dict(done)
+
+    def _sentences(self, document: Document) -> list[str]:
+        return [s for line in document.text.splitlines() for s in self.split(line)]
+
+    def _watched(self, corpora: list, watch: Watch, counts: Counts) -> list[list[Recent]]:
+        """Shows all documents to `watch`; returns what could be asked of each recent one."""
+        recent = []
+        for side, document in self._read(corpora, "for evidence"):
+            sentences = self._sentences(document)
+            watch.read(document, sentences, side)
+            if side == "D1":
+                recent.append(list(recent_sentences(
+                    document, sentences, self.finder, counts, self.stand_alone is None
+                )))  # fmt: skip
+        counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
+        return [r for r in recent if r]
+
+    def _unknown(
+        self, recent: list[list[Recent]], corpora: list, counts: Counts
+    ) -> list[list[Recent]]:
+        """What D0 does not say: not the sentence, nor any that names all of its entities."""
+        if not recent:
+            return []
+        watch = Watch(most=1)
+        pairs = {r: watch.add(r.others[:1], (r.answer,), r.others[1:]) for s in recent for r in s}
+        wanted, known = {same(r) for r in pairs}, set()
+        for side, document in self._read(corpora, "for what is known"):
+            if side == "D0":
+                sentences = self._sentences(document)
+                known |= wanted.intersection(map(normalise, sentences))
+                watch.read(document, sentences, side)
+        new = [
+            [r for r in s if same(r) not in known and not watch.of(pairs[r], "D0").count]
+            for s in recent
+        ]
+        counts["sentences that D0 knows"] += sum(map(len, recent)) - sum(map(len, new))
+        return new
+
+    def _easy(
+        self, recent: list[list[Recent]], counts: Counts
+    ) -> list[tuple[ProbeItem, Evidence]]:
+        chosen = list(rewritten(recent, counts, self.stand_alone, self.paraphrase))
+        by_statement: dict[str, dict[str, Recent]] = {}
+        for r in chosen:
+            by_statement.setdefault(r.statement, {})[r.answer] = r
+        left = [r for several in by_statement.values() if len(several) == 1
+                for r in several.values()]  # fmt: skip
+        counts[f"{NEW_LAMA_EASY}: a repeat"] += len(chosen) - len(left)
+        statements = [r.statement for r in left]
+        asked = self._asked(statements, [r.answer for r in left])
+        return [
+            (
+                ProbeItem(str(i), NEW_LAMA_EASY, s, (r.answer,), question=q, meta={"date": r.date}),
+                Evidence("D1", "new", _as_found(r)),
+            )
+            for i, (r, s, q) in enumerate(zip(left, statements, asked, strict=True))
+        ]
+
+    def _asked(self, statements: list[str], answers: list[str]) -> list[str]:
+        """A question for each statement: the plug-in's, and the rule's where that has none."""
+        given = self.ask(statements, answers) if self.ask else [""] * len(statements)
+        return [g or question(s) for g, s in zip(given, statements, strict=True)]
+
+
+def _check(options: Options) -> None:
+    checks.require_int(0, **{"--per-relation": options.per_relation})
+    if options.evidence not in (NOTE, REQUIRE):
+        raise UserError(
+            f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."
+            + nearest(options.evidence, (NOTE, REQUIRE))
+        )
+
+
+def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
+    """What of the paper's definitions the corpora do not bear out; "" if they do.
+
+    A fact that stays is in D0, an updated one in D0 as it was and in D1 as it is, a new one in D1
+    and not in D0.
+    """
+    found = {(e.side, e.answer): e.found.count for e in evidence}
+    if probe == INVARIANT_LAMA:
+        return "" if found["D0", "new"] else "no sentence of D0 says it"
+    if probe == UPDATED_LAMA and not found["D0", "old"]:
+        return "no sentence of D0 has the old answer"
+    if probe == NEW_LAMA and found["D0", "new"]:
+        return "a sentence of D0 has the answer"
+    return "" if found["D1", "new"] else "no sentence of D1 has the answer"
+
+
+def _item(candidate: Candidate, key: str) -> ProbeItem:
+    meta = {} if candidate.probe == INVARIANT_LAMA else {"date": candidate.date}
+    if candidate.note:
+        meta["note"] = candidate.note
+    return ProbeItem(
+        key, candidate.probe, candidate.statement, candidate.answers, candidate.old_answers,
+        candidate.relation, candidate.question, meta,
+    )  # fmt: skip
+
+
+def _as_found(recent: Recent) -> Found:
+    sentence = Sentence(recent.date, recent.document, recent.title, recent.sentence)
+    return Found(1, [sentence])

@@ -1,0 +1,57 @@
+"""Functions of a user's own, named `module:function` on the command line.
+
+They are called with lists and return a list of the same length, so that a model can work in
+batches.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ckl_jax.errors import UserError
+
+PlugIn = Callable[..., list[str]]
+
+
+def load(name: str, flag: str) -> PlugIn | None:
+    """Returns the function that "package.module:function" names, checked at each call; None of "".
+
+    A module is also found in the current folder.
+
+    Raises:
+      UserError: there is no such function. What it returns is checked when it is called.
+    """
+    if not name:
+        return None
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UserError(f"{flag} is {name!r}; give module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except Exception as e:  # the user's module may raise anything
+        raise UserError(f"{flag}: {name!r} cannot be loaded ({type(e).__name__}: {e}).") from e
+    if not callable(function):
+        raise UserError(f"{flag}: {name!r} is no function, but a {type(function).__name__}.")
+    return _checked(function, flag)
+
+
+def _checked(function: Callable[..., Any], flag: str) -> PlugIn:
+    def call(*arguments: Sequence[str]) -> list[str]:
+        try:
+            result = function(*map(list, arguments))
+        except Exception as e:
+            raise UserError(f"{flag}: the function raised {type(e).__name__}: {e}.") from e
+        wanted = len(arguments[0])
+        right = isinstance(result, list | tuple) and len(result) == wanted
+        if not right or not all(isinstance(r, str | None) for r in result):
+            raise UserError(
+                f"{flag}: the function must return a list of {wanted} texts, one for each that it "
+                f"is given (None or \"\" drops one); it returned {str(result)[:60]!r}."
+            )
+        return [" ".join((r or "").split()) for r in result]
+
+    return call

@@ -1,0 +1,420 @@
+"""CKL's probes out of dated facts and text, held to the timeline of the simulated world."""
+
+import collections
+import json
+
+import pytest
+
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.data.builders import benchmark, wordings
+from ckl_jax.data.builders.benchmark import NEW_LAMA_EASY, Options
+from ckl_jax.data.builders.dated_facts import DatedFact, read_dated_facts
+from ckl_jax.data.builders.evidence import Watch
+from ckl_jax.data.builders.fact_probes import Period
+from ckl_jax.data.builders.recent_sentences import blanked, question
+from ckl_jax.data.ckl_files import BLANK, read_probe
+from ckl_jax.data.documents import Document, read_documents
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json, read_jsonl, write_jsonl
+from ckl_jax.world.ckl import build_world
+from ckl_jax.world.facts import occurs_in
+from ckl_jax.world.render import say
+from ckl_jax.world.timeline import make_world
+from tests.real_data import shared_data
+
+
+@pytest.fixture(scope="module")
+def world():
+    return make_world(0, "tiny")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The files of that world."""
+    directory = tmp_path_factory.mktemp("world")
+    build_world(directory, 0, "tiny")
+    return directory
+
+
+def build(folder, world, out, **options):
+    return benchmark.build(
+        [folder / "facts.jsonl"],
+        [folder / "documents_d0.jsonl", folder / "documents_d1.jsonl"],
+        (world.before, world.after), out,
+        Options(wordings=str(folder / "relations.jsonl"), **options),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def built(folder, world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("built") / "probes"
+    build(folder, world, out)
+    return out
+
+
+def truth(world, pairs):
+    """(statement, answers, old answers) of (old fact or None, new fact), by the timeline."""
+    return {
+        (world.relations[new.relation].cloze.format(s=world.name(new.subject), o=BLANK),
+         world.answers(new.object), world.answers(old.object) if old else ())
+        for old, new in pairs
+        if not occurs_in(world.entities[new.object], world.entities[new.subject])
+    }  # fmt: skip
+
+
+def items(name, directory):
+    return {(i.input, i.answers, i.old_answers) for i in read_probe(name, directory)}
+
+
+# --- the simulated world
+
+
+def test_the_probes_of_facts_are_the_timelines(world, built):
+    assert items("updated_lama", built) == truth(world, world.updated())
+    assert items("new_lama", built) == truth(world, [(None, f) for f in world.new()])
+    lasting = [(None, f) for f in world.invariant()]
+    # One answer alone, as in the published file.
+    assert items("invariant_lama", built) == {(s, a[:1], o) for s, a, o in truth(world, lasting)}
+
+
+def test_each_item_has_the_question_of_its_relation(world, built):
+    for name in ("invariant_lama", "updated_lama", "new_lama"):
+        for item in read_probe(name, built):
+            asked = world.relations[item.relation]
+            before, after = asked.cloze.format(s="|", o=BLANK).split("|")
+            subject = item.input.removeprefix(before).removesuffix(after)
+            assert item.question == asked.question.format(s=subject)
+
+
+def test_sentences_of_both_corpora_bear_out_every_item(folder, world, built, tmp_path):
+    build(folder, world, tmp_path / "out", evidence="require")
+    for name in ("updated_lama", "invariant_lama"):
+        assert items(name, tmp_path / "out") == items(name, built)
+    # What is new stands in no sentence of D0 unless two entities met there otherwise.
+    lost = items("new_lama", built) - items("new_lama", tmp_path / "out")
+    assert len(lost) < 0.05 * len(items("new_lama", built))
+
+
+def test_evidence_names_subject_and_answer(folder, built):
+    paths = [folder / f"documents_{side}.jsonl" for side in ("d0", "d1")]
+    documents = {d.id: d for path in paths for d in read_documents(path)}
+    found = {(n, i.id): i for n in ("updated_lama", "new_lama") for i in read_probe(n, built)}
+    rows = [r for r in read_jsonl(built / "evidence.jsonl") if (r["probe"], r["id"]) in found]
+    assert {(r["side"], r["answer"]) for r in rows} >= {("D0", "old"), ("D1", "new")}
+    for row in rows:
+        item, document = found[row["probe"], row["id"]], documents[row["document"]]
+        answers = item.answers if row["answer"] == "new" else item.old_answers
+        assert row["sentence"] in document.text and row["date"] == document.date
+        assert any(a in row["sentence"] for a in answers)
+
+
+def test_new_lama_easy_blanks_an_entity_of_a_sentence_that_reports_something_new(world, built):
+    said = collections.defaultdict(set)
+    for fact in world.begun():
+        relation = world.relations[fact.relation]
+        for template in (*relation.news, *relation.state):
+            names = {world.name(fact.subject), world.name(fact.object)}
+            said[say(world, fact, template)] |= names
+    found = read_probe("new_lama_easy", built)
+    filled = [i.input.replace(BLANK, i.answers[0]) for i in found]
+    assert len(found) > 50 and set(filled) <= said.keys()
+    right = [i.answers[0] in said[text] for i, text in zip(found, filled, strict=True)]
+    assert sum(right) / len(right) > 0.95  # the finder cuts a name now and then
+    assert all(BLANK not in i.question and i.question.endswith("?") for i in found)
+
+
+def test_every_fact_and_candidate_is_accounted_for(folder, built):
+    manifest = read_json(built / "manifest.json")
+    counts, kept = manifest["counts"], manifest["items"]
+    read = sum(1 for _ in read_jsonl(folder / "facts.jsonl"))
+    reasons = [n for what, n in counts.items() if what.startswith("facts ")]
+    assert counts["facts read"] == read == sum(reasons) - read
+    pages = sum(1 for _ in read_documents(folder / "documents_d0.jsonl"))
+    assert manifest["documents"]["D0"] == pages
+    assert all(len(read_probe(n, built)) == kept[n] for n in kept) and NEW_LAMA_EASY in kept
+
+
+def test_the_same_input_gives_the_same_bytes(folder, world, built, tmp_path):
+    build(folder, world, tmp_path / "out")
+    for path in built.rglob("*"):
+        if path.is_file():
+            assert (tmp_path / "out" / path.relative_to(built)).read_bytes() == path.read_bytes()
+
+
+# --- facts of one's own
+
+YEAR = ("2020-12-31", "2021-12-31")
+
+
+def row(name, answer, begin="", end="", relation="P6", **more):
+    return {"subject_name": name, "relation": relation, "object_name": answer,
+            "valid_from": begin, "valid_to": end, **more}  # fmt: skip
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Builds from rows of facts and documents, between the ends of 2020 and 2021."""
+
+    def run(rows, documents=(), **options):
+        write_jsonl(tmp_path / "facts.jsonl", rows)
+        write_jsonl(tmp_path / "text.jsonl", documents)
+        corpora = [tmp_path / "text.jsonl"] if documents else []
+        out = tmp_path / "out"
+        manifest = benchmark.build(
+            [tmp_path / "facts.jsonl"], corpora, YEAR, out,
+            Options(**options), replace=True,
+        )  # fmt: skip
+        return {name: read_probe(name, out) for name in manifest["items"]}, manifest["counts"]
+
+    return run
+
+
+def test_what_is_updated_new_or_neither(make):
+    probes, counts = make([
+        row("Aland", "Ann", end="2021-03-01"), row("Aland", "Ben", "2021-03-01"),
+        row("Bland", "Cy"),
+        row("Cland", "Di", "2021-05-01"),
+        row("Dland", "Ed", end="2021-05-01"),
+        row("Eland", "Flo", "2022-01-01"),
+        row("Gland", "Hal", end="?"),
+        row("Hland", "Ida", end="2021-02-00"), row("Hland", "ida.", "2021-02-00"),
+        row("Iland", "Jo", kind="event"), row("Jland", "Kim", relation="P999"),
+    ])  # fmt: skip
+    (updated,), (new,) = probes["updated_lama"], probes["new_lama"]
+    assert updated.input == f"The head of government of Aland is {BLANK}."
+    assert (updated.answers, updated.old_answers) == (("Ben",), ("Ann",))
+    assert updated.question == "Who is the head of government of Aland?"
+    assert (new.answers, new.meta["date"]) == (("Di",), "2021-05-01")
+    assert counts["facts that ended, or begin later"] == 2
+    assert counts["facts that did not change"] == 3  # Cy's, and Ida in two spellings
+    assert counts["facts whose dates are not exact enough"] == 1  # Hal may have ended before
+    assert counts["facts that are events, no states"] == counts["no wording: P999"] == 1
+
+
+def test_a_date_without_day_or_month_may_decide_and_may_not():
+    fact = DatedFact("A", "P6", "B", valid_from="2019-00-00", valid_to="2021-05")
+    days = {"2018-12-31": False, "2019-06-01": None, "2019-12-31": True, "2021-04-30": True,
+            "2021-05-09": None, "2021-05-31": False}  # fmt: skip
+    assert {day: fact.holds(day) for day in days} == days
+    assert DatedFact("A", "P6", "B").holds("2021-01-01") is True
+    assert DatedFact("A", "P6", "B", seen=("2024-03",)).holds("2024-03-15") is True
+
+
+def test_the_filters_of_invariant_lama(make):
+    probes, counts = make([
+        row("Lyon", "France", relation="P17"), row("Lyon", "France", relation="P17"),
+        row("University of Leeds", "Leeds", relation="P131"),
+        row("Hutterite German", "bavarian", relation="P279"),
+        row("_____ & Sons", "Leeds", relation="P740"),
+        row("Ann", "Leeds", relation="P108"),
+    ])  # fmt: skip
+    (item,) = probes["invariant_lama"]
+    assert (item.input, item.answers) == (f"Lyon is located in {BLANK} .", ("France",))
+    assert item.question == "In which country is Lyon located?"
+    for why in ("a repeat", "the answer is in the subject", "the answer is no entity",
+                "a name looks like a blank"):  # fmt: skip
+        assert counts[f"invariant_lama: {why}"] == 1
+
+
+def test_statements_with_several_answers_are_no_items_of_what_changes(make):
+    rows = [row("Rovers", who, "2021-05-01", relation="P286", subject=i)
+            for i, who in enumerate(("Ann", "Ben"))]  # fmt: skip
+    with pytest.raises(UserError, match="2 new_lama: the statement has other answers too"):
+        make(rows)
+
+
+def test_a_draw_of_each_relation(make):
+    rows = [row(f"Town{i}", "France", relation="P17") for i in range(30)]
+    first, counts = make(rows, per_relation=5)
+    assert len(first["invariant_lama"]) == 5
+    assert counts["invariant_lama: more than --per-relation"] == 25
+    assert first == make(rows, per_relation=5)[0] != make(rows, per_relation=5, seed=1)[0]
+
+
+def test_names_that_look_like_templates_stay_what_they_are(make):
+    probes, _ = make([row("[Y] and {s}", "O'Brien, \"Bo\";\n<b>", "2021-05-01")])
+    (item,) = probes["new_lama"]
+    assert item.input == f"The head of government of [Y] and {{s}} is {BLANK}."
+    assert item.answers == ("O'Brien, \"Bo\"; <b>",)
+
+
+# --- recent sentences
+
+OLD = {"id": "o", "date": "2020-05-01", "text": "Old news. Ann Lee met Bo Day in Paris."}
+
+
+def recent(text, date="2021-06-01"):
+    return {"id": text[:9], "date": date, "text": text}
+
+
+def test_sentences_that_d0_knows_or_that_lean_on_others_are_left_out(make):
+    texts = [
+        "On a sunny day, Ann Lee met Bo Day in Paris after they had not talked for years.",
+        "She then flew on to Rome, where Cy Fox and others waited for the two of them.",  # leans
+        "We saw that Ann Lee flew on to Rome, where Cy Fox waited for the two of them.",
+        "Ann Lee flew on to Rome, where Cy Fox waited for the two travellers at noon.",
+        "See https://a.b for how Ann Lee flew to Rome, where Cy Fox waited for all of us.",
+    ]
+    probes, counts = make([row("A", "B", "2021-05-01")], [OLD, *map(recent, texts)])
+    (item,) = probes["new_lama_easy"]
+    assert item.input.replace(BLANK, item.answers[0]) == texts[3]
+    assert item.answers == ("Cy Fox",) and item.meta["date"] == "2021-06-01"
+    assert counts["sentences that D0 knows"] == 1
+    assert counts["sentences that begin with what leans on another sentence"] == 1
+    assert counts["sentences that speak of I, we or you"] == 1
+
+
+def test_plug_ins_rewrite_and_ask(make, tmp_path, monkeypatch):
+    (tmp_path / "my_models.py").write_text(
+        "def alone(sentences, contexts):\n"
+        "    return [s.replace('She', 'Ann Lee') if 'Rome' in c else None\n"
+        "            for s, c in zip(sentences, contexts)]\n"
+        "def back(sentences):\n    return [s.replace('waited', 'was waiting') for s in sentences]\n"
+        "def lose(sentences):\n    return ['Nothing is left.' for _ in sentences]\n"
+        "def ask(statements, answers):\n    return ['Who?' for _ in statements]\n"
+        "def short(sentences):\n    return sentences[1:]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    text = "The trip to Rome was long. She flew on to Oslo, where Cy Fox waited for two friends."
+    facts, documents = [row("A", "B", "2021-05-01")], [recent(text)]
+    plugs = {name: f"my_models:{function}" for name, function in (
+        ("stand_alone", "alone"), ("paraphrase", "back"), ("ask", "ask"),
+    )}  # fmt: skip
+    probes, _ = make(facts, documents, **plugs)
+    (item,) = probes["new_lama_easy"]
+    assert item.input == f"Ann Lee flew on to Oslo, where {BLANK} was waiting for two friends."
+    assert item.question == "Who?"
+    probes, counts = make(facts, documents, **plugs | {"paraphrase": "my_models:lose"})
+    assert "new_lama_easy" not in probes
+    assert counts["sentences whose answer back-translation lost"] == 1
+    for name, expected in (("my_models:short", "must return a list of 1 texts"),
+                           ("my_models:gone", "cannot be loaded (AttributeError"),
+                           ("my_models", "give module:function")):  # fmt: skip
+        with pytest.raises(UserError) as info:
+            make(facts, documents, **plugs | {"paraphrase": name})
+        assert expected in str(info.value)
+
+
+def test_blanks_and_questions():
+    assert blanked("Ann met Anna.", "Ann") == f"{BLANK} met Anna."
+    assert blanked("Ann met Ann.", "Ann") == blanked("Bo left.", "Ann") == ""
+    assert question(f"{BLANK} was elected in Oslo.") == "Who or what was elected in Oslo?"
+    assert question(f"Oslo elected {BLANK}.") == 'What is missing from "Oslo elected ____."?'
+
+
+# --- evidence
+
+
+def test_a_pair_is_found_word_by_word_and_the_newest_sentences_are_kept():
+    watch = Watch(most=2)
+    pair = watch.add(["New York", "NYC"], ["Ann Lee"])
+    other = watch.add(["York"], ["Lee"], ["Bo"])
+    for day in range(1, 5):
+        document = Document("d", f"2021-01-0{day}", "NYC", "")
+        watch.read(document, ["Ann Lee spoke.", "New Yorkers saw Annie Lee."], "D1")
+    found = watch.of(pair, "D1")
+    assert found.count == 4 and [s.date[-1] for s in found.newest] == ["3", "4"]
+    assert not watch.of(pair, "D0").count and not watch.of(other, "D1").count
+    watch.read(Document("e", "2020-01-01", "", ""), ["York: Bo met Lee.", "York met Lee."], "D0")
+    assert watch.of(other, "D0").count == 1
+
+
+# --- forms of facts
+
+
+def test_the_forms_of_real_facts():
+    period = Period("2021-12-30", "2023-12-30")
+    trex = list(read_dated_facts([shared_data("probes", "pararel", "trex")]))
+    assert len(trex) == 14263 and all(f.holds(period.before) for f in trex)
+    wikidata = shared_data("probes", "wikidata-facts-2021-2023-2024.jsonl.gz")
+    facts = read_dated_facts([wikidata])
+    poland = [f for f in facts if f.subject == "Poland" and f.relation == "P6"]
+    assert [(f.object, f.holds(period.before), f.holds(period.after)) for f in poland] == [
+        ("Mateusz Morawiecki", True, False), ("Donald Tusk", False, True),
+    ]  # fmt: skip
+    terms = list(read_dated_facts([shared_data("probes", "dyknow-dated-facts.jsonl")]))
+    holders = [f for f in terms if f.relation == "Prime Minister of Italy"]
+    assert [f.object for f in holders if f.holds("2015-06-01")] == ["Matteo Renzi"]
+    assert holders[0].cloze == "The Prime Minister of Italy is [Y]."
+
+
+GOOD, SNAPSHOT = row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
+BAD = (
+    ("{", "line 1: not JSON"),
+    ("[]", "line 1: give an object, not a list"),
+    ('{"a": 1}', "line 1: this is no fact: none of the fields 'subject_name', 'sub_label'"),
+    (json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"object_name": " "}), "line 2: the field 'obje"),
+    (json.dumps(GOOD | {"valid_from": "soon"}), "field 'valid_from': 'soon' is not of the form"),
+    (json.dumps(GOOD | {"valid_from": "2021-02-30"}), "'2021-02-30' is not of the form YYYY-MM-DD"),
+    (json.dumps(GOOD | {"valid_from": "2021", "valid_to": "2020"}), "'valid_to' 2020 is before"),
+    (json.dumps(GOOD | {"kind": "ivnariant"}), "line 1: 'kind' is 'ivnariant'; it is one of"),
+    (json.dumps(GOOD | {"object_aliases": "C"}), "'object_aliases' is 'C'; give a list"),
+    (SNAPSHOT + '{"May": [["Q1", "B"]]}}', "'May' in 'objects'"),
+    (SNAPSHOT + '{"2021-01-01": ["B"]}}', "is not [[id, name]"),
+    ('{"subject": "A", "answers": [{"name": "B", "start": "x"}], "prompts": {}}', "answer 1, fie"),
+    ("", "has no facts; leave it out"),
+)
+
+
+@pytest.mark.parametrize("text, expected", BAD)
+def test_bad_facts_are_named_by_file_line_and_field(tmp_path, text, expected):
+    path = tmp_path / "facts.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError) as info:
+        benchmark.build([path], [], YEAR, tmp_path / "out")
+    assert expected in str(info.value) and str(path) in str(info.value)
+    assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_facts_of_other_dates_are_refused(tmp_path):
+    path = tmp_path / "facts.jsonl"
+    path.write_text('{"subject": "A", "relation": "P6", "objects": {"2021-01": [["Q1", "B"]]}}')
+    with pytest.raises(UserError, match="2022-01-01, but the facts were looked up on 2021-01 only"):
+        benchmark.build([path], [], ("2021-01-09", "2022-01-01"), tmp_path / "out")
+
+
+def test_wordings(tmp_path):
+    path = tmp_path / "wordings.jsonl"
+    path.write_text('{"relation": "P6", "cloze": "[X] has [Y]."}')
+    assert wordings.read_wordings(path) == {"P6": wordings.Wording("[X] has [Y].")}
+    for text, expected in (
+        ('{"relation": "P6", "cloze": "[X] has."}', "'cloze' is '[X] has.'; it must have [X] and"),
+        ('{"relation": "P6", "cloze": "[X] [Y]", "question": "Who?"}', "'question' is 'Who?'"),
+        ('{"relation": "P6", "cloze": "[X] [Y]", "kind": "x"}', "'kind' is 'x'"),
+        ('{"cloze": "[X] has [Y]."}', "wording 1: the field 'relation' is missing"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError) as info:
+            wordings.read_wordings(path)
+        assert expected in str(info.value)
+    known = wordings.built_in()
+    assert len(wordings.INVARIANT_RELATIONS) == 28
+    assert all(wordings.check(w, name) for name, w in known.items())
+    assert all(known[name].question for name in wordings.INVARIANT_RELATIONS)
+
+
+def test_pararels_patterns():
+    folder = shared_data("probes", "pararel", "patterns")
+    changed = wordings.with_patterns(wordings.built_in(), folder)
+    assert changed["P138"].cloze == "[X] is named after [Y]."
+    assert changed["P138"].question == "What is [X] named after?"
+
+
+# --- the folder
+
+
+def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
+    rows = [row("A", "B", "2021-05-01")]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    with pytest.raises(UserError, match="is not empty and was not made by"):
+        make(rows)
+    (tmp_path / "out" / "mine.txt").unlink()
+    make(rows)
+    with pytest.raises(UserError, match="add --replace"):
+        benchmark.build([tmp_path / "facts.jsonl"], [], YEAR, tmp_path / "out")
+    make([row("C", "D", "2021-05-01")])
+    (item,) = read_probe("new_lama", tmp_path / "out")
+    assert item.answers == ("D",)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["facts.jsonl", "out", "text.jsonl"]
