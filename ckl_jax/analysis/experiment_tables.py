@@ -7,7 +7,7 @@ from typing import Any
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
-from ckl_jax.analysis.study import Entry, Study, load_study
+from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
 from ckl_jax.files import atomic_write, write_json
 
@@ -33,6 +33,46 @@ def compare(
       is "no gain".
     """
     table = compute_table(_only(load_study(runs), probes), acquired=acquired)
+    return {"probes": list(probes), "fuar": table["fuar"], "rows": _rows(table, probes, published)}
+
+
+def compare_tuned(
+    runs: Sequence[Sequence[Path]], published: Mapping[str, Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """The numbers of models that were fine-tuned on one data set after another (KILT).
+
+    Args:
+      runs: of each data set the MODEL_DIRs, the same models in the same order.
+      published: {row: {data set: score in percent}}, as the paper printed them.
+
+    Returns:
+      As `compare`, all data sets beside each other; also {"metrics": {data set: its metric's name}}
+      and "notes", sentences about answers that were too long.
+    """
+    part: dict[str, Any] = {"probes": [], "fuar": None, "rows": {}, "metrics": {}, "notes": []}
+    for folders in runs:
+        study = tuned_study(folders)
+        probes = study.probes
+        for key, columns in _rows(compute_table(study, "score"), probes, published).items():
+            columns.pop(FUAR)
+            part["rows"].setdefault(key, {}).update(columns)
+        for probe in probes:
+            rows = study.entries[0].scores[probe].rows
+            part["metrics"][probe] = rows[0]["metric"]
+            if cut := sum(row["cut"] for row in rows):
+                part["notes"].append(
+                    f"{probe}, asking: {cut:,} of {len(rows):,} records have no answer that fits."
+                )
+        part["probes"] += probes
+    return part
+
+
+def _rows(
+    table: Mapping[str, Any],
+    probes: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    """The cells of a table beside what was printed, by row and column."""
     rows = {}
     for row in table["rows"]:
         printed = published.get(row["key"], {})
@@ -45,7 +85,7 @@ def compare(
             }
             for column, value in columns.items()
         }  # fmt: skip
-    return {"probes": list(probes), "fuar": table["fuar"], "rows": rows}
+    return rows
 
 
 def _only(study: Study, probes: Sequence[str]) -> Study:
@@ -61,7 +101,10 @@ def _only(study: Study, probes: Sequence[str]) -> Study:
 
 def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
     """Headers and rows: ours with its interval, and the paper's in brackets."""
-    headers = ["Method", *(f"{labels.short(p)} EM" for p in part["probes"])]
+    metrics = part.get("metrics", {})
+    headers = ["Method", *(
+        f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}" for p in part["probes"]
+    )]  # fmt: skip
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")
     rows = [
@@ -102,6 +145,9 @@ def write(name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Pa
         made = cells(part)
         text.append(f"## {scenario}\n\n{markdown(*made)}")
         print_cells(*made, title=f"{name}, {scenario}: ours (the paper's)")
+        for note in part.get("notes", ()):
+            text.append(f"- {note}")
+            print(note, flush=True)
     path = out / f"{stem}.md"
     with atomic_write(path) as f:
         f.write("\n".join(text))

@@ -4,6 +4,7 @@ METHODS = {
     "initial": "Initial", "vanilla": "Vanilla", "recadam": "RecAdam", "mix_review": "Mix-Review",
     "lora": "LoRA", "k_adapter_k2": "K-Adapter (k=2)", "k_adapter_k3": "K-Adapter (k=3)",
     "modular": "Modular", "replay": "Replay", "lora_mix_review": "LoRA + Mix-Review",
+    "ewc": "EWC", "lwf": "LwF", "ema": "EMA",
 }  # fmt: skip
 PROBES = {
     "invariant_lama": ("IL", "InvariantLAMA"),
@@ -15,7 +16,19 @@ PROBES = {
     "new_lama_easy_p2": ("NLE-P2", "NewLAMA-Easy, phase 2"),
     "new_lama_easy_5000": ("NLE-5k", "NewLAMA-Easy 5000"),
     "trex_5000": ("T-REx", "T-REx 5000"),
+    "fever": ("FEV", "FEVER"),
+    "aidayago2": ("AY2", "AIDA CoNLL-YAGO"),
+    "wned": ("WnWi", "WNED-WIKI"),
+    "cweb": ("WnCw", "WNED-CWEB"),
+    "trex": ("TREx", "KILT's T-REx"),
+    "structured_zeroshot": ("zsRE", "Zero-Shot RE"),
+    "nq": ("NQ", "Natural Questions"),
+    "hotpotqa": ("HoPo", "HotpotQA"),
+    "triviaqa": ("TQA", "TriviaQA"),
+    "eli5": ("ELI5", "ELI5"),
+    "wow": ("WoW", "Wizard of Wikipedia"),
 }
+METRICS = {"accuracy": "acc.", "em": "EM", "f1": "F1", "rouge_l": "R-L"}
 # Okabe and Ito's palette: distinct under every common colour blindness. Figures vary marker and
 # line style as well.
 COLORS = {

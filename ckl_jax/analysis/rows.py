@@ -31,7 +31,7 @@ EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 _KEPT = (
     "relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old",
-    "interval", "class", "kind",
+    "interval", "class", "kind", "metric", "cut",
 )  # fmt: skip
 
 
@@ -47,6 +47,7 @@ class Scored:
       relations: [N] names; "" if unknown.
       rows: [N] the rows themselves, without what is the same for all of them.
       losses: of facts, see `perplexity.Losses`; None of other probes.
+      score: [N] in 0..1, of KILT: each data set's own metric; None of other probes.
     """
 
     items: tuple[str, ...]
@@ -58,6 +59,7 @@ class Scored:
     relations: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
     losses: Losses | None = None
+    score: np.ndarray | None = None
 
     @property
     def answered(self) -> bool:
@@ -81,6 +83,7 @@ def as_columns(rows: list[dict[str, Any]]) -> Scored:
         column("em_old"), column("hit_rank").astype(int), column("beams", 1).astype(int),
         tuple(row.get("relation", "") for row in rows), tuple(map(_slim, rows)),
         Losses.of(rows) if "nll" in rows[0] else None,
+        column("score", np.nan) if "score" in rows[0] else None,
     )  # fmt: skip
 
 

@@ -118,6 +118,17 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     return study
 
 
+def tuned_study(run_dirs: Sequence[str | Path]) -> Study:
+    """The study of models that were fine-tuned for the same questions: none starts from another.
+
+    Raises:
+      UserError: a folder has no rows, or the runs answered different items.
+    """
+    study = Study(None, _entries([Run.open(folder) for folder in run_dirs]))
+    _check_items(study)
+    return study
+
+
 def _answered(study: Study) -> Study:
     """The study of the probes that were answered; of others there are perplexities only.
 

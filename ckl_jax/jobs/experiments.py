@@ -7,115 +7,33 @@ process of its own. Experiments share a folder, and with it the cells that they 
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.analysis import experiment_tables, published_ckl
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.analysis import experiment_tables
+from ckl_jax.data.kilt import CUT, KILT_SETS, cut_sentence
+from ckl_jax.errors import UserError
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.demo import METHODS
+from ckl_jax.jobs.experiment_scenarios import (
+    EXPERIMENTS,
+    INITIAL,
+    KILT,
+    OVERLAYS,
+    Cell,
+    Experiment,
+    Scenario,
+    find,
+)
 
-INITIAL = "initial"
 SIZES = ("tiny", "small", "full")
 _PROBES = "closed_book.ClosedBook.probes"
-_IL, _P1, _P2 = "invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"
-_MAIN = (_IL, "updated_lama", "new_lama", "new_lama_easy")
 # Methods that add parameters add a second set in a second phase.
 _PHASES = {
     "lora": "lora.lora", "k_adapter_k2": "k_adapter.k_adapter",
     "k_adapter_k3": "k_adapter.k_adapter", "modular": "modular.modular",
-}  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One training of a scenario.
-
-    Attributes:
-      name: of its row; a method, and a learning rate where there are several.
-      method: of `ckl_<method>.gin`.
-      rate: LEARNING_RATE; None is the overlay's.
-    """
-
-    name: str
-    method: str
-    rate: float | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Scenario:
-    """What methods are trained on.
-
-    Attributes:
-      name: of its folder, and in the paper's numbers.
-      overlay: gin file.
-      probes: what models are asked.
-      cells: the trainings.
-      acquired: probes that FUAR takes for new knowledge; () is the usual choice.
-      after: the scenario whose models these start from; None is the Initial model.
-    """
-
-    name: str
-    overlay: str
-    probes: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    acquired: tuple[str, ...] = ()
-    after: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """A table of a paper.
-
-    Attributes:
-      title: what it shows.
-      scenarios: in order.
-      published: {scenario: {row: {probe: EM in percent, "fuar": ...}}}.
-    """
-
-    title: str
-    scenarios: tuple[Scenario, ...]
-    published: Mapping[str, Mapping[str, Any]]
-
-
-def _every(methods: Sequence[str]) -> tuple[Cell, ...]:
-    return tuple(Cell(method, method) for method in methods)
-
-
-def _at(method: str, *rates: float) -> tuple[Cell, ...]:
-    return tuple(Cell(f"{method}-{rate:g}", method, rate) for rate in rates)
-
-
-_OVERLAYS = "experiments/ckl/{}.gin"
-EXPERIMENTS = {
-    "ckl/table2": Experiment(
-        "the main experiment",
-        (Scenario("main", _OVERLAYS.format("table2"), _MAIN, _every(METHODS)),),
-        published_ckl.TABLE_2,
-    ),
-    "ckl/table3": Experiment(
-        "fewer articles, and two phases",
-        (
-            Scenario("small", _OVERLAYS.format("small"), (_IL, _P1, _P2), _every(METHODS)),
-            Scenario("p1", _OVERLAYS.format("p1"), (_IL, _P1, _P2), _every(METHODS), (_P1,)),
-            Scenario(
-                "p1_p2", _OVERLAYS.format("p1_p2"), (_IL, _P1, _P2), _every(METHODS), (_P2,), "p1"
-            ),
-        ),
-        published_ckl.TABLE_3,
-    ),
-    "ckl/table7": Experiment(
-        "learning rates",
-        (
-            Scenario(
-                "rates", _OVERLAYS.format("rates"), (_IL, "new_lama_easy_small"),
-                (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
-            ),
-        ),
-        published_ckl.TABLE_7,
-    ),
 }  # fmt: skip
 
 
@@ -157,21 +75,11 @@ class Running:
         return Path(self.out)
 
     def chosen(self, scenario: Scenario) -> list[Cell]:
-        return [c for c in scenario.cells if not self.methods or c.method in self.methods]
-
-
-def find(name: str) -> Experiment:
-    """The experiment of that name.
-
-    Raises:
-      UserError: there is none; the message lists those that there are.
-    """
-    if name not in EXPERIMENTS:
-        raise UserError(
-            f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}."
-            f"{nearest(name, EXPERIMENTS)}"
-        )
-    return EXPERIMENTS[name]
+        """The cells that were asked for; the Initial model's always."""
+        every = not self.methods
+        return [
+            c for c in scenario.cells if every or c.name == INITIAL or c.method in self.methods
+        ]
 
 
 def run(name: str, running: Running) -> Path:
@@ -192,7 +100,7 @@ def run(name: str, running: Running) -> Path:
             settings.pop(free)
         pipeline.record(running.root / "experiments.json", settings, "folder")
         if running.size != "full":
-            _prepare(running)
+            _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         cells = trainings(experiment, running)
         width = max(len(cell.name) for cell in cells)
         pipeline.run_all(cells, running.jobs, width)
@@ -201,11 +109,16 @@ def run(name: str, running: Running) -> Path:
         return path
 
 
-def _prepare(running: Running) -> None:
+def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.jobs import simulated
+    from ckl_jax.world.ckl import open_world
+    from ckl_jax.world.kilt import write_kilt
 
     print(f"Data: simulated, seed {running.seed}", flush=True)
-    simulated.prepare(str(running.root / "data"), running.seed, running.size)
+    data = running.root / "data"
+    simulated.prepare(str(data), running.seed, running.size)
+    if kilt:
+        write_kilt(open_world("simulated", running.seed, running.size), data / KILT)
 
 
 def folder(running: Running, scenario: Scenario | str, cell: Cell) -> Path:
@@ -215,7 +128,8 @@ def folder(running: Running, scenario: Scenario | str, cell: Cell) -> Path:
 
 def trainings(experiment: Experiment, running: Running) -> list[pipeline.Training]:
     """The Initial model's training, where it is made here, and those of all cells."""
-    probes = tuple(dict.fromkeys(p for s in experiment.scenarios for p in s.probes))
+    untuned = [s for s in experiment.scenarios if not s.tuned]
+    probes = tuple(dict.fromkeys(p for s in untuned for p in s.probes))
     made = []
     if running.size != "full":
         macros = {**_macros(running, running.root / INITIAL), "INITIAL_CHECKPOINT_PATH": None}
@@ -231,7 +145,8 @@ def trainings(experiment: Experiment, running: Running) -> list[pipeline.Trainin
 
 def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
     """What the Initial model is asked: of every experiment, which share it."""
-    found = [p for e in EXPERIMENTS.values() for s in e.scenarios for p in s.probes]
+    scenarios = [s for e in EXPERIMENTS.values() for s in e.scenarios if not s.tuned]
+    found = [p for s in scenarios for p in s.probes]
     return tuple(dict.fromkeys((*probes, *found)))
 
 
@@ -242,22 +157,36 @@ def _tiny(running: Running) -> list[str]:
 def _training(running: Running, scenario: Scenario, cell: Cell) -> pipeline.Training:
     target = folder(running, scenario, cell)
     macros = _macros(running, target)
-    bindings = [f"{_PROBES} = {scenario.probes!r}"]
-    after: tuple[str, ...] = () if running.size == "full" else (INITIAL,)
-    if scenario.after:
-        before = folder(running, scenario.after, cell)
-        macros["INITIAL_CHECKPOINT_PATH"] = str(before)
-        after = (f"{scenario.after} {cell.name}",)
-        if cell.method in _PHASES:
-            bindings.append(f"{_PHASES[cell.method]}.phase = 1")
-    elif running.size != "full":
-        macros["INITIAL_CHECKPOINT_PATH"] = str(running.root / INITIAL)
+    bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}"]
+    base, after = _start(running, scenario, cell)
+    if base is not None:
+        macros["INITIAL_CHECKPOINT_PATH"] = str(base)
+    if scenario.after and not scenario.tuned and cell.method in _PHASES:
+        bindings.append(f"{_PHASES[cell.method]}.phase = 1")
     if cell.rate is not None:
         macros["LEARNING_RATE"] = cell.rate
     full = ["ckl_full.gin"] if running.size == "full" else []
-    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *_tiny(running)]
+    world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
+    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_tiny(running)]
     command = pipeline.t5x("train", files, macros, [*bindings, *running.bindings])
     return pipeline.Training(f"{scenario.name} {cell.name}", target, command, after)
+
+
+def _start(
+    running: Running, scenario: Scenario, cell: Cell
+) -> tuple[Path | None, tuple[str, ...]]:
+    """The model that a cell starts from (None: the gin file's), and the trainings it waits for."""
+    full = running.size == "full"
+    if scenario.after is None or cell.name == INITIAL:
+        given = Path(running.data) / INITIAL if full and scenario.after else None
+        base, after = (given, ()) if full else (running.root / INITIAL, (INITIAL,))
+    else:
+        base = folder(running, scenario.after, cell)
+        after = (f"{scenario.after} {cell.name}",)
+    first = running.chosen(scenario)[0]
+    if scenario.tuned and cell != first:  # which makes the cached task
+        after += (f"{scenario.name} {first.name}",)
+    return base, after
 
 
 def _macros(running: Running, target: Path) -> dict[str, Any]:
@@ -275,11 +204,22 @@ def _macros(running: Running, target: Path) -> dict[str, Any]:
 def _write(name: str, experiment: Experiment, running: Running) -> Path:
     initial = running.root / INITIAL
     parts = {}
-    for scenario in experiment.scenarios:
+    for scenario in (s for s in experiment.scenarios if s.name in experiment.published):
         folders = [folder(running, scenario, cell) for cell in running.chosen(scenario)]
         before = [initial] if initial.is_dir() else []
         parts[scenario.name] = experiment_tables.compare(
             [*before, *folders], scenario.probes, scenario.acquired,
             experiment.published[scenario.name],
         )  # fmt: skip
+    if tuned := [s for s in experiment.scenarios if s.tuned]:
+        folders = [[folder(running, s, cell) for cell in running.chosen(s)] for s in tuned]
+        parts[KILT] = experiment_tables.compare_tuned(folders, experiment.published[KILT])
+        parts[KILT]["notes"] += _cut_in_training(running)
     return experiment_tables.write(name, experiment.title, parts, running.root)
+
+
+def _cut_in_training(running: Running) -> list[str]:
+    data = running.root / "data" if running.data is None else Path(running.data)
+    tasks = [data / "prepared" / KILT / name for name in KILT_SETS]
+    told = {task.name: cut_sentence(task) for task in tasks if (task / CUT).exists()}
+    return [f"{name}, training: {text}" for name, text in told.items()]
