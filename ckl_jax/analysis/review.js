@@ -287,7 +287,7 @@
       Object.assign(state.decisions, taken);
       save(); progress(); draw();
       const left = all.length - Object.keys(taken).length;
-      say(`${Object.keys(taken).length} decisions imported` + (left ? `; ${left} are on items that are not here.` : "."));
+      say(`Decisions imported: ${Object.keys(taken).length}; on items that are not here: ${left}.`);
     } catch (error) {
       say(`${file.name} is no file of decisions (${error.message}).`);
     }

@@ -74,8 +74,9 @@ def benchmark(args: argparse.Namespace) -> None:
         )  # fmt: skip
     for probe in builder.PROBES:
         found = manifest["with_evidence"].get(probe, {})
-        sentences = ", ".join(f"{n:,} with a sentence of {what}" for what, n in found.items())
-        print(f"{manifest['items'].get(probe, 0):10,}  {probe}" + (f": {sentences}" * bool(found)))
+        named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
+        print(f"{manifest['items'].get(probe, 0):10,}  {probe}"
+              + f"; with sentences of {named}" * bool(named))  # fmt: skip
     for reason, count in manifest["counts"].items():
         print(f"{count:10,}  {reason}")
     print(Path(args.out) / "manifest.json")

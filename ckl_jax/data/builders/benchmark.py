@@ -263,9 +263,9 @@ class _Builder:
             sentences = self._sentences(document)
             watch.read(document, sentences, side)
             if side == "D1":
-                recent.append(list(recent_sentences(
+                recent.append(recent_sentences(
                     document, sentences, self.finder, counts, self.stand_alone is None
-                )))  # fmt: skip
+                ))  # fmt: skip
         counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
         return [r for r in recent if r]
 

@@ -5,6 +5,7 @@ stand alone (Choi et al. 2021) and paraphrase it (English-German-English), and p
 a question. Here rules choose, the two models are plug-ins, and the review page is for people.
 """
 
+import calendar
 import collections
 import dataclasses
 import re
@@ -20,19 +21,35 @@ from ckl_jax.data.taggers import EntityFinder, Span
 MIN_WORDS, MAX_WORDS = 8, 60
 _MOST_ANSWER_WORDS = 5
 _PER_DOCUMENT = 4  # sentences that are considered, should the first ones turn out to be known
+_MONTHS = frozenset(calendar.month_name[1:])
 _CONTEXT = 600  # characters before the sentence that a plug-in gets
 _BATCH = 32
 
 # What a sentence that does not stand alone begins with, or speaks of.
 _LEANS = re.compile(
-    r"^[\"'“(]*(?:he|she|it|they|his|her|its|their|this|that|these|those|such|another|both|but|and|"
-    r"or|so|however|also|then|there|here|instead|moreover|meanwhile|additionally|for example|"
-    r"for instance|in addition|as a result)\b",
+    r"^[\"'“(]*(?:he|she|it|they|his|her|its|their|this|that|these|those|such|another|both|but|"
+    r"and|or|so|however|also|then|there|here|instead|moreover|meanwhile|additionally|"
+    r"for example|for instance|in addition|as a result)\b",
     re.IGNORECASE,
 )
-_WE_OR_YOU = re.compile(r"\b(?:i|we|us|our|ours|you|your|yours|my|me|let's)\b", re.IGNORECASE)
+_WE_OR_YOU = re.compile(
+    r"\b(?:i|we|us|our|ours|you|your|yours|my|me|let's)\b|"
+    r"^(?:check|read|see|learn|visit|find|watch|join|for more)\b",
+    re.IGNORECASE,
+)
 _NOT_PROSE = re.compile(r"https?:|www\.|[|{}<>\[\]=_*#]|\bextra_id_\d")
 _END = re.compile(r"[.!][\"”')]*$")
+
+# What stands beside a piece of a longer name, which is no answer: "the Department of the ____",
+# "the ____ Network", "the National Weather Service (____)".
+_HEAD = re.compile(
+    r"(?:\b[A-Z][\w.’'&-]*(?: (?:of|for)(?: the)?|,? and|,? or| &)? |\d |\) |[(-])$"
+)
+_FIRST = re.compile(
+    r"(?:In|On|At|The|An?|For|With|From|By|After|Before|When|While|As|To|Under|Since|During) "
+)
+_TAIL = re.compile(r"-| (?:(?:of|for|and|&) (?:the )?)?[A-Z]| \(| \d")
+_ABBREVIATED = re.compile(r"\.\w$")  # its full stop is outside: U.S
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +93,8 @@ def recent_sentences(
     finder: EntityFinder,
     counts: collections.Counter[str],
     standing: bool = True,
-) -> Iterator[Recent]:
-    """Yields the first few sentences of a document of which an item can be made.
+) -> list[Recent]:
+    """The sentences of a document of which an item can be made, the best few of them.
 
     Args:
       document: recent.
@@ -86,7 +103,8 @@ def recent_sentences(
       counts: gets the sentences by why they are left out.
       standing: leave out those that do not stand alone.
     """
-    found, before = 0, ""
+    found: list[Recent] = []
+    before = ""
     for text in (" ".join(s.split()) for s in sentences):
         counts["sentences read"] += 1
         spans = finder.find(text) if not (why := _unfit(text, standing)) else []
@@ -95,14 +113,13 @@ def recent_sentences(
         if why:
             counts[f"sentences {why}"] += 1
         else:
-            yield Recent(
-                document.id, document.date, document.title, text, answer, others,
-                before[-_CONTEXT:].strip(),
-            )  # fmt: skip
-            found += 1
-            if found == _PER_DOCUMENT:
-                return
-        before += f" {text}"
+            found.append(Recent(
+                document.id, document.date, document.title, text, answer, others, before.strip()
+            ))  # fmt: skip
+        before = f"{before} {text}"[-_CONTEXT:]
+    # What names the year is likelier to report what is recent; `sort` keeps the order otherwise.
+    found.sort(key=lambda r: document.date[:4] not in r.sentence)
+    return found[:_PER_DOCUMENT]
 
 
 def _unfit(text: str, standing: bool) -> str:
@@ -117,7 +134,7 @@ def _unfit(text: str, standing: bool) -> str:
     if standing and _LEANS.search(text):
         return "that begin with what leans on another sentence"
     if standing and _WE_OR_YOU.search(text):
-        return "that speak of I, we or you"
+        return "that speak of I, we or you, or bid the reader"
     return ""
 
 
@@ -126,10 +143,22 @@ def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
     names = [(text[start:end], label) for start, end, label in spans if label != "DATE"]
     for name, _ in reversed(names):
         others = tuple(dict.fromkeys(n for n, _ in names if n not in name and name not in n))
-        fits = len(name.split()) <= _MOST_ANSWER_WORDS and len(name) > 1
-        if fits and others and blanked(text, name):
+        if others and _can_be_asked(text, name):
             return name, others
     return "", ()
+
+
+def _can_be_asked(text: str, name: str) -> bool:
+    """Whether a name occurs once, is whole, and is not given away by its initials."""
+    if not 1 <= len(name.split()) <= _MOST_ANSWER_WORDS or len(name) < 2:
+        return False
+    if name in _MONTHS or _ABBREVIATED.search(name):
+        return False
+    before, blank, after = blanked(text, name).partition(BLANK)
+    if not blank or (_HEAD.search(before) and not _FIRST.fullmatch(before)) or _TAIL.match(after):
+        return False
+    initials = "".join(word[0] for word in name.split() if word[0].isupper())
+    return len(initials) < 2 or not _whole(initials).search(before + after)
 
 
 def rewritten(

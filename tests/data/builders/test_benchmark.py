@@ -12,7 +12,7 @@ from ckl_jax.data.builders.benchmark import NEW_LAMA_EASY, Options
 from ckl_jax.data.builders.dated_facts import DatedFact, read_dated_facts
 from ckl_jax.data.builders.evidence import Watch
 from ckl_jax.data.builders.fact_probes import Period
-from ckl_jax.data.builders.recent_sentences import blanked, question
+from ckl_jax.data.builders.recent_sentences import _choice, blanked, question
 from ckl_jax.data.ckl_files import BLANK, read_probe
 from ckl_jax.data.documents import Document, read_documents
 from ckl_jax.errors import UserError
@@ -262,7 +262,7 @@ def test_sentences_that_d0_knows_or_that_lean_on_others_are_left_out(make):
     assert item.answers == ("Cy Fox",) and item.meta["date"] == "2021-06-01"
     assert counts["sentences that D0 knows"] == 1
     assert counts["sentences that begin with what leans on another sentence"] == 1
-    assert counts["sentences that speak of I, we or you"] == 1
+    assert counts["sentences that speak of I, we or you, or bid the reader"] == 1
 
 
 def test_plug_ins_rewrite_and_ask(make, tmp_path, monkeypatch):
@@ -301,6 +301,20 @@ def test_blanks_and_questions():
     assert blanked("Ann met Ann.", "Ann") == blanked("Bo left.", "Ann") == ""
     assert question(f"{BLANK} was elected in Oslo.") == "Who or what was elected in Oslo?"
     assert question(f"Oslo elected {BLANK}.") == 'What is missing from "Oslo elected ____."?'
+
+
+@pytest.mark.parametrize("text, answer", [
+    ("The event was held by the U.S. Department of the Treasury for Ann Lee.", ""),
+    ("Ann Lee joined the Treasury Network of the town of Leeds.", "Leeds"),
+    ("In Leeds, Ann Lee opened a bakery that sells only bread.", "Ann Lee"),
+    ("Ann Lee works for the Great Weather Service (GWS) of all.", "Ann Lee"),
+    ("Ann Lee moved from Leeds to the U.S.", "Leeds"),
+])
+def test_a_piece_of_a_name_is_not_asked_for(text, answer):
+    names = ("Ann Lee", "Treasury", "U.S. Department", "Leeds", "Great Weather Service", "GWS",
+             "Network", "U.S")  # fmt: skip
+    spans = sorted((text.index(n), text.index(n) + len(n), "ENTITY") for n in names if n in text)
+    assert _choice(text, spans)[0] == answer
 
 
 # --- evidence
