@@ -32,6 +32,7 @@ table { width: 100%; table-layout: fixed; } td { overflow-wrap: anywhere; }
 th:nth-child(1) { width: 31%; } th:nth-child(2) { width: 13%; } th:nth-child(5) { width: 5.2rem; }
 td small { color: var(--dim); } td p { margin: 0 0 .5rem; }
 .blank, mark { background: #ffd54a66; color: inherit; } .blank { padding: 0 .3em; }
+tr { scroll-margin-top: 9.5rem; }
 tr.selected { outline: 2px solid var(--link); outline-offset: -2px; }
 tr.keep { background: #2e9e5b22; } tr.drop { background: #d6453d22; }
 tr.drop .statement { text-decoration: line-through; } tr.edit { background: #c9890022; }
