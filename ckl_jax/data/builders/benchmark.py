@@ -125,11 +125,7 @@ def build(
     found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
     items, evidence = builder.items(found, list(corpora), counts)
     if not items:
-        raise UserError(
-            "Nothing is left to ask: "
-            + "; ".join(f"{n:,} {what}" for what, n in sorted(counts.items()) if n)
-            + "."
-        )
+        raise UserError(_nothing(counts))
     manifest = {
         "made_by": MADE_BY, "dates": list(dates), "options": dataclasses.asdict(options),
         "facts": [os.fspath(p) for p in facts], "corpora": [os.fspath(p) for p in corpora],
@@ -147,6 +143,15 @@ def build(
         ))  # fmt: skip
         write_json(work / "manifest.json", manifest)
     return manifest
+
+
+def _nothing(counts: Counts) -> str:
+    reasons = "; ".join(
+        f"{n:,} {what}" for what, n in sorted(counts.items()) if n and not what.startswith("no wo")
+    )
+    names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
+    more = f"; give --wordings for relations such as {names[0]!r}" if names else ""
+    return f"Nothing is left to ask ({reasons}){more}."
 
 
 def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:

@@ -7,19 +7,18 @@ Wikidata at some dates (docs/wikidata.md), and DyKnow's answers with their dates
 
 import dataclasses
 import datetime
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.builders.json_rows import numbered_rows
 from ckl_jax.data.builders.wordings import KINDS, PREVIOUS
-from ckl_jax.data.documents import encodable, open_text
+from ckl_jax.data.documents import encodable
 from ckl_jax.data.offices import check_date, within
 from ckl_jax.data.relational import ANSWER
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
 
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
 _SNAPSHOT = re.compile(r"\d{4}-\d{2}(?:-\d{2})?")
@@ -91,7 +90,7 @@ def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
     """
     for path in _files(paths):
         empty = True
-        for where, row in _rows(path):
+        for where, row in numbered_rows(path):
             empty = False
             yield from _form(row, where)(row, where, path)
         if empty:
@@ -110,22 +109,6 @@ def _files(paths: Iterable[str | os.PathLike]) -> list[Path]:
     if twice := [p for i, p in enumerate(found) if p in found[:i]]:
         raise UserError(f"The facts {twice[0]} are given twice; leave one out.")
     return found
-
-
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file, line n", row) of each line that is not blank."""
-    with open_text(path) as f, os_errors(path, "read"):
-        for number, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            where = f"{path}, line {number}"
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as e:
-                raise UserError(f"{where}: not JSON ({getattr(e, 'msg', 'too deep')}).") from e
-            if not isinstance(row, dict):
-                raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
-            yield where, row
 
 
 Form = Callable[[dict[str, Any], str, Path], Iterator[DatedFact]]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ckl_jax.data.builders.benchmark import check_out
 from ckl_jax.data.builders.fact_probes import same_name
+from ckl_jax.data.builders.json_rows import numbered_rows
 from ckl_jax.data.ckl_files import (
     PROBES,
     ProbeItem,
@@ -24,7 +25,7 @@ from ckl_jax.data.ckl_files import (
 )
 from ckl_jax.data.ckl_writer import write_answers, write_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_folder, read_json, read_jsonl, write_json, write_jsonl
+from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
 
 FORMAT = "ckl-review-1"
 MADE_BY = "ckl data review"
@@ -91,12 +92,12 @@ def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
       UserError: a row lacks a field.
     """
     path = Path(directory) / EVIDENCE
-    rows = list(read_jsonl(path)) if path.is_file() else []
-    fields = ("probe", "id", "side", "answer", "sentence")
-    for number, row in enumerate(rows, 1):
-        for field in fields:
-            if not isinstance(row, dict) or not isinstance(row.get(field), str):
-                raise UserError(f"{path}, row {number}: the field {field!r} is missing or no text.")
+    rows = []
+    for where, row in numbered_rows(path) if path.is_file() else ():
+        for field in ("probe", "id", "side", "answer", "sentence"):
+            if not isinstance(row.get(field), str):
+                raise UserError(f"{where}: the field {field!r} is missing or no text.")
+        rows.append(row)
     return rows
 
 

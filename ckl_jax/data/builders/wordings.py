@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ckl_jax.data.builders.json_rows import numbered_rows
 from ckl_jax.data.relational import ANSWER, SUBJECT
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import read_jsonl
 
 INVARIANT, CHANGING, EVENT = "invariant", "changing", "event"
 KINDS = (INVARIANT, CHANGING, EVENT)
@@ -123,9 +123,8 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
       UserError: it cannot be read, or a line lacks a field or has one that is wrong.
     """
     found: dict[str, Wording] = {}
-    for number, row in enumerate(read_jsonl(path), 1):
-        where = f"{os.fspath(path)}, wording {number}"
-        if not isinstance(row, dict) or not isinstance(row.get("relation"), str):
+    for where, row in numbered_rows(path):
+        if not isinstance(row.get("relation"), str):
             raise UserError(f"{where}: the field 'relation' is missing or no text.")
         name, kind = row["relation"], row.get("kind", CHANGING)
         if kind not in KINDS:
@@ -195,8 +194,8 @@ def whole_sentences(path: str | os.PathLike) -> list[str]:
 
 
 def _texts(path: str | os.PathLike) -> Iterable[str]:
-    for number, row in enumerate(read_jsonl(path), 1):
-        text = row.get("pattern") if isinstance(row, dict) else None
+    for where, row in numbered_rows(path):
+        text = row.get("pattern")
         if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{path}, pattern {number}: the field 'pattern' is missing or no text.")
+            raise UserError(f"{where}: the field 'pattern' is missing or no text.")
         yield " ".join(text.split())

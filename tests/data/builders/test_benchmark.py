@@ -396,7 +396,7 @@ def test_wordings(tmp_path):
         ('{"relation": "P6", "cloze": "[X] has."}', "'cloze' is '[X] has.'; it must have [X] and"),
         ('{"relation": "P6", "cloze": "[X] [Y]", "question": "Who?"}', "'question' is 'Who?'"),
         ('{"relation": "P6", "cloze": "[X] [Y]", "kind": "x"}', "'kind' is 'x'"),
-        ('{"cloze": "[X] has [Y]."}', "wording 1: the field 'relation' is missing"),
+        ('{"cloze": "[X] has [Y]."}', "line 1: the field 'relation' is missing"),
     ):
         path.write_text(text)
         with pytest.raises(UserError) as info:
