@@ -324,7 +324,8 @@
   }
 
   for (const item of items) {
-    item.text = [item.key, item.statement, item.question, ...item.answers, ...item.old].join("\n").toLowerCase();
+    item.text = [item.key, item.statement, item.question, item.note, ...item.answers, ...item.old]
+      .join("\n").toLowerCase();
   }
   options("probe", [...new Set(items.map((item) => item.probe))]);
   options("relation", [...new Set(items.map((item) => item.relation).filter(Boolean))].sort());
