@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
+from ckl_jax.cli import ckl
 from ckl_jax.data.builders import benchmark, wordings
 from ckl_jax.data.builders.benchmark import NEW_LAMA_EASY, Options
 from ckl_jax.data.builders.dated_facts import DatedFact, read_dated_facts
@@ -432,3 +433,45 @@ def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
     (item,) = read_probe("new_lama", tmp_path / "out")
     assert item.answers == ("D",)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["facts.jsonl", "out", "text.jsonl"]
+
+
+# --- the command
+
+
+def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path, capsys):
+    def argv(*more, out="out", corpus="documents_d1.jsonl"):
+        return ["data", "benchmark", "--facts", str(folder / "facts.jsonl"), "--wordings",
+                str(folder / "relations.jsonl"), "--corpus", str(folder / corpus), "--dates",
+                world.before, world.after, "--out", str(tmp_path / out), *more]  # fmt: skip
+
+    assert ckl.main(argv()) == 0
+    out = capsys.readouterr().out
+    assert f"{len(world.updated()):10,}  updated_lama; with sentences of " in out
+    assert out.endswith(f"{tmp_path / 'out' / 'manifest.json'}\n")
+    for line, expected in (
+        (argv(), "holds what was made before; add --replace"),
+        (argv("--dates", "2020-02-30", "2021-01-01", out="x"), "--dates is '2020-02-30'; give a"),
+        (argv("--dates", "2021-01-01", "2020-01-01", out="x"), "give the earlier one first"),
+        (argv("--evidence", "requir", out="x"), "Did you mean 'require'?"),
+        (argv("--per-relation", "-1", out="x"), "--per-relation is -1; give 0 or more"),
+        (argv("--finder", "spcy", out="x"), "Did you mean 'spacy'?"),
+        (argv("--patterns", str(tmp_path), out="x"), "has no patterns, such as P19.jsonl"),
+        (argv("--ask", "json.loads", out="x"), "--ask is 'json.loads'; give module:function"),
+        (argv("--facts", str(folder), out="x"), "documents_d0.jsonl, line 1: this is no fact"),
+        (argv(out="x", corpus="facts.jsonl"), "facts.jsonl, line 1: the field 'date' is missing"),
+        (argv(out="x", corpus="none.jsonl"), "Cannot read"),
+    ):
+        assert ckl.main(line) == 2
+        *progress, err = capsys.readouterr().err.splitlines()
+        assert expected in err and err.startswith("ckl: ") and len(progress) <= 1, err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out"]
+
+
+def test_an_interrupted_build_leaves_nothing(folder, world, tmp_path, monkeypatch):
+    def interrupted(*unused):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benchmark, "write_json", interrupted)  # the last file
+    with pytest.raises(KeyboardInterrupt):
+        build(folder, world, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
