@@ -13,7 +13,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.analysis import experiment_tables
-from ckl_jax.data.kilt import CUT, KILT_SETS, cut_sentence
+from ckl_jax.data.kilt import CUT, DEV, KILT_SETS, TRAIN, cut_sentence, find_file
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.demo import METHODS
@@ -27,6 +27,7 @@ from ckl_jax.jobs.experiment_scenarios import (
     Scenario,
     find,
 )
+from ckl_jax.probes import metrics
 
 SIZES = ("tiny", "small", "full")
 _PROBES = "closed_book.ClosedBook.probes"
@@ -93,6 +94,8 @@ def run(name: str, running: Running) -> Path:
         message.
     """
     experiment = find(name)
+    if any(scenario.tuned for scenario in experiment.scenarios):
+        _check_kilt(running)
     with pipeline.only_one(running.root):
         began = time.monotonic()
         settings = dataclasses.asdict(running)
@@ -107,6 +110,15 @@ def run(name: str, running: Running) -> Path:
         path = _write(name, experiment, running)
         print(f"Done in {time.monotonic() - began:.0f} s: {path}", flush=True)
         return path
+
+
+def _check_kilt(running: Running) -> None:
+    """Refuses what would be missing after the models of Table 2 are trained."""
+    metrics.rouge_l("a", "a")
+    if running.data is not None:
+        for name, form in KILT_SETS.items():
+            for split in (DEV, TRAIN)[: 1 + form.trains]:
+                find_file(Path(running.data) / KILT, name, split)
 
 
 def _prepare(running: Running, kilt: bool) -> None:

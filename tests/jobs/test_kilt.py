@@ -63,6 +63,16 @@ def test_every_set_is_asked_once_and_initial_is_tuned_too(tmp_path):
     assert find("ckl/table8").published["kilt"]["modular"]["eli5"] == 13.72
 
 
+def test_missing_files_are_missed_before_anything_is_trained(tmp_path, capsys):
+    out = tmp_path / "out"
+    (tmp_path / "data").mkdir()
+    argv = ["experiment", "ckl/table8", "--size=full", f"--out={out}"]
+    assert main([*argv, f"--data={tmp_path / 'data'}"]) == 2
+    told = capsys.readouterr().err
+    assert "data/kilt/fever-dev-kilt.jsonl" in told and told.count("\n") == 1
+    assert not out.exists()
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """KILT's files, simulated, and a place for cached tasks."""
