@@ -216,13 +216,14 @@ class _Builder:
     def items(
         self, found: list[Candidate], corpora: list, counts: Counts
     ) -> tuple[Built, Proof]:
-        texts = spread((d.text for _, d in self._read(corpora, "to learn words")), _FITTED_ON)
-        self.finder = make_finder(self.options.finder, texts)
-        del texts
         options = self.options
+        # Labels are names as they stand: how a corpus writes "nice" says nothing of Nice.
         left = benchmark_filters.kept(
-            found, self.finder, counts, options.per_relation, options.seed
+            found, make_finder(options.finder), counts, options.per_relation, options.seed
         )
+        texts = spread((d.text for _, d in self._read(corpora, "to learn words")), _FITTED_ON)
+        self.finder = make_finder(options.finder, texts)
+        del texts
         watch, pairs = Watch(), []
         for c in left:
             old = watch.add(c.subjects, c.old_answers) if c.old_answers else None

@@ -218,6 +218,12 @@ def test_the_filters_of_invariant_lama(make):
         assert counts[f"invariant_lama: {why}"] == 1
 
 
+def test_a_name_is_an_entity_however_a_corpus_writes_the_word(make):
+    text = "It was nice. They are nice people. A nice day is nice for nice people in Oslo."
+    probes, _ = make([row("Cagnes", "Nice", relation="P47")], [recent(text)])
+    assert [i.answers for i in probes["invariant_lama"]] == [("Nice",)]
+
+
 def test_statements_with_several_answers_are_no_items_of_what_changes(make):
     rows = [row("Rovers", who, "2021-05-01", relation="P286", subject=i)
             for i, who in enumerate(("Ann", "Ben"))]  # fmt: skip
