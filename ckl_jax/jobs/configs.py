@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.converters import Converter, Masking, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.lanes import LaneSource, lane_source
-from ckl_jax.data.pipeline import BatchSource
+from ckl_jax.data.pipeline import Batch, BatchSource
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs.same_vocabulary import check_task_vocabulary
 
@@ -99,13 +99,10 @@ class DatasetConfig:
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
         replay = 0
         if method.mixture is not None:
-            if self.replay_task_name is None:
-                raise UserError(
-                    f"Method {method.name!r} reviews earlier data; bind "
-                    "DatasetConfig.replay_task_name to the cached task of D0."
-                )
-            tasks.append(self.open(self.replay_task_name))
+            tasks.append(self._earlier_task(method))
             replay = len(tasks[1])
+        elif method.statistics_examples:
+            self._earlier_task(method)  # it is there
         for task in tasks:
             check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
         plan = EpochPlan(len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed)
@@ -116,15 +113,48 @@ class DatasetConfig:
             )
         if (shortage := plan.shortage()) and jax.process_index() == 0:
             print(shortage, file=sys.stderr, flush=True)
+        return self._source(plan, tasks, model)
+
+    def _source(self, plan: EpochPlan, tasks: list[CachedTask], model: Any) -> BatchSource:
         convert, lengths = self.reading(model, tasks)
         return BatchSource(
             plan, tasks, lengths, convert=convert,
             process_index=jax.process_index(), process_count=jax.process_count(),
         )  # fmt: skip
 
+    def earlier(self, method: Any, model: Any, examples: int) -> Iterator[Batch]:
+        """Batches of `examples` rows of the earlier corpus, drawn by `seed`, or of all it has.
+
+        Args:
+          method: that wants them, for the complaint.
+          model: whose vocabulary must be the task's.
+          examples: how many; whole batches are drawn.
+
+        Raises:
+          UserError: no earlier corpus is named, or it is missing, empty or of another vocabulary.
+        """
+        task = self._earlier_task(method)
+        check_task_vocabulary(task, self.replay_task_name, model.output_vocabulary)
+        plan = EpochPlan(len(task), 0, None, self.batch_size, 1, self.seed)
+        source = self._source(plan, [task], model)
+        return (source[step] for step in range(min(len(source), -(-examples // self.batch_size))))
+
+    def _earlier_task(self, method: Any) -> CachedTask:
+        if self.replay_task_name is None:
+            raise UserError(
+                f"Method {method.name!r} needs earlier data; bind DatasetConfig.replay_task_name "
+                "(REPLAY_TASK_NAME) to the cached task of D0."
+            )
+        return self.open(self.replay_task_name)
+
     def _lanes(
         self, method: Any, model: Any, epochs: int | None, total_steps: int | None
     ) -> LaneSource:
+        if method.statistics_examples:
+            raise UserError(
+                f"Method {method.name!r} takes gradients on rows of an earlier corpus, and "
+                "CONTIGUOUS_ROWS reads running text; choose another method."
+            )
         if method.mixture is not None:
             raise UserError(
                 f"Method {method.name!r} mixes rows of an earlier corpus into every epoch, which "

@@ -18,7 +18,7 @@ from ckl_jax.world.ckl import check_data_dir, check_world
 METHODS = (
     "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular",
 )  # fmt: skip
-BASELINES = ("replay", "lora_mix_review")  # newer than the paper; run where they are asked for
+BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # run where they are asked for
 SOURCES = ("simulated", "wikidata")
 
 

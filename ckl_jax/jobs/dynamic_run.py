@@ -32,7 +32,7 @@ from ckl_jax.jobs.setup import Shapes
 from ckl_jax.jobs.stream_runner import DivergedError, StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.jobs.stream_step import StreamState
 from ckl_jax.methods.subsets import Mask, patterns_of
-from ckl_jax.optim import krause
+from ckl_jax.optim import gradient_squares
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten
 
@@ -114,7 +114,8 @@ class DynamicRun:
     def _wants_statistics(self) -> bool:
         if self.tx is None:
             return False
-        return krause.wants_statistics(jax.eval_shape(self.tx.init, self.shapes.trainable))
+        opt_state = jax.eval_shape(self.tx.init, self.shapes.trainable)
+        return gradient_squares.wants_statistics(opt_state)
 
     def _summary_of_finished(self) -> dict[str, Any] | None:
         path = self.dir / SUMMARY
@@ -139,7 +140,7 @@ class DynamicRun:
             state = self.runner.start(trainable)
             if self._wants_statistics():
                 mean, batches = self._collect(trainable, frozen)
-                opt_state = krause.with_statistics(state.opt_state, mean, batches)
+                opt_state = gradient_squares.with_statistics(state.opt_state, mean, batches)
                 shapes = self.runner.state_shapes(self.shapes.trainable).opt_state
                 opt_state = jax.tree.map(
                     lambda x, like: jax.device_put(x, like.sharding), opt_state, shapes

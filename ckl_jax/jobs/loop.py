@@ -26,7 +26,7 @@ from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.jobs.progress import ProgressBar
 from ckl_jax.jobs.run import Run
-from ckl_jax.jobs.state import TrainState
+from ckl_jax.jobs.state import TrainState, swapped
 from ckl_jax.jobs.step_metrics import speed
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
@@ -73,7 +73,6 @@ class Loop:
             return step, state
         if difference and jax.process_index() == 0:
             print(f"{self.dir} was trained {difference}: training goes on with the new settings.")
-        frozen = self.frozen
         key = jax.random.key(job.seed + 1)
         self.start_times = {"timing/init_or_restore_seconds": time.monotonic() - began}
         if job.method.trains and step < job.total_steps:
@@ -109,7 +108,8 @@ class Loop:
                 if waits:
                     late.start()
                     waits = False
-                state, metrics = compiled(state, frozen, job.partitioner.put_batch(batch), key)
+                on_device = job.partitioner.put_batch(batch)
+                state, metrics = compiled(state, self.constants, on_device, key)
                 step += 1
                 for fetched in late.push(step, metrics):
                     self._log(fetched)
@@ -175,6 +175,7 @@ class Loop:
             self.dir.mkdir(parents=True, exist_ok=True)
         if jax.process_index() == 0 and not is_remote(self.job.model_dir):
             lock.acquire(self.dir, "trained", "MODEL_DIR")
+        self.constants = job.constants(self.frozen, trainable)
         latest = self.store.latest_step()
         self.frozen_digest = tree_digest(self.frozen)
         if latest is None:
@@ -185,10 +186,12 @@ class Loop:
             if job.restores_optimizer:
                 like = job.state_shapes().opt_state
                 state = state.replace(opt_state=restore_optimizer(restore.path, like))
+            elif job.method.statistics_examples:
+                state = job.with_statistics(state, self.frozen)
         else:
             # The newest checkpoint may be damaged: what counts is the one that was restored.
             latest, restored = self.store.restore(_as_dict(job.state_shapes()))
-            state = TrainState(**restored)
+            state = swapped(TrainState(**restored))
             if restore.path and not self._is_finished(latest):
                 print(f"Resuming from {self.dir}/checkpoint_{latest}; {restore.path} is its base.")
             saved = self.store.metadata(latest).get("frozen_digest")
@@ -294,7 +297,7 @@ class Loop:
             return True
         if self.stop.received:
             return False
-        params = merge(state.params, self.frozen)
+        params = merge(swapped(state).params, self.frozen)
         self.evaluating = step
         try:
             found = self._probe(params, step, last) if self.evaluator else {}
@@ -340,7 +343,7 @@ class Loop:
         for written, values in (self.newest_row, self.scores):
             metrics |= values if written == step else {}
         self.mirror.push()
-        self.store.save(step, _as_dict(state), metadata, dataset, metrics)
+        self.store.save(step, _as_dict(swapped(state)), metadata, dataset, metrics)
 
     def _base(self) -> str | None:
         path = self.job.checkpoint_cfg.restore.path

@@ -3,15 +3,21 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import holds_optimizer
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import setup
+from ckl_jax.jobs import gradient_squares, setup
+from ckl_jax.jobs.setup import is_added
 from ckl_jax.jobs.state import TrainState
-from ckl_jax.jobs.step import make_train_step
+from ckl_jax.jobs.step import LossFn, make_train_step
 from ckl_jax.jobs.step_metrics import StepMetrics
 from ckl_jax.methods.method import Method
+from ckl_jax.models.distillation import TEACHER, taught
+from ckl_jax.optim.gradient_squares import with_statistics
+from ckl_jax.trees.partition import merge
+from ckl_jax.trees.paths import flatten, unflatten
 
 
 class Run:
@@ -41,7 +47,7 @@ class Run:
         checks.require_positive(CLIP_NORM=clip_norm)
         self.model_dir, self.method, self.partitioner = str(model_dir), method, partitioner
         self.checkpoint_cfg, self.seed = checkpoint_cfg, random_seed
-        self.model = model.with_method(method)
+        self.model, self.base_model = model.with_method(method), model
         setup.check_vocabulary(self.model)
         partitioner.check_batch_size(dataset.batch_size)
         if dataset.batch_size % num_microbatches:
@@ -57,7 +63,7 @@ class Run:
                 f"TRAIN_STEPS is {total_steps}, but the checkpoint that training starts from is at "
                 f"step {first_step}: it counts from 0; give more, or TRAIN_STEPS_RELATIVE."
             )
-        self.first_step = first_step
+        self.first_step, self.dataset = first_step, dataset
         self.source = dataset.make_source(
             method,
             epochs=epochs,
@@ -87,10 +93,38 @@ class Run:
             self.shift = 0
         self.metrics = metrics or StepMetrics()
         self._update = make_train_step(
-            self.model.loss_fn, self.tx, num_microbatches=num_microbatches,
+            self._loss_fn(), self.tx, num_microbatches=num_microbatches,
             dropout=self.model.config.dropout_rate > 0,
             legacy_microbatch_means=legacy_microbatch_means,
         )  # fmt: skip
+
+    def _loss_fn(self) -> LossFn:
+        if self.method.teacher is None:
+            return self.model.loss_fn
+        return taught(self.model, self.base_model, self.method.teacher)
+
+    def constants(self, frozen: Any, trainable: Any) -> Any:
+        """What a step reads and does not change: frozen leaves, and the teacher's if there is one.
+
+        Args:
+          frozen, trainable: the two parts of the parameters before the first step, or their shapes.
+        """
+        if self.method.teacher is None:
+            return frozen
+        before = {p: x for p, x in flatten(merge(frozen, trainable)).items() if not is_added(p)}
+        # Copies of those that train, because they are donated to the step.
+        before |= {p: _copy(x) for p, x in flatten(trainable).items() if p in before}
+        return {**frozen, TEACHER: unflatten(before)}
+
+    def with_statistics(self, state: TrainState, frozen: Any) -> TrainState:
+        """The state before the first step, with the size of gradients on earlier text in it."""
+        batches = self.dataset.earlier(self.method, self.model, self.method.statistics_examples)
+        if jax.process_index() == 0:
+            print(f"Gradients of {self.method.statistics_examples:,} examples of earlier text ...")
+        found = gradient_squares.of_examples(
+            self.model, state.params, frozen, batches, self.partitioner.put_batch
+        )
+        return state.replace(opt_state=with_statistics(state.opt_state, *found))
 
     def initial_state(self, params: Any) -> TrainState:
         """The state before the first step, of the leaves that train; its memory is empty."""
@@ -142,4 +176,9 @@ class Run:
             return state, {**metrics, **more}
 
         jitted = jax.jit(step, donate_argnums=0, out_shardings=(out, None))
-        return jitted.trace(state, self.shapes.frozen, self.batch_shapes(), key)
+        constants = self.constants(self.shapes.frozen, self.shapes.trainable)
+        return jitted.trace(state, constants, self.batch_shapes(), key)
+
+
+def _copy(x: Any) -> Any:
+    return x if isinstance(x, jax.ShapeDtypeStruct) else jnp.copy(x)

@@ -35,14 +35,18 @@ def make_optimizer(
     schedule: optax.Schedule,
     clip_norm: float | None,
 ) -> optax.GradientTransformation:
-    """The method's transformation, or the run's own, behind the clip of the global norm."""
+    """The method's transformation, or the run's own, behind the clip of the global norm.
+
+    What the method wraps around it sees gradients before the clip and updates at the very end.
+    """
     if method.tx is not None:
         tx = method.tx(schedule)
     elif stacked := _stacked(model, method):
         tx = optimizer(schedule, stacked=stacked)
     else:
         tx = optimizer(schedule)
-    return optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
+    tx = optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
+    return method.wrap(tx) if method.wrap else tx
 
 
 def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from ckl_jax.optim import averaging
+
 
 @struct.dataclass
 class TrainState:
@@ -30,3 +32,12 @@ class TrainState:
         cls, params: Any, tx: optax.GradientTransformation, step: int = 0, memory: Any = ()
     ) -> "TrainState":
         return cls(jnp.full((), step, jnp.int32), params, tx.init(params), memory)
+
+
+def swapped(state: TrainState) -> TrainState:
+    """The state as it is evaluated and saved: a moving average in place of what trains, if any.
+
+    Of a state that was saved it is the one to train on; without an average, the state itself.
+    """
+    params, opt_state = averaging.swap(state.params, state.opt_state)
+    return state.replace(params=params, opt_state=opt_state)

@@ -1,12 +1,13 @@
-"""A method is a record of five seams, each the identity by default.
+"""A method is a record of seams, each the identity by default.
 
-| seam        | what it changes                                   | who fills it         |
-| ----------- | ------------------------------------------------- | -------------------- |
-| `dense`     | the projection factory of the model               | LoRA                 |
-| `side`      | side networks over a stack's hidden states        | K-Adapter, Modular   |
-| `trainable` | which leaves train: patterns over parameter paths | all that freeze      |
-| `tx`        | the optax transformation that moves them          | RecAdam              |
-| `mixture`   | what is mixed into the data, epoch by epoch       | Mix-Review           |
+| seam         | what it changes                                   | who fills it         |
+| ------------ | ------------------------------------------------- | -------------------- |
+| `dense`      | the projection factory of the model               | LoRA                 |
+| `side`       | side networks over a stack's hidden states        | K-Adapter, Modular   |
+| `trainable`  | which leaves train: patterns over parameter paths | all that freeze      |
+| `tx`, `wrap` | the optax transformation that moves them          | RecAdam; EWC, EMA    |
+| `mixture`    | what is mixed into the data, epoch by epoch       | Mix-Review           |
+| `teacher`    | the loss: the model before the update teaches     | LwF                  |
 
 Vanilla training is the empty record. The runner knows this record and no method by name; two
 methods that fill different seams combine (`combine`).
@@ -20,10 +21,14 @@ import optax
 
 from ckl_jax.data.epochs import Mixture
 from ckl_jax.errors import UserError
+from ckl_jax.models.distillation import Distillation
 from ckl_jax.models.layers import DenseFactory
 from ckl_jax.models.side import Side
 
 EVERYTHING = ("",)
+SEAMS = (
+    "dense", "side", "trainable", "tx", "wrap", "statistics_examples", "mixture", "teacher",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +41,12 @@ class Method:
       side: side networks to add, in order.
       trainable: patterns over parameter paths (see `trees.partition.select`).
       tx: `learning rate schedule -> optax transformation`, or None for the run's own optimizer.
+      wrap: `optax transformation -> optax transformation`, around `tx` or the run's own optimizer
+        with its clip; or None.
       mixture: review of earlier data by epoch, or None.
+      statistics_examples: of the earlier corpus, whose gradients `wrap` wants to know the size of
+        (`optim.gradient_squares`); 0 is none.
+      teacher: how the model as it was before the first step teaches, or None.
       legacy_bypass_side: decode without the side networks, as CKL's released evaluation did.
       trains: False for Initial, the model left as it is.
     """
@@ -46,7 +56,10 @@ class Method:
     side: tuple[Side, ...] = ()
     trainable: tuple[str, ...] = EVERYTHING
     tx: Callable[[optax.Schedule], optax.GradientTransformation] | None = None
+    wrap: Callable[[optax.GradientTransformation], optax.GradientTransformation] | None = None
+    statistics_examples: int = 0
     mixture: Mixture | None = None
+    teacher: Distillation | None = None
     legacy_bypass_side: bool = False
     trains: bool = True
 
@@ -85,7 +98,7 @@ def unfrozen(method: Method) -> Method:
     So TemporalWiki tunes every model alike before it is asked (appendix E).
     """
     return dataclasses.replace(
-        method, trainable=EVERYTHING, tx=None, mixture=None, trains=True
+        method, trainable=EVERYTHING, tx=None, wrap=None, mixture=None, teacher=None, trains=True
     )
 
 
@@ -106,7 +119,7 @@ def combine(first: Method, second: Method, name: str | None = None) -> Method:
     """
     empty = Method(name="")
     changes = {}
-    for field in ("dense", "side", "trainable", "tx", "mixture"):
+    for field in SEAMS:
         ours, theirs = getattr(first, field), getattr(second, field)
         default = getattr(empty, field)
         if ours != default and theirs != default:

@@ -142,10 +142,12 @@ class BaseTransformerModel(abc.ABC):
           The unnormalised loss (), and sums over the batch, each (): `denominator`, `loss`,
           `z_loss`, `correct` and `tokens`.
         """
-        return self._sums(self.logits(params, batch, dropout_rng), batch)
+        return self.sums_of(self.logits(params, batch, dropout_rng), batch)
 
-    def _sums(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """`loss_fn` of logits [B, T, V]."""
+    def sums_of(
+        self, logits: jax.Array, batch: Batch, extra: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """`loss_fn` of logits [B, T, V]; `extra` [B, T] adds to what is minimised alone."""
         targets = batch["decoder_target_tokens"]
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
@@ -159,7 +161,8 @@ class BaseTransformerModel(abc.ABC):
             "correct": jnp.sum(correct),
             "tokens": jnp.sum(weights),
         }
-        return jnp.sum(loss * weights * scale), sums
+        total = loss if extra is None else loss + extra
+        return jnp.sum(total * weights * scale), sums
 
     def _normalizer(
         self, weights: jax.Array, segment_ids: jax.Array | None

@@ -82,7 +82,7 @@ class RecurrentModel(DecoderOnlyModel):
         if "memory" not in batch:
             return super().loss_fn(params, batch, dropout_rng)
         logits, memory = self.remember(params, batch, batch["memory"], dropout_rng)
-        value, sums = self._sums(logits, batch)
+        value, sums = self.sums_of(logits, batch)
         return value, {**sums, "memory": memory}
 
     def predict(

@@ -33,11 +33,20 @@ class RMSDecayState(NamedTuple):
     batches: jax.Array  # (), N, of the dtype of `root`
     anchor: Any  # theta_0; () without decay
 
+    def with_statistics(self, mean_square: optax.Params, batches: int) -> "RMSDecayState":
+        """With MS and N in it; see `optim.gradient_squares`."""
+        root = jax.tree.map(jnp.sqrt, mean_square)
+        mean = jnp.mean(jnp.stack([jnp.mean(r) for r in jax.tree.leaves(root)]))
+        mean = jnp.where(mean > 0, mean, 1.0)  # no gradient at all: nothing decays
+        count = jnp.asarray(batches, self.batches.dtype)
+        return self._replace(root=root, mean_root=mean, batches=count)
+
 
 def rms_decay(
     learning_rate: float, *, decay: float = 0.0, epsilon: float = 2e-5, convention: str = "mean"
 ) -> optax.GradientTransformation:
-    """The rule; statistics are put into its state by `with_statistics`, else MS is 1.
+    """The rule; statistics are put into its state by
+    `gradient_squares.with_statistics`, else MS is 1.
 
     Args:
       learning_rate: lr.
@@ -84,38 +93,6 @@ def rms_decay(
         return updates, state
 
     return optax.GradientTransformation(init_fn, update_fn)
-
-
-def wants_statistics(opt_state: Any) -> bool:
-    """Whether `rms_decay` is in an optimizer of this state."""
-    return any(_is_ours(x) for x in jax.tree.leaves(opt_state, is_leaf=_is_ours))
-
-
-def with_statistics(opt_state: Any, mean_square: optax.Params, batches: int) -> Any:
-    """An optimizer's state with the statistics of gradients in it.
-
-    Args:
-      opt_state: of an optimizer, which may be a chain.
-      mean_square: MS, a tree like the parameters.
-      batches: N.
-    """
-    root = jax.tree.map(jnp.sqrt, mean_square)
-    means = jnp.stack([jnp.mean(r) for r in jax.tree.leaves(root)])
-    mean = jnp.mean(means)
-    mean = jnp.where(mean > 0, mean, 1.0)  # no gradient at all: nothing decays
-
-    def put(node):
-        if not _is_ours(node):
-            return node
-        return node._replace(
-            root=root, mean_root=mean, batches=jnp.asarray(batches, node.batches.dtype)
-        )
-
-    return jax.tree.map(put, opt_state, is_leaf=_is_ours)
-
-
-def _is_ours(node: Any) -> bool:
-    return isinstance(node, RMSDecayState)
 
 
 def from_sum(

@@ -101,9 +101,9 @@ class DatasetConfig:
             )
         from ckl_jax.t5x_api import seqio_data
 
-        if method.mixture is not None:
+        if method.mixture is not None or method.statistics_examples:
             raise UserError(
-                f"Method {method.name!r} reviews earlier data, which needs cached tasks: bind "
+                f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
                 "jobs.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
             )
         return seqio_data.TaskStream(self, total_steps, seed, model)

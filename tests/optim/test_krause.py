@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.optim import krause
+from ckl_jax.optim import gradient_squares, krause
 
 N = 7
 
@@ -35,7 +35,7 @@ def collected():
 def ours(steps, tx, grads=None):
     params = jax.tree.map(jnp.asarray, random(0))
     chain = optax.chain(optax.identity(), tx)
-    state = krause.with_statistics(chain.init(params), collected(), N)
+    state = gradient_squares.with_statistics(chain.init(params), collected(), N)
     shift = random(1)  # begin away from theta_0, so that the decay acts from the first step
     params = jax.tree.map(jnp.add, params, shift)
     out = []
@@ -76,7 +76,7 @@ def test_the_cap_acts():
     params = {"a": jnp.ones(3), "b": jnp.ones(1)}
     tx = krause.rms_decay(0.0, decay=0.9)
     mean_square = {"a": jnp.zeros(3), "b": jnp.ones(1)}  # mean(R) is 1/2
-    state = krause.with_statistics(tx.init(params), mean_square, 1)
+    state = gradient_squares.with_statistics(tx.init(params), mean_square, 1)
     updates, _ = tx.update(jax.tree.map(jnp.zeros_like, params), state, {"a": 3.0, "b": 3.0})
     assert updates["b"] == -2.0 and (updates["a"] == 0).all()
 

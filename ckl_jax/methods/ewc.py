@@ -1,0 +1,32 @@
+"""EWC: elastic weight consolidation (Kirkpatrick et al. 2017, arXiv:1612.00796, equation 3).
+
+Differs from vanilla training in one seam: what is wrapped around the optimizer. See
+`optim.fisher_pull`; the Fisher information is that of the Initial model on D0.
+"""
+
+import optax
+
+from ckl_jax import checks
+from ckl_jax.methods.method import Method
+from ckl_jax.optim.fisher_pull import fisher_pull
+
+
+def ewc(strength: float = 1000.0, examples: int = 1000) -> Method:
+    """A pull to the Initial model, on each number as strong as D0 depends on it.
+
+    Args:
+      strength: lambda, relative to the loss, which is a mean over tokens where the Fisher
+        information is a mean over examples.
+      examples: of D0 that the Fisher information is a mean over.
+
+    Returns:
+      The method.
+
+    Raises:
+      UserError: `strength` is negative, or `examples` below 1.
+    """
+    checks.require_size(**{"ewc.examples": examples})
+    pull = fisher_pull(strength)
+    return Method(
+        name="ewc", wrap=lambda tx: optax.chain(pull, tx), statistics_examples=examples
+    )

@@ -1,0 +1,85 @@
+"""Distillation: a model that is trained on new text is taught by what it was before.
+
+Learning without Forgetting (Li & Hoiem 2016, arXiv:1606.09282, equations 2 and 3), on the tokens of
+a language model: on each target token of the new text the student's distribution is held to the
+teacher's, both at a temperature.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel, Batch
+
+TEACHER = "teacher"  # its parameters, beside the student's
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation:
+    """How the teacher counts.
+
+    Attributes:
+      weight: of its loss, beside the cross entropy's 1.
+      temperature: of both distributions; the loss is multiplied by its square, so that gradients
+        keep their size (Hinton et al. 2015).
+    """
+
+    weight: float = 1.0
+    temperature: float = 2.0
+
+    def __post_init__(self) -> None:
+        checks.require_number("a finite number, 0 or more", 0.0, **{"lwf.weight": self.weight})
+        checks.require_positive(**{"lwf.temperature": self.temperature})
+
+
+def teacher_losses(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
+    """temperature^2 KL(teacher || student) of each token.
+
+    Args:
+      student, teacher: logits [B, T, V] float32.
+      temperature: of both.
+
+    Returns:
+      [B, T] float32, 0 where both agree.
+    """
+    known = jax.nn.log_softmax(teacher / temperature)
+    learned = jax.nn.log_softmax(student / temperature)
+    return temperature**2 * jnp.sum(jnp.exp(known) * (known - learned), axis=-1)
+
+
+def taught(
+    student: BaseTransformerModel, teacher: BaseTransformerModel, how: Distillation
+) -> Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]]:
+    """The student's `loss_fn` with the teacher's part added.
+
+    Args:
+      student: the model that trains, with its method in it.
+      teacher: the same model without the method.
+      how: how the teacher counts.
+
+    Returns:
+      The loss. Its parameters hold the teacher's under `TEACHER`; no gradient flows there.
+
+    Raises:
+      UserError: the model has a loss of its own: one that masks text anew, or remembers what came
+        before it, which both would have to do alike.
+    """
+    if type(student).loss_fn is not BaseTransformerModel.loss_fn:
+        raise UserError(
+            f"Distillation is not offered for a {type(student).__name__}, whose loss is its own; "
+            "choose another method, or a T5 or GPT-2."
+        )
+
+    def loss_fn(params: Any, batch: Batch, dropout_rng: jax.Array | None = None):
+        params = dict(params)
+        known = teacher.logits(jax.lax.stop_gradient(params.pop(TEACHER)), batch)
+        logits = student.logits(params, batch, dropout_rng)
+        extra = how.weight * teacher_losses(logits, known, how.temperature)
+        return student.sums_of(logits, batch, extra)
+
+    return loss_fn

@@ -1,0 +1,170 @@
+"""EWC, LwF and EMA against what their papers' formulas say, computed another way."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.special import log_softmax
+
+from ckl_jax.errors import UserError
+from ckl_jax.jobs import gradient_squares
+from ckl_jax.jobs.state import TrainState, swapped
+from ckl_jax.jobs.step import make_train_step
+from ckl_jax.methods.ema import ema
+from ckl_jax.methods.ewc import ewc
+from ckl_jax.methods.lora import lora
+from ckl_jax.methods.lwf import lwf
+from ckl_jax.methods.method import combine, vanilla
+from ckl_jax.models.distillation import TEACHER, Distillation, taught, teacher_losses
+from ckl_jax.optim.fisher_pull import fisher_pull
+from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
+from ckl_jax.trees.partition import merge, split
+from ckl_jax.trees.paths import flatten, unflatten
+from tests.helpers import (
+    TINY,
+    TINY_XL,
+    assert_trees_close,
+    model_of,
+    random_batch,
+    random_params,
+)
+
+SMALLER = dataclasses.replace(TINY, num_encoder_layers=1, num_decoder_layers=1)
+
+
+def _numbers(seed, *shape):
+    return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
+
+
+# --- EMA
+
+
+def test_the_average_follows_its_recurrence():
+    tx = ema(0.8).wrap(optax.sgd(0.1))
+    params = {"a": _numbers(0, 3), "b": _numbers(1, 2, 2)}
+    state = TrainState.create(params, tx)
+    wanted = jax.tree.map(np.float64, params)
+    for i in range(5):
+        grads = {"a": _numbers(2 + i, 3), "b": _numbers(20 + i, 2, 2)}
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        state = state.replace(params=params, opt_state=opt_state)
+        wanted = jax.tree.map(lambda w, p: 0.8 * w + 0.2 * np.float64(p), wanted, params)
+    saved = swapped(state)
+    assert_trees_close(saved.params, wanted)
+    again = swapped(saved)
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), again, state))
+
+
+def test_a_state_without_an_average_stays():
+    state = TrainState.create({"a": _numbers(0, 3)}, optax.adam(0.1))
+    assert jax.tree.all(jax.tree.map(lambda x, y: x is y, swapped(state), state))
+
+
+def test_no_decay_is_plain_training():
+    tx = ema(0.0).wrap(optax.sgd(0.1))
+    params = {"a": _numbers(0, 3)}
+    state = TrainState.create(params, tx)
+    updates, opt_state = tx.update({"a": _numbers(1, 3)}, state.opt_state, params)
+    params = optax.apply_updates(params, updates)
+    averaged = swapped(state.replace(params=params, opt_state=opt_state)).params
+    assert_trees_close(averaged, params)
+
+
+# --- EWC
+
+
+def test_the_pull_is_the_gradient_of_the_penalty():
+    anchor, params = {"a": _numbers(0, 3)}, {"a": _numbers(1, 3)}
+    fisher, grads = {"a": jnp.abs(_numbers(2, 3))}, {"a": _numbers(3, 3)}
+    tx = optax.chain(fisher_pull(7.0), optax.identity())
+    state = tx.init(anchor)
+    assert wants_statistics(state)
+    found, _ = tx.update(grads, with_statistics(state, fisher, 5), params)
+
+    def penalty(p):
+        return 3.5 * jnp.sum(fisher["a"] * jnp.square(p["a"] - anchor["a"]))
+
+    assert_trees_close(found, jax.tree.map(jnp.add, grads, jax.grad(penalty)(params)))
+
+
+def test_fisher_information_is_the_mean_over_examples():
+    model, params = model_of(SMALLER), random_params(SMALLER)
+    batches = [random_batch(SMALLER, seed=i) for i in range(2)]
+    batches[1]["decoder_loss_weights"][3] = 0  # a row of padding counts for nothing
+    trainable, frozen = split(params, ("decoder_norm",))
+    found, count = gradient_squares.of_examples(model, trainable, frozen, batches, lambda b: b)
+    assert count == 7
+
+    def likelihoods(trainable, batch):
+        log_p = jax.nn.log_softmax(model.logits(merge(trainable, frozen), batch))
+        log_p = jnp.take_along_axis(log_p, batch["decoder_target_tokens"][..., None], -1)[..., 0]
+        return jnp.sum(log_p * batch["decoder_loss_weights"], axis=1)
+
+    jacobian = jax.jit(jax.jacrev(likelihoods))
+    rows = [flatten(jacobian(trainable, batch)) for batch in batches]
+    wanted = {p: sum(np.square(r[p]).sum(axis=0) for r in rows) / 7 for p in rows[0]}
+    assert_trees_close(found, unflatten(wanted), rtol=1e-3)
+
+
+# --- LwF
+
+
+def test_the_teachers_loss_in_float64():
+    student, teacher = _numbers(0, 2, 3, 7), _numbers(1, 2, 3, 7)
+    known = log_softmax(np.float64(teacher) / 2, axis=-1)
+    learned = log_softmax(np.float64(student) / 2, axis=-1)
+    wanted = 4 * np.sum(np.exp(known) * (known - learned), axis=-1)
+    np.testing.assert_allclose(teacher_losses(student, teacher, 2.0), wanted, rtol=1e-4)
+    assert np.abs(teacher_losses(student, student, 2.0)).max() < 1e-6
+
+
+@pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 3.0])
+def test_the_teacher_is_silent_where_both_agree_and_pulls_where_not(weight):
+    model, batch, before = model_of(SMALLER), random_batch(SMALLER), random_params(SMALLER)
+    loss_fn = taught(model, model, Distillation(weight))
+
+    @jax.jit
+    def gradients(params):
+        plain = jax.grad(lambda p: model.loss_fn(p, batch)[0])(params)
+        with_it = jax.grad(lambda p: loss_fn({**p, TEACHER: before}, batch, None)[0])(params)
+        differ = jax.tree.map(lambda x, y: jnp.abs(x - y).max(), plain, with_it)
+        return jnp.max(jnp.stack(jax.tree.leaves(differ)))
+
+    assert gradients(before) < 1e-4
+    drifted = gradients(jax.tree.map(lambda x: x + 0.05 * jnp.sign(x), before))
+    assert drifted > 1e-2 if weight else drifted < 1e-4
+
+
+def test_the_reported_loss_is_the_cross_entropy():
+    model, batch, params = model_of(SMALLER), random_batch(SMALLER), random_params(SMALLER)
+    step = make_train_step(taught(model, model, Distillation()), optax.sgd(0.1), dropout=False)
+    other = jax.tree.map(lambda x: x * 0.5, params)
+    state = TrainState.create(params, optax.sgd(0.1))
+    _, metrics = jax.jit(step)(state, {TEACHER: other}, batch, jax.random.key(0))
+    value, sums = jax.jit(model.loss_fn)(params, batch)
+    np.testing.assert_allclose(metrics["loss"], value / sums["tokens"], rtol=1e-5)
+    assert metrics["objective"] > metrics["loss"] * 1.001
+
+
+def test_a_model_with_its_own_loss_is_refused():
+    model = model_of(TINY_XL)
+    with pytest.raises(UserError, match="not offered for a RecurrentModel"):
+        taught(model, model, Distillation())
+
+
+def test_they_combine_with_what_fills_other_seams():
+    both = combine(lwf(), combine(lora(), ema()), name="all")
+    assert both.teacher and both.dense and both.wrap
+    with pytest.raises(UserError, match="both fill 'wrap'"):
+        combine(ewc(), ema())
+    assert combine(vanilla(), ewc(examples=3)).statistics_examples == 3
+
+
+@pytest.mark.parametrize("make", [lambda: ema(1.0), lambda: ewc(-1.0), lambda: lwf(temperature=0)])
+def test_numbers_out_of_range(make):
+    with pytest.raises(UserError):
+        make()
