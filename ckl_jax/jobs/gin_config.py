@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -358,8 +359,10 @@ def _nearest_attribute(selector: str, attribute: str, imports: dict[str, str]) -
 
 
 def _nearest_parameter(selector: str, parameter: str, scan: gin_scan.Scan) -> str:
-    for imports in scan.imports.values():
-        target = _walk(selector, imports)
+    # Gin takes the end of a selector for the whole: `train` for `train.train`.
+    wholes = [selector, *(s for s in sorted(scan.selectors()) if s.endswith(f".{selector}"))]
+    for whole, imports in itertools.product(wholes, scan.imports.values()):
+        target = _walk(whole, imports)
         if callable(target):
             names = [n for n in inspect.signature(target).parameters if n != "self"]
             return nearest(parameter, names) or f" Its parameters are {', '.join(names)}."

@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.analysis.drift import read_totals
@@ -134,7 +135,8 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
     if gap.bindings:
         from ckl_jax.jobs import gin_config  # slow, and needed for this only
 
-        gin_config.read(gin_files(gap), gap.bindings)
+        set_later = [f"{name} = None" for name in macros(gap, ARMS[0])]
+        gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
     with pipeline.only_one(gap.root):
         return _run(gap, progress)
 
@@ -232,18 +234,21 @@ def gin_files(gap: Gap) -> list[str]:
     return [_TRAIN, *SIZES[gap.size][0]]
 
 
-def training(gap: Gap, arm: str) -> pipeline.Training:
-    """The training of one arm."""
-    folder = gap.root / arm
-    macros = {
-        "MODEL_DIR": str(folder), "CACHE_DIRS": (str(gap.data / "tasks"),),
+def macros(gap: Gap, arm: str) -> dict[str, Any]:
+    """What the gin files of an arm's training are told."""
+    return {
+        "MODEL_DIR": str(gap.root / arm), "CACHE_DIRS": (str(gap.data / "tasks"),),
         "MIXTURE_OR_TASK_NAME": gap.task(arm, "train").name,
         "HELD_OUT_TASKS": (gap.task(arm, _VALIDATION).name,),
         "VOCABULARY_PATH": str(gap.vocabulary(arm)), "RANDOM_SEED": gap.seed,
     }  # fmt: skip
+
+
+def training(gap: Gap, arm: str) -> pipeline.Training:
+    """The training of one arm."""
     pieces = f"{_PIECES}={Vocabulary(gap.vocabulary(arm)).vocab_size}"
-    command = pipeline.t5x("train", gin_files(gap), macros, [pieces, *gap.bindings])
-    return pipeline.Training(arm, folder, command)
+    command = pipeline.t5x("train", gin_files(gap), macros(gap, arm), [pieces, *gap.bindings])
+    return pipeline.Training(arm, gap.root / arm, command)
 
 
 def evaluation(

@@ -58,6 +58,7 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         (["--rates", ""], "No --rates"),
         (["--corpus", "nowhere.jsonl", "--no-clean"], "nowhere.jsonl"),
         (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
+        (["--gin", "EPOCHS=1", "--corpus", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):

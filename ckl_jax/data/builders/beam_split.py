@@ -125,8 +125,8 @@ def _index(path: Path, inputs: list[str]) -> Index:
         raise UserError(f"There are no documents in {', '.join(inputs)}.")
     if time_index.same_id(rows) is not None:
         raise UserError(
-            f"Two documents of {', '.join(inputs)} have one id; give each its own (`ckl data clean` "
-            "keeps the earliest)."
+            f"Two documents of {', '.join(inputs)} have one id; give each its own (`ckl data "
+            "clean` keeps the earliest)."
         )
     return Index.of_rows(rows)
 
