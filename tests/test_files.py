@@ -33,6 +33,19 @@ def test_a_killed_writer_leaves_the_old_file_and_a_part_that_its_owner_removes(t
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_folder_takes_the_place_of_another_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "out"
+    for name in ("first", "second"):
+        with files.atomic_folder(path) as work:
+            (work / name).write_text(name)
+            assert work.parent == path.parent and (name == "first") != path.exists()
+        assert os.listdir(tmp_path) == ["out"] and os.listdir(path) == [name]
+    with pytest.raises(ValueError, match="half"), files.atomic_folder(path) as work:
+        (work / "third").write_text("half")
+        raise ValueError("half")
+    assert os.listdir(tmp_path) == ["out"] and os.listdir(path) == ["second"]
+
+
 def test_a_writer_that_raises_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="half"), files.atomic_write(tmp_path / "rows.jsonl") as f:
         f.write("half")

@@ -6,7 +6,6 @@ Tables are read as plain JSON: labels and ids that look like numbers stay text.
 """
 
 import dataclasses
-import json
 import os
 import re
 import warnings
@@ -16,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, read_json
+from ckl_jax.files import read_json
 
 METADATA = "metadata_relations.json"
 SUBJECT, ANSWER = "[X]", "[Y]"
@@ -282,28 +282,18 @@ def _short(value: Any) -> str:
 
 def _lines(file: Path) -> Iterator[tuple[str, dict]]:
     """("file, line n", object) of each line that is not blank."""
-    with os_errors(file, "read"), open(file, encoding="utf-8") as f:
-        for number, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            where = f"{file}, line {number}"
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as e:
-                raise UserError(f"{where}: not JSON ({e.msg}).") from e
-            if not isinstance(row, dict):
-                raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
-            for field in ("sub_id", "sub_label", "obj_id", "obj_label"):
-                if row.get(field, "x") == "" and field == "sub_label":  # BEAR-big has one
-                    warnings.warn(f"{where}: `sub_label` is empty; it is scored so.", stacklevel=2)
-                elif field in row and not (isinstance(row[field], str) and row[field]):
-                    raise UserError(
-                        f"{where}: `{field}` is {row[field]!r}; give a text that is not empty."
-                    )
-            for field in ("sub_id", "sub_label"):
-                if field not in row:
-                    raise UserError(f"{where}: `{field}` is missing.")
-            yield where, row
+    for where, row in numbered_rows(file):
+        for field in ("sub_id", "sub_label", "obj_id", "obj_label"):
+            if row.get(field, "x") == "" and field == "sub_label":  # BEAR-big has one
+                warnings.warn(f"{where}: `sub_label` is empty; it is scored so.", stacklevel=2)
+            elif field in row and not (isinstance(row[field], str) and row[field]):
+                raise UserError(
+                    f"{where}: `{field}` is {row[field]!r}; give a text that is not empty."
+                )
+        for field in ("sub_id", "sub_label"):
+            if field not in row:
+                raise UserError(f"{where}: `{field}` is missing.")
+        yield where, row
 
 
 def _space_of(rows: Sequence[tuple[str, dict]]) -> tuple[list[str], list[str]]:

@@ -2,21 +2,19 @@
 
 The files are ParaRel's (`probes/pararel/trex/P*.jsonl` and `patterns/`, MIT) for what is invariant,
 and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The texts are made from
-ParaRel's patterns and the table below, not from articles.
+ParaRel's patterns and the wordings of `data.builders.wordings`, not from articles.
 """
 
-import gzip
 import itertools
-import json
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.builders import wordings
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, read_jsonl
+from ckl_jax.files import read_jsonl
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
 from ckl_jax.world.timeline import SIZES
@@ -168,7 +166,7 @@ class _Reader:
             relation = make(prop, titles[prop], previous)
             self.relations[relation.name] = relation
         stayed: dict[str, list[list[Fact]]] = {name: [] for name in self.relations}
-        for row in _read_gzip(self.directory / _FACTS):
+        for _, row in numbered_rows(self.directory / _FACTS):
             facts = self._history(row)
             if len(facts) > 1 or (facts and facts[0].valid_from >= CUT):
                 self.facts += facts
@@ -200,12 +198,3 @@ def _patterns(path: Path) -> tuple[str, ...]:
     """Returns three whole sentences among ParaRel's patterns of a relation."""
     kept = map(_placed, wordings.whole_sentences(path)[:3])
     return tuple(itertools.islice(itertools.cycle(kept), 3))
-
-
-def _read_gzip(path: Path) -> Iterator[dict[str, Any]]:
-    with os_errors(path, "read"), gzip.open(path, "rt", encoding="utf-8") as f:
-        for number, line in enumerate(f, 1):
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as e:
-                raise UserError(f"{path}, line {number}: not JSON ({e.msg}).") from e

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders.json_rows import numbered_rows
 from ckl_jax.data.builders.wordings import KINDS, PREVIOUS
 from ckl_jax.data.documents import encodable
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.data.offices import check_date, within
 from ckl_jax.data.relational import ANSWER
 from ckl_jax.errors import UserError

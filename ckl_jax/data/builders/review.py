@@ -15,7 +15,6 @@ from typing import Any
 
 from ckl_jax.data.builders.benchmark import check_out
 from ckl_jax.data.builders.fact_probes import same_name
-from ckl_jax.data.builders.json_rows import numbered_rows
 from ckl_jax.data.ckl_files import (
     PROBES,
     ProbeItem,
@@ -24,6 +23,7 @@ from ckl_jax.data.ckl_files import (
     read_probe,
 )
 from ckl_jax.data.ckl_writer import write_answers, write_rows
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
 

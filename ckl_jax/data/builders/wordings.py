@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ckl_jax.data.builders.json_rows import numbered_rows
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.data.relational import ANSWER, SUBJECT
 from ckl_jax.errors import UserError, nearest
 
