@@ -172,12 +172,14 @@ def _record(line: str, where: str) -> KiltRecord:
 
 
 def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    output = row.get("output")
-    if not isinstance(output, list) or not all(isinstance(entry, dict) for entry in output):
+    if "output" not in row:
         raise UserError(
-            f"{where}, field 'output': it must be a list of {{'answer': ...}}"
-            f"{' and is missing (KILT keeps the answers of test files)' * ('output' not in row)}."
+            f"{where}: the record has no 'output'; KILT publishes none of its test files, and a "
+            "record of another is to be left out."
         )
+    output = row["output"]
+    if not isinstance(output, list) or not all(isinstance(entry, dict) for entry in output):
+        raise UserError(f"{where}, field 'output': it must be a list of {{'answer': ...}}.")
     answers = [entry["answer"] for entry in output if entry.get("answer") is not None]
     for answer in answers:
         if not isinstance(answer, str):
@@ -232,7 +234,7 @@ def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
     return dict(cut)
 
 def cut_sentence(task: Path) -> str:
-    """What `cut.json` says: "of 200 records 3 inputs are longer than 25 tokens ...".
+    """What `cut.json` says: "of 200 records, inputs longer than 25 tokens: 3; ...".
 
     Raises:
       UserError: the file cannot be read.
@@ -240,7 +242,7 @@ def cut_sentence(task: Path) -> str:
     held = read_json(task / CUT)
     lengths, cut = held["lengths"], held["cut"]
     return (
-        f"of {held['rows']:,} records {cut['inputs']:,} inputs are longer than "
-        f"{lengths['inputs']} tokens and {cut['targets']:,} answers longer than "
-        f"{lengths['targets']}, the end included; they are cut."
+        f"of {held['rows']:,} records, inputs longer than {lengths['inputs']} tokens: "
+        f"{cut['inputs']:,}; answers longer than {lengths['targets']}: {cut['targets']:,} (the end "
+        "included); they are cut."
     )

@@ -143,9 +143,9 @@ class KiltEvaluator:
         long = sum(len(row) > most for row in rows)
         if (long or any(cut)) and jax.process_index() == 0:
             print(
-                f"KILT {name}, dev: of {len(records):,} records {long:,} inputs are longer than "
-                f"{most} tokens and are cut, and {sum(cut):,} have no answer that {length} tokens "
-                "hold (the start counts).",
+                f"KILT {name}, dev: of {len(records):,} records, inputs longer than {most} tokens, "
+                f"which are cut: {long:,}; without an answer that {length} tokens hold (the start "
+                f"counts): {sum(cut):,}.",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         return records, rows, cut
