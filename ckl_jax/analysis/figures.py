@@ -180,6 +180,37 @@ def plot_balance(table: dict[str, Any]):
     return figure
 
 
+_COSTS = {
+    "flops": (1e12, "matrix products of the training (TFLOP)"),
+    "added": (1e6, "parameters added (millions)"),
+}
+
+
+def plot_cost(table: dict[str, Any]):
+    """What was forgotten, against the FLOPs of the training and the parameters that it added."""
+    rows = [row for row in table["rows"] if row["fuar"]]
+    known = [name for name in _COSTS if any(row[name] for row in rows)]
+    if not known:
+        return None
+    with style():
+        figure, axes = panels(len(known))
+        for ax, name in zip(axes, known, strict=True):
+            unit, title = _COSTS[name]
+            for i, row in enumerate(rows):
+                if row[name] is not None:
+                    ax.plot(
+                        row[name] / unit, row["fuar"]["lost"], ls="", ms=9,
+                        color=labels.color(row["key"], i), marker=labels.marker(row["key"]),
+                        markeredgecolor="white", label=row["label"],
+                    )  # fmt: skip
+            ax.set(xlabel=title, ylabel="forgotten (points)")
+            ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+        figure.set_figwidth(figure.get_figwidth() + 1.8)
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right center", labelspacing=0.9)
+    return figure
+
+
 def plot_fuar(table: dict[str, Any]):
     """FUAR of each method with its interval; an arrow where the interval reaches "no gain"."""
     rows = [row for row in table["rows"] if row["fuar"]]
@@ -259,6 +290,12 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
             "Lower right is better. The area of a point is the training time. Dotted lines join "
             "equal ratios.",
             lambda: plot_balance(table),
+        ),
+        "cost": (
+            "Forgetting against cost",
+            "What was forgotten, against what the training computed (products of matrices, those "
+            "of gradients and of what is computed again among them) and what it added.",
+            lambda: plot_cost(table),
         ),
         "fuar": ("Forgetting ratio", "With 95 % intervals over items.", lambda: plot_fuar(table)),
         "ledger": (

@@ -96,9 +96,9 @@ def compute_table(
 
     Returns:
       {"metric", "probes", "fuar", "baseline", "rows": [{"key", "label", "trainable", "total",
-      "seconds", "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "old",
-      "fuar": {"value" (None: no gain), "low", "high"} or None, "tests": {probe or "fuar":
-      {"difference", "p", "p_holm"}}}]}. A missing number is None.
+      "added", "flops", "seconds", "steps", "scores": {probe: {"value", "low", "high", "right",
+      "items"}}, "old", "fuar": {"value" (None: no gain), "low", "high"} or None, "tests": {probe
+      or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
     """
     numbers = _Numbers(study, metric, samples, seed)
     tasks = fuar_tasks(study.probes, acquired) if study.initial else None
@@ -148,6 +148,8 @@ def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None)
         "label": entry.label,
         "trainable": None if is_initial else summary.get("trainable_parameters"),
         "total": summary.get("total_parameters"),
+        "added": None if is_initial else _added(study, summary),
+        "flops": None if is_initial else _flops(summary),
         "seconds": None if is_initial else summary.get("train_seconds"),
         "steps": None if is_initial else summary.get("steps"),
         "scores": scores,
@@ -155,6 +157,19 @@ def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None)
         "fuar": None if is_initial else _fuar(study, entry, numbers, tasks),
         "tests": {},
     }
+
+
+def _added(study: Study, summary: dict) -> int | None:
+    """The parameters that the model has and Initial does not."""
+    total = summary.get("total_parameters")
+    before = study.initial.summary.get("total_parameters") if study.initial else None
+    return None if total is None or before is None else total - before
+
+
+def _flops(summary: dict) -> int | None:
+    """Of the matrix products of the whole training."""
+    per_step = summary.get("matmul_flops_per_step")
+    return None if per_step is None else per_step * summary["steps"]
 
 
 def _cells(tasks: FuarTasks) -> tuple:

@@ -19,7 +19,7 @@ from ckl_jax.checkpoints.restore import is_remote, restore_optimizer
 from ckl_jax.checkpoints.store import METRICS, CheckpointStore
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import artifacts, setup
+from ckl_jax.jobs import artifacts, flops, setup
 from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
 from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
@@ -51,6 +51,7 @@ class Loop:
         self.newest_row: tuple[int, dict[str, float]] = (-1, {})
         self.dir = Path(run.model_dir)
         self.seconds = 0.0
+        self.step_flops: int | None = None  # of matrix products; None before it is compiled
         self.stop, stop.reply = stop, self._reply
         self.evaluating: int | None = None  # the step, while it is evaluated
         self.owed = False  # whether the step to begin with was saved without its evaluation
@@ -77,7 +78,9 @@ class Loop:
         self.start_times = {"timing/init_or_restore_seconds": time.monotonic() - began}
         if job.method.trains and step < job.total_steps:
             began = time.monotonic()
-            compiled = job.lower().compile()
+            traced = job.trace()
+            self.step_flops = flops.of_jaxpr(traced.jaxpr)
+            compiled = traced.lower().compile()
             self.start_times["timing/compilation_seconds"] = time.monotonic() - began
         self._steps: list[Fetched] = []  # since the last row of metrics
         late = LateFetcher(_METRICS_BEHIND)
@@ -371,6 +374,7 @@ class Loop:
                 "trainable_parameters": _count(trainable),
                 "total_parameters": _count(shapes.params),
                 "train_seconds": self.seconds,
+                "matmul_flops_per_step": self.step_flops,
                 "device": jax.devices()[0].device_kind,
                 "base_checkpoint": self._base(),
             },

@@ -75,7 +75,7 @@ def make_run(root, name, *, epochs=2, seed=0, sizes=PROBES, steps_per_epoch=10, 
         "run": name, "method": name, "phase": 1, "steps": sum(per_epoch), "epochs": epochs,
         "steps_per_epoch": per_epoch, "trainable_parameters": trainable,
         "total_parameters": 1_800_000, "train_seconds": 12.5 * sum(per_epoch) / 20,
-        "device": "cpu",
+        "device": "cpu", "matmul_flops_per_step": 10**9,
         "base_checkpoint": None if name == "initial" else str(folder.parent / "initial"),
     })  # fmt: skip
     (folder / "config.gin").write_text(f"RANDOM_SEED = {seed}\n")

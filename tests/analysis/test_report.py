@@ -16,7 +16,9 @@ from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
 
-FIGURES = {"curves", "curves_by_step", "balance", "fuar", "ledger", "precision_at_k"}
+FIGURES = {
+    "curves", "curves_by_step", "balance", "cost", "fuar", "ledger", "precision_at_k",
+}  # fmt: skip
 VOID = {"meta", "img", "br"}
 
 
