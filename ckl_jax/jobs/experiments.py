@@ -106,7 +106,8 @@ def run(name: str, running: Running) -> Path:
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         cells = trainings(experiment, running)
         width = max(len(cell.name) for cell in cells)
-        pipeline.run_all(cells, running.jobs, width)
+        with pipeline.compiling_once() as environment:
+            pipeline.run_all(cells, running.jobs, width, environment)
         path = _write(name, experiment, running)
         print(f"Done in {time.monotonic() - began:.0f} s: {path}", flush=True)
         return path

@@ -21,6 +21,7 @@ from ckl_jax.probes.answering import Answerer
 PAPER, KILT = "paper", "kilt"
 READINGS = (PAPER, KILT)
 METRICS = ("accuracy", "em", "f1", "rouge_l")
+_STEP = 64  # tokens, to which the width of a data set's inputs is rounded up
 
 
 def score_answer(
@@ -163,7 +164,8 @@ class KiltEvaluator:
         del last
         for name, (records, tokens, cut) in self._sets.items():
             most, length = self.config.lengths(name)
-            width = min(most, max(map(len, tokens)))  # no longer than the longest
+            # No longer than the longest needs, in steps that data sets share compilations by.
+            width = min(most, -(-max(map(len, tokens)) // _STEP) * _STEP)
             said = self._answerer.answers(params, tokens, width, length, self.config.beam_size)
             for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
                 yield {
