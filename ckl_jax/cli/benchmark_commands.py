@@ -37,7 +37,11 @@ def _benchmark(kinds, command) -> None:
     p.add_argument(
         "--per-relation", type=int, default=0, help="items of a relation at most; 0: all"
     )
-    p.add_argument("--seed", type=int, default=0, help="of the draw of these")
+    p.add_argument(
+        "--light-tuning", type=int, default=0, metavar="N",
+        help="set N of InvariantLAMA's items aside, to tune a GPT-2 on (published: 5,000)",
+    )  # fmt: skip
+    p.add_argument("--seed", type=int, default=0, help="of the draws of these two")
     p.add_argument("--finder", default="heuristic", help="of entities: heuristic or spacy")
     p.add_argument("--language", default="en", help="of the sentences")
     p.add_argument(
@@ -60,7 +64,8 @@ def benchmark(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders.dated_facts import check_day
 
     names = (
-        "evidence", "per_relation", "finder", "language", "ask", "wordings", "patterns", "seed",
+        "evidence", "per_relation", "light_tuning", "finder", "language", "ask", "wordings",
+        "patterns", "seed",
     )  # fmt: skip
     options = builder.Options(
         **{name: getattr(args, name) for name in names},
@@ -72,7 +77,7 @@ def benchmark(args: argparse.Namespace) -> None:
             args.facts, args.corpus, dates, args.out, options, replace=args.replace,
             progress=progress,
         )  # fmt: skip
-    for probe in builder.PROBES:
+    for probe in dict.fromkeys((*builder.PROBES, *manifest["items"])):
         found = manifest["with_evidence"].get(probe, {})
         named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
         print(f"{manifest['items'].get(probe, 0):10,}  {probe}"

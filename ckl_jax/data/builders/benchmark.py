@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.builders import benchmark_filters, plug_ins, wordings
+from ckl_jax.data.builders.buckets import hash64
 from ckl_jax.data.builders.dated_facts import read_dated_facts
 from ckl_jax.data.builders.evidence import Found, Sentence, Watch
 from ckl_jax.data.builders.fact_probes import (
@@ -42,6 +43,7 @@ from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
 
 MADE_BY = "ckl data benchmark"
 NEW_LAMA_EASY = "new_lama_easy"
+LIGHT_TUNING = "trex_5000"
 PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
 NOTE, REQUIRE = "note", "require"
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
@@ -54,16 +56,18 @@ class Options:
     Attributes:
       evidence: "note" what is found, or "require" it (see `_lacks`).
       per_relation: items of a relation at most, drawn by `seed`; 0: all.
+      light_tuning: items of InvariantLAMA set aside to tune a decoder-only model on, also drawn.
       finder: of entities; see `taggers.make_finder`.
       language: of the sentences.
       stand_alone, paraphrase, ask: plug-ins, "module:function"; "" is none.
       wordings: file of wordings, beside the built-in ones; "" is none.
       patterns: folder of ParaRel's patterns in place of the built-in ones; "" is none.
-      seed: of the draw.
+      seed: of the draws.
     """
 
     evidence: str = NOTE
     per_relation: int = 0
+    light_tuning: int = 0
     finder: str = "heuristic"
     language: str = "en"
     stand_alone: str = ""
@@ -244,7 +248,22 @@ class _Builder:
         if easy := self._easy(self._unknown(recent, corpora, counts), counts):
             items[NEW_LAMA_EASY] = [item for item, _ in easy]
             proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
-        return {p: items[p] for p in PROBES if p in items}, proof
+        self._set_aside(items, proof)
+        return {p: items[p] for p in (*PROBES, LIGHT_TUNING) if items.get(p)}, proof
+
+    def _set_aside(self, items: Built, proof: Proof) -> None:
+        """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
+        lasting, seed = items.get(INVARIANT_LAMA, []), self.options.seed
+        drawn = sorted(lasting, key=lambda i: hash64("light", seed, i.input, i.answers))
+        aside = {item.id for item in drawn[: self.options.light_tuning]}
+        items[INVARIANT_LAMA] = [i for i in lasting if i.id not in aside]
+        items[LIGHT_TUNING] = [
+            dataclasses.replace(i, probe=LIGHT_TUNING) for i in lasting if i.id in aside
+        ]
+        proof[:] = [
+            (LIGHT_TUNING if p == INVARIANT_LAMA and key in aside else p, key, found)
+            for p, key, found in proof
+        ]
 
     def _read(self, corpora: list, what: str) -> Iterator[tuple[str, Document]]:
         """(side, document) of all documents of D0 and D1."""
@@ -323,7 +342,8 @@ class _Builder:
 
 
 def _check(options: Options) -> None:
-    checks.require_int(0, **{"--per-relation": options.per_relation})
+    counts = {"--per-relation": options.per_relation, "--light-tuning": options.light_tuning}
+    checks.require_int(0, **counts)
     if options.evidence not in (NOTE, REQUIRE):
         raise UserError(
             f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."

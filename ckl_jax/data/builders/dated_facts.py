@@ -2,7 +2,8 @@
 
 A file is JSON lines, plain or gzip, in one of four forms that its lines tell apart: dated facts
 (docs/benchmark_builder.md; the simulated world's facts.jsonl), T-REx as LAMA and ParaRel have it,
-Wikidata at some dates (docs/wikidata.md), and DyKnow's answers with their dates.
+Wikidata at some dates (docs/wikidata.md), and DyKnow's answers with their dates; or a CSV table of
+terms of office, as `ckl data offices` writes it.
 """
 
 import dataclasses
@@ -16,8 +17,8 @@ from typing import Any
 from ckl_jax.data.builders.wordings import KINDS, PREVIOUS
 from ckl_jax.data.documents import encodable
 from ckl_jax.data.json_rows import numbered_rows
-from ckl_jax.data.offices import check_date, within
-from ckl_jax.data.relational import ANSWER
+from ckl_jax.data.offices import Term, check_date, read_terms, within
+from ckl_jax.data.relational import ANSWER, SUBJECT
 from ckl_jax.errors import UserError
 
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
@@ -84,12 +85,17 @@ def _range(date: str, never: str) -> tuple[str, str]:
 def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
     """Yields the facts of files, and of folders all `*.jsonl` and `*.jsonl.gz` in them, by name.
 
+    A name that ends in .csv is a table of terms of office.
+
     Raises:
       UserError: there is no such file, a folder has none, or a line is of no form, lacks a field
         or has a wrong one; it names file, line and field.
     """
     for path in _files(paths):
         empty = True
+        if path.suffix == ".csv":
+            yield from map(_of_term, read_terms(path))
+            continue
         for where, row in numbered_rows(path):
             empty = False
             yield from _form(row, where)(row, where, path)
@@ -117,6 +123,7 @@ Form = Callable[[dict[str, Any], str, Path], Iterator[DatedFact]]
 def _form(row: dict[str, Any], where: str) -> Form:
     forms: dict[str, Form] = {
         "subject_name": _dated, "sub_label": _trex, "objects": _snapshots, "answers": _dyknow,
+        "object": _dated,
     }  # fmt: skip
     for field, form in forms.items():
         if field in row:
@@ -131,8 +138,11 @@ def _form(row: dict[str, Any], where: str) -> Form:
 
 
 def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
+    """`subject` and `object` are ids where there are names beside them, else the names."""
+    kind_of_name = "_name" if "subject_name" in row else ""
     subject, relation, answer = (
-        _text(row, name, where) for name in ("subject_name", "relation", "object_name")
+        _text(row, name, where)
+        for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
     days = [_date(row, name, where) for name in ("valid_from", "valid_to")]
     _in_order(*days, where)
@@ -173,6 +183,15 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         yield DatedFact(
             subject, relation, name, key, object_id, seen=tuple(days), where=where
         )
+
+
+def _of_term(term: Term) -> DatedFact:
+    """Without a beginning it is not known when the term began."""
+    return DatedFact(
+        term.place, term.role, term.holder, valid_from=term.start or UNKNOWN, valid_to=term.end,
+        object_aliases=term.aliases, cloze=f"The {term.role} of {SUBJECT} is {ANSWER}.",
+        question=f"Who is the {term.role} of {SUBJECT}?",
+    )  # fmt: skip
 
 
 def _is_pair(value: Any) -> bool:

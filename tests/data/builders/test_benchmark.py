@@ -1,6 +1,7 @@
 """CKL's probes out of dated facts and text, held to the timeline of the simulated world."""
 
 import collections
+import gzip
 import json
 
 import pytest
@@ -239,6 +240,19 @@ def test_a_draw_of_each_relation(make):
     assert first == make(rows, per_relation=5)[0] != make(rows, per_relation=5, seed=1)[0]
 
 
+def test_items_set_aside_for_light_tuning_are_in_one_file_alone(make):
+    rows = [row(f"Town{i}", "France", relation="P17") for i in range(9)]
+    documents = [{"id": "d", "date": "2020-01-01", "text": "Town3 is in France, as is Town4."}]
+    whole, _ = make(rows, documents)
+    probes, _ = make(rows, documents, light_tuning=4)
+    kept, aside = ({i.input for i in probes[n]} for n in ("invariant_lama", "trex_5000"))
+    assert len(aside) == 4 and not kept & aside
+    assert kept | aside == {i.input for i in whole["invariant_lama"]}
+    again, _ = make(rows, documents, light_tuning=9)
+    assert list(again) == ["trex_5000"]
+    assert probes["trex_5000"] != make(rows, light_tuning=4, seed=1)[0]["trex_5000"]
+
+
 def test_names_that_look_like_templates_stay_what_they_are(make):
     probes, _ = make([row("[Y] and {s}", "O'Brien, \"Bo\";\n<b>", "2021-05-01")])
     (item,) = probes["new_lama"]
@@ -360,6 +374,21 @@ def test_the_forms_of_real_facts():
     assert holders[0].cloze == "The Prime Minister of Italy is [Y]."
 
 
+def test_tables_of_offices_and_facts_without_ids(tmp_path):
+    (tmp_path / "terms.csv").write_text(
+        "role,place,holder,start,end,aliases\nmayor,Oslo,Ann,2015-01-01,2019-00-00,Anna;A.\n"
+        "mayor,Oslo,Ben,,2015-01-01,\n"
+    )
+    (tmp_path / "facts.jsonl").write_text('{"subject": "Oslo", "relation": "P6", "object": "Ann"}')
+    ann, ben, fact = read_dated_facts([tmp_path / "terms.csv", tmp_path / "facts.jsonl"])
+    assert ann.answers == ("Ann", "Anna", "A.") and ann.cloze == "The mayor of [X] is [Y]."
+    assert (ann.holds("2018-12-31"), ann.holds("2019-05-01"), ann.holds("2020-01-01")) == (
+        True, None, False,
+    )  # fmt: skip
+    assert ben.holds("2014-01-01") is None and not ben.holds("2015-01-01")
+    assert (fact.subject, fact.object, fact.subject_id) == ("Oslo", "Ann", "Oslo")
+
+
 GOOD, SNAPSHOT = row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
 BAD = (
     ("{", "line 1: not JSON"),
@@ -439,6 +468,37 @@ def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
     (item,) = read_probe("new_lama", tmp_path / "out")
     assert item.answers == ("D",)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["facts.jsonl", "out", "text.jsonl"]
+
+
+@pytest.mark.slow
+def test_the_files_of_real_facts_are_what_a_count_by_hand_gives(tmp_path):
+    before, after = "2021-12-30", "2023-12-30"
+    wikidata = shared_data("probes", "wikidata-facts-2021-2023-2024.jsonl.gz")
+    trex = shared_data("probes", "pararel", "trex")
+    manifest = benchmark.build([trex, wikidata], [], (before, after), tmp_path / "out")
+
+    updated, new = collections.defaultdict(list), collections.defaultdict(list)
+    with gzip.open(wikidata, "rt", encoding="utf-8") as f:
+        for fact in map(json.loads, f):
+            was, now = (
+                {" ".join(name.lower().split()) for _, name in fact["objects"].get(day, ())}
+                for day in (before, after)
+            )
+            if now and not was & now and not any(n in fact["subject"].lower() for n in now):
+                key = fact["subject"], fact["relation"], fact["slot"]
+                (updated if was else new)[key].append(sorted(now))
+    for name, found in (("updated_lama", updated), ("new_lama", new)):
+        alone = [key for key, answers in found.items() if len(answers) == 1]
+        assert manifest["items"][name] == len(alone)
+    lasting = set()
+    for name in wordings.INVARIANT_RELATIONS:
+        path = trex / f"{name}.jsonl"
+        for fact in read_jsonl(path) if path.is_file() else ():
+            subject, answer = fact["sub_label"], fact["obj_label"]
+            if answer.lower() not in subject.lower() and answer != answer.lower():
+                lasting.add((name, subject, answer))
+    # P17, P30 and P131 have one template, but ask once of each relation.
+    assert manifest["items"]["invariant_lama"] == len(lasting) == 8664
 
 
 # --- the command
