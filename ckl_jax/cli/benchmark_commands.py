@@ -18,7 +18,7 @@ def _benchmark(kinds, command) -> None:
     p = command(kinds, "benchmark", "CKL's probes out of dated facts and dated text", benchmark)
     p.add_argument(
         "--facts", required=True, nargs="+", metavar="FILE",
-        help="JSONL(.gz) of facts, or folders of it (docs/benchmark_builder.md)",
+        help="JSONL(.gz) or CSV of facts, or folders of JSONL (docs/benchmark_builder.md)",
     )  # fmt: skip
     p.add_argument(
         "--corpus", nargs="*", default=[], metavar="FILE",
