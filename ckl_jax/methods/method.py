@@ -97,9 +97,10 @@ def unfrozen(method: Method) -> Method:
 
     So TemporalWiki tunes every model alike before it is asked (appendix E).
     """
-    return dataclasses.replace(
-        method, trainable=EVERYTHING, tx=None, wrap=None, mixture=None, teacher=None, trains=True
-    )
+    added = {"dense", "side"}
+    empty = Method(name="")
+    others = {seam: getattr(empty, seam) for seam in SEAMS if seam not in added}
+    return dataclasses.replace(method, **others, trains=True)
 
 
 def embedding(trains: bool) -> tuple[str, ...]:
