@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.builders.probes import read_probe_csv
+from ckl_jax.data.ckl_files import prompt_of, read_probe
 from ckl_jax.data.documents import Document, read_documents
 from ckl_jax.data.prepare import Progress, describe, make_task
 from ckl_jax.errors import UserError
@@ -163,6 +164,54 @@ def prepare_facts(
             yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
 
     make_task(Path(folder), meta | {"rows": "facts"}, rows, vocabulary, features=("targets",))
+    return Path(folder)
+
+
+def prepare_prompts(
+    path: str | os.PathLike,
+    probe: str,
+    folder: str | os.PathLike,
+    vocabulary: Any,
+    length: int = 50,
+    questions: bool = False,
+) -> Path:
+    """Makes a cached task of items with their answers, for light-tuning (CKL, appendix G).
+
+    A row is the text before the blank, or the question, the first answer and a full stop.
+
+    Args:
+      path: CSV file in the format of `probe`.
+      probe: one of `ckl_files.PROBES`, such as "trex_5000" for any file in LAMA's format.
+      folder: of the task.
+      vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a row at most.
+      questions: put questions before the answers.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed, an item has no question, a row does not fit (an
+        answer would be cut), or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        for item in read_probe(probe, path=path):
+            prompt = prompt_of(item, questions)
+            if questions and not prompt:
+                raise UserError(f"{path}: the item {item.id!r} has no question.")
+            row = vocabulary.encode(f"{prompt} {item.answers[0]}.".strip())
+            if len(row) > length:
+                raise UserError(
+                    f"{path}: the item {item.id!r} has {len(row)} tokens with its answer, and rows "
+                    f"{length}; give longer rows (LIGHT_TUNE_LENGTH)."
+                )
+            yield {"targets": row}
+
+    meta |= {"rows": "questions" if questions else "prompts"}
+    make_task(Path(folder), meta, rows, vocabulary, features=("targets",))
     return Path(folder)
 
 

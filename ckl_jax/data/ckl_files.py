@@ -184,6 +184,14 @@ def normalize_blank(text: str, where: str) -> str:
     return _BLANKS.sub(BLANK, text)
 
 
+def prompt_of(item: ProbeItem, question: bool = False) -> str:
+    """What a decoder-only model continues: what stands before the blank, or the question.
+
+    What stands behind the blank, if more than a full stop, is lost to it (CKL, appendix G).
+    """
+    return item.question if question else item.input.partition(BLANK)[0].rstrip()
+
+
 def read_probe(
     name: str,
     directory: str | os.PathLike = ".",

@@ -1,9 +1,11 @@
-"""Tuning a trained model on facts before it is asked (TemporalWiki, appendix E)."""
+"""Tuning a model on facts before it is asked (TemporalWiki, appendix E; CKL, appendix G)."""
 
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.causal import prepare_facts
+from ckl_jax import checks
+from ckl_jax.data.causal import prepare_facts, prepare_prompts
+from ckl_jax.data.ckl_files import PROBES
 from ckl_jax.errors import UserError
 
 
@@ -28,6 +30,34 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
             "lighttuning_changed_500.csv of `ckl data probes --light-tuning 500`."
         )
     return str(prepare_facts(facts, folder, vocabulary, length))
+
+
+def cached_prompts(
+    probe: str,
+    data_dir: str,
+    folder: str,
+    vocabulary: Any,
+    length: int = 50,
+    questions: bool = False,
+    path: str | None = None,
+) -> str:
+    """Makes the cached task of items with their answers; gin binds it in place of a task's name.
+
+    Args:
+      probe: its format, and by it its file in `data_dir`: "trex_5000", "new_lama_easy_5000".
+      data_dir: folder in CKL's published layout.
+      folder, vocabulary, length, questions: see `causal.prepare_prompts`.
+      path: a file of that format that is elsewhere.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: see `causal.prepare_prompts`; or there is no such probe.
+    """
+    checks.require_choice(PROBES, LIGHT_TUNE_PROBE=probe)
+    path = path or Path(data_dir) / PROBES[probe].path
+    return str(prepare_prompts(path, probe, folder, vocabulary, length, questions))
 
 
 def run_name(model_dir: str, name: str) -> str:

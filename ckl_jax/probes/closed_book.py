@@ -1,7 +1,10 @@
 """Closed-book probing: decode the blank of each item and write one row per item.
 
 A row says what was asked, what was answered and whether it was right; every score, table and
-curve is a function of rows (CKL §4; reference/ckl.md gives the published decoding settings).
+curve is a function of rows (CKL §4).
+
+A decoder-only model cannot look behind a blank: it continues what stands before it, or the
+question, and its answer ends with the first full stop (CKL, appendix G).
 """
 
 import dataclasses
@@ -13,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.ckl_files import PROBES, ProbeItem, read_probe
+from ckl_jax.data.ckl_files import PROBES, ProbeItem, prompt_of, read_probe
 from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.continuing import Continuer
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
@@ -91,7 +95,7 @@ class ClosedBook:
         """The names of the probes; () is none."""
         return tuple(self.probes)
 
-    def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "ClosedBookEvaluator":
+    def evaluator(self, model: BaseTransformerModel, put_batch=None) -> "ClosedBookEvaluator":
         """The probes of this record on one model."""
         return ClosedBookEvaluator(self, model, put_batch)
 
@@ -105,7 +109,7 @@ class ClosedBook:
 class ClosedBookEvaluator:
     """Runs the probes of a `ClosedBook` on one model; keeps tokens and compilations."""
 
-    def __init__(self, config: ClosedBook, model: EncoderDecoderModel, put_batch=None):
+    def __init__(self, config: ClosedBook, model: BaseTransformerModel, put_batch=None):
         """Reads the probe files.
 
         Args:
@@ -117,14 +121,17 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        if model.task_features != ("inputs", "targets"):
+        kinds = {cls.task_features: cls for cls in (Answerer, Continuer)}
+        if model.task_features not in kinds or hasattr(model, "masking"):
             raise UserError(
-                "Closed-book probes fill in a blank, which asks for an encoder-decoder; set PROBES "
-                f"to None for a {type(model.config).__name__}."
+                "Closed-book probes ask for text in place of a blank, which a "
+                f"{type(model.config).__name__} does not write; set PROBES to None."
             )
         self._check_beams()
         self._items = {name: _read(config, name) for name in config.probes}
-        self._answerer = Answerer(
+        answerer = kinds[model.task_features]
+        self._continues = answerer is Continuer
+        self._answerer = answerer(
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
 
@@ -184,9 +191,22 @@ class ClosedBookEvaluator:
     ) -> Iterator[list[str]]:
         """The decoded strings of each item, best first."""
         vocabulary = self.model.input_vocabulary
-        texts = [i.question if self.config.questions else i.input for i in items]
+        texts = [self._text(item) for item in items]
         rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
-        return self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
+        found = self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
+        yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
+
+    def _text(self, item: ProbeItem) -> str:
+        """What is asked."""
+        if self._continues:
+            return prompt_of(item, self.config.questions)
+        return item.question if self.config.questions else item.input
+
+
+def until_stop(text: str) -> str:
+    """A continuation to its first full stop, which it keeps."""
+    sentence, stop, _ = text.partition(".")
+    return sentence.strip() + stop
 
 
 def judge(

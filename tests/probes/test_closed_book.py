@@ -1,0 +1,94 @@
+"""Closed-book probes of a model that continues text: what it is asked, and what counts of it."""
+
+import dataclasses
+
+import pytest
+
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.causal import prepare_prompts
+from ckl_jax.errors import UserError
+from ckl_jax.probes.closed_book import ClosedBook, until_stop
+from ckl_jax.probes.continuing import Continuer
+from tests.helpers import TINY_GPT2, model_of
+
+ROWS = """id,input,output,question,relation
+a,Paris is the capital of <extra_id_0>.,France,Of what is Paris the capital?,P36
+b,"The official language of <extra_id_0> is French, too.",Mali,Where is French official?,P37
+"""
+
+
+class Letters:
+    """A vocabulary of characters."""
+
+    eos_id, pad_id, vocab_size, digest = 1, 0, 256, "letters"
+
+    def encode(self, text):
+        return [ord(c) for c in text]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "invariantLAMA.csv").write_text(ROWS)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(folder, monkeypatch):
+    """asked(questions) -> (what the model was given, the rows), where it always writes the same."""
+
+    def answers(self, params, rows, *lengths):
+        given.extend((Letters().decode(row[:-1]), lengths) for row in rows)
+        yield from ([" France. It is", "Mali"] for _ in rows)
+
+    given = []
+    monkeypatch.setattr(Continuer, "answers", answers)
+    model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
+
+    def ask(questions):
+        book = ClosedBook(
+            str(folder), ("invariant_lama",), questions=questions, precision="never", ks=(),
+            input_lengths={"*": 50}, target_lengths={"*": 4},
+        )  # fmt: skip
+        return given, list(book.evaluator(model).rows(None, {"step": 3}))
+
+    return ask
+
+
+def test_a_decoder_continues_what_is_before_the_blank(asked):
+    given, rows = asked(False)
+    assert given == [
+        ("Paris is the capital of", (50, 4, 2)), ("The official language of", (50, 4, 2))
+    ]  # fmt: skip
+    assert [row["em"] for row in rows] == [1, 0]
+    assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
+
+
+def test_or_the_question(asked):
+    given, rows = asked(True)
+    assert given[0][0] == "Of what is Paris the capital?" == rows[0]["input"]
+
+
+def test_an_answer_ends_with_the_first_full_stop():
+    assert until_stop(" St. Louis is it.") == "St."  # as published, whatever it costs
+    assert until_stop("Rome ") == "Rome"
+
+
+@pytest.mark.parametrize("questions", [False, True])
+def test_rows_of_light_tuning(folder, questions):
+    path = folder / "invariantLAMA.csv"
+    task = prepare_prompts(path, "trex_5000", folder / "task", Letters(), 50, questions)
+    rows = [Letters().decode(row["targets"]) for row in map(CachedTask.open(task).row, range(2))]
+    prompts = ["Paris is the capital of", "The official language of"]
+    if questions:
+        prompts = ["Of what is Paris the capital?", "Where is French official?"]
+    assert rows == [f"{prompts[0]} France.", f"{prompts[1]} Mali."]
+
+
+def test_an_answer_is_not_cut(folder):
+    path = folder / "invariantLAMA.csv"
+    with pytest.raises(UserError, match="'a' has 31 tokens with its answer, and rows 20"):
+        prepare_prompts(path, "trex_5000", folder / "task", Letters(), 20)
+    assert not (folder / "task").exists()
