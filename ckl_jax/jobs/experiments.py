@@ -75,6 +75,10 @@ class Running:
     def root(self) -> Path:
         return Path(self.out)
 
+    def of(self, tuned: bool) -> list[str]:
+        """The bindings; those of KILT's macros are for fine-tuning alone."""
+        return [b for b in self.bindings if tuned or not b.strip().startswith("KILT_")]
+
     def chosen(self, scenario: Scenario) -> list[Cell]:
         """The cells that were asked for; the Initial model's always."""
         every = not self.methods
@@ -147,7 +151,7 @@ def trainings(experiment: Experiment, running: Running) -> list[pipeline.Trainin
     if running.size != "full":
         macros = {**_macros(running, running.root / INITIAL), "INITIAL_CHECKPOINT_PATH": None}
         files = ["ckl_initial.gin", *_tiny(running)]
-        bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.bindings]
+        bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.of(tuned=False)]
         command = pipeline.t5x("train", files, macros, bindings)
         made.append(pipeline.Training(INITIAL, running.root / INITIAL, command))
     for scenario in experiment.scenarios:
@@ -181,7 +185,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> pipeline.Trai
     full = ["ckl_full.gin"] if running.size == "full" else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
     files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_tiny(running)]
-    command = pipeline.t5x("train", files, macros, [*bindings, *running.bindings])
+    command = pipeline.t5x("train", files, macros, [*bindings, *running.of(scenario.tuned)])
     return pipeline.Training(f"{scenario.name} {cell.name}", target, command, after)
 
 

@@ -73,6 +73,18 @@ def test_missing_files_are_missed_before_anything_is_trained(tmp_path, capsys):
     assert not out.exists()
 
 
+def test_bindings_of_kilts_macros_are_for_its_cells(tmp_path):
+    running = job.Running(str(tmp_path), "tiny", bindings=("KILT_SCORING='kilt'", "EPOCHS=1"))
+    for made in job.trainings(find("ckl/table8"), running):
+        told = [a for a in made.command if a.startswith("--gin_bindings=")]
+        assert "--gin_bindings=EPOCHS=1" in told
+        tuned = made.name.startswith("kilt_")
+        assert ("--gin_bindings=KILT_SCORING='kilt'" in told) == tuned
+        if tuned:
+            assert settings_of(made.command)["KILT_SCORING"] == "kilt"
+            break
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """KILT's files, simulated, and a place for cached tasks."""
