@@ -1,11 +1,16 @@
-"""`ckl experiment` (docs/experiments.md)."""
+"""`ckl experiment` and `ckl claims` (docs/experiments.md)."""
 
 import argparse
 from collections.abc import Callable
 
 
 def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
-    """Adds the command; `command` makes one of name, summary and function."""
+    """Adds the commands; `command` makes one of name, summary and function."""
+    _experiment(commands, command)
+    _claims(commands, command)
+
+
+def _experiment(commands, command) -> None:
     p = command(
         commands, "experiment", "a table of a paper by its name, ours beside the paper's",
         experiment,
@@ -35,3 +40,17 @@ def experiment(args: argparse.Namespace) -> None:
         args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
         () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
     ))  # fmt: skip
+
+
+def _claims(commands, command) -> None:
+    p = command(
+        commands, "claims", "which claims of CKL's paper hold in experiments of one's own", claims
+    )
+    p.add_argument("folders", nargs="+", metavar="FOLDER", help="of `experiment`, one of each seed")
+    p.add_argument("--out", default=None, help="folder of claims.md (the first FOLDER)")
+
+
+def claims(args: argparse.Namespace) -> None:
+    from ckl_jax.analysis import claims as analysis
+
+    print(analysis.write(args.folders, args.out or args.folders[0]))

@@ -1,0 +1,171 @@
+"""Which claims of CKL's paper hold in experiments of one's own: one row a claim, over seeds.
+
+A claim is an inequality between numbers of tables; its margin is by how much it holds, in points of
+exact match or of FUAR, below 0 by how much it does not. Over several seeds it is "yes" where every
+margin is above 0, "no" where none is, else "unclear".
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_json, write_json
+
+Numbers = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # scenario, row, column
+
+_EXPANSION = ("lora", "k_adapter_k2", "k_adapter_k3", "modular")
+_OTHERS = ("vanilla", "recadam", "mix_review")
+_KEPT, _NEW = "invariant_lama", "new_lama_easy_small"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """An inequality of the paper.
+
+    Attributes:
+      text: what is claimed.
+      where: of the paper.
+      unit: of the margin.
+      margin: of some numbers; None where they lack what it needs.
+    """
+
+    text: str
+    where: str
+    unit: str
+    margin: Callable[[Numbers], float | None]
+
+
+def _fuar(numbers: Numbers, scenario: str, methods: Sequence[str]) -> float | None:
+    """The lowest ratio of some methods; "no gain" is the worst of all."""
+    rows = numbers.get(scenario, {})
+    found = [rows[m]["fuar"] for m in methods if m in rows and "fuar" in rows[m]]
+    return min((math.inf if v is None else v for v in found), default=None)
+
+
+def _expansion_is_best(scenario: str) -> Callable[[Numbers], float | None]:
+    def margin(numbers: Numbers) -> float | None:
+        ours, others = (_fuar(numbers, scenario, m) for m in (_EXPANSION, _OTHERS))
+        if ours is None or others is None or ours == others == math.inf:
+            return None
+        return others - ours
+
+    return margin
+
+
+def _kept_more(first: str, second: str) -> Callable[[Numbers], float | None]:
+    """By how much more is kept in one scenario than in another, on average over methods."""
+
+    def margin(numbers: Numbers) -> float | None:
+        a, b = numbers.get(first, {}), numbers.get(second, {})
+        methods = [m for m in (*_OTHERS, *_EXPANSION) if m in a and m in b]
+        if not methods:
+            return None
+        return sum(a[m][_KEPT] - b[m][_KEPT] for m in methods) / len(methods)
+
+    return margin
+
+
+def _with_rate(column: str, low_is_more: bool) -> Callable[[Numbers], float | None]:
+    """The score of Vanilla at its lowest learning rate over that at its highest, or under it."""
+
+    def margin(numbers: Numbers) -> float | None:
+        rows = numbers.get("rates", {})
+        rates = sorted(float(name.partition("-")[2]) for name in rows if name.startswith("vanilla"))
+        if len(rates) < 2:
+            return None
+        low, high = (rows[f"vanilla-{rate:g}"][column] for rate in (rates[0], rates[-1]))
+        return low - high if low_is_more else high - low
+
+    return margin
+
+
+CLAIMS = (
+    Claim("methods that add parameters have the lowest FUAR", "Table 2", "FUAR",
+          _expansion_is_best("main")),
+    Claim("the same of SMALL, many passes over few articles", "Table 3", "FUAR",
+          _expansion_is_best("small")),
+    Claim("many passes over few articles forget more than few over all", "Tables 2, 3", "points",
+          _kept_more("main", "small")),
+    Claim("two phases forget more than one of the same articles", "Table 3", "points",
+          _kept_more("small", "p1_p2")),
+    Claim("a lower learning rate forgets less", "Table 7", "points", _with_rate(_KEPT, True)),
+    Claim("a lower learning rate learns less", "Table 7", "points", _with_rate(_NEW, False)),
+)  # fmt: skip
+
+
+def judge(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
+    """[{"claim", "where", "unit", "verdict", "mean", "low", "high", "values"}] over seeds.
+
+    "verdict" is "yes", "no", "unclear" or "not run"; "values" are the margins, None where one lacks
+    the numbers.
+    """
+    return [_judged(claim, [claim.margin(n) for n in numbers]) for claim in CLAIMS]
+
+
+def _judged(claim: Claim, margins: Sequence[float | None]) -> dict[str, Any]:
+    known = [m for m in margins if m is not None]
+    holds = [m > 0 for m in known]
+    verdict = "yes" if all(holds) else "unclear" if any(holds) else "no"
+    about = {"claim": claim.text, "where": claim.where, "unit": claim.unit}
+    return {**about, "verdict": verdict if known else "not run", **statistics.spread(margins)}
+
+
+def read_numbers(folder: str | Path) -> Numbers:
+    """The numbers of all tables in a folder of `ckl experiment`.
+
+    Raises:
+      UserError: there are none.
+    """
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for path in sorted(Path(folder).glob("ckl-table*.json")):
+        for scenario, part in read_json(path).items():
+            found[scenario] = {
+                row: {name: c["ours"] for name, c in columns.items() if c["defined"]}
+                for row, columns in part["rows"].items()
+            }
+    if not found:
+        raise UserError(
+            f"{folder} has no table of an experiment; make one by `ckl experiment ckl/table2 --out "
+            f"{folder}`."
+        )
+    return found
+
+
+def write(folders: Sequence[str | Path], out: str | Path) -> Path:
+    """Writes claims.json and claims.md over folders that differ by seed, and prints the table.
+
+    Returns:
+      The path of claims.md.
+
+    Raises:
+      UserError: see `read_numbers`.
+    """
+    rows = judge([read_numbers(folder) for folder in folders])
+    write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
+    headers = ["Claim", "In the paper", "Holds", "Margin"]
+    cells = [
+        [TableCell(r["claim"]), TableCell(r["where"]), TableCell(r["verdict"]), _margin(r)]
+        for r in rows
+    ]
+    seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
+    note = (
+        f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
+        "0 for every seed; no: for none."
+    )
+    with atomic_write(Path(out) / "claims.md") as f:
+        f.write(f"{markdown(headers, cells)}\n{note}\n")
+    print_cells(headers, cells)
+    print(note)
+    return Path(out) / "claims.md"
+
+
+def _margin(row: Mapping[str, Any]) -> TableCell:
+    if row["mean"] is None:
+        return TableCell("–")
+    span = f"{row['low']:+.2f} to {row['high']:+.2f}" if len(row["values"]) > 1 else ""
+    return TableCell(f"{row['mean']:+.2f} {row['unit']}", span)
