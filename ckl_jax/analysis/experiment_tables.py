@@ -150,5 +150,5 @@ def write(name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Pa
             print(note, flush=True)
     path = out / f"{stem}.md"
     with atomic_write(path) as f:
-        f.write("\n".join(text))
+        f.write("\n".join(text).rstrip("\n") + "\n")
     return path

@@ -15,6 +15,7 @@ from ckl_jax import checks
 from ckl_jax.analysis import experiment_tables
 from ckl_jax.data.kilt import CUT, DEV, KILT_SETS, TRAIN, cut_sentence, find_file
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.demo import METHODS
 from ckl_jax.jobs.experiment_scenarios import (
@@ -236,7 +237,9 @@ def _write(name: str, experiment: Experiment, running: Running) -> Path:
 
 
 def _cut_in_training(running: Running) -> list[str]:
+    """Sentences about the training files of which the lengths cut something."""
     data = running.root / "data" if running.data is None else Path(running.data)
     tasks = [data / "prepared" / KILT / name for name in KILT_SETS]
-    told = {task.name: cut_sentence(task) for task in tasks if (task / CUT).exists()}
-    return [f"{name}, training: {text}" for name, text in told.items()]
+    cut = [t for t in tasks if (t / CUT).exists() and any(read_json(t / CUT)["cut"].values())]
+    told = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
+    return [*told, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
