@@ -14,7 +14,7 @@ from ckl_jax.jobs.experiment_scenarios import find
 from ckl_jax.world.kilt import write_kilt
 from ckl_jax.world.timeline import make_world
 from tests.jobs.test_experiments import settings_of
-from tests.tiny import read_rows
+from tests.tiny import ROOT, read_rows
 
 TABLE_9 = {  # epochs, input and output length, learning rate, batch
     "fever": (5, 25, 10, 1e-4, 128), "aidayago2": (20, 768, 6, 1e-4, 16),
@@ -61,6 +61,21 @@ def test_every_set_is_asked_once_and_initial_is_tuned_too(tmp_path):
     assert found["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "initial")
     assert (found["EPOCHS"], found["BATCH_SIZE"]) == (2, 32) and small.after == ("initial",)
     assert find("ckl/table8").published["kilt"]["modular"]["eli5"] == 13.72
+
+
+def test_the_papers_scores_are_those_of_the_header_and_of_whole_records():
+    published = find("ckl/table8").published["kilt"]
+    lines = [line.split() for line in open(ROOT / "gin_configs/experiments/ckl/table8.gin")]
+    header = [[float(x) for x in line[-11:]] for line in lines if line[-11:-10] and _number(line)]
+    assert header == [list(row.values()) for row in published.values()]
+    for probe, records in {"aidayago2": 4784, "trex": 5000, "hotpotqa": 5600}.items():
+        for row in published.values():
+            right = row[probe] * records / 100
+            assert abs(right - round(right)) <= records * 0.005 / 100 + 1e-9, (probe, row)
+
+
+def _number(line):
+    return all(x.replace(".", "", 1).isdigit() for x in line[-11:])
 
 
 def test_missing_files_are_missed_before_anything_is_trained(tmp_path, capsys):
