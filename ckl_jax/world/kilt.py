@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.kilt import DEV, KILT_SETS, TRAIN, file_name
-from ckl_jax.files import write_jsonl
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.probe_files import share_of
 from ckl_jax.world.render import say
 from ckl_jax.world.templates import EVENT, FILLERS
 
+_WORLD = "world.json"  # in the folder: what its files were made of
 _DEV = 0.25  # share of the records of the dev files
 Record = dict[str, Any]
 
@@ -31,7 +33,11 @@ def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
 
     Returns:
       The number of records by file.
+
+    Raises:
+      UserError: the folder holds KILT's files of another world, or real ones.
     """
+    _claim(Path(folder), {"source": world.source, "seed": world.seed, "size": world.size})
     writer, counts = _Writer(world), {}
     for name, form in KILT_SETS.items():
         records = list(getattr(writer, name)())
@@ -42,6 +48,15 @@ def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
             write_jsonl(Path(folder) / file_name(name, split), some)
             counts[file_name(name, split)] = len(some)
     return counts
+
+
+def _claim(folder: Path, world: Mapping[str, Any]) -> None:
+    """Writes down which world the folder is for, unless it holds other files."""
+    record = folder / _WORLD
+    held = read_json(record) if record.exists() else None
+    if held != world and (held is not None or any(folder.glob("*-kilt.jsonl*"))):
+        raise UserError(f"{folder} holds KILT's files of another origin; choose another --out.")
+    write_json(record, world)
 
 
 class _Writer:

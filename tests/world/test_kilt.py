@@ -37,6 +37,17 @@ def test_every_file_is_there_and_the_same_again(made, tmp_path, capsys):
         assert all(set(row) == {"id", "input", "output", "meta"} for row in rows(folder, name, DEV))
 
 
+def test_files_of_another_origin_stay(made, tmp_path, capsys):
+    folder, _ = made
+    assert main(["data", "kilt", f"--out={folder}", "--size=tiny", "--seed=1"]) == 2
+    real = tmp_path / "nq-dev-kilt.jsonl"
+    real.write_text("{}")
+    assert main(["data", "kilt", f"--out={tmp_path}", "--size=tiny"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2 and all("of another origin" in line for line in told)
+    assert real.read_text() == "{}" and list(tmp_path.iterdir()) == [real]
+
+
 def test_answers_are_the_worlds(made):
     folder, _ = made
     world = make_world(0, "tiny")
