@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,14 +19,29 @@ from ckl_jax.cli import (
     gap_commands,
     temporalwiki_commands,
 )
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
+
+_CHOICE = re.compile(r": invalid choice: '(.*?)' \(choose from (.*)\)")  # in argparse's words
 
 
 class _Parser(argparse.ArgumentParser):
     """Raises `UserError` in place of exiting, so that all errors look alike."""
 
     def error(self, message: str) -> None:
-        raise UserError(f"{message}; see '{self.prog} --help'.")
+        choice = _CHOICE.search(message)
+        hint = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        raise UserError(f"{message}; see '{self.prog} --help'.{hint}")
+
+    def parse_known_args(self, args=None, namespace=None):
+        """As argparse, but the parser of a command names the flags that it does not know itself."""
+        namespace, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            hint = nearest(flag, self._option_string_actions) if flag.startswith("-") else ""
+            raise UserError(
+                f"unrecognized arguments: {' '.join(unknown)}; see '{self.prog} --help'.{hint}"
+            )
+        return namespace, unknown
 
 
 def main(argv: Sequence[str] | None = None) -> int:

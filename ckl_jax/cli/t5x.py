@@ -57,6 +57,13 @@ _TRAIN = (
     ("DROPOUT_RATE", "0.0 to 1.0"),
     ("EVAL_PERIOD", "steps between evaluations; None: every epoch"),
     ("RANDOM_SEED", "of weights, dropout and the order of the data"),
+    ("CHECKPOINT_PERIOD", "steps between checkpoints; None: every epoch"),
+    ("CHECKPOINTS_KEPT", "how many of them stay"),
+    ("PROBES", "None: ask nothing"),
+    ("DATA_DIR", "'folder' of the data; the embedded world is made there"),
+    ("WORLD_SIZE", "'tiny', 'small', ... of the embedded world"),
+    ("WORLD_SEED", "of the embedded world"),
+    ("INITIAL_DIR", "'folder' of the Initial model that is trained on it"),
 )
 _CHECKPOINT = (
     ("CHECKPOINT_PATH", "'folder': a MODEL_DIR or a checkpoint in it; default MODEL_DIR"),

@@ -161,7 +161,18 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
         raise UserError(f"Cannot read {path} ({e}); delete the folder and cache it again.") from e
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}; cache the task again.")
+    if not isinstance(manifest.get("features"), dict):
+        raise UserError(f"{path} is no manifest of a cached task; name a folder that is one.")
     return manifest
+
+
+def find_task(name: str, roots: Sequence[str | os.PathLike]) -> Path | None:
+    """The folder of the task `name` in one of `roots`, or the folder `name`; None: there is none.
+
+    The roots come first: a folder beside which a command is called must not stand for a task.
+    """
+    folders = (*(Path(root) / name for root in roots), Path(name))
+    return next((folder for folder in folders if (folder / "manifest.json").exists()), None)
 
 
 class CachedTask:

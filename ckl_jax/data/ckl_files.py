@@ -123,6 +123,8 @@ def read_table(
     with open_text(path) as f, os_errors(path, "read"):
         reader = csv.reader(f)
         header = [h.strip().removeprefix("\ufeff") for h in next(reader, [])]
+        if not header:
+            raise UserError(f"{path} is empty: it has no header.")
         for column in columns:
             if column not in header:
                 found = ", ".join(header) or "nothing"

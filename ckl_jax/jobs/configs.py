@@ -12,7 +12,7 @@ import jax
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
-from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.cached import CachedTask, find_task
 from ckl_jax.data.converters import Converter, Masking, converter_of
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.lanes import LaneSource, lane_source
@@ -216,10 +216,8 @@ class DatasetConfig:
         Raises:
           UserError: there is none of that name.
         """
-        candidates = [Path(name), *(Path(root) / name for root in self.cache_dirs)]
-        for path in candidates:
-            if (path / "manifest.json").exists():
-                return CachedTask.open(path)
+        if (folder := find_task(name, self.cache_dirs)) is not None:
+            return CachedTask.open(folder)
         known = sorted(
             p.name for root in self.cache_dirs if os.path.isdir(root) for p in Path(root).iterdir()
         )

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError, nearest
@@ -85,6 +86,7 @@ def _check(demo: Demo) -> None:
     if not (demo.root / "data" / "ckl" / "manifest.json").exists():
         check_world(demo.source, demo.size, demo.data)
     if demo.bindings:
+        pipeline.refuse_own(demo.bindings, _macros(demo, "vanilla"))
         from ckl_jax.jobs import gin_config  # slow, and needed for this only
 
         for name in ("initial", *demo.methods):
@@ -132,8 +134,12 @@ def _prepare(demo: Demo) -> None:
 
 def command(demo: Demo, name: str) -> tuple[str, ...]:
     """The command line of one training."""
+    return pipeline.t5x("train", _gin_files(demo, name), _macros(demo, name), demo.bindings)
+
+
+def _macros(demo: Demo, name: str) -> dict[str, Any]:
     data = demo.root / "data"
-    bindings = {
+    return {
         "MODEL_DIR": str(demo.root / name),
         "DATA_DIR": str(data),
         "PROBE_DIR": str(data / "ckl"),
@@ -143,7 +149,6 @@ def command(demo: Demo, name: str) -> tuple[str, ...]:
         "WORLD_SIZE": demo.size,
         "WORLD_SEED": demo.seed,
     }
-    return pipeline.t5x("train", _gin_files(demo, name), bindings, demo.bindings)
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:

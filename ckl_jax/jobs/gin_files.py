@@ -59,6 +59,10 @@ def find(name: str, folders: Sequence[Path]) -> Path:
 
 def unknown_file(name: str, folders: Sequence[Path]) -> str:
     """Says that there is no such file, where it was looked for, and which name is near."""
+    if Path(name).is_dir():
+        return f"--gin_file={name} is a folder; give a file."
+    if Path(name).is_absolute():
+        return f"There is no gin file {name}."
     bundled = bundled_files()
     hint = nearest(name, bundled) or nearest(name, [file.rsplit("/", 1)[-1] for file in bundled])
     places = ", ".join(map(str, folders))

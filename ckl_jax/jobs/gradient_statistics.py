@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from ckl_jax import checks
-from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.cached import CachedTask, find_task
 from ckl_jax.data.chunks import Segment, StreamDocument
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
@@ -53,9 +53,8 @@ class GradientStatistics:
                 "The optimizer krause.rms_decay needs gradients on training text; give "
                 "STATISTICS_TASK, a cached task."
             )
-        for folder in (Path(self.task), *(Path(root) / self.task for root in self.cache_dirs)):
-            if (folder / "manifest.json").exists():
-                return CachedTask.open(folder)
+        if (folder := find_task(self.task, self.cache_dirs)) is not None:
+            return CachedTask.open(folder)
         raise UserError(f"STATISTICS_TASK {self.task!r} is no cached task.")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from ckl_jax.jobs.step_metrics import speed
 from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
+_FIRST = ("score", "em", "perplexity", "accuracy")  # what is told of an evaluation
 _METRICS_BEHIND = 8  # steps that the host reads behind the device, so that neither waits
 
 
@@ -311,6 +313,8 @@ class Loop:
         self.evaluating = None
         for split, scores in found.items():
             self.writer.write(split, step, {"epoch": self._epoch(step), **scores})
+        if found:
+            self.bar.say(_told(step, self._epoch(step), found))
         named = ((f"{split}/{n}", x) for split, scores in found.items() for n, x in scores.items())
         self.scores = (step, dict(named))
         return True
@@ -379,6 +383,16 @@ class Loop:
                 "base_checkpoint": self._base(),
             },
         )
+
+
+def _told(step: int, epoch: int, found: Mapping[str, Mapping[str, float]]) -> str:
+    """An evaluation in a line: of each split what counts most."""
+    parts = []
+    for split, scores in found.items():
+        name = next((n for n in _FIRST if n in scores), next(iter(scores), None))
+        if name is not None:
+            parts.append(f"{split.rpartition('/')[2]} {name} {scores[name]:.2f}")
+    return f"after step {step}, epoch {epoch}: {', '.join(parts)}"
 
 
 def _versions() -> dict[str, str]:

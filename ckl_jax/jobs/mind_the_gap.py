@@ -135,7 +135,9 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
     if gap.bindings:
         from ckl_jax.jobs import gin_config  # slow, and needed for this only
 
-        set_later = [f"{name} = None" for name in macros(gap, ARMS[0])]
+        own = macros(gap, ARMS[0])
+        pipeline.refuse_own(gap.bindings, own)
+        set_later = [f"{name} = None" for name in own]
         gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
     with pipeline.only_one(gap.root):
         return _run(gap, progress)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,24 @@ def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings:
     )  # fmt: skip
 
 
+def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
+    """Refuses bindings of what the command sets itself: they would put results elsewhere.
+
+    Args:
+      bindings: the user's, such as "EPOCHS = 2".
+      macros: that the command sets.
+
+    Raises:
+      UserError: one of them is bound.
+    """
+    for name in (binding.partition("=")[0].strip() for binding in bindings):
+        if name in set(macros):
+            raise UserError(
+                f"--gin {name}: the command sets it itself; leave it out, and say where and what "
+                "by its own flags (--out, --seed, --size)."
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class Running:
     """A training that runs.
@@ -92,9 +110,8 @@ class Running:
 
     def progress(self) -> str:
         """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
-        last = next(iter(self.lines()[-1:]), "")
-        if not last.startswith(("train ", "dynamic_eval ")):
-            return ""
+        kinds = ("train ", "dynamic_eval ")
+        last = next((line for line in reversed(self.lines()) if line.startswith(kinds)), "")
         fields = [field.strip() for field in last.split("  ")[1:]]
         return "  ".join(field for field in fields if not field.endswith("tokens/s"))
 

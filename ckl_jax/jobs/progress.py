@@ -87,6 +87,13 @@ class ProgressBar:
             self._last_line = self._clock()
             self._write(self._line())
 
+    def say(self, text: str) -> None:
+        """Prints a line above the bar, or between its lines."""
+        if self._bar is not None:
+            self._bar.console.print(text, highlight=False, markup=False)
+        elif self.mode == "plain":
+            self._write(text)
+
     def _measure(self, steps: int, seconds: float, tokens: int) -> None:
         self._updates += 1
         if self._updates == 2:  # the first step warms up and counts while there is no other

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import optax
 
+from ckl_jax import checks
 from ckl_jax.jobs import compile_cache
 from ckl_jax.jobs.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.jobs.evaluations import (
@@ -29,6 +30,23 @@ from ckl_jax.models.base import BaseTransformerModel
 
 # (parameters, step, whether it is the last) -> {split: scalars}, which go to the run's metrics.
 Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
+
+
+def check_macros(given: Callable[[str], Any]) -> None:
+    """Refuses numbers of the bundled gin files before others of their macros make data and models.
+
+    Args:
+      given: the value of a macro, None if it has none.
+
+    Raises:
+      UserError: one is out of range.
+    """
+    counts = ("EPOCHS", "TRAIN_STEPS", "BATCH_SIZE", "NUM_MICROBATCHES", "EVAL_PERIOD")
+    checks.require_int(**{name: given(name) for name in counts})
+    checks.require_int(0, RANDOM_SEED=given("RANDOM_SEED"))
+    if (rate := given("LEARNING_RATE")) is not None:
+        checks.require_number("a finite number, 0 or more", 0.0, LEARNING_RATE=rate)
+    checks.require_positive(CLIP_NORM=given("CLIP_NORM"))
 
 
 def train(

@@ -55,6 +55,13 @@ def test_names_in_gin(fails):
     assert "others; see `t5x train --help`" in fails("--gin.QQQ=3")
 
 
+def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value, message in (("EPOCHS='two'", "whole number"), ("LEARNING_RATE=-1", "0 or more")):
+        err = sentence(capsys, ["train", "--gin_file=ckl_lora.gin", f"--gin.{value}"])
+        assert message in err and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "macros, expected",
     [
@@ -169,10 +176,10 @@ def test_a_checkpoint_that_does_not_fit_lists_what_differs(fails):
 
 
 def test_too_little_device_memory(tiny, capsys, tmp_path, monkeypatch):
-    def lower(run):
+    def trace(run):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
 
-    monkeypatch.setattr(train.Run, "lower", lower)
+    monkeypatch.setattr(train.Run, "trace", trace)
     argv = tiny.argv("lora", tmp_path / "run", **QUIET)
     assert "raise NUM_MICROBATCHES, set" in sentence(capsys, ["train", *argv])
 

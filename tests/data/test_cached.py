@@ -1,11 +1,12 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.data.cached import CachedTask, read_manifest, write_cached
+from ckl_jax.data.cached import CachedTask, find_task, read_manifest, write_cached
 from ckl_jax.data.converters import encoder_decoder_batch, pad_rows
 from ckl_jax.data.epochs import EpochPlan, Mixture
 from ckl_jax.data.pipeline import BatchSource, iterate
@@ -155,3 +156,20 @@ def test_decoder_inputs_are_the_targets_behind_a_start():
     assert batch["decoder_input_tokens"].tolist() == [[0, 5, 6, 1], [0, 9, 1, 0]]
     assert batch["decoder_loss_weights"].tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
     assert {a.dtype.name for a in batch.values()} == {"int32", "float32"}
+
+
+def test_a_folder_beside_does_not_stand_for_a_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"inputs": [1], "targets": [1]}]
+    for folder in ("d1", "tasks/d1", "alone"):
+        write_cached(tmp_path / folder, rows)
+    assert find_task("d1", ["tasks"]) == Path("tasks/d1")
+    assert find_task("d1", []) == find_task(str(Path("d1")), ["elsewhere"]) == Path("d1")
+    assert find_task(str(tmp_path / "alone"), ["tasks"]) == tmp_path / "alone"
+    assert find_task("nothing", ["tasks"]) is None
+
+
+def test_a_manifest_of_something_else_is_refused(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"format": 1, "facts": 3}')
+    with pytest.raises(UserError, match="is no manifest of a cached task"):
+        CachedTask.open(tmp_path)

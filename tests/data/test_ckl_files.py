@@ -47,7 +47,7 @@ def test_a_missing_column_is_named(tmp_path):
     advice = "If 'inputs' is that column, rename it to 'input'"
     with pytest.raises(UserError, match=f"c.csv has no column 'input'; .* {advice}"):
         list(read_corpus(path))
-    with pytest.raises(UserError, match="its header has nothing"):
+    with pytest.raises(UserError, match="e.csv is empty: it has no header"):
         list(read_table(_write(tmp_path / "e.csv", ""), ["input"]))
 
 

@@ -101,6 +101,10 @@ def test_a_bad_demo_is_refused_first(refused):
     assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")
     assert "Gin syntax error" in refused("demo", "--gin=EPOCHS=")
     assert "Did you mean 'epochs'?" in refused("demo", "--gin=train.train.epoch=1")
+    assert "the command sets it itself" in refused("demo", "--gin=MODEL_DIR='elsewhere'")
+    err = refused("demo", "--sorce=wikidata")
+    assert "see 'ckl demo --help'. Did you mean '--source'?" in err
+    assert "Did you mean 'demo'?" in refused("dmeo")
 
 
 @pytest.fixture
