@@ -144,7 +144,7 @@ class Bins:
     """Consecutive spans of time.
 
     Attributes:
-      labels: [N] the month (YYYY-MM), or the first day of a week.
+      labels: [N] the month (YYYY-MM), the first of several, or the first day of a week.
       spans: [N] (start, stop) of the documents of each bin, in the order of their dates.
     """
 
@@ -152,37 +152,46 @@ class Bins:
     spans: tuple[tuple[int, int], ...]
 
 
-def bins_of(dates: Sequence[str], unit: str = "month", least: int = 1) -> Bins:
+def bins_of(
+    dates: Sequence[str], unit: str = "month", least: int = 1, months: int = 1, first: str = ""
+) -> Bins:
     """The months, or the spans of seven days from the first day of the first month.
 
     Args:
       dates: [D], in order.
       unit: "month" or "week".
       least: documents of a week; those with fewer are left out.
+      months: of a bin, such as 12.
+      first: the month (YYYY-MM) that the first bin begins with; "": that of the first document.
 
     Raises:
-      UserError: dates out of order, a month without a document, or no such unit.
+      UserError: dates out of order or before `first`, a bin of months without a document, or no
+        such unit.
     """
     checks.require_choice(("month", "week"), **{"--unit": unit})
+    checks.require_size(**{"--bin-months": months})
     if not dates:
         raise UserError("There are no test documents.")
     if any(a > b for a, b in itertools.pairwise(dates)):
         raise UserError("The documents of a dump are not in the order of their dates.")
-    labels = _months(dates) if unit == "month" else _weeks(dates)
+    if first > dates[0]:
+        raise UserError(f"A test document is of {dates[0]}, before {first}, the first month.")
+    labels = _months(first or dates[0], dates[-1])[::months] if unit == "month" else _weeks(dates)
     starts = [*np.searchsorted(np.array(dates), np.array(labels)).tolist(), len(dates)]
     found = list(zip(labels, itertools.pairwise(starts), strict=True))
     empty = [label for label, (start, stop) in found if start == stop]
     if unit == "month" and empty:
+        what = f"month {empty[0]} has" if months == 1 else f"{months} months from {empty[0]} have"
         raise UserError(
-            f"The month {empty[0]} has no test document; a curve over months needs one in every "
-            "month: choose another test period."
+            f"The {what} no test document, and a curve needs one in every bin: choose another test "
+            "period, or more --bin-months."
         )
     kept = [(label, span) for label, span in found if span[1] - span[0] >= least]
     return Bins(tuple(label for label, _ in kept), tuple(span for _, span in kept))
 
 
-def _months(dates: Sequence[str]) -> list[str]:
-    (first, month), (last, end) = (map(int, d.split("-")[:2]) for d in (dates[0], dates[-1]))
+def _months(start: str, stop: str) -> list[str]:
+    (first, month), (last, end) = (map(int, d.split("-")[:2]) for d in (start, stop))
     numbers = range(12 * first + month - 1, 12 * last + end)
     return [f"{n // 12:04d}-{n % 12 + 1:02d}" for n in numbers]
 
@@ -258,6 +267,8 @@ def relative_increase(
     samples: int = SAMPLES,
     seed: int = 0,
     least: int = 1,
+    months: int = 1,
+    first: str = "",
 ) -> Curve:
     """The curve of Figures 1 to 3 and 5.
 
@@ -266,7 +277,7 @@ def relative_increase(
 
     Args:
       model, control: as `read_totals` gives them.
-      unit, least: see `bins_of`.
+      unit, least, months, first: see `bins_of`.
       group: of words.
       samples, seed: of the bootstrap.
 
@@ -274,7 +285,7 @@ def relative_increase(
       UserError: see `bins_of`; or the group has no word at all.
     """
     model, control = model.group(group), control.group(group)
-    bins = bins_of(model.dates, unit, least)
+    bins = bins_of(model.dates, unit, least, months, first)
     generator = np.random.default_rng(seed)
     gap, words = model.nll[0] - control.nll[0], model.words[0]
     labels, rows, drawn = [], [], []

@@ -110,8 +110,9 @@ def cells_of_models(results: Results) -> Cells:
 def cells_of_slopes(results: Results) -> Cells:
     """The line through each curve, and whether an update's rises less than the stale model's."""
     headers = [
-        "Model", "Slope (points a month)", "p (slope is 0)", "p (as the stale one's)", "p (paired)"
-    ]
+        "Model", f"Slope (points {_per(results)})", "p (slope is 0)", "p (as the stale one's)",
+        "p (paired)",
+    ]  # fmt: skip
     rows = []
     for name, curve in results["months"].items():
         tests = results["slopes"].get(name) or {}
@@ -122,7 +123,7 @@ def cells_of_slopes(results: Results) -> Cells:
 
 def cells_of_groups(results: Results) -> Cells:
     """The stale model by part of speech and topic."""
-    headers = ["Words", "Number", "Over control (%)", "Slope (points a month)"]
+    headers = ["Words", "Number", "Over control (%)", f"Slope (points {_per(results)})"]
     rows = []
     for curves in results["groups"].values():
         for name, curve in curves.items():
@@ -162,6 +163,11 @@ def cells_of_forgetting(results: Results) -> Cells:
         cells = ("–" if value is None else f"{value:+.2f}" for value in last)
         rows.append([TableCell(name), *map(TableCell, cells)])
     return ["Model", *(f"{period} (%)" for period in periods)], rows
+
+
+def _per(results: Results) -> str:
+    months = results["settings"]["bin_months"]
+    return "a month" if months == 1 else f"in {months} months"
 
 
 def _plain(value: float) -> TableCell:

@@ -16,7 +16,7 @@ COLUMNS = {
     "perplexity": "Perplexity",
     "over_control": "Over control (%)",
     "under_stale": "Under stale (%)",
-    "slope": "Slope (points a month)",
+    "slope": "Slope (points a bin)",
     "past": "Past text (%)",
 }
 

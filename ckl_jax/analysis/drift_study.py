@@ -34,6 +34,8 @@ class DriftStudy:
       topic_assignment: "hard" or "soft", see `Topics`.
       topic_documents: of the training documents, how many topics are learned from, spread evenly.
       emerging_least, emerging_factor: see `WordCounts.emerging`.
+      bin_months: of a point of the curves by month; 12 for years.
+      first_month: that the first of them begins with; "": that of the first test document.
       week_least: documents that a week needs to be on its curve.
       samples, seed: of the bootstrap over documents.
     """
@@ -47,6 +49,8 @@ class DriftStudy:
     topic_documents: int = 20_000
     emerging_least: int = 50
     emerging_factor: float = 5.0
+    bin_months: int = 1
+    first_month: str = ""
     week_least: int = 5
     samples: int = drift.SAMPLES
     seed: int = 0
@@ -58,6 +62,7 @@ class DriftStudy:
                 "--control DUMP --model NAME=DUMP."
             )
         checks.require_int(0, **{"--topics": self.topics})
+        checks.require_size(**{"--bin-months": self.bin_months})
         checks.require_int(1, **{"--bootstrap": self.samples, "--week-least": self.week_least})
         if self.topics and self.train is None:
             raise UserError("Topics are learned from training documents: give --train too.")
@@ -117,10 +122,15 @@ def _updates(study: DriftStudy) -> list[str]:
 
 
 def _curve(study, totals, name: str, group: str, **options: Any) -> drift.Curve:
+    options = {**_bins(study), **options}
     return drift.relative_increase(
         totals[name], totals[CONTROL], group=group, samples=study.samples, seed=study.seed,
         **options,
     )  # fmt: skip
+
+
+def _bins(study: DriftStudy) -> dict[str, Any]:
+    return {"months": study.bin_months, "first": study.first_month}
 
 
 def _group_curve(study: DriftStudy, totals, group: str) -> dict[str, Any] | None:
@@ -137,7 +147,7 @@ def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, floa
         if totals[name].group(group).words.any():
             overall = drift.relative_increase(
                 totals[name], totals[study.stale], group=group, samples=study.samples,
-                seed=study.seed,
+                seed=study.seed, **_bins(study),
             ).overall  # fmt: skip
             found[group] = {
                 "value": -overall["value"], "low": -overall["high"], "high": -overall["low"]

@@ -27,6 +27,8 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     p.add_argument(
         "--emerging-factor", type=float, default=5.0, help="how much rarer in training at least"
     )
+    p.add_argument("--bin-months", type=int, default=1, help="of a point of the curves; 12: years")
+    p.add_argument("--first-month", default="", help="YYYY-MM that the first begins with")
     p.add_argument("--week-least", type=int, default=5, help="documents of a week on its curve")
     p.add_argument("--bootstrap", type=int, default=1000, help="samples")
     p.add_argument("--seed", type=int, default=0, help="of bootstrap and topics")
@@ -40,6 +42,7 @@ def drift(args: argparse.Namespace) -> None:
         args.control, named(args.model), args.train,
         "" if args.tagger == "none" else args.tagger, args.topics, args.topic_assignment,
         emerging_least=args.emerging_least, emerging_factor=args.emerging_factor,
+        bin_months=args.bin_months, first_month=args.first_month,
         week_least=args.week_least, samples=args.bootstrap, seed=args.seed,
     )  # fmt: skip
     print(write_report(study, args.out))

@@ -26,7 +26,7 @@ from ckl_jax.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.data.documents import read_documents, spread, write_documents
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json
+from ckl_jax.files import read_json, write_json
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.dynamic_run import DIVERGED, DUMP
 from ckl_jax.world import stream
@@ -319,5 +319,7 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         {STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
         str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
         gap.tagger, gap.topics, emerging_least=gap.emerging_least, seed=gap.seed,
+        bin_months=gap.options.bin_months,
+        first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
     )  # fmt: skip
     return write_report(study, gap.root)

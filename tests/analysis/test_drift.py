@@ -176,3 +176,14 @@ def test_mentions_are_told_apart_by_what_the_model_still_sees():
     assert at[1] == [0, 1, 3]
     assert at[2] == [5, 7]  # x at 5 sees x at 0: chunk 1 and its memory begin at 0
     assert at[3] == [9]  # a at 9: chunk 2 begins at 8, its memory at 4, the first a was at 1
+
+
+def test_bins_of_several_months():
+    dates = ["1980-03-05", "1981-11-01", "1982-01-01", "1983-12-31"]
+    found = drift.bins_of(dates, months=24, first="1980-01")
+    assert found.labels == ("1980-01", "1982-01") and found.spans == ((0, 2), (2, 4))
+    assert drift.bins_of(dates, months=24).labels == ("1980-03", "1982-03")
+    with pytest.raises(UserError, match="The 12 months from 1982-03 have no test document"):
+        drift.bins_of(dates, months=12)
+    with pytest.raises(UserError, match="is of 1980-03-05, before 1981-01"):
+        drift.bins_of(dates, months=24, first="1981-01")
