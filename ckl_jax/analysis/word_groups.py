@@ -48,6 +48,17 @@ class PartsOfSpeech:
         return np.eye(len(self.names))[:, group]
 
 
+def require_scikit_learn() -> None:
+    """Raises `UserError` if topics cannot be learned, because the library for them is not there."""
+    try:
+        import sklearn  # noqa: F401
+    except ImportError as e:
+        raise UserError(
+            "Topics need scikit-learn: install ckl-jax[analysis], or give --topics 0."
+        ) from e
+
+
+
 class Topics:
     """Topics of latent Dirichlet allocation (Blei et al. 2003), by scikit-learn.
 
@@ -92,13 +103,10 @@ class Topics:
           UserError: scikit-learn is not installed, or no word is left.
         """
         checks.require_int(2, **{"--topics": topics})
-        try:
-            from sklearn.decomposition import LatentDirichletAllocation
-            from sklearn.feature_extraction.text import CountVectorizer
-        except ImportError as e:
-            raise UserError(
-                "Topics need scikit-learn: install ckl-jax[analysis], or give --topics 0."
-            ) from e
+        require_scikit_learn()
+        from sklearn.decomposition import LatentDirichletAllocation
+        from sklearn.feature_extraction.text import CountVectorizer
+
         vectorizer = CountVectorizer(
             stop_words="english", min_df=least_documents, max_df=largest_share,
             max_features=vocabulary, token_pattern=r"(?u)\b[^\W\d_]{2,}\b",

@@ -262,9 +262,14 @@ def questions(args: argparse.Namespace) -> None:
         raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
     if simulated:
         from ckl_jax.world import offices as world_offices
-        from ckl_jax.world.stream import stream_world
+        from ckl_jax.world.stream import END, START, stream_world
         from ckl_jax.world.stream_text import tokenised as tokenize
 
+        if args.first < START[:7] or args.last >= END[:7]:
+            raise UserError(
+                f"--first {args.first} and --last {args.last}: the stream has {START[:7]} to "
+                "2019-12, and who holds an office at another time is not known."
+            )
         terms = world_offices.terms(stream_world(args.seed, args.size))
     if args.tokenizer or not simulated:
         tokenize = make_tokenizer(args.tokenizer or "moses")

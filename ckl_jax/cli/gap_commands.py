@@ -25,6 +25,7 @@ def _mind_the_gap(commands, command) -> None:
     p.add_argument(
         "--no-clean", action="store_true", help="--corpus is tokenised, without duplicates"
     )
+    p.add_argument("--skip-bad", action="store_true", help="leave out malformed documents")
     add_split_options(p)
     p.add_argument("--size", default="small", help="of the models: tiny or small")
     p.add_argument("--vocabulary-size", type=int, default=None, help="pieces; none: that of --size")
@@ -62,7 +63,7 @@ def gap(args: argparse.Namespace) -> None:
         args.out, args.corpus, args.source, not args.no_clean, split_options(args), args.size,
         args.vocabulary_size, args.seed, masks, rates, args.tuning_documents, args.past_documents,
         "" if args.tagger == "none" else args.tagger, args.topics,
-        args.emerging_least, args.jobs, tuple(args.gin),
+        args.emerging_least, args.jobs, tuple(args.gin), args.skip_bad,
     )  # fmt: skip
     with Progress() as progress:
         job.run(settings, progress)

@@ -158,7 +158,7 @@ class Loop:
     def _reply(self) -> str:
         """What is said when SIGTERM comes."""
         if self.evaluating is None:
-            return "SIGTERM: stopping after this step, which is saved."
+            return "SIGTERM: stopping; steps that were sent ahead end first, the last is saved."
         saved = f", saving step {self.evaluating}" if self.evaluating > self.job.first_step else ""
         return f"SIGTERM: stopping after this batch of the evaluation{saved}."
 

@@ -15,6 +15,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.analysis.drift import read_totals
 from ckl_jax.analysis.drift_study import DriftStudy
+from ckl_jax.analysis.word_groups import require_scikit_learn
 from ckl_jax.data.builders.clean import Options as Cleaning
 from ckl_jax.data.builders.clean import clean
 from ckl_jax.data.builders.past import hold_out_past
@@ -25,6 +26,7 @@ from ckl_jax.data.dated_task import prepare_dated
 from ckl_jax.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.data.documents import read_documents, spread, write_documents
 from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.data.word_classes import make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.jobs import pipeline
@@ -68,6 +70,7 @@ class Gap:
       tagger, topics, emerging_least: see `DriftStudy`.
       jobs: processes at once; 0 is one for each core.
       bindings: gin bindings for every training and evaluation.
+      skip_bad: leave malformed documents of `corpus` out where it is cleaned.
     """
 
     out: str = "runs/mind-the-gap"
@@ -87,12 +90,19 @@ class Gap:
     emerging_least: int = 50
     jobs: int = 0
     bindings: Sequence[str] = ()
+    skip_bad: bool = False
 
     def __post_init__(self) -> None:
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_int(0, **{
             "--seed": self.seed, "--jobs": self.jobs, "--past-documents": self.past_documents,
+            "--topics": self.topics,
         })  # fmt: skip
+        checks.require_size(**{"--emerging-least": self.emerging_least})
+        if self.tagger and self.tagger != "heuristic":
+            make_tagger(self.tagger, ())  # it is there
+        if self.topics:
+            require_scikit_learn()
         checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
         checks.require_int(300, **{"--vocabulary-size": self.vocabulary_size})
         for rate in self.rates:
@@ -149,6 +159,8 @@ def _run(gap: Gap, progress: Progress) -> Path:
     # The folder of the splits keeps their options, which may change until there are some.
     for free in ("out", "jobs", "masks", "tagger", "topics", "emerging_least", "options"):
         settings.pop(free)
+    if not gap.skip_bad:
+        settings.pop("skip_bad")
     pipeline.record(gap.root / RECORD, settings, "study")
     print(f"1. Data: {gap.corpus or 'simulated stream'}", flush=True)
     prepare(gap, progress)
@@ -224,7 +236,8 @@ def _corpus(gap: Gap, progress: Progress) -> Path:
         return Path(gap.corpus)
     path = gap.data / "corpus.jsonl.gz"
     if not path.exists():
-        clean([gap.corpus], path, Cleaning(source=gap.source), gap.jobs or 1, progress)
+        options = Cleaning(source=gap.source, skip_bad=gap.skip_bad)
+        clean([gap.corpus], path, options, gap.jobs or 1, progress)
     return path
 
 
@@ -299,8 +312,10 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     })  # fmt: skip
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in found.items()}
     for mask, rate in chosen.items():
-        edge = len(gap.rates) > 1 and rate in (min(gap.rates), max(gap.rates))
-        told = "  (the last of --rates: a better one may lie beyond)" if edge else ""
+        ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
+        told = ""
+        if rate in ends:
+            told = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
         print(f"   {mask:<10} {rate:g}  perplexity {found[mask][rate]:.2f}{told}", flush=True)
     return chosen
 

@@ -61,13 +61,16 @@ class Options:
     seed: int = 0
 
     def __post_init__(self):
-        checks.require_choice(UNITS, unit=self.unit)
-        checks.require_choice(MEASURES, measure=self.measure)
-        checks.require_int(1, test_period=self.test_period, per_month=self.per_month,
-                           validation_months=self.validation_months,
-                           bin_months=self.bin_months,
-                           control_per_month=self.control_per_month)  # fmt: skip
-        checks.require_number("a number above 0 and below 1", 1e-9, 1, test_share=self.test_share)
+        checks.require_choice(UNITS, **{"--unit": self.unit})
+        checks.require_choice(MEASURES, **{"--measure": self.measure})
+        checks.require_int(1, **{
+            "--test-period": self.test_period, "--per-month": self.per_month,
+            "--validation-months": self.validation_months, "--bin-months": self.bin_months,
+            "--control-per-month": self.control_per_month,
+        })  # fmt: skip
+        checks.require_number(
+            "a number above 0 and below 1", 1e-9, 1, **{"--test-share": self.test_share}
+        )
         if self.test_share and (self.per_month or self.control_per_month):
             raise UserError("test_share and a number of documents per month exclude each other.")
         if self.test_period * UNITS[self.unit] % self.bin_months:
