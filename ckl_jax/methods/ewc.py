@@ -11,7 +11,7 @@ from ckl_jax.methods.method import Method
 from ckl_jax.optim.fisher_pull import fisher_pull
 
 
-def ewc(strength: float = 1000.0, examples: int = 1000) -> Method:
+def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
     """A pull to the Initial model, on each number as strong as D0 depends on it.
 
     Args:
