@@ -160,12 +160,8 @@ class Run:
             for name, x in local.items()
         }
 
-    def lower(self) -> jax.stages.Lowered:
-        """The train step, lowered for the shapes of this run; allocates nothing."""
-        return self.trace().lower()
-
     def trace(self) -> jax.stages.Traced:
-        """The train step, traced for the shapes of this run."""
+        """The train step, traced for the shapes of this run; allocates nothing."""
         state = self.state_shapes()
         key = jax.eval_shape(lambda: jax.random.key(0))
         out = jax.tree.map(lambda x: x.sharding, state)
