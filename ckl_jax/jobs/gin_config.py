@@ -193,7 +193,8 @@ def run(
             f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
             f"{missing[0]}=VALUE."
         )
-    if (check := getattr(sys.modules[function.__module__], "check_macros", None)) is not None:
+    module = sys.modules.get(function.__module__)  # not there of what is lent to T5X's names
+    if check := getattr(module, "check_macros", None):
         check(_literal)
     if dry_run:
         return config_text()

@@ -128,6 +128,7 @@ class ClosedBookEvaluator:
                 f"{type(model.config).__name__} does not write; set PROBES to None."
             )
         self._check_beams()
+        self._check_lengths()
         self._items = {name: _read(config, name) for name in config.probes}
         answerer = kinds[model.task_features]
         self._continues = answerer is Continuer
@@ -144,6 +145,18 @@ class ClosedBookEvaluator:
                 raise UserError(
                     f"ClosedBook.{name} asks for a search with {beams} beams, but the model has "
                     f"{pieces} pieces to begin an answer with; lower it."
+                )
+
+    def _check_lengths(self) -> None:
+        """Refuses prompts and answers that a model with a table of positions has no room for."""
+        positions = getattr(self.model.config, "max_positions", None)
+        for probe in self.config.probes if positions else ():
+            asked, answered = self.config.lengths(probe)
+            if asked + answered - 2 > positions:  # without a start, and the last is not read
+                raise UserError(
+                    f"ClosedBook asks {probe!r} with {asked} tokens and {answered} for the answer, "
+                    f"but the model has {positions} positions; give shorter ones by "
+                    "ClosedBook.input_lengths and target_lengths."
                 )
 
     def rows(

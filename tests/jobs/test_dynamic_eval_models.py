@@ -62,6 +62,7 @@ def test_biases_alone(world):
     assert np.isfinite(losses(world.run("bias", mask="bias"))).all()
 
 
+@pytest.mark.slow
 def test_the_encoder_reads_the_previous_chunk():
     """Of an encoder-decoder; at the start of a document it reads EOS alone."""
     model = make_model(TINY, Letters())

@@ -168,6 +168,7 @@ def test_infer_predicts_what_the_probe_saw(trained, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys):
     inputs = tmp_path / "in.jsonl"
     texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(9)]

@@ -60,6 +60,7 @@ def hf(tmp_path):
     return tmp_path / "hf"
 
 
+@pytest.mark.slow
 def test_an_imported_model_keeps_its_vocabulary(tiny, hf, tmp_path, capsys):
     ours = tmp_path / "ours"
     assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0

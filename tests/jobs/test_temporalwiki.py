@@ -174,4 +174,6 @@ def test_rows_and_probes_of_another_kind_of_model_are_refused(runs, tmp_path, ca
         f"closed_book.ClosedBook.data_dir = {str(runs.root / 'world' / 'ckl')!r}\n"
     )
     assert t5x.main(["train", *runs.argv("vanilla", str(probing), MODEL_DIR=new)]) == 2
-    assert "set PROBES to None for a GPT2Config" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "asks 'new_lama_easy' with 150 tokens" in err and "64 positions" in err
+    assert not (runs.root / "new").exists()

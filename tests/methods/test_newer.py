@@ -139,6 +139,7 @@ def test_the_teacher_is_silent_where_both_agree_and_pulls_where_not(weight):
     assert drifted > 1e-2 if weight else drifted < 1e-4
 
 
+@pytest.mark.slow
 def test_the_reported_loss_is_the_cross_entropy():
     model, batch, params = model_of(SMALLER), random_batch(SMALLER), random_params(SMALLER)
     step = make_train_step(taught(model, model, Distillation()), optax.sgd(0.1), dropout=False)

@@ -50,7 +50,7 @@ def asked(folder, monkeypatch):
     def ask(questions):
         book = ClosedBook(
             str(folder), ("invariant_lama",), questions=questions, precision="never", ks=(),
-            input_lengths={"*": 50}, target_lengths={"*": 4},
+            input_lengths={"*": 12}, target_lengths={"*": 4},
         )  # fmt: skip
         return given, list(book.evaluator(model).rows(None, {"step": 3}))
 
@@ -60,10 +60,16 @@ def asked(folder, monkeypatch):
 def test_a_decoder_continues_what_is_before_the_blank(asked):
     given, rows = asked(False)
     assert given == [
-        ("Paris is the capital of", (50, 4, 2)), ("The official language of", (50, 4, 2))
+        ("Paris is the capital of", (12, 4, 2)), ("The official language of", (12, 4, 2))
     ]  # fmt: skip
     assert [row["em"] for row in rows] == [1, 0]
     assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
+
+
+def test_what_exceeds_the_positions_is_refused_first(folder):
+    model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
+    with pytest.raises(UserError, match="asks 'invariant_lama' with 25 tokens.* 16 positions"):
+        ClosedBook(str(folder), ("invariant_lama",), precision="never").evaluator(model)
 
 
 def test_or_the_question(asked):
