@@ -23,12 +23,13 @@ from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import Answerer
 from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.probe_lengths import ProbeLengths
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
 
 @dataclasses.dataclass(frozen=True)
-class ClosedBook:
+class ClosedBook(ProbeLengths):
     """Which probes to put, and how to decode.
 
     Attributes:
@@ -63,6 +64,7 @@ class ClosedBook:
     questions: bool = False
     legacy_truncate_gold: bool = False
 
+    formats = PROBES
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
@@ -79,21 +81,7 @@ class ClosedBook:
         checks.require_int(**{"ClosedBook.precision_items": self.precision_items})
         if self.ks:
             checks.require_ints(**{"ClosedBook.ks": self.ks})
-        # A target has the start token and one to decode.
-        for field, least in (("input_lengths", 1), ("target_lengths", 2)):
-            given = getattr(self, field)
-            checks.require_lengths_of(PROBES, least, **{f"ClosedBook.{field}": given})
-
-    def lengths(self, probe: str) -> tuple[int, int]:
-        """Input and target length of a probe."""
-        form = PROBES[probe]
-        pairs = ((self.input_lengths, form.input_length), (self.target_lengths, form.target_length))
-        return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the probes; () is none."""
-        return tuple(self.probes)
+        self.check_lengths()
 
     def evaluator(self, model: BaseTransformerModel, put_batch=None) -> "ClosedBookEvaluator":
         """The probes of this record on one model."""

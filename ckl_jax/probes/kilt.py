@@ -17,6 +17,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes import closed_book, metrics
 from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.probe_lengths import ProbeLengths
 
 PAPER, KILT = "paper", "kilt"
 READINGS = (PAPER, KILT)
@@ -56,7 +57,7 @@ def score_answer(
 
 
 @dataclasses.dataclass(frozen=True)
-class KiltProbes:
+class KiltProbes(ProbeLengths):
     """Which data sets' dev files to put, and how to decode and score.
 
     Attributes:
@@ -77,6 +78,7 @@ class KiltProbes:
     target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reading: str = PAPER
 
+    formats = KILT_SETS
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
@@ -84,21 +86,7 @@ class KiltProbes:
         checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
         checks.require_size(**{"KiltProbes.beam_size": self.beam_size})
         checks.require_choice(READINGS, KILT_SCORING=self.reading)
-        for field, least in (("input_lengths", 1), ("target_lengths", 2)):
-            checks.require_lengths_of(
-                KILT_SETS, least, **{f"KiltProbes.{field}": getattr(self, field)}
-            )
-
-    def lengths(self, probe: str) -> tuple[int, int]:
-        """Input and target length of a data set."""
-        form = KILT_SETS[probe]
-        pairs = ((self.input_lengths, form.input_length), (self.target_lengths, form.target_length))
-        return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the data sets."""
-        return tuple(self.probes)
+        self.check_lengths()
 
     def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "KiltEvaluator":
         """The data sets of this record on one model."""
