@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ckl_jax.cli import dump_commands
+from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
 
 
@@ -72,7 +72,7 @@ def benchmark(args: argparse.Namespace) -> None:
         stand_alone=args.decontextualize, paraphrase=args.back_translate,
     )  # fmt: skip
     dates = tuple(check_day(day, "--dates") for day in args.dates)
-    with dump_commands.Progress() as progress:
+    with ProgressLine() as progress:
         manifest = builder.build(
             args.facts, args.corpus, dates, args.out, options, replace=args.replace,
             progress=progress,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.cli import dump_commands
+from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
 
 
@@ -75,7 +76,7 @@ def clean(args: argparse.Namespace) -> None:
 
         report = beam_clean.run(args.inputs, args.out, options, args.beam)
     else:
-        with dump_commands.Progress() as progress:
+        with ProgressLine() as progress:
             report = builder.clean(args.inputs, args.out, options, workers, progress)
     for what, count in report["documents"].items():
         print(f"{count:12,}  {what}")
@@ -150,7 +151,7 @@ def split(args: argparse.Namespace) -> None:
         raise UserError("--input takes one file; several are read with --beam.")
     (corpus,) = args.input
     if args.ids:
-        with dump_commands.Progress() as progress:
+        with ProgressLine() as progress:
             joined = released_splits.join(corpus, args.ids, args.out, progress)
         for name, found in joined["lists"].items():
             print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
@@ -158,7 +159,7 @@ def split(args: argparse.Namespace) -> None:
         print(f"{joined['other_date']:12,}  documents got the date of their list")
         return
     options = split_options(args)
-    with dump_commands.Progress() as progress:
+    with ProgressLine() as progress:
         reports = split_files.split(corpus, args.out, options, args.variant, args.steps, progress)
     _print_splits(reports)
 
@@ -223,7 +224,7 @@ def dated(args: argparse.Namespace) -> None:
     from ckl_jax.data.dated_task import prepare_dated
     from ckl_jax.data.masked_vocabulary import open_vocabulary
 
-    with dump_commands.Progress() as progress:
+    with ProgressLine() as progress:
         task = prepare_dated(
             args.input, args.out, open_vocabulary(args.vocabulary), replace=args.replace,
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),
@@ -308,7 +309,7 @@ def offices(args: argparse.Namespace) -> None:
         [name for part in text.split(",") if (name := part.strip())]
         for text in (args.properties, args.instance_of)
     )
-    with dump_commands.Progress() as progress:
+    with ProgressLine() as progress:
         terms = read_offices(args.wikidata, properties, places, args.language, progress)
     write_terms(args.out, terms)
     print(f"{len(terms):10,}  terms of {len({t.place for t in terms}):,} places: {args.out}")

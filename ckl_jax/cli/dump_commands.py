@@ -3,10 +3,10 @@
 import argparse
 import os
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
 
 
@@ -61,7 +61,7 @@ def diffsets(args: argparse.Namespace) -> None:
 
         manifest = beam_diffsets.build(todo, args.beam)
     else:
-        with Progress() as progress:
+        with ProgressLine() as progress:
             manifest = builder.build(todo, workers, part, progress)
     if manifest is None:
         print(f"shards of part {args.shard} are finished; others are not")
@@ -167,7 +167,7 @@ def probes(args: argparse.Namespace) -> None:
 
         manifest = beam_probes.build(job, args.beam, **ends)
     else:
-        with Progress() as progress:
+        with ProgressLine() as progress:
             manifest = builder.build(job, workers, progress, **ends)
     print(f"{'':12} {'initial':>12} {'aligned':>12} {'final':>12}")
     for title, row in manifest["table_2"].items():
@@ -197,7 +197,7 @@ def dumps(args: argparse.Namespace) -> None:
         dates = month_starts(world, args.months)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {args.out}")
         return
-    with Progress() as progress:
+    with ProgressLine() as progress:
         manifest = write_dumps(world, args.out, args.months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
@@ -240,22 +240,3 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UserError(f"--namespaces is {text!r}; give numbers, such as 0 or 0,14.") from None
-
-
-class Progress:
-    """One line on stderr that is written over, and ended when the work is."""
-
-    def __init__(self) -> None:
-        self.shown = False
-
-    def __enter__(self) -> Callable[[int, int, str], None]:
-        return self.show
-
-    def show(self, done: int, total: int, what: str) -> None:
-        of = f" of {total:,}" if total else ""
-        print(f"\r{done:,}{of} {what} ", end="", file=sys.stderr, flush=True)
-        self.shown = True
-
-    def __exit__(self, *unused) -> None:
-        if self.shown:
-            print(file=sys.stderr)

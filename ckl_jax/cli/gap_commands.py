@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from ckl_jax.cli.dated_commands import add_split_options, split_options
+from ckl_jax.cli.progress_line import ProgressLine
 
 
 def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -50,7 +51,6 @@ def _mind_the_gap(commands, command) -> None:
 
 
 def gap(args: argparse.Namespace) -> None:
-    from ckl_jax.cli.dump_commands import Progress
     from ckl_jax.errors import UserError
     from ckl_jax.jobs import mind_the_gap as job
 
@@ -65,7 +65,7 @@ def gap(args: argparse.Namespace) -> None:
         "" if args.tagger == "none" else args.tagger, args.topics,
         args.emerging_least, args.jobs, tuple(args.gin), args.skip_bad,
     )  # fmt: skip
-    with Progress() as progress:
+    with ProgressLine() as progress:
         job.run(settings, progress)
 
 

@@ -5,6 +5,7 @@ the pieces of a document are as many groups as it has words, whatever the vocabu
 characters: only then is a perplexity by words that of the same words under every vocabulary.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -156,6 +157,22 @@ def prepare_dated(
         date, or the folder holds other settings.
     """
     folder = Path(folder)
+    try:
+        _write(documents, folder, vocabulary, replace, progress)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # what failed may have made it, and left it empty
+        raise
+    return DatedTask.open(folder)
+
+
+def _write(
+    documents: str | os.PathLike | Iterable[Document],
+    folder: Path,
+    vocabulary: Any,
+    replace: bool,
+    progress: Progress | None,
+) -> None:
     if isinstance(documents, (str, os.PathLike)):
         meta = describe(folder.name, Path(documents), vocabulary, None) | {"rows": "dated"}
         make_task(
@@ -168,16 +185,12 @@ def prepare_dated(
             folder, _rows(documents, folder, vocabulary, progress), meta=meta, features=FEATURES,
             vocab_size=vocabulary.vocab_size, eos_id=vocabulary.eos_id,
         )  # fmt: skip
-    return DatedTask.open(folder)
 
 
 def _rows(
     documents: Iterable[Document], folder: Path, vocabulary: Any, progress: Progress | None
 ) -> Iterator[dict[str, list[int]]]:
     """Yields the rows, and writes the side file on the way."""
-    # Without its manifest the folder is not opened while the side file is newer than the shards.
-    with os_errors(folder):
-        (folder / "manifest.json").unlink(missing_ok=True)
     encode = WordEncoder(vocabulary)
     stream = in_canonical_order(d for d in documents if d.text.split())
     done = 0
@@ -191,6 +204,11 @@ def _rows(
             done += len(batch)
             if progress:
                 progress(folder.name, done)
+        if not done:
+            raise UserError(f"No rows to write to {folder}: no document of its corpus has a word.")
+        # Without a manifest nobody opens it while the side file is newer than the shards.
+        with os_errors(folder):
+            (folder / "manifest.json").unlink(missing_ok=True)
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

@@ -66,20 +66,22 @@ def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings:
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses bindings of what the command sets itself: they would put results elsewhere.
+    """Refuses what is no binding, and what the command sets: results would go elsewhere.
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".
       macros: that the command sets.
 
     Raises:
-      UserError: one of them is bound.
+      UserError: one of them is bound, or a binding is none.
     """
-    for name in (binding.partition("=")[0].strip() for binding in bindings):
-        if name in set(macros):
+    for name, equals, _ in (binding.partition("=") for binding in bindings):
+        if not equals:
+            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
+        if name.strip() in set(macros):
             raise UserError(
-                f"--gin {name}: the command sets it itself; leave it out, and say where and what "
-                "by its own flags (--out, --seed, --size)."
+                f"--gin {name.strip()}: the command sets it itself; leave it out, and say where "
+                "and what by its own flags (--out, --seed, --size)."
             )
 
 

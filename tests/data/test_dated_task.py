@@ -132,6 +132,19 @@ def test_two_documents_of_one_id_are_refused(tmp_path, vocabulary):
         prepare_dated(documents() + documents()[2:], tmp_path / "task", vocabulary)
 
 
+def test_what_fails_leaves_what_was_there(tmp_path, vocabulary):
+    folder = tmp_path / "task"
+    for bad in ([], documents() + documents()[2:]):
+        with pytest.raises(UserError):
+            prepare_dated(bad, folder, vocabulary)
+        assert not folder.exists()
+    prepare_dated(documents(), folder, vocabulary)
+    for bad in ([], documents() + documents()[2:]):
+        with pytest.raises(UserError):
+            prepare_dated(bad, folder, vocabulary)
+        assert len(DatedTask.open(folder)) == len(list(DatedTask.open(folder).documents())) == 3
+
+
 def test_a_vocabulary_is_trained_on_a_part_of_all_dates(tmp_path):
     file = tmp_path / "x.jsonl"
     dated = [Document(str(i), f"20{i // 10:02d}-01-01", "", f"w{i} " * 20) for i in range(200)]

@@ -59,6 +59,7 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         (["--corpus", "nowhere.jsonl", "--no-clean"], "nowhere.jsonl"),
         (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
         (["--gin", "MODEL_DIR='x'"], "the command sets it itself"),
+        (["--gin", "EPOCHS"], "give NAME=VALUE"),
         (["--tagger", "foo"], "No tagger is called 'foo'"),
         (["--unit", "week"], "--unit is 'week'"),
         (["--gin", "EPOCHS=1", "--corpus", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
