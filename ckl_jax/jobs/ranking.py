@@ -105,7 +105,10 @@ def _gin_files(run: Path) -> list[str]:
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
         text = (run / "model.gin").read_text(encoding="utf-8")
-        kinds = {"gpt2.GPT2Config": "models/gpt2.gin", "bert.BertConfig": "models/bert.gin"}
+        kinds = {
+            "gpt2.GPT2Config": "models/gpt2.gin", "bert.BertConfig": "models/bert.gin",
+            "transformer_xl.TransformerXLConfig": "models/transformer_xl.gin",
+        }  # fmt: skip
         base = next((file for name, file in kinds.items() if name in text), "models/t5.gin")
         return [base, str(run / "model.gin"), JOB]
     raise UserError(

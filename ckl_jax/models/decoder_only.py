@@ -47,6 +47,11 @@ class DecoderOnlyModel(BaseTransformerModel):
     def output_vocabulary(self) -> Any:
         return self.vocabulary
 
+    @property
+    def start_id(self) -> int | None:
+        """The token that stands before a text, if there is one."""
+        return self.vocabulary.bos_id
+
     def init(self, key: jax.Array) -> dict[str, Any]:
         ids = jnp.ones((1, 1), jnp.int32)
         return self.module.init(key, ids, ids, enable_dropout=False)
@@ -75,19 +80,10 @@ class DecoderOnlyModel(BaseTransformerModel):
         Returns:
           [B, M] float32.
         """
-        tokens = batch["decoder_input_tokens"]
-        logits = self.module.apply(
-            {"params": params},
-            tokens,
-            tokens,
-            decoder_positions=batch["decoder_positions"],
-            decoder_subtree_ends=batch["decoder_subtree_ends"],
-            enable_dropout=False,
-        )
-        rows = jnp.arange(len(tokens))[:, None]
-        places = batch["edge_places"]
-        log_z = jax.nn.logsumexp(logits, axis=-1)
-        return logits[rows, places, batch["edge_targets"]] - log_z[rows, places]
+        names = ("decoder_input_tokens", "decoder_positions", "decoder_subtree_ends",
+                 "edge_places", "edge_targets")  # fmt: skip
+        arrays = (batch[name] for name in names)
+        return self.module.apply({"params": params}, *arrays, method="score_tree")
 
     def _check_length(self, length: int, what: str) -> None:
         most = self.config.max_positions

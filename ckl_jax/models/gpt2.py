@@ -135,7 +135,6 @@ class Transformer(nn.Module):
         decoder_segment_ids: Array | None = None,
         decoder_positions: Array | None = None,
         decoder_causal_attention: Array | None = None,
-        decoder_subtree_ends: Array | None = None,
         *,
         enable_dropout: bool = True,
         decode: bool = False,
@@ -154,8 +153,6 @@ class Transformer(nn.Module):
           decoder_positions: [B, T]; None counts from 0 along the row.
           decoder_causal_attention: [B, T], 1 on a prefix whose positions see each other, as in
             T5X's prefix language models.
-          decoder_subtree_ends: [B, T], rows that hold a tree in preorder: where the subtree of
-            each position ends. A position sees the path to it; see `probes.tries`.
           enable_dropout: training.
           decode: use the `cache` collection. The first call only sizes it.
           max_decode_length: S, the length of the cache; needed with `prefill_lengths`.
@@ -169,7 +166,7 @@ class Transformer(nn.Module):
           [B, T, V] float32.
         """
         del decoder_target_tokens, prefill
-        cfg, length = self.config, decoder_input_tokens.shape[1]
+        length = decoder_input_tokens.shape[1]
         if decode:
             positions, mask = self.cache_places(length)[None], None
             if prefill_lengths is not None:
@@ -179,23 +176,40 @@ class Transformer(nn.Module):
                 positions = positions - jnp.where(positions < prefill_width, 0, padding)
         else:
             positions = jnp.arange(length)[None]
-            mask = _mask(
-                length, decoder_segment_ids, decoder_causal_attention, decoder_subtree_ends
-            )
+            mask = _mask(length, decoder_segment_ids, decoder_causal_attention)
         if decoder_positions is not None:
             positions = decoder_positions
+        x = self._states(decoder_input_tokens, positions, mask, not enable_dropout, decode)
+        logits = self.token_embedder.attend(x)
+        return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
+
+    def score_tree(
+        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+    ) -> Array:
+        """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`."""
+        mask = layers.subtree_mask(ends)
+        x = self._states(tokens, positions, mask, deterministic=True)
+        return self.token_embedder.log_probs(x, places, targets)
+
+    def _states(
+        self,
+        tokens: Array,
+        positions: Array,
+        mask: Array | None,
+        deterministic: bool,
+        decode: bool = False,
+    ) -> Array:
+        """What the output layer reads, [B, T, D], side networks included."""
+        cfg = self.config
         bias = None if mask is None else layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side
         taps = tuple(sorted({t for side in sides for t in side.taps}))
-        x = self.token_embedder(decoder_input_tokens)
-        x, hidden = self.decoder(x, positions, bias, not enable_dropout, decode, taps)
+        x = self.token_embedder(tokens)
+        x, hidden = self.decoder(x, positions, bias, deterministic, decode, taps)
         for side in sides:
-            extra = getattr(self, side.name)(
-                decoder_input_tokens, hidden, bias, not enable_dropout, decode
-            )
+            extra = getattr(self, side.name)(tokens, hidden, bias, deterministic, decode)
             x = x + jnp.asarray(side.scale, x.dtype) * extra
-        logits = self.token_embedder.attend(x)
-        return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
+        return x
 
 
 class CachePlaces(nn.Module):
@@ -212,9 +226,7 @@ class CachePlaces(nn.Module):
         return places
 
 
-def _mask(
-    length: int, segment_ids: Array | None, prefix: Array | None, ends: Array | None
-) -> Array:
+def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
     """Which position sees which, broadcastable to [B, 1, T, T]."""
     mask = layers.causal_mask(length)
     if prefix is not None:
@@ -222,8 +234,6 @@ def _mask(
     if segment_ids is not None:
         mask = mask & layers.segment_mask(segment_ids, segment_ids)
         mask = mask & (segment_ids > 0)[:, None, None, :]
-    if ends is not None:
-        mask = mask & (jnp.arange(length)[:, None] < ends[:, None, None, :])
     return mask
 
 

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning
 
+from ckl_jax.models.log_probs import log_probs
 from ckl_jax.models.products import linear, scores
 
 Array = jax.Array
@@ -125,6 +126,13 @@ class Embed(nn.Module):
     def attend(self, x: Array) -> Array:
         """[B, T, D] -> [B, T, V]."""
         return jnp.dot(x.astype(self.dtype), self.embedding.astype(self.dtype).T)
+
+    def log_probs(
+        self, x: Array, places: Array, targets: Array, bias: Array | None = None
+    ) -> Array:
+        """What `attend` gives to few tokens, [B, M] float32; see `log_probs.log_probs`."""
+        x, table = x.astype(self.dtype), self.embedding.astype(self.dtype)
+        return log_probs(x, table, bias, places, targets)
 
 
 class RMSNorm(nn.Module):
@@ -458,6 +466,16 @@ def causal_mask(length: int) -> Array:
 def segment_mask(queries: Array, keys: Array) -> Array:
     """[B, T], [B, S] segment ids of packed examples -> [B, 1, T, S]: same segment."""
     return queries[:, None, :, None] == keys[:, None, None, :]
+
+
+def subtree_mask(ends: Array) -> Array:
+    """Rows that hold trees in preorder: each position sees the path to it, [B, 1, T, T].
+
+    Args:
+      ends: [B, T] int32, where the subtree of each position ends; see `probes.tries`.
+    """
+    length = ends.shape[-1]
+    return causal_mask(length) & (jnp.arange(length)[:, None] < ends[:, None, None, :])
 
 
 def mask_to_bias(mask: Array) -> Array:

@@ -38,6 +38,11 @@ class RecurrentModel(DecoderOnlyModel):
         if self.left_pad_legacy:
             raise UserError("LEFT_PAD_LEGACY is for GPT-2: a memory begins where a row ends.")
 
+    @property
+    def start_id(self) -> int:
+        """EOS: of running text it stands before the first token of a document."""
+        return self.vocabulary.eos_id
+
     def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
         """Empty slots, see `transformer_xl.empty_memory`; every leaf has the batch first.
 
@@ -121,10 +126,3 @@ class RecurrentModel(DecoderOnlyModel):
             eos_id=getattr(self.vocabulary, "eos_id", 1), start_id=last, prompt_length=width,
             cache_offset=0, **decode_kwargs,
         )  # fmt: skip
-
-    def score_tree(self, params: Any, batch: Batch) -> jax.Array:
-        """Refused: distances are along a row, not along the paths of a tree."""
-        raise UserError(
-            "A Transformer-XL does not rank answers by a tree of them: its distances are along a "
-            "row; score each answer in a row of its own, or use GPT-2."
-        )

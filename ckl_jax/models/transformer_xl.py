@@ -132,6 +132,20 @@ def relative_shift(scores: Array) -> Array:
     return rows.reshape(*batch, queries, keys)
 
 
+def relative_gather(scores: Array, distances: Array) -> Array:
+    """From scores by distance to scores by key, where distances are not along the row.
+
+    Args:
+      scores: [B, N, T, S], of query i against distance S - 1 - a at place a.
+      distances: [B, T, S] int32, of query i and key j; those below 0 have no meaning.
+
+    Returns:
+      [B, N, T, S].
+    """
+    places = jnp.clip(scores.shape[-1] - 1 - distances, 0, scores.shape[-1] - 1)
+    return jnp.take_along_axis(scores, places[:, None], axis=-1)
+
+
 def attention_mask(
     ids: Array, memory_ids: Array, same_length: bool = False, reset_at_doc: bool = False
 ) -> Array:
@@ -164,9 +178,18 @@ class RelativeAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, memory: Array, encodings: Array, bias: Array, deterministic: bool
+        self,
+        x: Array,
+        memory: Array,
+        encodings: Array,
+        bias: Array,
+        distances: Array | None,
+        deterministic: bool,
     ) -> Array:
-        """x [B, T, D], memory [B, M, D], encodings [S, D], bias [B, 1, T, S] -> [B, T, D]."""
+        """x [B, T, D], memory [B, M, D], encodings [S, D], bias [B, 1, T, S] -> [B, T, D].
+
+        distances [B, T, S] are those of queries and keys; None is along the row.
+        """
         cfg = self.config
         context = jnp.concatenate([memory.astype(x.dtype), x], axis=1)
         query = self._heads("query", x)
@@ -177,7 +200,11 @@ class RelativeAttention(nn.Module):
         by_position = (query + self._shared_query("position_query")) / scale
         if cfg.float32_attention_logits:
             by_position, distance = by_position.astype(jnp.float32), distance.astype(jnp.float32)
-        scores = relative_shift(jnp.einsum("btnh,snh->bnts", by_position, distance))
+        scores = jnp.einsum("btnh,snh->bnts", by_position, distance)
+        if distances is None:
+            scores = relative_shift(scores)
+        else:
+            scores = relative_gather(scores, distances)
         rng = None
         if cfg.dropout_rate > 0 and not deterministic:
             rng = self.make_rng("dropout")
@@ -215,13 +242,19 @@ class DecoderLayer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, memory: Array, encodings: Array, bias: Array, deterministic: bool
+        self,
+        x: Array,
+        memory: Array,
+        encodings: Array,
+        bias: Array,
+        distances: Array | None,
+        deterministic: bool,
     ) -> Array:
         """As `RelativeAttention`."""
         cfg = self.config
         x = constrain_embed(x)
         attention = RelativeAttention(cfg, name="self_attention")
-        y = attention(x, memory, encodings, bias, deterministic)
+        y = attention(x, memory, encodings, bias, distances, deterministic)
         x = cfg.norm("post_self_attention_layer_norm")(x + cfg.dropout(y, deterministic))
         y = cfg.mlp()(x, deterministic)
         return constrain_embed(cfg.norm("post_mlp_layer_norm")(x + cfg.dropout(y, deterministic)))
@@ -234,16 +267,24 @@ class Decoder(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Array, states: Array, bias: Array, deterministic: bool
+        self,
+        x: Array,
+        states: Array,
+        bias: Array,
+        deterministic: bool,
+        distances: Array | None = None,
     ) -> tuple[Array, Array]:
-        """x [B, T, D], states [B, L, M, D], bias [B, 1, T, S] -> [B, T, D], inputs [B, L, T, D]."""
+        """x [B, T, D], states [B, L, M, D], bias [B, 1, T, S] -> [B, T, D], inputs [B, L, T, D].
+
+        For `distances` see `RelativeAttention`.
+        """
         cfg = self.config
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         table = position_encodings(bias.shape[-1], cfg.emb_dim, cfg.clamp_len)
         encodings = cfg.dropout(jnp.asarray(table, cfg.dtype), deterministic)
         x, hidden = run_layers(
-            cfg, DecoderLayer, cfg.num_layers, "decoder", x, encodings, bias, deterministic,
-            each=(jnp.moveaxis(states, 1, 0),), taps=tuple(range(cfg.num_layers)),
+            cfg, DecoderLayer, cfg.num_layers, "decoder", x, encodings, bias, distances,
+            deterministic, each=(jnp.moveaxis(states, 1, 0),), taps=tuple(range(cfg.num_layers)),
         )  # fmt: skip
         inputs = jnp.stack([hidden[i] for i in range(cfg.num_layers)], axis=1)
         return cfg.dropout(x, deterministic), inputs
@@ -259,6 +300,9 @@ class TiedEmbed(layers.Embed):
     def attend(self, x: Array) -> Array:
         y = super().attend(x)
         return y + self.bias.astype(y.dtype)
+
+    def log_probs(self, x: Array, places: Array, targets: Array) -> Array:
+        return super().log_probs(x, places, targets, self.bias.astype(self.dtype))
 
 
 class Transformer(nn.Module):
@@ -303,14 +347,33 @@ class Transformer(nn.Module):
         before = empty_memory(cfg, len(tokens), 0) if memory is None else memory
         before = jax.lax.stop_gradient(before)
         mask = attention_mask(ids, before["segment_ids"], cfg.same_length, cfg.reset_at_doc)
-        x = self.token_embedder(tokens)
-        if cfg.scale_embedding:
-            x = x * np.sqrt(cfg.emb_dim).astype(x.dtype)
         bias = layers.mask_to_bias(mask).astype(cfg.dtype)
-        x, inputs = self.decoder(x, before["states"], bias, not enable_dropout)
+        x, inputs = self.decoder(self._embed(tokens), before["states"], bias, not enable_dropout)
         logits = self.token_embedder.attend(x).astype(jnp.float32)
         logits = layers.constrain(logits, ("batch", "length", "vocab"))
         return logits if memory is None else (logits, _advance(before, inputs, ids))
+
+    def score_tree(
+        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+    ) -> Array:
+        """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`.
+
+        Distances are along the paths. The memory is empty and has room for a whole path, so that
+        `same_length` hides nothing.
+        """
+        cfg = self.config
+        states = empty_memory(cfg, len(tokens), 0)["states"]
+        bias = layers.mask_to_bias(layers.subtree_mask(ends)).astype(cfg.dtype)
+        distances = positions[:, :, None] - positions[:, None, :]
+        x, _ = self.decoder(self._embed(tokens), states, bias, True, distances)
+        return self.token_embedder.log_probs(x, places, targets)
+
+    def _embed(self, tokens: Array) -> Array:
+        """[B, T] -> [B, T, D]."""
+        x = self.token_embedder(tokens)
+        if self.config.scale_embedding:
+            x = x * np.sqrt(self.config.emb_dim).astype(x.dtype)
+        return x
 
 
 def empty_memory(config: TransformerXLConfig, batch_size: int, length: int) -> Memory:

@@ -43,8 +43,8 @@ class CausalScorer:
     Attributes:
       model: the model; its vocabulary encodes the statements.
       params: its parameters.
-      bos: begin with the vocabulary's `bos_id`, so that the first token is scored too; None does so
-        where it has one. Published GPT-2 scores are without.
+      bos: begin with the model's `start_id` (BOS; EOS of a Transformer-XL), so that the first token
+        is scored too; None does so where it has one. Published GPT-2 scores are without.
       width: nodes that a row of the model holds.
       batch_size: rows in a batch; None is 1 on CPUs, where a row is work enough, and 16 elsewhere.
       put_batch: places a dict of host arrays on the devices; default: as they are.
@@ -59,8 +59,8 @@ class CausalScorer:
 
     def __post_init__(self) -> None:
         if self.bos is None:
-            self.bos = self.model.vocabulary.bos_id is not None
-        if self.bos and self.model.vocabulary.bos_id is None:
+            self.bos = self.model.start_id is not None
+        if self.bos and self.model.start_id is None:
             raise UserError(f"{self.model.vocabulary!r} has no BOS; score without it.")
         if self.batch_size is None:
             self.batch_size = 1 if jax.default_backend() == "cpu" else 16
@@ -98,7 +98,7 @@ class CausalScorer:
 
         See `encode` for the errors.
         """
-        first = [self.model.vocabulary.bos_id] if self.bos else []
+        first = [self.model.start_id] if self.bos else []
         sequences = [first + ids for ids in self.encode(statements)]
         trie = tries.Trie.of(sequences)
         scores = self._score(trie)

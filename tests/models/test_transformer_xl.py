@@ -352,5 +352,3 @@ def test_what_does_not_fit_is_refused():
         dataclasses.replace(TINY_XL, activation="gelo")
     with pytest.raises(UserError, match="EVAL_MEMORY_LENGTH is 0"):
         model_of(TINY_XL, memory_length=0)
-    with pytest.raises(UserError, match="does not rank answers by a tree"):
-        model_of(TINY_XL).score_tree({}, {})
