@@ -3,11 +3,16 @@
     pip install lm-pub-quiz==0.3.3 requests torch transformers
     python -m benchmarks.ranking --dataset BEAR --tokenizer GPT2_FOLDER
     python -m benchmarks.ranking --dataset BEAR --kind bert
+    python -m benchmarks.ranking --dataset BEAR --shape tiny --relations 60 --instances 150
 
-The tokenizer's folder has encoder.json and vocab.bpe (or vocab.json and merges.txt); BERT's is
-trained on the dataset's statements. All templates
-of a sample of instances are scored by both; the scores are compared, option by option. With fewer
-instances fewer prefixes are shared, so a sample favours lm-pub-quiz.
+The tokenizer's folder has encoder.json and vocab.bpe (or vocab.json and merges.txt); without one,
+and for BERT, it is trained on the dataset's statements. Some relations are scored, all templates
+and options of each: by lm-pub-quiz for some instances, evenly spread, whose cost does not depend on
+the others; by ours for all, because options and instances share what begins alike (BERT: for the
+same instances). lm-pub-quiz's seconds for all follow from its seconds a statement, relation by
+relation. The scores of the common instances are compared, option by option. The two take turns,
+relation by relation, so that both meet the same machine. The last command compares every statement
+of BEAR.
 """
 
 import argparse
@@ -24,21 +29,18 @@ RESULTS = Path(__file__).parent / "results"
 SHAPES = {  # width, layers, heads
     "small": (768, 12, 12),  # GPT-2's 124M parameters, BERT-base's 110M
     "mini": (256, 4, 4),
+    "tiny": (32, 2, 2),
 }
 
 
-def sample(dataset, relations, instances):
-    """{relation: rows}, evenly spread over the dataset."""
-    codes = list(dataset.relations)
-    step = max(1, len(codes) // relations)
-    return {
-        code: np.linspace(0, len(dataset[code].instances) - 1, instances, dtype=int).tolist()
-        for code in codes[::step][:relations]
-    }
+def spread(items, count):
+    """`count` of the items at most, evenly."""
+    places = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).astype(int))
+    return [items[i] for i in places]
 
 
-def theirs(folder, data, rows, name):
-    """{relation: scores}, CPU seconds: lm-pub-quiz."""
+def theirs(folder, data, name):
+    """{relation: rows} -> scores [rows x templates, options]: lm-pub-quiz."""
     import lm_pub_quiz
     import torch
     import transformers
@@ -56,29 +58,64 @@ def theirs(folder, data, rows, name):
         model.eval(), tokenizer=tokenizer, model_type=f"{kind[0]}LM", model_name=name, device="cpu"
     )
     whole = lm_pub_quiz.Dataset.from_path(data)
-    scores, start = {}, time.process_time()
-    for code, some in rows.items():
-        relation = whole[code].filter_subset(some, keep_answer_space=True)
+
+    def score(code, rows):
+        relation = whole[code].filter_subset(rows, keep_answer_space=True)
         table = evaluator.evaluate_relation(relation, batch_size=32).instance_table
-        scores[code] = np.array(table["pll_scores"].tolist())
-    return scores, time.process_time() - start
+        return np.array(table["pll_scores"].tolist())
+
+    return score
 
 
-def ours(folder, dataset, name):
-    """{relation: scores}, CPU seconds with and without compilation, tokens seen."""
-    from ckl_jax.jobs.ranking import Settings, open_scorer
-    from ckl_jax.probes.ranking import Evaluator
-
-    scorer = open_scorer(folder, Settings())
-    evaluator = Evaluator(scorer, name)
+def timed(function, *args):
+    """CPU seconds, and what the function returns."""
     start = time.process_time()
-    first = next(iter(dataset))
-    evaluator.evaluate_relation(first.subsample(1))
-    compiled, scorer.tokens_seen = time.process_time(), 0
-    results = evaluator.evaluate_dataset(dataset)
-    end = time.process_time()
-    scores = {result.code: result.scores for result in results}
-    return scores, end - compiled, end - start, scorer.tokens_seen
+    found = function(*args)
+    return time.process_time() - start, found
+
+
+def compare(relation, rows, evaluator, score, whole):
+    """Of one relation: what each scored, seconds, tokens, and how the common scores differ."""
+    mine = relation if whole else relation.take(rows, keep_answer_space=True)
+    scorer = evaluator.scorer
+    scorer.tokens_seen = 0
+    seconds, found = timed(evaluator.evaluate_relation, mine)
+    their_seconds, other = timed(score, relation.code, rows)
+    each = len(relation.templates)
+    common = rows if whole else range(len(rows))
+    scores = found.scores.reshape(-1, each, len(relation.answer_ids))[list(common)]
+    other = other.reshape(scores.shape)
+    statements, sample = (n * each * len(relation.answer_ids) for n in (len(mine.instances),
+                                                                       len(rows)))  # fmt: skip
+    return {
+        "relation": relation.code, "statements": statements, "sample": sample,
+        "tokens_seen": scorer.tokens_seen, "cpu_seconds": seconds,
+        "their_cpu_seconds": their_seconds, "rows": len(rows) * each,
+        "largest_difference": float(np.abs(scores - other).max()),
+        "argmax_changes": int((scores.argmax(-1) != other.argmax(-1)).sum()),
+    }  # fmt: skip
+
+
+def tokens_of(scorer, relation, instances=20):
+    """Tokens of all statements of a relation, BOS included, by some of its instances."""
+    from ckl_jax.data.statements import statements
+
+    rows = spread(range(len(relation.instances)), instances)
+    part = relation.take(rows, keep_answer_space=True)
+    whole = [s for t in range(len(relation.templates)) for s in statements(part, t)]
+    tokens = sum(1 + len(ids) for ids in scorer.encode(whole))
+    return tokens * len(relation.instances) / len(rows)
+
+
+def texts(dataset):
+    """The right statements, to train a tokenizer on."""
+    from ckl_jax.data.statements import fill
+
+    for relation in dataset:
+        for template in relation.templates:
+            for instance in relation.instances:
+                answer = relation.answer_labels[instance.answer_idx]
+                yield fill(template, instance.sub_label, answer).text
 
 
 def make_bert(folder, dataset, shape):
@@ -87,16 +124,8 @@ def make_bert(folder, dataset, shape):
     import torch
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-    from ckl_jax.data.statements import fill
-
-    texts = (
-        fill(template, instance.sub_label, relation.answer_labels[instance.answer_idx]).text
-        for relation in dataset
-        for template in relation.templates
-        for instance in relation.instances
-    )
     pieces = tokenizers.BertWordPieceTokenizer(lowercase=False)
-    pieces.train_from_iterator(texts, vocab_size=28996, show_progress=False)
+    pieces.train_from_iterator(texts(dataset), vocab_size=28996, show_progress=False)
     tokenizer = BertTokenizerFast(tokenizer_object=pieces._tokenizer, do_lower_case=False)
     tokenizer.save_pretrained(folder)
     width, layers, heads = SHAPES[shape]
@@ -108,61 +137,94 @@ def make_bert(folder, dataset, shape):
     BertForMaskedLM(config).save_pretrained(folder)
 
 
-def make_gpt2(folder, tokenizer, shape):
-    """A random GPT-2 with real pieces, in Hugging Face's form."""
+def make_gpt2(folder, dataset, shape, tokenizer, pieces):
+    """A random GPT-2 in Hugging Face's form, with real pieces or the dataset's own."""
+    import tokenizers
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    for ours_, other in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
-        source = next(p for p in (tokenizer / ours_, tokenizer / other) if p.exists())
-        (folder / ours_).write_bytes(source.read_bytes())
+    if tokenizer is None:
+        trained = tokenizers.ByteLevelBPETokenizer()
+        trained.train_from_iterator(
+            texts(dataset), vocab_size=pieces, special_tokens=["<|endoftext|>"], show_progress=False
+        )
+        trained.save_model(str(folder))
+        size = trained.get_vocab_size()
+    else:
+        for ours_, other in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
+            source = next(p for p in (tokenizer / ours_, tokenizer / other) if p.exists())
+            (folder / ours_).write_bytes(source.read_bytes())
+        size = len(files.read_json(folder / "vocab.json"))
     torch.manual_seed(0)
     width, layers, heads = SHAPES[shape]
-    config = GPT2Config(n_embd=width, n_layer=layers, n_head=heads)
+    end = files.read_json(folder / "vocab.json")["<|endoftext|>"]
+    config = GPT2Config(
+        n_embd=width, n_layer=layers, n_head=heads, vocab_size=size, bos_token_id=end,
+        eos_token_id=end, initializer_range=0.02 if width > 100 else 0.2,
+    )  # fmt: skip
     GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+def summary(args, found, tokens):
+    """The record of a run."""
+    total = {
+        key: sum(row[key] for row in found)
+        for key in ("statements", "sample", "tokens_seen", "cpu_seconds", "rows", "argmax_changes")
+    }
+    their_seconds = sum(r["their_cpu_seconds"] * r["statements"] / r["sample"] for r in found)
+    return {
+        "kind": args.kind, "shape": args.shape, "pieces": "trained" if args.tokenizer is None
+        else "GPT-2's", "relations": len(found), **total, "tokens_of_statements": round(tokens),
+        "their_cpu_seconds_of_sample": sum(r["their_cpu_seconds"] for r in found),
+        "their_cpu_seconds_for_all": their_seconds, "ratio": their_seconds / total["cpu_seconds"],
+        "largest_difference": max(r["largest_difference"] for r in found), "by_relation": found,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--kind", choices=("gpt2", "bert"), default="gpt2")
-    parser.add_argument("--tokenizer", type=Path, help="GPT-2's")
+    parser.add_argument("--tokenizer", type=Path, help="GPT-2's; none: one is trained")
+    parser.add_argument("--pieces", type=int, default=4000, help="of a tokenizer that is trained")
     parser.add_argument("--shape", choices=SHAPES, default="small")
-    parser.add_argument("--relations", type=int, default=12)
-    parser.add_argument("--instances", type=int, default=2)
+    parser.add_argument("--relations", type=int, default=10)
+    parser.add_argument("--instances", type=int, default=4, help="of a relation, by lm-pub-quiz")
     args = parser.parse_args()
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     from ckl_jax.data.relational import Dataset
+    from ckl_jax.jobs.ranking import Settings, open_scorer
+    from ckl_jax.probes.ranking import Evaluator
 
     dataset = Dataset.from_path(args.dataset)
-    rows = sample(dataset, args.relations, args.instances)
-    part = dataset.filter_subset(rows, keep_answer_space=True)
-    statements = sum(len(r.instances) * len(r.answer_ids) * len(r.templates) for r in part)
+    found, tokens = [], 0.0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.kind == "bert":
             make_bert(folder, dataset, args.shape)
         else:
-            make_gpt2(folder, args.tokenizer, args.shape)
-        mine, seconds, whole, tokens = ours(folder, part, args.shape)
-        other, their_seconds = theirs(folder, args.dataset, rows, args.shape)
-    differences = [np.abs(mine[c] - other[c]).max() for c in rows]
-    flips = sum(int((mine[c].argmax(1) != other[c].argmax(1)).sum()) for c in rows)
-    record = {
-        "kind": args.kind, "shape": args.shape, "relations": len(rows), "instances": args.instances,
-        "statements": statements, "tokens_seen": tokens,
-        "ours": {"cpu_seconds": seconds, "with_compilation": whole},
-        "lm_pub_quiz": {"cpu_seconds": their_seconds},
-        "ratio": their_seconds / seconds, "ratio_with_compilation": their_seconds / whole,
-        "largest_difference": float(max(differences)), "argmax_changes": flips,
-    }  # fmt: skip
+            make_gpt2(folder, dataset, args.shape, args.tokenizer, args.pieces)
+        evaluator = Evaluator(open_scorer(folder, Settings()), args.shape)
+        score = theirs(folder, args.dataset, args.shape)
+        for number, relation in enumerate(spread(list(dataset), args.relations)):
+            if number == 0:
+                compiling, _ = timed(evaluator.evaluate_relation, relation.subsample(1))
+            rows = spread(range(len(relation.instances)), args.instances)
+            found.append(compare(relation, rows, evaluator, score, args.kind == "gpt2"))
+            if args.kind == "gpt2":
+                tokens += tokens_of(evaluator.scorer, relation)
+            print(found[-1], flush=True)
+    record = {**summary(args, found, tokens), "cpu_seconds_of_compilation": compiling}
     files.write_json(RESULTS / f"ranking_{args.kind}_{args.shape}.json", record)
     print(
-        f"{statements} statements: ours {seconds:.1f} CPU s ({statements / seconds:.0f} a second), "
-        f"lm-pub-quiz {their_seconds:.1f} ({statements / their_seconds:.0f}); "
-        f"{record['ratio']:.1f} times; largest difference {max(differences):.1e}, "
-        f"{flips} other argmaxes"
+        f"{record['statements']:,} statements of {len(found)} relations: ours "
+        f"{record['cpu_seconds']:.1f} CPU s ({record['statements'] / record['cpu_seconds']:.0f} a "
+        f"second; {record['tokens_seen']:,} of {tokens:,.0f} tokens), lm-pub-quiz "
+        f"{record['their_cpu_seconds_for_all']:.0f} by {record['sample']:,} of them "
+        f"({record['statements'] / record['their_cpu_seconds_for_all']:.0f} a second); "
+        f"{record['ratio']:.1f} times; largest difference {record['largest_difference']:.1e}, "
+        f"{record['argmax_changes']} other best options in {record['rows']:,} rows"
     )
 
 

@@ -1,6 +1,6 @@
 """Results of ranking in words and figures: accuracies, biases, and what differs between models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,20 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
     for key in keys:
         found[key or "relations"] = results.get_metrics("accuracy", key)
     return found
+
+
+def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
+    """A row for each instance and template: the right option, its rank from 1, and the best one."""
+    for result in results:
+        scores, labels = result.reduced().scores, result.answer_space
+        ranks = ranking_metrics.ranks(scores, result.answers)
+        best = scores.argmax(axis=1)
+        for row, rank, found in zip(result.table, ranks, best, strict=True):
+            yield {
+                "relation": result.code, "sub_id": row["sub_id"], "sub_label": row["sub_label"],
+                "template": row.get("template_index", 0), "answer": labels[row["answer_idx"]],
+                "rank": int(rank) + 1, "best": labels[found], "correct": bool(rank == 0),
+            }  # fmt: skip
 
 
 def draw(

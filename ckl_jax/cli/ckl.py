@@ -293,7 +293,7 @@ def _probe(commands) -> None:
     kinds = probes.add_subparsers(metavar="PROBE", required=True, parser_class=_Parser)
     p = _command(kinds, "bear", "rank the answers of a relational dataset (LM-PUB-QUIZ)", bear)
     p.add_argument("--model", required=True, help="Hugging Face folder, MODEL_DIR or checkpoint")
-    p.add_argument("--dataset", required=True, help="folder of BEAR, or of one in its layout")
+    p.add_argument("--dataset", default="BEAR", help="folder of BEAR, or of one in its layout")
     p.add_argument("--out", default=None, help="folder of the results (MODEL/bear/DATASET)")
     p.add_argument("--templates", default="all", help="numbers from 0, such as 0 or 0,2, or all")
     p.add_argument("--relations", type=_names, default=(), help="such as P36,P30; default all")
@@ -314,7 +314,6 @@ def _probe(commands) -> None:
     p.add_argument("--dtype", default=None, help="bfloat16 or float32, of activations")
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
     p.add_argument("--batch-size", type=int, default=None, help="rows of the model at once")
-
 
     p = _command(kinds, "compare", "figures of several models' ranking results", compare)
     p.add_argument("results", nargs="+", help="folders of results, as NAME=FOLDER or FOLDER")
@@ -362,7 +361,7 @@ def compare(args: argparse.Namespace) -> None:
 def bear(args: argparse.Namespace) -> None:
     from ckl_jax.analysis import ranking_report as report
     from ckl_jax.data.relational import Dataset
-    from ckl_jax.files import write_json
+    from ckl_jax.files import write_json, write_jsonl
     from ckl_jax.jobs import ranking
 
     dataset = Dataset.from_path(args.dataset, args.relation_info, args.relations)
@@ -379,6 +378,7 @@ def bear(args: argparse.Namespace) -> None:
         print(f"{report.biases(results)}\nResults: {out}")
         return
     write_json(Path(out) / "summary.json", report.as_json(results))
+    write_jsonl(Path(out) / "items.jsonl", report.items(results))
     print(f"{report.summary(results)}\nResults: {out}")
 
 

@@ -1,8 +1,8 @@
 """Relational datasets in LM-PUB-QUIZ's layout: BEAR, BEAR-big, and any of one's own.
 
-A folder holds `<relation>.jsonl`, an instance a line, and `metadata_relations.json` with templates
-and answer spaces (Ploner et al. 2024, arXiv:2408.15729, and Wiland et al. 2024, arXiv:2404.04113).
-Tables are read as plain JSON: labels and ids that look like numbers stay text.
+A folder holds `<relation>.jsonl`, an instance a line (or parquet, see `data.tables`), and
+`metadata_relations.json` with templates and answer spaces (Ploner et al. 2024, arXiv:2408.15729,
+and Wiland et al. 2024, arXiv:2404.04113). Labels and ids that look like numbers stay text.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.json_rows import numbered_rows
+from ckl_jax.data.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import read_json
 
@@ -24,6 +24,7 @@ SUBJECT, ANSWER = "[X]", "[Y]"
 SINGLE, MULTIPLE = "single instance per answer", "multiple instances per answer"
 _SPACE = ("answer_space_ids", "answer_space_labels")
 _SUBSAMPLE_SEED = 23  # LM-PUB-QUIZ's
+_KNOWN = ("bear", "bear-big")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,12 +35,14 @@ class Instance:
       sub_id, sub_label: the subject.
       answer_idx: of the right option.
       rest: other fields of the line, such as `sub_aliases`.
+      where: "file, line n", for complaints.
     """
 
     sub_id: str
     sub_label: str
     answer_idx: int
     rest: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    where: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +145,7 @@ class Dataset:
         """Reads a folder.
 
         Args:
-          path: the folder.
+          path: the folder; "BEAR" or "BEAR-big" may be the copy that lm-pub-quiz has downloaded.
           relation_info: `{code: {"domains": [...]}}` or a JSON file of that, merged into each
             relation's info; None takes `relation_info.json` in the folder or beside it, if any.
           only: codes of the relations to read; () is all.
@@ -150,14 +153,15 @@ class Dataset:
         Raises:
           UserError: a file is missing or wrong; the message names relation, line and field.
         """
-        folder = Path(path)
+        folder = _folder(path)
         metadata = _object(folder / METADATA)
         if relation_info is None:
             places = (folder / "relation_info.json", folder.parent / "relation_info.json")
             relation_info = next((place for place in places if place.exists()), {})
         if not isinstance(relation_info, Mapping):
             relation_info = _object(Path(relation_info))
-        codes = sorted((file.stem for file in folder.glob("*.jsonl")), key=_natural)
+        tables = table_files(folder)
+        codes = sorted(tables, key=_natural)
         if not codes:
             raise UserError(f"{folder} holds no <relation>.jsonl; give a dataset's folder.")
         for code in only:
@@ -168,7 +172,7 @@ class Dataset:
             name=_name(folder),
             path=str(folder),
             relations={
-                code: _relation(folder, code, metadata, relation_info.get(code, {}))
+                code: _relation(folder, tables[code], code, metadata, relation_info.get(code, {}))
                 for code in codes
                 if code in wanted
             },
@@ -204,6 +208,21 @@ class Dataset:
         return len(self.relations)
 
 
+def _folder(path: str | os.PathLike) -> Path:
+    """The folder, or by the names of LM-PUB-QUIZ's datasets its own copy of them."""
+    name = os.fspath(path)
+    if name.lower() not in _KNOWN or Path(name).exists():
+        return Path(name)
+    root = os.environ.get("LM_PUB_QUIZ_CACHE_ROOT") or Path.home() / ".lm-pub-quiz"
+    copy = Path(root) / "datasets" / name.lower()
+    if not copy.exists():
+        raise UserError(
+            f"There is no folder {name}, and lm-pub-quiz has no copy of it in {copy}; get it from "
+            "github.com/lm-pub-quiz/BEAR and give its folder."
+        )
+    return copy
+
+
 def _name(folder: Path) -> str:
     file = folder / "metadata.json"
     return str(_object(file).get("name", folder.name)) if file.exists() else folder.name
@@ -221,19 +240,21 @@ def _object(file: Path) -> dict[str, Any]:
     return value
 
 
-def _relation(folder: Path, code: str, metadata: Mapping, extra: Mapping) -> Relation:
+def _relation(
+    folder: Path, table: Path, code: str, metadata: Mapping, extra: Mapping
+) -> Relation:
     where = f"{folder / METADATA}, {code}"
     if code not in metadata:
         raise UserError(
-            f"{folder / METADATA} has no entry {code!r}, but there is a {code}.jsonl; add its "
+            f"{folder / METADATA} has no entry {code!r}, but there is a {table.name}; add its "
             f"templates or remove the file.{nearest(code, metadata)}"
         )
     info = dict(metadata[code])
     templates = _templates(where, info.pop("templates", None))
     ids, labels = _space(where, info)
-    rows = list(_lines(folder / f"{code}.jsonl"))
+    rows = list(_lines(table))
     if not rows:
-        raise UserError(f"{folder / code}.jsonl is empty; add instances or remove the file.")
+        raise UserError(f"{table} is empty; add instances or remove the file.")
     if ids is None:
         ids, labels = _space_of(rows)
     return Relation(
@@ -282,7 +303,7 @@ def _short(value: Any) -> str:
 
 def _lines(file: Path) -> Iterator[tuple[str, dict]]:
     """("file, line n", object) of each line that is not blank."""
-    for where, row in numbered_rows(file):
+    for where, row in table_rows(file):
         for field in ("sub_id", "sub_label", "obj_id", "obj_label"):
             if row.get(field, "x") == "" and field == "sub_label":  # BEAR-big has one
                 warnings.warn(f"{where}: `sub_label` is empty; it is scored so.", stacklevel=2)
@@ -326,4 +347,4 @@ def _instances(rows, ids: Sequence[str], code: str) -> Iterator[Instance]:
                 f"{row['obj_id']!r}."
             )
         rest = {k: v for k, v in row.items() if k not in known}
-        yield Instance(row["sub_id"], row["sub_label"], index, rest)
+        yield Instance(row["sub_id"], row["sub_label"], index, rest, where)

@@ -1,6 +1,7 @@
 """`ckl probe bear`: rank the options of a relational dataset by any model that there is here."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,8 @@ def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults
 class Ranking:
     """An evaluation of `jobs.train.train`: the accuracy on a dataset, whole and by domain.
 
-    The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout.
+    The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout; the
+    scalars say how many seconds it took.
 
     Attributes:
       dataset: folder of the dataset; None evaluates nothing.
@@ -232,11 +234,13 @@ class Ranking:
 
         def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
             del last
+            started = time.monotonic()
             scorer.params = params
             results = evaluator.evaluate_dataset(dataset, self.templates, subsample=self.subsample)
             if jax.process_index() == 0:
                 results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
-            return {f"inference_eval/{dataset.name}": _scalars(results)}
+            scalars = {**_scalars(results), "seconds": time.monotonic() - started}
+            return {f"inference_eval/{dataset.name}": scalars}
 
         return evaluate
 

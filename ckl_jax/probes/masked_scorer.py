@@ -23,9 +23,15 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.statements import Statement
-from ckl_jax.errors import UserError
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.probes.scorers import Array, TokenScores, in_order, tokens_of_spans
+from ckl_jax.probes.scorers import (
+    Array,
+    TokenScores,
+    in_order,
+    nothing_to_score,
+    tokens_of_spans,
+    too_long,
+)
 
 SCHEMES = ("within_word_l2r", "original", "sentence_l2r", "answer_l2r+word_l2r")
 _SHORT = 10  # tokens of a pass; says how many a row has room for
@@ -73,7 +79,7 @@ class MaskedScorer:
         """Scores of every token, or with `conditional` of the answers' tokens alone.
 
         Raises:
-          UserError: a statement exceeds the model's positions, or has no token to score.
+          StatementError: a statement exceeds the model's positions, or has no token to score.
         """
         texts = _Texts.of(self.model.vocabulary, statements, conditional)
         self._check(texts, statements)
@@ -104,12 +110,9 @@ class MaskedScorer:
     def _check(self, texts: "_Texts", statements: Sequence[Statement]) -> None:
         most = self.model.config.max_positions
         for bad in np.flatnonzero(texts.lengths + 2 > most)[:1]:
-            raise UserError(
-                f"the statement {statements[bad].text[:60]!r}... has {texts.lengths[bad] + 2} "
-                f"tokens, more than the model's {most} positions"
-            )
+            raise too_long(bad, statements[bad], texts.lengths[bad] + 2, most)
         for bad in np.flatnonzero(~texts.scored.any(axis=1))[:1]:
-            raise UserError(f"the statement {statements[bad].text!r} has no token to score")
+            raise nothing_to_score(bad, statements[bad])
 
     def _run(self, texts, passes, parts: Sequence[tuple[int, int]], width: int, room: int) -> Any:
         """Starts a batch of rows; each part is the passes [start, stop) of one."""

@@ -18,7 +18,7 @@ from ckl_jax.data.relational import Dataset, Relation
 from ckl_jax.data.statements import Statement, fill
 from ckl_jax.errors import UserError
 from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
-from ckl_jax.probes.scorers import TokenScores
+from ckl_jax.probes.scorers import StatementError, TokenScores
 
 REDUCTIONS = ("sum", "mean", None)
 # Statements that are held at once: what bounds the memory of a relation with 1,000 options.
@@ -105,7 +105,7 @@ class Evaluator:
         step = max(1, _CHUNK // per_instance)
         for start in range(0, len(relation.instances), step):
             part = list(_statements(relation, templates, start, start + step))
-            found = self._token_scores(relation, part)
+            found = self._token_scores(relation, templates, start, part)
             if reduction is None:
                 rows = self._raw(found, part, len(relation.answer_labels))
                 scores += [row.pop("pll_scores") for row in rows]
@@ -128,16 +128,27 @@ class Evaluator:
             },
         )  # fmt: skip
 
-    def _token_scores(self, relation: Relation, statements: Sequence[Statement]) -> TokenScores:
+    def _token_scores(
+        self,
+        relation: Relation,
+        templates: Sequence[int],
+        start: int,
+        statements: Sequence[Statement],
+    ) -> TokenScores:
+        """Of the statements of the instances from `start` on."""
         try:
             found = self.scorer.token_scores(statements, self.conditional_score)
+        except StatementError as e:
+            where = _where(relation, templates, start, e.number)
+            raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
         if not np.isfinite(found.values).all():
             bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
             raise UserError(
-                f"{relation.code}: the model's score of {statements[bad].text!r} is not a number; "
-                "its parameters are damaged, or float32 is needed."
+                f"{_where(relation, templates, start, bad)}: the model's score of "
+                f"{statements[bad].text!r} is not a number; its parameters are damaged, or float32 "
+                "is needed."
             )
         return found
 
@@ -205,6 +216,15 @@ def _statements(
         for template in templates:
             for label in relation.answer_labels:
                 yield fill(relation.templates[template], instance.sub_label, label)
+
+
+def _where(relation: Relation, templates: Sequence[int], start: int, number: int) -> str:
+    """Which statement that is, the `number`-th of those from instance `start` on."""
+    row, option = divmod(int(number), len(relation.answer_labels))
+    instance, template = divmod(row, len(templates))
+    place = relation.instances[start + instance].where or f"instance {start + instance}"
+    label = relation.answer_labels[option]
+    return f"{relation.code}, {place}, template {templates[template]}, option {label[:40]!r}"
 
 
 def _reduced(found: TokenScores, reduction: str) -> np.ndarray:

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.relational import MULTIPLE, SINGLE
+from ckl_jax.data.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json
+from ckl_jax.files import atomic_write, read_json, write_json
 from ckl_jax.probes import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
-SUFFIX = "_results.jsonl"
+_SUFFIX = "_results"
+SUFFIX = f"{_SUFFIX}.jsonl"
 # What the development version says of all relations at once.
 _WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
 _OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
@@ -172,12 +174,12 @@ class DatasetResults:
         metadata = _read_metadata(folder)
         if metadata is None:
             raise UserError(f"{folder} holds no {METADATA}; give a folder of ranking results.")
-        found = []
+        found, tables = [], table_files(folder, _SUFFIX)
         for code, own in metadata.items():
             extra = (relation_info or {}).get(code, {})
             own = {**own, "relation_info": {**(own.get("relation_info") or {}), **extra}}
-            if (folder / f"{code}{SUFFIX}").exists():
-                found.append(_read_relation(folder / f"{code}{SUFFIX}", code, own))
+            if code in tables:
+                found.append(_read_relation(tables[code], code, own))
         names = [r.metadata.get("dataset_name") for r in found]
         return cls(next(filter(None, names), folder.name), found, folder)
 
@@ -335,14 +337,15 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
 
 
 def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:
-    rows = [_current(row, metadata) for row in read_jsonl(file)]
+    rows, scores = [], []
+    for where, found in table_rows(file):
+        row = _current(found, metadata)
+        if "pll_scores" not in row or "answer_idx" not in row:
+            raise UserError(f"{where}: `pll_scores` or `answer_idx` is missing.")
+        rows.append(row)
+        scores.append(row.pop("pll_scores"))
     if not rows:
         raise UserError(f"{file} is empty; score {code} again.")
-    scores = []
-    for number, row in enumerate(rows, 1):
-        if "pll_scores" not in row or "answer_idx" not in row:
-            raise UserError(f"{file}, line {number}: `pll_scores` or `answer_idx` is missing.")
-        scores.append(row.pop("pll_scores"))
     if any(isinstance(option, list) for option in scores[0]):
         return RelationResult(code, rows, scores, metadata)
     widths = {len(row) for row in scores}

@@ -21,6 +21,14 @@ Array = np.ndarray
 _AHEAD = 2  # batches that the host is ahead of the device
 
 
+class StatementError(UserError):
+    """A statement that cannot be scored; `number` is its place among those that were given."""
+
+    def __init__(self, number: int, message: str):
+        super().__init__(message)
+        self.number = number
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenScores:
     """Scores of S statements of at most L tokens, special tokens left out.
@@ -77,18 +85,15 @@ class CausalScorer:
         """Token ids of each statement, without BOS.
 
         Raises:
-          UserError: a statement exceeds the model's positions, or has no token to score.
+          StatementError: a statement exceeds the model's positions, or has no token to score.
         """
         vocabulary, most = self.model.vocabulary, self.model.config.max_positions
         encoded = vocabulary.encode_many([s.text for s in statements])
-        for statement, ids in zip(statements, encoded, strict=True):
+        for number, (statement, ids) in enumerate(zip(statements, encoded, strict=True)):
             if len(ids) + self.bos > most + 1:  # the last token is scored, not seen
-                raise UserError(
-                    f"the statement {statement.text[:60]!r}... has {len(ids)} tokens, more than "
-                    f"the model's {most} positions"
-                )
+                raise too_long(number, statement, len(ids), most)
             if len(ids) + self.bos < 2:
-                raise UserError(f"the statement {statement.text!r} has no token to score")
+                raise nothing_to_score(number, statement)
         return encoded
 
     def token_scores(
@@ -150,6 +155,20 @@ class CausalScorer:
                 "edge_places": _pad([r.places for r in padded], edges),
                 "edge_targets": _pad([r.targets for r in padded], edges),
             }
+
+
+def too_long(number: int, statement: Statement, tokens: int, most: int) -> StatementError:
+    """Of a statement that exceeds the model's positions."""
+    return StatementError(
+        number,
+        f"the statement {statement.text[:60]!r}... has {tokens} tokens, more than the model's "
+        f"{most} positions",
+    )
+
+
+def nothing_to_score(number: int, statement: Statement) -> StatementError:
+    """Of a statement without a token that has a score."""
+    return StatementError(number, f"the statement {statement.text!r} has no token to score")
 
 
 def in_order(started: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:

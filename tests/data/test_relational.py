@@ -119,11 +119,13 @@ SPACE = {"answer_space_ids": ["ox", "oy"], "answer_space_labels": ["x", "y"]}
         ({"templates": "[X] [Y]"}, GOOD, "`templates` is '.X. .Y.'; give a list"),
         ({**CAPITAL, "answer_space": ["x"]}, GOOD, "P1: `answer_space` is not read by any"),
         ({**CAPITAL, "answer_space_ids": ["ox"]}, GOOD, "`answer_space_labels` is None; give"),
+        ({**CAPITAL, **SPACE, "answer_space_labels": ["x", ""]}, GOOD, "P1: `answer_space_labels`"),
         ({**CAPITAL, **SPACE}, [*GOOD, row("C", "z")], "line 3: the answer 'oz' is not in the an"),
         ({**CAPITAL, **SPACE}, [{**GOOD[0], "answer_idx": 2}], "line 1: the answer 2 is not in"),
         ({**CAPITAL, **SPACE}, [{**GOOD[0], "answer_idx": 1}], "`answer_idx` 1 is 'oy', but"),
         (CAPITAL, [GOOD[0], row("B", "")], "P1.jsonl, line 2: `obj_label` is ''; give a text"),
         (CAPITAL, [{**GOOD[0], "obj_label": 7}], "line 1: `obj_label` is 7; give a text"),
+        (CAPITAL, [{**GOOD[0], "sub_id": 7}], "P1.jsonl, line 1: `sub_id` is 7; give a text"),
         (CAPITAL, [{"sub_id": "1", "sub_label": "A"}], "line 1: `obj_id` is missing; without it"),
         (CAPITAL, [GOOD[0], "{"], "P1.jsonl, line 2: not JSON"),
         (CAPITAL, [""], "P1.jsonl is empty"),
@@ -146,3 +148,30 @@ def test_a_folder_without_relations(tmp_path):
         Dataset.from_path(write(tmp_path / "own", {}))
     with pytest.raises(UserError, match="has no relation 'P2'"):
         Dataset.from_path(write(tmp_path / "own", {"P1": CAPITAL}, P1=GOOD), only=["P2"])
+
+
+def test_parquet_is_read_as_json_lines_are(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    from pyarrow import parquet
+
+    rows = [row("B", "2", sub_aliases=["b"]), row("A", "007", sub_aliases=[])]
+    plain = Dataset.from_path(write(tmp_path / "a", {"P1": CAPITAL}, P1=rows))["P1"]
+    folder = write(tmp_path / "b", {"P1": CAPITAL})
+    file = folder / "P1.parquet.gzip"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), file, compression="gzip")
+    assert Dataset.from_path(folder)["P1"] == plain
+    parquet.write_table(pyarrow.Table.from_pylist([{**rows[0], "obj_label": ""}]), file)
+    with pytest.raises(UserError, match="P1.parquet.gzip, row 1: `obj_label` is ''"):
+        Dataset.from_path(folder)
+    file.write_text("{}")
+    with pytest.raises(UserError, match="is no parquet file"):
+        Dataset.from_path(folder)
+
+
+def test_the_librarys_own_copy_of_bear_is_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LM_PUB_QUIZ_CACHE_ROOT", str(tmp_path))
+    with pytest.raises(UserError, match="no folder BEAR, and lm-pub-quiz has no copy of it in"):
+        Dataset.from_path("BEAR")
+    write(tmp_path / "datasets/bear", {"P1": CAPITAL}, P1=GOOD)
+    assert len(Dataset.from_path("BEAR")["P1"].instances) == 2

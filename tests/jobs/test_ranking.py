@@ -1,6 +1,7 @@
 """`ckl probe bear` on a Hugging Face folder, on an imported model, and on what cannot rank."""
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -58,6 +59,26 @@ def test_wrong_input_is_one_sentence(golden, tmp_path, capsys, more, message):
     assert ckl.main(["probe", "bear", *base, "--out", str(tmp_path / "out"), *more]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
+
+
+def test_what_is_wrong_with_a_relation_leaves_the_finished_ones(golden, tmp_path, capsys):
+    data, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(golden / "dataset", data)
+    table = (data / "P2.jsonl").read_text()
+    (data / "P2.jsonl").write_text(table.replace("Low German", "Low " * 70))
+    argv = ["probe", "bear", "--model", str(golden / "model"), "--dataset", str(data)]
+    assert ckl.main([*argv, "--out", str(out)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"ckl: P2, {data}/P2.jsonl, line 1, template 0, option 'Low Low ")
+    assert "more than the model's 64 positions; shorten the label" in error
+    assert list(DatasetResults.from_path(out).relations) == ["P1"]
+    written = (out / "P1_results.jsonl").stat().st_mtime_ns
+    (data / "P2.jsonl").write_text(table)
+    assert ckl.main([*argv, "--out", str(out)]) == 0
+    assert (out / "P1_results.jsonl").stat().st_mtime_ns == written
+    items = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
+    assert len(items) == 23 and sum(item["correct"] for item in items) == 7
+    assert all(item["correct"] == (item["best"] == item["answer"]) for item in items)
 
 
 @pytest.mark.parametrize("target", ["answer", "statement"])

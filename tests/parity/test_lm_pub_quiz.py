@@ -110,12 +110,12 @@ def test_what_cannot_be_scored_is_said(model, dataset, tmp_path):
     (tmp_path / "long/metadata_relations.json").write_text('{"P9": {"templates": ["[X] [Y]"]}}')
     row = {"sub_id": "s", "sub_label": "a", "obj_id": "o", "obj_label": "very " * 70}
     (tmp_path / "long/P9.jsonl").write_text(json.dumps(row))
-    with pytest.raises(UserError, match="P9: the statement 'A very .* more than the model's 64"):
+    with pytest.raises(UserError, match="P9, .*P9.jsonl, line 1, template 0, option 'very .* more than the model's 64"):
         evaluator(model).evaluate_dataset(Dataset.from_path(tmp_path / "long"))
     module, params = model
     broken = {
         **params,
         "token_embedder": {"embedding": params["token_embedder"]["embedding"] * np.nan},
     }
-    with pytest.raises(UserError, match="P1: the model's score of .* is not a number"):
+    with pytest.raises(UserError, match="P1, .*line 1, template 0, option .* is not a number"):
         evaluator((module, broken)).evaluate_dataset(dataset)
