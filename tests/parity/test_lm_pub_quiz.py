@@ -110,7 +110,8 @@ def test_what_cannot_be_scored_is_said(model, dataset, tmp_path):
     (tmp_path / "long/metadata_relations.json").write_text('{"P9": {"templates": ["[X] [Y]"]}}')
     row = {"sub_id": "s", "sub_label": "a", "obj_id": "o", "obj_label": "very " * 70}
     (tmp_path / "long/P9.jsonl").write_text(json.dumps(row))
-    with pytest.raises(UserError, match="P9, .*P9.jsonl, line 1, template 0, option 'very .* more than the model's 64"):
+    message = "P9, .*P9.jsonl, line 1, template 0, option 'very .* more than the model's 64"
+    with pytest.raises(UserError, match=message):
         evaluator(model).evaluate_dataset(Dataset.from_path(tmp_path / "long"))
     module, params = model
     broken = {
