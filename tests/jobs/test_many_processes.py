@@ -163,6 +163,29 @@ def test_a_killed_process_ends_the_other_and_a_restart_resumes(tiny, alone, tmp_
 
 
 @pytest.mark.slow
+def test_sigterm_to_one_within_an_evaluation_stops_all_and_they_go_on(tiny, alone, tmp_path):
+    folder = tmp_path / "run"
+    longer = {"closed_book.ClosedBook.probes": ("invariant_lama",), "PROBE_BATCH_SIZE": 2}
+    argv = ["train", *tiny.argv("lora", folder, **{**SETTINGS, **longer})]
+    group = Group(tiny, argv, tmp_path / "both")
+    wait_for(folder, 16, group)
+    deadline = time.monotonic() + 60
+    while 17 not in losses(folder):  # the last row before the evaluation at the end of the epoch
+        assert time.monotonic() < deadline, group.text()
+        time.sleep(0.01)
+    time.sleep(0.2)
+    group.members[1].send_signal(signal.SIGTERM)
+    assert group.wait(60) == [143, 143], group.text()
+    text = group.text()
+    assert "Stopped at step 17, which is saved" in text and "Traceback" not in text, text
+    assert not (folder / "probes" / "rows_000017.jsonl").exists() and newest_step(folder) == 17
+    group = Group(tiny, argv, tmp_path / "again")
+    assert group.wait() == [0, 0], group.text()
+    assert (folder / "probes" / "rows_000017.jsonl").exists()
+    assert_close(folder, alone)
+
+
+@pytest.mark.slow
 def test_sigterm_to_one_stops_all_at_one_step_and_fewer_devices_go_on(tiny, alone, tmp_path):
     folder = tmp_path / "run"
     mesh = {"MESH_SHAPE": {"data": -1, "fsdp": 2, "model": 2}}
