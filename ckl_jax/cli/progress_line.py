@@ -6,16 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 LOG_PERIOD_SECONDS = 10.0
+_SHOWN_SECONDS = 5.0  # without news: what runs now tells its progress otherwise
 
 
 class ProgressLine:
     """A `with` block that gives a function of (done, total, what); a total of 0 is not known.
 
-    The live line is on stderr, below whatever is printed meanwhile, and gone when the work is done.
+    The live line is on stderr, below whatever is printed meanwhile, and goes when the work is done.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self._clock, self._told = clock, clock()
+        self._clock, self._told, self._text = clock, clock(), ""
         self._live: Any = None
 
     def __enter__(self) -> Callable[[int, int, str], None]:
@@ -23,25 +24,30 @@ class ProgressLine:
 
     def show(self, done: int, total: int, what: str) -> None:
         of = f" of {total:,}" if total else ""
-        text = f"{done:,}{of} {what}"
+        self._text = f"{done:,}{of} {what}"
         if sys.stderr.isatty():
-            self._update(text)
+            self._told = self._clock()
+            self._start()
         elif self._clock() - self._told >= LOG_PERIOD_SECONDS:
             self._told = self._clock()
-            print(text, file=sys.stderr, flush=True)
+            print(self._text, file=sys.stderr, flush=True)
 
-    def _update(self, text: str) -> None:
+    def _start(self) -> None:
         from rich.console import Console
         from rich.live import Live
-        from rich.text import Text
 
         if self._live is None:
             self._live = Live(
-                console=Console(stderr=True), transient=True, refresh_per_second=4,
+                console=Console(stderr=True), transient=True, get_renderable=self._line,
                 redirect_stdout=sys.stdout.isatty(),
             )  # fmt: skip
             self._live.start()
-        self._live.update(Text(text, no_wrap=True))
+
+    def _line(self) -> Any:
+        from rich.text import Text
+
+        is_new = self._clock() - self._told < _SHOWN_SECONDS
+        return Text(self._text if is_new else "", no_wrap=True)
 
     def __exit__(self, *unused) -> None:
         if self._live is not None:

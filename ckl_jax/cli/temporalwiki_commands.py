@@ -1,8 +1,9 @@
 """`ckl temporalwiki` and `ckl promote` (docs/temporalwiki.md)."""
 
 import argparse
-import sys
 from collections.abc import Callable
+
+from ckl_jax.cli.progress_line import ProgressLine
 
 _RETURNS = "Exit code 1: an update should not ship; 2: bad input."
 
@@ -67,7 +68,8 @@ def temporalwiki(args: argparse.Namespace) -> int:
         for line in job.describe(updates):
             print(line)
         return 0
-    job.run(updates, _progress)
+    with ProgressLine() as progress:
+        job.run(updates, progress)
     if condition is None:
         return 0
     return _decide(promotion.compare_study(args.out, condition, updates.methods))
@@ -98,10 +100,3 @@ def _decide(verdicts) -> int:
     for verdict in verdicts:
         print(verdict.sentence())
     return 0 if all(verdict.passes for verdict in verdicts) else 1
-
-
-def _progress(done: int, total: int, what: str) -> None:
-    """One line in the terminal, which the next line that is printed takes the place of."""
-    if sys.stderr.isatty():
-        of = f" of {total:,}" if total else ""
-        print(f"\x1b[K   {done:,}{of} {what}\r", end="", file=sys.stderr, flush=True)
