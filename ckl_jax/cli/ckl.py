@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import sys
+import threading
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +23,9 @@ from ckl_jax.cli import (
 )
 from ckl_jax.errors import UserError, nearest
 
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_FINALIZERS = ("__del__", "_xla_gc_callback")  # the second is JAX's, at every garbage collection
+_SHORTLY = 0.01  # seconds
 _CHOICE = re.compile(r": invalid choice: '(.*?)' \(choose from (.*)\)")  # in argparse's words
 
 
@@ -75,18 +80,30 @@ class _Terminated(KeyboardInterrupt):
 def _terminable() -> Iterator[None]:
     """A `with` block in which SIGTERM ends the command as Ctrl-C does, with what it started."""
 
-    def stop(number: int, frame: object) -> None:
-        raise _Terminated
+    def stop(number: int, frame: types.FrameType | None) -> None:
+        if _is_finalizing(frame):  # Python would print what is raised there, and go on
+            threading.Timer(_SHORTLY, os.kill, (os.getpid(), number)).start()
+            return
+        raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     try:
-        before = signal.signal(signal.SIGTERM, stop)
+        before = {number: signal.signal(number, stop) for number in _STOPS}
     except ValueError:  # not the main thread: the host program handles signals
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_finalizing(frame: types.FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in _FINALIZERS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -40,3 +40,17 @@ def test_sigterm_ends_a_command_as_an_interrupt_does(capsys, monkeypatch):
     assert ckl.main(["demo"]) == 143
     assert stopped and "start it again" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch):
+    class Dying:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.001)
+
+    def run(args):
+        Dying()
+        time.sleep(60)
+
+    monkeypatch.setattr(ckl, "demo", run)
+    assert ckl.main(["demo"]) == 130
