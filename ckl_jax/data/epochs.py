@@ -33,11 +33,14 @@ class Mixture:
       decay: factor from one epoch to the next.
       frozen_sample: legacy of the released trainer, which goes on using the rows of epoch 0 (and so
         also their number) in every epoch.
+      review_phases: the corpora of earlier updates come whole in every epoch besides, if they are
+        named.
     """
 
     ratio: float = 4.0
     decay: float = 0.7
     frozen_sample: bool = False
+    review_phases: bool = False
 
     def __post_init__(self):
         checks.require_number(
@@ -46,6 +49,7 @@ class Mixture:
         one = math.nextafter(1.0, 2.0)
         checks.require_number("a number from 0 to 1", 0.0, one, **{"mix_review.decay": self.decay})
         checks.require_bool(**{"mix_review.legacy_frozen_sample": self.frozen_sample})
+        checks.require_bool(**{"mix_review.review_phases": self.review_phases})
 
     def sample_epoch(self, epoch: int) -> int:
         """Returns the epoch whose sample is used in `epoch`."""

@@ -39,6 +39,7 @@ class DatasetConfig:
         longer rows are cut, shorter padded.
       batch_size: examples of a global batch.
       replay_task_name: the earlier corpus, for methods that review it.
+      review_task_name: that of the update before, for methods that review the whole of it.
       cache_dirs: folders of cached tasks.
       seed: of the order of examples.
       use_cached: must be true: this runner reads cached tasks.
@@ -54,6 +55,7 @@ class DatasetConfig:
     seed: int = 0
     use_cached: bool = True
     contiguous: bool = False
+    review_task_name: str | None = None
 
     def __post_init__(self) -> None:
         checks.require_bool(CONTIGUOUS_ROWS=self.contiguous)
@@ -97,15 +99,20 @@ class DatasetConfig:
         tasks = [self.open(self.mixture_or_task_name)]
         if epochs is None:  # review only adds to the rows of an epoch
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
-        replay = 0
+        replay = review = 0
         if method.mixture is not None:
             tasks.append(self._earlier_task(method))
             replay = len(tasks[1])
+            if method.mixture.review_phases and self.review_task_name is not None:
+                tasks.append(self.open(self.review_task_name))
+                review = len(tasks[2])
         elif method.statistics_examples:
             self._earlier_task(method)  # it is there
         for task in tasks:
             check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
-        plan = EpochPlan(len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed)
+        plan = EpochPlan(
+            len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed, review
+        )
         if self.batch_size > plan.epoch_rows(0):
             raise UserError(
                 f"BATCH_SIZE {self.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch "

@@ -85,6 +85,19 @@ def position(path: str) -> tuple[int, int]:
     return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
 
 
+def steps_before(path: str | None) -> int:
+    """The steps of all updates that a checkpoint has had; 0 for one trained from nothing, or None.
+
+    Raises:
+      UserError: there is no such checkpoint, or one that it was updated from is gone.
+    """
+    if path is None or phase_from(path) == 0:
+        return 0
+    found = find_checkpoint(path)
+    base = setup.base_of(found)
+    return position(str(found))[0] + steps_before(base)
+
+
 def phase_from(path: str | None) -> int:
     """How many updates a checkpoint has had: 0 for one that was trained from nothing, or None."""
     if path is None:

@@ -96,22 +96,16 @@ def load_params(path: str) -> dict[str, Any]:
     params = flatten(restore_params(found))
     metadata = read_json_item(found, "metadata")
     missing = [p for p in metadata.get("frozen_paths") or [] if p not in params]
-    base = metadata.get("base_checkpoint")
+    base = base_of(found)
     if not (missing and base):
         return unflatten(params)
-    beside = found.parent.parent / Path(base).name
-    there = [beside]
-    if way := metadata.get("base_from_model_dir"):
-        there.insert(0, Path(os.path.normpath(str(found.parent / way))))
-    if not Path(base).exists():
-        base = str(next((path for path in there if path.exists()), base))
     try:
         inherited = flatten(load_params(base))
     except UserError as e:
         if not Path(base).exists():
             raise UserError(
                 f"Checkpoint {found} rests on the model in {base}, which is not there any more; "
-                f"put it there again, or at {beside}."
+                f"put it there again, or at {found.parent.parent / Path(base).name}."
             ) from e
         raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
     inherited = scan_layout.convert(inherited, [*params, *missing])
@@ -123,6 +117,21 @@ def load_params(path: str) -> dict[str, Any]:
             "parameters are others; restore that folder or train again."
         )
     return unflatten({**params, **frozen})
+
+
+def base_of(checkpoint: Any) -> str | None:
+    """The model that a checkpoint folder was trained from: where it was, or where it was moved to.
+
+    None for one that was trained from nothing.
+    """
+    metadata = read_json_item(checkpoint, "metadata")
+    base = metadata.get("base_checkpoint")
+    if not base or Path(base).exists():
+        return base
+    there = [checkpoint.parent.parent / Path(base).name]
+    if way := metadata.get("base_from_model_dir"):
+        there.insert(0, Path(os.path.normpath(str(checkpoint.parent / way))))
+    return str(next((path for path in there if path.exists()), base))
 
 
 def _as_model(value: np.ndarray) -> np.ndarray:

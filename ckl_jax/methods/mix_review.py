@@ -8,7 +8,10 @@ from ckl_jax.methods.method import Method
 
 
 def mix_review(
-    ratio: float = 4.0, decay: float = 0.7, legacy_frozen_sample: bool = False
+    ratio: float = 4.0,
+    decay: float = 0.7,
+    legacy_frozen_sample: bool = False,
+    review_phases: bool = True,
 ) -> Method:
     """Adds `ratio * decay**epoch` times as many rows of D0 as D1 has to each epoch.
 
@@ -17,8 +20,11 @@ def mix_review(
       decay: factor per epoch.
       legacy_frozen_sample: review the sample of epoch 0 in every epoch, as the released trainer
         did.
+      review_phases: in a second update, review the whole corpus of the first in every epoch too, if
+        it is named (`DatasetConfig.review_task_name`).
 
     Returns:
       The method.
     """
-    return Method(name="mix_review", mixture=Mixture(ratio, decay, legacy_frozen_sample))
+    mixture = Mixture(ratio, decay, legacy_frozen_sample, review_phases)
+    return Method(name="mix_review", mixture=mixture)

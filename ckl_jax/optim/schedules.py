@@ -68,6 +68,29 @@ def warmup_linear_to_fraction(
     return rate
 
 
+def continued(
+    total_steps: int, schedule: Callable[..., Schedule], before: int = 0, after: int = 0
+) -> Schedule:
+    """One schedule over several updates, of which this run takes its part.
+
+    The paper's starts again with every update, which it suspects of some of the forgetting (CKL,
+    section 5.2).
+
+    Args:
+      total_steps: number of steps of this run.
+      schedule: `total_steps=n -> schedule`, over the steps of all updates.
+      before: steps of the updates before this one.
+      after: steps of those that will follow.
+
+    Raises:
+      ValueError: as `schedule`.
+      UserError: before or after is no number of steps.
+    """
+    checks.require_int(0, **{"continued.before": before, "continued.after (STEPS_AFTER)": after})
+    whole = schedule(total_steps=before + total_steps + after)
+    return lambda step: whole(jnp.asarray(step) + before)
+
+
 def warmup_cosine(
     peak: float,
     total_steps: int,
