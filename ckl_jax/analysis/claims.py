@@ -123,7 +123,8 @@ def read_numbers(folder: str | Path) -> Numbers:
     """
     found: dict[str, dict[str, dict[str, float | None]]] = {}
     for path in sorted(Path(folder).glob("ckl-table*.json")):
-        for scenario, part in read_json(path).items():
+        parts = {name: part for name, part in read_json(path).items() if "rows" in part}
+        for scenario, part in parts.items():
             found[scenario] = {
                 row: {name: c["ours"] for name, c in columns.items() if c["defined"]}
                 for row, columns in part["rows"].items()

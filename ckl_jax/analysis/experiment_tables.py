@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.light_tuned import averaged_study, by_seed
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
@@ -19,6 +20,7 @@ def compare(
     probes: Sequence[str],
     acquired: Sequence[str],
     published: Mapping[str, Mapping[str, float | None]],
+    metric: str = "em",
 ) -> dict[str, Any]:
     """The numbers of one scenario.
 
@@ -26,14 +28,18 @@ def compare(
       runs: MODEL_DIRs, the Initial model's first.
       probes: the columns.
       acquired: see `tables.fuar_tasks`.
-      published: {row: {probe: EM in percent, "fuar": ...}}, as the paper printed them.
+      published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
+      metric: "em" or "f1".
 
     Returns:
-      {"probes", "fuar", "rows": {row: {column: {"ours", "low", "high", "paper"}}}}; a FUAR of None
-      is "no gain".
+      {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
+      "paper"}}}}; a FUAR of None is "no gain".
     """
-    table = compute_table(_only(load_study(runs), probes), acquired=acquired)
-    return {"probes": list(probes), "fuar": table["fuar"], "rows": _rows(table, probes, published)}
+    table = compute_table(only_probes(load_study(runs), probes), metric, acquired=acquired)
+    return {
+        "probes": list(probes), "fuar": table["fuar"], "metrics": dict.fromkeys(probes, metric),
+        "rows": _rows(table, probes, published),
+    }  # fmt: skip
 
 
 def compare_tuned(
@@ -67,6 +73,36 @@ def compare_tuned(
     return part
 
 
+def compare_averaged(
+    folders: Mapping[str, Mapping[str, Sequence[Path]]],
+    acquired: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    """The numbers of models that were light-tuned several times (GPT-2), means over the seeds.
+
+    Args:
+      folders: see `light_tuned.averaged_study`.
+      acquired: see `tables.fuar_tasks`.
+      published: {row: {probe: EM in percent, "fuar": ...}}, as the paper printed them.
+
+    Returns:
+      As `compare`; also {"seeds": {row: {probe: [EM of each seed]}}} and "notes".
+    """
+    study = averaged_study(folders)
+    table = compute_table(study, "score", acquired=acquired)
+    seeds = {row: {p: by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
+    widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
+    count = len(next(iter(next(iter(seeds.values())).values())))
+    note = (
+        f"Means over {labels.count(count, 'seed')} of light-tuning, which differ by "
+        f"{widest:.2f} points at most; intervals are over items, of these means."
+    )
+    return {
+        "probes": study.probes, "fuar": table["fuar"], "seeds": seeds, "notes": [note],
+        "rows": _rows(table, study.probes, published),
+    }  # fmt: skip
+
+
 def _rows(
     table: Mapping[str, Any],
     probes: Sequence[str],
@@ -88,7 +124,7 @@ def _rows(
     return rows
 
 
-def _only(study: Study, probes: Sequence[str]) -> Study:
+def only_probes(study: Study, probes: Sequence[str]) -> Study:
     """The study of these probes: the Initial model was put to those of other scenarios too."""
 
     def chosen(entry: Entry) -> Entry:
@@ -101,9 +137,10 @@ def _only(study: Study, probes: Sequence[str]) -> Study:
 
 def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
     """Headers and rows: ours with its interval, and the paper's in brackets."""
-    metrics = part.get("metrics", {})
+    metrics, named = part.get("metrics", {}), part.get("headers", {})
     headers = ["Method", *(
-        f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}" for p in part["probes"]
+        named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+        for p in part["probes"]
     )]  # fmt: skip
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")

@@ -15,6 +15,7 @@ PROBES = {
     "new_lama_easy_p1": ("NLE-P1", "NewLAMA-Easy, phase 1"),
     "new_lama_easy_p2": ("NLE-P2", "NewLAMA-Easy, phase 2"),
     "new_lama_easy_5000": ("NLE-5k", "NewLAMA-Easy 5000"),
+    "new_questions_easy": ("NQE", "NewQuestions-Easy"),
     "trex_5000": ("T-REx", "T-REx 5000"),
     "fever": ("FEV", "FEVER"),
     "aidayago2": ("AY2", "AIDA CoNLL-YAGO"),

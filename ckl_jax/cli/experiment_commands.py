@@ -21,6 +21,10 @@ def _experiment(commands, command) -> None:
     p.add_argument("--out", default=None, help="folder (runs/experiments-SIZE)")
     p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
     p.add_argument("--methods", default="all", help="comma-separated names")
+    p.add_argument(
+        "--tuning-seeds", type=int, default=None,
+        help="light-tunings of each GPT-2 that are averaged (5; 2 at --size tiny)",
+    )  # fmt: skip
     p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
@@ -39,6 +43,7 @@ def experiment(args: argparse.Namespace) -> None:
     job.run(args.name, job.Running(
         args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
         () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
+        (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
     ))  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.builders.probes import read_probe_csv
-from ckl_jax.data.ckl_files import prompt_of, read_probe
+from ckl_jax.data.ckl_files import prompt_of, read_originals, read_probe
 from ckl_jax.data.documents import Document, read_documents
 from ckl_jax.data.prepare import Progress, describe, make_task
 from ckl_jax.errors import UserError
@@ -137,6 +137,36 @@ def prepare_rows(
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
     return folders
+
+
+def prepare_originals(
+    path: str | os.PathLike, folder: str | os.PathLike, vocabulary: Any, length: int = 350
+) -> Path:
+    """Makes a cached task of the unmasked texts of one of CKL's corpora, cut to a length.
+
+    Args:
+      path: CSV file with the column `original`; see `ckl_files.read_originals`.
+      folder: of the task.
+      vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a row at most.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed or has no text, or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        texts = read_originals(path)
+        while batch := list(itertools.islice(texts, _BATCH)):
+            for tokens in vocabulary.encode_many(batch):
+                yield from ({"targets": piece} for piece in cut(tokens, length))
+
+    make_task(Path(folder), meta | {"rows": "originals"}, rows, vocabulary, features=("targets",))
+    return Path(folder)
 
 
 def prepare_facts(

@@ -6,6 +6,7 @@ complaint names file, line and column. The simulated world writes the same files
 
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,9 @@ CORPORA = {  # name -> path within CKL's data folder
     "d0": "wikipedia_pretrain_full.csv",
     "d0_small": "wikipedia_pretrain_small.csv",
 }
+# What only decoder-only models read: GPT-2's training on Wikipedia before the first update.
+WIKIPEDIA = "wikipedia"
+TEXTS = {**CORPORA, WIKIPEDIA: "wikipedia_pretrain_1G_final.csv"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +169,24 @@ def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
         yield {"input": row["input"], "output": row["output"], "original": original}
     if empty:
         raise UserError(f"The corpus {path} is empty: it has a header and no rows.")
+
+
+def read_originals(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the unmasked texts of a corpus, which decoder-only models learn (CKL, appendix G).
+
+    Neighbouring rows of one text, masked at different spans, count once.
+
+    Raises:
+      UserError: as `read_table`, the file has no column `original`, or no text in it.
+    """
+    empty = True
+    texts = (row["original"].strip() for _, row in read_table(path, ("original",)))
+    for text, _ in itertools.groupby(texts):
+        if text:
+            empty = False
+            yield text
+    if empty:
+        raise UserError(f"The corpus {path} has no text in its column 'original'.")
 
 
 def normalize_blank(text: str, where: str) -> str:

@@ -32,6 +32,21 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a decoder-only model is tuned on for one epoch, and asked then.
+
+    Attributes:
+      name: of its folders.
+      overlay: gin file.
+      probe: the column of the table.
+    """
+
+    name: str
+    overlay: str
+    probe: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Scenario:
     """What methods are trained on.
 
@@ -44,6 +59,7 @@ class Scenario:
       after: the scenario whose models these start from; None is the Initial model.
       tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
         of KILT: no update, so that no method adds a second set.
+      tunings: of GPT-2, which is asked after them; () is T5, which is asked as it is.
     """
 
     name: str
@@ -53,11 +69,12 @@ class Scenario:
     acquired: tuple[str, ...] = ()
     after: str | None = None
     tuned: bool = False
+    tunings: tuple[Tuning, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A table of a paper.
+    """A table or figure of a paper.
 
     Attributes:
       title: what it shows.
@@ -68,7 +85,8 @@ class Experiment:
 
     title: str
     scenarios: tuple[Scenario, ...]
-    published: Mapping[str, Mapping[str, Any]]
+    published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    analysis: str = "tables"  # what is made of the cells, see `experiment_results`
 
 
 def _every(methods: Sequence[str]) -> tuple[Cell, ...]:
@@ -89,7 +107,27 @@ def _kilt(name: str) -> Scenario:
     )  # fmt: skip
 
 
+def _gpt2(name: str, overlay: str) -> Scenario:
+    kinds = {"invariant": _IL, "questions": "new_questions_easy"}
+    tunings = tuple(Tuning(k, OVERLAYS.format(f"light_tuning_{k}"), p) for k, p in kinds.items())
+    cells = _every([m for m in METHODS if m != "modular"])  # which needs an encoder
+    asked = tuple(kinds.values())
+    return Scenario(name, OVERLAYS.format(overlay), asked, cells, asked[1:], tunings=tunings)
+
+
+def _only(scenario: Scenario, *methods: str) -> Scenario:
+    """The cells of some methods."""
+    return dataclasses.replace(scenario, cells=_every(methods))
+
+
 _TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(METHODS))
+_HALVES = (_IL, _P1, _P2)
+_TABLE_3 = (
+    Scenario("small", OVERLAYS.format("small"), _HALVES, _every(METHODS)),
+    Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(METHODS), (_P1,)),
+    Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(METHODS), (_P2,), "p1"),
+)
+_DRAWN = ("vanilla", "k_adapter_k2")  # of Figures 2 and 3
 EXPERIMENTS = {
     "ckl/table2": Experiment(
         "the main experiment",
@@ -98,13 +136,7 @@ EXPERIMENTS = {
     ),
     "ckl/table3": Experiment(
         "fewer articles, and two phases",
-        (
-            Scenario("small", OVERLAYS.format("small"), (_IL, _P1, _P2), _every(METHODS)),
-            Scenario("p1", OVERLAYS.format("p1"), (_IL, _P1, _P2), _every(METHODS), (_P1,)),
-            Scenario(
-                "p1_p2", OVERLAYS.format("p1_p2"), (_IL, _P1, _P2), _every(METHODS), (_P2,), "p1"
-            ),
-        ),
+        _TABLE_3,
         published_ckl.TABLE_3,
     ),
     "ckl/table7": Experiment(
@@ -121,6 +153,50 @@ EXPERIMENTS = {
         "models of Table 2, fine-tuned on KILT",
         (_TABLE_2, *(_kilt(name) for name, form in KILT_SETS.items() if form.trains)),
         published_ckl.TABLE_8,
+    ),
+    "ckl/table10": Experiment(
+        "GPT-2, light-tuned",
+        (_gpt2("gpt2_1e-4", "table10"),),
+        published_ckl.TABLE_10,
+        "light_tuned",
+    ),
+    "ckl/table11": Experiment(
+        "GPT-2 at a larger learning rate, light-tuned",
+        (_gpt2("gpt2_1e-3", "table11"),),
+        published_ckl.TABLE_11,
+        "light_tuned",
+    ),
+    "ckl/table12": Experiment(
+        "predictions that change while training goes on",
+        (_only(_TABLE_2, "vanilla", "modular"),),
+        analysis="predictions",
+    ),
+    "ckl/table13": Experiment(
+        "the main experiment in F1",
+        (_TABLE_2,),
+        published_ckl.TABLE_13,
+        "f1",
+    ),
+    "ckl/figure2": Experiment(
+        "scores at each epoch",
+        (_only(_TABLE_2, *_DRAWN),),
+        published_ckl.TABLE_2,
+        "curves",
+    ),
+    "ckl/figure3": Experiment(
+        "what is forgotten at each epoch, by passes over how much text",
+        (_only(_TABLE_2, *_DRAWN), *(_only(s, *_DRAWN) for s in _TABLE_3)),
+        analysis="repeats",
+    ),
+    "ckl/figure8": Experiment(
+        "types of right answers, and how often corpora name them",
+        (_only(_TABLE_2, "vanilla"),),
+        analysis="answers",
+    ),
+    "ckl/figure9": Experiment(
+        "precision at k",
+        (_TABLE_2,),
+        analysis="precision",
     ),
 }  # fmt: skip
 

@@ -1,11 +1,13 @@
-"""Tuning a model on facts before it is asked (TemporalWiki, appendix E; CKL, appendix G)."""
+"""Cached tasks that gin makes for decoder-only models: CKL's corpora as running text (appendix G),
+and facts or items to tune a model on before it is asked (also TemporalWiki, appendix E).
+"""
 
 from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.causal import prepare_facts, prepare_prompts
-from ckl_jax.data.ckl_files import PROBES
+from ckl_jax.data.causal import prepare_facts, prepare_originals, prepare_prompts
+from ckl_jax.data.ckl_files import PROBES, TEXTS
 from ckl_jax.errors import UserError
 
 
@@ -58,6 +60,26 @@ def cached_prompts(
     checks.require_choice(PROBES, LIGHT_TUNE_PROBE=probe)
     path = path or Path(data_dir) / PROBES[probe].path
     return str(prepare_prompts(path, probe, folder, vocabulary, length, questions))
+
+
+def cached_originals(name: str, data_dir: str, folder: str, vocabulary: Any, length: int) -> str:
+    """Makes the cached task of a corpus's unmasked texts; gin binds it in place of a task's name.
+
+    Args:
+      name: one of `ckl_files.TEXTS`.
+      data_dir: folder in CKL's published layout.
+      folder: of cached tasks.
+      vocabulary, length: see `causal.prepare_originals`.
+
+    Returns:
+      The folder of the task.
+
+    Raises:
+      UserError: see `causal.prepare_originals`; or there is no such corpus.
+    """
+    checks.require_choice(TEXTS, **{"cached_originals.name": name})
+    path = Path(data_dir) / TEXTS[name]
+    return str(prepare_originals(path, Path(folder) / name, vocabulary, length))
 
 
 def run_name(model_dir: str, name: str) -> str:

@@ -116,12 +116,11 @@ def backward_transfer(scores: Sequence[Mapping[str, float]], tasks: Sequence[str
     """Mean over earlier phases of: score of the last model minus score right after the phase.
 
     Negative is forgetting (Lopez-Paz and Ranzato, 2017). `scores[i]` is the model after phase i,
-    `tasks[i]` what that phase taught.
+    `tasks[i]` what that phase taught. Scores may be arrays, such as bootstrap samples [B].
     """
     if len(scores) != len(tasks) or len(tasks) < 2:
         raise ValueError("backward transfer needs one task for each of at least two models")
-    gains = [scores[-1][task] - scores[i][task] for i, task in enumerate(tasks[:-1])]
-    return float(np.mean(gains))
+    return _mean([scores[-1][task] - scores[i][task] for i, task in enumerate(tasks[:-1])])
 
 
 def forward_transfer(
@@ -130,5 +129,10 @@ def forward_transfer(
     """Mean over later phases of: score just before the phase minus the baseline's score."""
     if len(scores) != len(tasks) or len(tasks) < 2:
         raise ValueError("forward transfer needs one task for each of at least two models")
-    gains = [scores[i - 1][tasks[i]] - baseline[tasks[i]] for i in range(1, len(tasks))]
-    return float(np.mean(gains))
+    return _mean([scores[i - 1][tasks[i]] - baseline[tasks[i]] for i in range(1, len(tasks))])
+
+
+def _mean(gains: Sequence) -> float | np.ndarray:
+    """Over phases; of scores that are arrays, such as bootstrap samples [B], an array."""
+    mean = np.mean(gains, axis=0)
+    return mean if mean.ndim else float(mean)

@@ -57,7 +57,7 @@ def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkey
     overlays = ["temporalwiki_released.gin", "temporalwiki_paper.gin", "temporalwiki_tiny.gin"]
     jobs, tuned = {"temporalwiki_eval.gin", "temporalwiki_infer.gin"}, "temporalwiki_light_tune.gin"
     methods = sorted(names - {*overlays, *jobs, tuned})
-    assert len(methods) == 7
+    assert len(methods) == 8
     own = [f"temporalwiki_{job}.gin"] if f"temporalwiki_{job}.gin" in jobs else []
     inputs = ["--gin.INFER_INPUTS='prompts.txt'"] if job == "infer" else []
     models = [name for name in bundled_files() if name.startswith("models/gpt2_")]

@@ -1,0 +1,67 @@
+"""How often corpora mention the answers of probes: the overlap of entities between them."""
+
+import collections
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ckl_jax.data.ckl_files import read_table
+from ckl_jax.data.spans import fill_spans
+from ckl_jax.probes.metrics import normalize_answer
+
+
+def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the unmasked texts of one of CKL's corpora, neighbours of one text once.
+
+    Raises:
+      UserError: see `ckl_files.read_table`.
+    """
+    before = None
+    for _, row in read_table(path, ("input", "output")):
+        text = row.get("original") or fill_spans(row["input"], row["output"])
+        if text != before:
+            yield text
+        before = text
+
+
+def count_mentions(
+    names: Collection[str], corpora: Mapping[str, Iterable[str]]
+) -> dict[str, dict[str, int]]:
+    """Counts names in texts; both are normalised as answers are, without articles and punctuation.
+
+    Args:
+      names: looked for as sequences of whole words; those that normalise to nothing are never
+        mentioned.
+      corpora: {name: texts}, each read once.
+
+    Returns:
+      {corpus: {name: mentions}}, all names in each.
+    """
+    by_words: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+    for name in dict.fromkeys(names):
+        if words := tuple(normalize_answer(name).split()):
+            by_words[words].append(name)
+    lengths: dict[str, list[int]] = collections.defaultdict(list)
+    for words in by_words:
+        if len(words) not in lengths[words[0]]:
+            lengths[words[0]].append(len(words))
+    found = {}
+    for corpus, texts in corpora.items():
+        counts = dict.fromkeys(names, 0)
+        for words in _mentioned(texts, by_words, lengths):
+            for name in by_words[words]:
+                counts[name] += 1
+        found[corpus] = counts
+    return found
+
+
+def _mentioned(
+    texts: Iterable[str], by_words: Collection[tuple[str, ...]], lengths: Mapping[str, list[int]]
+) -> Iterator[tuple[str, ...]]:
+    """Yields the word sequence of each mention."""
+    for text in texts:
+        words = normalize_answer(text).split()
+        for i, word in enumerate(words):
+            for length in lengths.get(word, ()):
+                some = tuple(words[i : i + length])
+                if len(some) == length and some in by_words:
+                    yield some
