@@ -60,7 +60,7 @@ class Evaluator:
           subsample: score so many instances of each relation.
           save_path: a folder in LM-PUB-QUIZ's layout of results.
           reduction: "sum", "mean", or None for token scores.
-          progress: called with a relation's code, relations done, and relations in all.
+          progress: called before a relation is scored: its code, its number, relations in all.
 
         Raises:
           UserError: there is no such template, a statement is too long, a score is no number, or
@@ -72,16 +72,17 @@ class Evaluator:
         if save_path is not None:
             results = DatasetResults.open(save_path, dataset.name)
         for number, relation in enumerate(dataset):
+            metadata = self._metadata(dataset, relation, template_index, reduction, subsample)
+            if results.has(relation.code, metadata):
+                continue
             if progress:
                 progress(relation.code, number, len(dataset))
-            metadata = self._metadata(dataset, relation, template_index, reduction, subsample)
-            if not results.has(relation.code, metadata):
-                results.add(
-                    self.evaluate_relation(
-                        relation, template_index, subsample=subsample, reduction=reduction,
-                        metadata=metadata,
-                    )  # fmt: skip
-                )
+            results.add(
+                self.evaluate_relation(
+                    relation, template_index, subsample=subsample, reduction=reduction,
+                    metadata=metadata,
+                )  # fmt: skip
+            )
         return results
 
     def evaluate_relation(
