@@ -1,4 +1,4 @@
-"""`ckl data benchmark` and `ckl data review` (docs/benchmark_builder.md)."""
+"""`ckl data benchmark`, `ckl data review` (docs/benchmark_builder.md) and `ckl data trex`."""
 
 import argparse
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from ckl_jax.errors import UserError
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands to `kinds`; `command` makes one of name, summary and function."""
-    for add_one in (_benchmark, _review):
+    for add_one in (_benchmark, _review, _trex):
         add_one(kinds, command)
 
 
@@ -117,3 +117,24 @@ def review(args: argparse.Namespace) -> None:
     from ckl_jax.analysis import review_page
 
     print(review_page.write(args.dir, args.out))
+
+
+def _trex(kinds, command) -> None:
+    p = command(kinds, "trex", "facts to light-tune a GPT-2 on before InvariantLAMA (CKL)", trex)
+    p.add_argument(
+        "--facts", required=True, nargs="+", metavar="FILE",
+        help="T-REx as LAMA or ParaRel has it: JSONL(.gz) files, or folders of them",
+    )  # fmt: skip
+    p.add_argument("--invariant", required=True, help="invariantLAMA.csv, which is left out")
+    p.add_argument("--out", required=True, help="the CSV file to write, such as trex_5000.csv")
+    p.add_argument("--count", type=int, default=5000, help="how many to draw")
+    p.add_argument("--seed", type=int, default=0, help="of the lot")
+
+
+def trex(args: argparse.Namespace) -> None:
+    from ckl_jax.data.builders.trex import draw
+
+    counts = draw(args.facts, args.invariant, args.out, args.count, args.seed)
+    print(f"{counts.pop('written'):10,}  facts in {args.out}")
+    for why, number in counts.items():
+        print(f"{number:10,}  left out: {why}")

@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from ckl_jax.data.builders.wordings import property_of
 from ckl_jax.data.ckl_files import BLANK
 from ckl_jax.data.taggers import EntityFinder, find_dates
 from ckl_jax.files import read_jsonl
@@ -85,8 +86,8 @@ class AnswerTypes:
         """
         if kind := self._kinds.get(relation):
             return _OF_KINDS.get(kind, OTHER)
-        if relation in _OF_PROPERTIES:
-            return _OF_PROPERTIES[relation]
+        if (known := property_of(relation)) in _OF_PROPERTIES:
+            return _OF_PROPERTIES[known]
         key = (answer, statement)
         if key not in self._found:
             self._found[key] = self._by_form(answer, statement)

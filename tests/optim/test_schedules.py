@@ -1,10 +1,13 @@
 """The published and the legacy schedules, by their numbers."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ckl_jax.errors import UserError
 from ckl_jax.optim import schedules
 
 
@@ -136,3 +139,13 @@ def test_the_released_temporalwiki_schedule_ends_in_its_warm_up():
     assert rates.argmax() / 12_000 == pytest.approx(0.8, abs=1e-3)
     assert rates[-1] == pytest.approx(0.972, abs=5e-4)
     assert rates[99] == pytest.approx(np.log(100) / np.log(9600), rel=1e-5)
+
+
+def test_a_schedule_that_goes_on_is_the_part_of_one_over_all_updates():
+    whole = values(schedules.warmup_linear_to_fraction(1e-3, 100), 100)
+    kind = functools.partial(schedules.warmup_linear_to_fraction, 1e-3)
+    parts = [schedules.continued(60, kind, after=40), schedules.continued(40, kind, before=60)]
+    found = np.concatenate([values(part, n) for part, n in zip(parts, (60, 40), strict=True)])
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
+    with pytest.raises(UserError, match="STEPS_AFTER"):
+        schedules.continued(10, kind, after=-1)

@@ -6,6 +6,7 @@ A file of wordings is JSON lines: `relation`, `cloze`, `question` ("" or absent:
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -99,6 +100,12 @@ def membership(title: str, previous: bool = False) -> Wording:
     return Wording(
         f"The {when} {title} of [X] {verb} [Y].", f"What {verb} the {when} {title} of [X]?"
     )
+
+
+def property_of(relation: str) -> str:
+    """The property in a relation's name, such as "P17" of "P17_trex"; "" if there is none."""
+    found = re.match(r"P\d+", relation)
+    return found[0] if found else ""
 
 
 def question(relation: str) -> str:
