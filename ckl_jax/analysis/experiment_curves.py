@@ -131,18 +131,21 @@ def _plot_lines(lines: Sequence[Line]):
 
 
 def _plot_repeats(lines: Sequence[Line]):
-    """What was forgotten in the end, by passes and by steps, a point a cell."""
+    """What was forgotten in the end; colours are methods, signs are scenarios."""
     axes_of = {0: "passes over the corpus", 1: "steps"}
-    scenarios = list(dict.fromkeys(line.scenario for line in lines))
     with figures.style():
         figure, axes = figures.panels(2)
         for ax, (which, title) in zip(axes, axes_of.items(), strict=True):
-            for i, scenario in enumerate(scenarios):
-                mine = [line for line in lines if line.scenario == scenario]
+            for line in lines:
                 ax.plot(
-                    [line.points[-1][which] for line in mine], [line.forgotten for line in mine],
-                    ls="", marker="osv^DP*X"[i % 8], label=scenario, color=f"C{i}",
+                    line.points[-1][which], line.forgotten, ls="", color=labels.color(line.key),
+                    marker=_STYLES[line.scenario][1], ms=8, alpha=0.8,
                 )  # fmt: skip
+            for key in dict.fromkeys(line.key for line in lines):
+                ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
+            for scenario in dict.fromkeys(line.scenario for line in lines):
+                sign = _STYLES[scenario][1]
+                ax.plot([], [], ls="", marker=sign, color="#707070", label=scenario)
             ax.set(xlabel=title, ylabel="IL forgotten (points)")
             ax.set_xlim(left=0)
         figures.legend(figure, axes)

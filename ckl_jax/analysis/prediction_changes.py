@@ -47,7 +47,7 @@ def table_12(
     sections, numbers = [], {"examples": [], "changed": {}}
     for probe in probes:
         changes, counts = _picked(study, pair, histories, probe, items)
-        sections.append(_section(probe, changes, counts, epochs))
+        sections.append(_section(probe, changes, counts, epochs, [e.label for e in pair]))
         numbers["examples"] += [dataclasses.asdict(change) for change in changes]
     rows = []
     for entry in pair:
@@ -95,7 +95,11 @@ def _picked(
 
 
 def _section(
-    probe: str, changes: Sequence[Change], counts: tuple[int, int], epochs: Sequence[str]
+    probe: str,
+    changes: Sequence[Change],
+    counts: tuple[int, int],
+    epochs: Sequence[str],
+    models: Sequence[str],
 ) -> Section:
     headers = ["Item", "Answer", "Model", *(f"epoch {epoch}" for epoch in epochs)]
     rows = []
@@ -104,8 +108,8 @@ def _section(
             shown = (change.question, change.answer) if n == 0 else ("", "")
             rows.append(text_row(*shown, label, *said))
     note = (
-        f"{labels.count(counts[0], 'item')} that the second model gets right in the end and "
-        f"Initial did not; {counts[1]:,} of them the first one gets wrong."
+        f"{labels.count(counts[0], 'item')} that {models[-1]} gets right in the end and Initial "
+        f"did not; {models[0]} gets {counts[1]:,} of them wrong."
     )
     return Section(labels.long(probe), headers, rows, notes=[note])
 

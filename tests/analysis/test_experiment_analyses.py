@@ -174,7 +174,10 @@ def test_table_12_shows_what_modular_alone_gets_right(tmp_path):
     shown = [e["question"] for e in numbers["examples"]]
     assert shown == ["1 is ____.", "0 is ____."]  # what Vanilla misses comes first
     assert numbers["examples"][0]["predictions"]["Vanilla"] == ["vanilla1", "vanilla0"]
-    assert sections[0].notes[0].startswith("2 items") and "1 of them" in sections[0].notes[0]
+    assert sections[0].notes[0] == (
+        "2 items that Modular gets right in the end and Initial did not; Vanilla gets 1 of them "
+        "wrong."
+    )
     assert numbers["changed"] == {
         "vanilla": {"new_lama": [None, 75.0]}, "modular": {"new_lama": [None, 25.0]},
     }  # fmt: skip
