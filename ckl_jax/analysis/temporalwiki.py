@@ -19,6 +19,8 @@ from ckl_jax.files import read_json
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
 LATER = "later"  # in a run's folder: what it was asked when later intervals had come
+LIGHT_TUNED = "light_tuned"  # in a run's folder: it, tuned on facts of a class of an interval
+NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
 CLASSES = ("unchanged", "changed", "deleted")
 NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
 _ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")

@@ -3,11 +3,11 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import figures, page, temporalwiki_figures
+from ckl_jax.analysis import figures, page, temporalwiki_besides, temporalwiki_figures
 from ckl_jax.analysis import temporalwiki_tables as tables
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio, terminal
@@ -36,6 +36,15 @@ _TRANSFER = (
     "after their own update (negative: lost); forward transfer: what was gained, relative to "
     "Initial, on those of an interval before its update."
 )
+_TUNED = (
+    "Each model, tuned with all its parameters on facts of the class that are no probes, and then "
+    "asked: perplexity of the facts, and F1 of what it writes for the object, in percent."
+)
+_NOUNS = (
+    "Perplexity of proper nouns over that of Initial, in the new text of the interval and in the "
+    "rest of its new snapshot; below 1 they are likelier than they were. 95 % intervals of a "
+    "bootstrap over rows of text."
+)
 _SHORT = {"unchanged": "Un", "changed": "C", "avg": "Avg"}
 
 
@@ -57,7 +66,9 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     numbers = tables.Perplexities(study)
     three, matrices = tables.table_3(study, numbers), tables.matrices(study, numbers)
     made = {"table_1": tables.table_1(study), "table_2": tables.table_2(study),
-            "table_7": tables.table_7(study), "transfer": tables.transfer(study)}  # fmt: skip
+            "table_7": tables.table_7(study), "transfer": tables.transfer(study),
+            "light_tuned": temporalwiki_besides.light_tuned(study),
+            "proper_nouns": temporalwiki_besides.proper_nouns(study)}  # fmt: skip
     drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"])
     figures.save(drawn, out / "figures")
     write_json(
@@ -206,9 +217,19 @@ def cells_7(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
 def _markdown(study: Study, three: Sequence[dict[str, Any]], matrices: dict, made: dict) -> str:
     parts = [markdown(*cells_3(study, three)), _LEGEND, "", markdown(*cells_of_kinds(study, three))]
     parts += [markdown(*cells_of_transfer(study, made["transfer"])), _TRANSFER, ""]
+    for rows, cells, legend in _besides(made):
+        parts += [markdown(*cells(study, rows)), legend, ""]
     for method, matrix in matrices.items():
         parts += [f"{method_label(method)}: {_MATRIX}", "", markdown(*cells_4(study, matrix))]
     return "\n".join(parts)
+
+
+def _besides(made: dict[str, Any]) -> Iterator[tuple[list, Callable[..., Cells], str]]:
+    """Rows, cells and legend of what was asked besides the probes."""
+    if made["light_tuned"]:
+        yield made["light_tuned"], temporalwiki_besides.cells_of_tuned, _TUNED
+    if made["proper_nouns"]:
+        yield made["proper_nouns"], temporalwiki_besides.cells_of_nouns, _NOUNS
 
 
 def _print(study: Study, three: Sequence[dict[str, Any]], matrices: dict[str, Any]) -> None:
@@ -239,6 +260,9 @@ def _html(study, three, matrices, made, drawn) -> str:
         ("kinds", "Updated, new and deleted facts", page.cells(*cells_of_kinds(study, three))),
         ("transfer", "Forgetting and transfer", page.cells(
             *cells_of_transfer(study, made["transfer"])) + page.note(_TRANSFER)),
+        ("besides", "Light-tuning and proper nouns", "".join(
+            page.cells(*cells(study, rows)) + page.note(legend)
+            for rows, cells, legend in _besides(made))),
         ("misalignment", "Temporal misalignment", figure("misalignment")
          + "".join(_matrix_html(study, matrices))),
         ("corpora", "Corpora", page.cells(*cells_1(made["table_1"]))),

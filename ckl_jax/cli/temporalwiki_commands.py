@@ -41,6 +41,14 @@ def _temporalwiki(commands, command) -> None:
         "--unchanged-share", type=float, default=None,
         help="share of unchanged facts drawn (0.001; 1 of the simulated world)",
     )  # fmt: skip
+    p.add_argument(
+        "--light-tuning", type=int, default=0, metavar="FACTS",
+        help="tune each model on so many facts of each class and ask it again (500 in the paper)",
+    )  # fmt: skip
+    p.add_argument(
+        "--proper-nouns", type=int, default=0, metavar="ROWS",
+        help="what proper nouns cost in so many rows of new and of old text (10000 in the paper)",
+    )  # fmt: skip
     p.add_argument("--jobs", type=int, default=0, help="processes at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
@@ -62,7 +70,7 @@ def temporalwiki(args: argparse.Namespace) -> int:
     updates = Updates(
         args.out, tuple(args.snapshots), METHODS if methods == ("all",) else methods,
         args.size, args.seed, args.months, args.model, args.initial_epochs, args.unchanged_share,
-        args.jobs, tuple(args.gin),
+        args.jobs, tuple(args.gin), args.light_tuning, args.proper_nouns,
     )  # fmt: skip
     if args.dry_run:
         for line in job.describe(updates):

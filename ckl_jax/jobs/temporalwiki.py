@@ -20,7 +20,7 @@ from ckl_jax.data.builders import snapshots as dumps
 from ckl_jax.data.builders.pool import Progress, no_progress
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs import pipeline
+from ckl_jax.jobs import pipeline, temporalwiki_besides
 from ckl_jax.jobs.temporalwiki_data import FIRST, Data, Interval, intervals
 from ckl_jax.jobs.temporalwiki_settings import INITIAL, METHODS, Updates
 from ckl_jax.world.dump_files import write_dumps
@@ -61,13 +61,14 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     wholes = []
     for method in (INITIAL, *updates.methods):
         macros = _macros(updates, method, None, None, ())
-        bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *updates.bindings]
+        bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *updates.training_bindings]
         read = gin_config.read(_known(updates, method), bindings).scan.bindings
         mine = {b.name: b.value for b in read}
         wholes += [method] if mine["MIXTURE_OR_TASK_NAME"] == "whole" else []
         settings = {**mine, **settings}
-    if updates.bindings:
+    if updates.training_bindings:
         gin_config.load(updates.gin_files(updates.methods[0]), bindings)
+    temporalwiki_besides.check(updates)
     return found, {**settings, "whole": bool(wholes)}
 
 
@@ -101,7 +102,7 @@ def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path
     found = _with_dumps(updates, progress)
     data = Data(
         updates.root, found, updates.seed, updates.share,
-        updates.jobs or len(os.sched_getaffinity(0)), progress,
+        updates.jobs or len(os.sched_getaffinity(0)), progress, updates.light_tuning,
     )  # fmt: skip
     print(f"1. Data: {labels.count(len(found), 'snapshot')}", flush=True)
     build(updates, data, settings)
@@ -113,7 +114,7 @@ def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path
     print("2. Initial model on the first snapshot", flush=True)
     with pipeline.compiling_once() as environment:
         _train(updates, data, environment)
-    print("5. Report", flush=True)
+    print("Report", flush=True)
     from ckl_jax.analysis.temporalwiki_report import write_report
 
     report = write_report(updates.root)
@@ -134,6 +135,10 @@ def _train(updates: Updates, data: Data, environment: Mapping[str, str]) -> None
     if later := evaluations(updates, data):
         print("4. Probes of later intervals", flush=True)
         pipeline.run_all(later, **settings)
+    if besides := temporalwiki_besides.runs(updates, data, jobs):
+        print("5. Light-tuning and proper nouns", flush=True)
+        width = max(len(training.name) for training in besides)
+        pipeline.run_all(besides, **{**settings, "width": width})
 
 
 def _with_dumps(updates: Updates, progress: Progress) -> list[Snapshot]:
@@ -159,6 +164,10 @@ def _record(updates: Updates) -> None:
     }  # fmt: skip
 
     def grows(name: str, before: Any, now: Any) -> bool:
+        if name == "proper_nouns":  # may be asked later
+            return not before
+        if name == "light_tuning" and before is None:  # of a folder from before there was any
+            return not now
         return name == "snapshots" and before == now[: len(before)]
 
     pipeline.record(updates.root / RECORD, settings, "study", grows)
@@ -178,10 +187,12 @@ def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
     if not updates.model:
         data.train_vocabulary(first, settings["gpt2.GPT2Config.vocab_size"] - _SENTINELS)
     whole = {i.new.date for i in intervals(data.snapshots)} if settings["whole"] else set()
+    vocabulary = _vocabulary(updates, data, settings)
     data.make_rows(
-        first, whole, _vocabulary(updates, data, settings), length=settings["ROW_LENGTH"],
+        first, whole, vocabulary, length=settings["ROW_LENGTH"],
         packed=settings["PACK_ROWS"], legacy=settings["LEGACY_ROWS"],
     )  # fmt: skip
+    temporalwiki_besides.build(updates, data, vocabulary, settings["ROW_LENGTH"])
 
 
 def _vocabulary(updates: Updates, data: Data, settings: dict[str, Any]) -> Any:
@@ -215,7 +226,7 @@ def _training(updates, data, method, interval, base, after, facts) -> pipeline.T
     macros = _macros(updates, method, interval, base, facts)
     macros["CACHE_DIRS"] = tuple(str(data.rows(name)) for name in caches)
     name = f"{interval.name} {method}" if interval else INITIAL
-    command = pipeline.t5x("train", updates.gin_files(method), macros, updates.bindings)
+    command = pipeline.t5x("train", updates.gin_files(method), macros, updates.training_bindings)
     return pipeline.Training(name, updates.model_dir(method, interval), command, after)
 
 
@@ -259,7 +270,7 @@ def _evaluation(updates, training, facts, date) -> pipeline.Training:
         "INITIAL_CHECKPOINT_PATH": None,
     }  # fmt: skip
     names = [*updates.gin_files(method), "temporalwiki_eval.gin"]
-    command = pipeline.t5x("eval", names, macros, updates.bindings)
+    command = pipeline.t5x("eval", names, macros, updates.training_bindings)
     return pipeline.Training(training.name, out, command, marker="probes/rows_*.jsonl")
 
 

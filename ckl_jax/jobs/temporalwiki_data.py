@@ -5,6 +5,7 @@ ROOT/data/<interval>/diffset, probes    see docs/dumps.md
 ROOT/data/<date>/              the text of a whole snapshot
 ROOT/data/rows/<interval>/     cached tasks: d1, what is new; whole, all of the new snapshot
 ROOT/data/rows/first/          cached task d0: the first snapshot
+ROOT/data/rows/nouns/          cached tasks in which proper nouns are looked for, where asked for
 ROOT/probes/                   the probes of all intervals, by the files' published columns
 """
 
@@ -18,9 +19,11 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.analysis import labels
+from ckl_jax.analysis.temporalwiki import NEW_TEXT, OLD_TEXT
 from ckl_jax.data.builders import diffsets, probes
 from ckl_jax.data.builders.pool import Progress, no_progress, read_json
 from ckl_jax.data.builders.probe_rows import Job
+from ckl_jax.data.builders.rest import write_rest
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.data.builders.wikidata_json import FactRules
 from ckl_jax.data.causal import document_text, prepare_rows
@@ -28,6 +31,7 @@ from ckl_jax.data.documents import read_documents
 from ckl_jax.data.vocabularies import train_vocabulary
 
 FIRST = "first"
+NOUNS = "nouns"
 CLASSES = ("unchanged", "changed", "deleted")
 
 
@@ -58,6 +62,7 @@ class Data:
       unchanged_share: share of the unchanged facts that is asked about.
       workers: processes.
       progress: shows the work on one line.
+      light_tuning: facts of each class that are drawn besides, to tune on.
     """
 
     root: Path
@@ -66,6 +71,7 @@ class Data:
     unchanged_share: float = 1.0
     workers: int = 1
     progress: Progress = no_progress
+    light_tuning: int = 0
 
     @property
     def vocabulary(self) -> Path:
@@ -80,9 +86,16 @@ class Data:
 
     def fact_files(self) -> list[str]:
         """The probes of all intervals that hold a fact."""
-        names = [f"{i.name}_{c}.csv" for i in intervals(self.snapshots) for c in CLASSES]
-        found = [self.root / "probes" / name for name in names]
+        found = [self.fact_file(i, c) for i in intervals(self.snapshots) for c in CLASSES]
         return [str(path) for path in found if path.is_file()]
+
+    def fact_file(self, interval: Interval, kind: str) -> Path:
+        """The probes of a class of an interval; missing where there is no such fact."""
+        return self.root / "probes" / f"{interval.name}_{kind}.csv"
+
+    def tuning_facts(self, interval: Interval, kind: str) -> Path:
+        """The facts that are no probes; missing where there are no probes of the class."""
+        return self.folder(interval, "probes") / f"lighttuning_{kind}_{self.light_tuning}.csv"
 
     # --- making them
 
@@ -97,7 +110,7 @@ class Data:
             interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
             out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,
         )  # fmt: skip
-        facts = probes.build(job, self.workers, self.progress)
+        facts = probes.build(job, self.workers, self.progress, light_tuning=self.light_tuning)
         self._publish(interval, facts["files"])
         sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
         print(
@@ -155,6 +168,18 @@ class Data:
             if interval.new.date in whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
+
+    def make_noun_rows(
+        self, interval: Interval, vocabulary: Any, length: int
+    ) -> None:
+        """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""
+        folder = self.folder(interval, "diffset")
+        rest = self.root / "data" / interval.name / "rest.jsonl"
+        if not rest.exists():
+            write_rest(self.whole_text(interval.new), folder, rest, seed=self.seed)
+        new = folder / read_json(folder / "manifest.json")["documents"]
+        sources = {f"{interval.name}_{NEW_TEXT}": new, f"{interval.name}_{OLD_TEXT}": rest}
+        prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
 
 
 def _has_rows(path: Path) -> bool:

@@ -15,6 +15,7 @@ SIZES = {"tiny": ("temporalwiki_tiny.gin",), "small": ()}  # gin files of the mo
 _WORLD = "small"  # of the simulated worlds the smallest in which a month has some news
 PAPER = "temporalwiki_paper.gin"  # of an imported model
 INITIAL = "initial"
+_TUNING = "LIGHT_TUNE_"  # how gin macros of light-tuning begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,9 @@ class Updates:
         0 takes `model` as it is.
       unchanged_share: of the unchanged facts; None is 0.001 of snapshots and 1 of the simulated.
       jobs: processes at once; 0 is one for each core.
-      bindings: gin bindings for every training.
+      bindings: gin bindings for every training; those of LIGHT_TUNE_... for light-tuning alone.
+      light_tuning: facts of each class and interval to tune each model on; 0: none is tuned.
+      proper_nouns: rows of each text in which proper nouns are looked for; 0: in none.
     """
 
     out: str = "runs/temporalwiki"
@@ -47,6 +50,8 @@ class Updates:
     unchanged_share: float | None = None
     jobs: int = 0
     bindings: Sequence[str] = ()
+    light_tuning: int = 0
+    proper_nouns: int = 0
 
     def __post_init__(self) -> None:
         methods = tuple(dict.fromkeys(ALIASES.get(m, m) for m in self.methods))
@@ -61,7 +66,11 @@ class Updates:
                 f"{nearest(self.size, SIZES)}"
             )
         epochs = 1 if self.initial_epochs is None else self.initial_epochs
-        for name, value in (("seed", self.seed), ("jobs", self.jobs), ("initial-epochs", epochs)):
+        counts = {
+            "seed": self.seed, "jobs": self.jobs, "initial-epochs": epochs,
+            "light-tuning": self.light_tuning, "proper-nouns": self.proper_nouns,
+        }  # fmt: skip
+        for name, value in counts.items():
             if value < 0:
                 raise UserError(f"--{name} is {value}; give 0 or more.")
         if epochs == 0 and not self.model:
@@ -78,6 +87,15 @@ class Updates:
         if self.unchanged_share is None:
             return 0.001 if self.snapshots else 1.0
         return self.unchanged_share
+
+    @property
+    def training_bindings(self) -> list[str]:
+        return [b for b in self.bindings if not b.startswith(_TUNING)]
+
+    @property
+    def tuning_bindings(self) -> list[str]:
+        """Of light-tuning, whose rate and length are not those of trainings."""
+        return [b for b in self.bindings if b.startswith(_TUNING)]
 
     def world(self) -> World:
         """The simulated world."""

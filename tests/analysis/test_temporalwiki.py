@@ -13,11 +13,13 @@ from ckl_jax.analysis.temporalwiki_report import cells_3, write_report
 from ckl_jax.analysis.temporalwiki_tables import Perplexities, matrices, table_3, transfer
 from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
+from ckl_jax.files import write_json, write_jsonl
 from tests.analysis.temporalwiki_published import MONTHS, TABLE_3
 from tests.analysis.temporalwiki_study import (
     AWAY,
     INTERVALS,
     METHODS,
+    fact_rows,
     write_run,
     write_study,
 )
@@ -87,6 +89,39 @@ def test_a_report_of_all_forms(root, capsys):
     assert "| Diff | 100 | 200 | 2.5 | 409.31 <sub>" in (root / "tables.md").read_text()
     assert (root / "figures" / "misalignment.png").stat().st_size > 5000
     assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
+
+
+def write_besides(folder, interval, perplexity, f1, noun_losses):
+    """A light-tuned run of an interval, and losses of proper nouns in its new text."""
+    tuned = folder / "light_tuned" / f"{interval}_changed"
+    rows = fact_rows(interval, "changed", perplexity)
+    for row in rows:
+        row |= {"em": int(f1 == 1), "f1": f1, "predictions": ["o"]}
+    write_jsonl(tuned / "probes" / "rows_000002.jsonl", rows)
+    write_json(tuned / "summary.json", {"run": "tuned", "steps": 2})
+    write_jsonl(folder / "eval" / "proper_nouns" / "rows_000010.jsonl", [
+        {"task": f"{interval}_new", "row": i, "losses": {"proper_nouns": [nll, 2]}}
+        for i, nll in enumerate(noun_losses)
+    ])  # fmt: skip
+
+
+def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
+    root, first = write_study(tmp_path, methods=("lora",), count=2), INTERVALS[0]
+    write_besides(root / "initial", first, 80.0, 0.25, [4.0, 8.0])
+    write_besides(root / first / "lora", first, 40.0, 0.5, [3.0, 5.0])
+    write_report(root)
+    made = json.loads((root / "tables.json").read_text())
+    tuned = {row["method"]: row["cells"] for row in made["light_tuned"]}
+    assert list(tuned) == ["initial", "lora"]
+    assert tuned["initial"][first]["changed"]["value"] == pytest.approx(80)
+    assert tuned["lora"][first]["changed"]["value"] == pytest.approx(40)
+    assert tuned["lora"][first]["changed"]["f1"] == 50 and tuned["lora"][first]["unchanged"] is None
+    nouns = {row["method"]: row["cells"][first]["new"] for row in made["proper_nouns"]}
+    assert nouns["initial"]["value"] == 1
+    assert nouns["lora"]["value"] == pytest.approx(math.exp((3 + 5 - 4 - 8) / 4))
+    assert nouns["lora"]["low"] <= nouns["lora"]["value"] <= nouns["lora"]["high"]
+    page = (root / "report.html").read_text()
+    assert 'id="besides"' in page and "Perplexity of proper nouns over that of Initial" in page
 
 
 @pytest.mark.slow

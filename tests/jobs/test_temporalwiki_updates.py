@@ -86,6 +86,10 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
     assert "The condition 'changed' has" in refused("--promote-if=changed")
     assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
+    assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
+    tuned = ("--size=tiny", "--light-tuning=5")
+    assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
+    assert "--proper-nouns is -1" in refused("--proper-nouns=-1")
 
 
 def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
@@ -181,6 +185,28 @@ def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, c
     assert sizes[1]["base_checkpoint"] == str(lora)
     assert ckl.main([*argv, "--months=3", "--seed=1"]) == 2
     assert "holds a study with another seed (0, not 1)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--months=2",
+            "--gin=EPOCHS=2"]  # fmt: skip
+    assert ckl.main([*argv, "--light-tuning=20"]) == 0
+    capsys.readouterr()
+    assert ckl.main([*argv, "--light-tuning=20", "--proper-nouns=20"]) == 0  # asked later
+    said = capsys.readouterr().out
+    assert "vanilla, proper nouns" in said and "tuned: " not in said
+    made = json.loads((out / "tables.json").read_text())
+    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": ("new", "rest")}
+    for name, kinds in wanted.items():
+        rows = {row["method"]: row["cells"]["20200501-20200601"] for row in made[name]}
+        assert list(rows) == ["initial", "vanilla"]
+        assert all(row[kind]["value"] > 0 for row in rows.values() for kind in kinds)
+    summary = out / "initial" / "light_tuned" / "20200501-20200601_changed" / "summary.json"
+    assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
+    assert ckl.main([*argv, "--light-tuning=10"]) == 2
+    assert "another light_tuning (20, not 10)" in capsys.readouterr().err
 
 
 def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, capsys):
