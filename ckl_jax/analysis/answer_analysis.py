@@ -150,32 +150,41 @@ def overlap(
     """
     scores = study.initial.scores
     answers = {p: [row["answers"] for row in scores[p].rows] for p in study.probes if p in scores}
+    mentions = mentions_of(answers, corpora)
+    numbers = {
+        p: {c: {"items": len(n), "named": int((n > 0).sum()), "median": float(np.median(n))}
+            for c, n in x.items()}
+        for p, x in mentions.items()
+    }  # fmt: skip
+    sections = [named(mentions), *_by_mentions(study, mentions, list(corpora)[-1], leader)]
+    return sections, {"mentions": numbers}
+
+
+def mentions_of(
+    answers: Mapping[str, Sequence[Sequence[str]]],
+    corpora: Mapping[str, Callable[[], Iterable[str]]],
+) -> dict[str, dict[str, np.ndarray]]:
+    """{probe: {corpus: [N] how often it names the accepted answers of each item}}."""
     names = {a for items in answers.values() for accepted in items for a in accepted}
     counts = count_mentions(names, {name: make() for name, make in corpora.items()})
-    mentions = {
+    return {
         p: {c: np.array([sum(counts[c][a] for a in accepted) for accepted in items])
             for c in counts}
         for p, items in answers.items()
     }  # fmt: skip
-    return [_named(mentions), *_by_mentions(study, mentions, list(corpora)[-1], leader)], {
-        "mentions": {
-            p: {c: {"items": len(n), "named": int((n > 0).sum()), "median": float(np.median(n))}
-                for c, n in x.items()}
-            for p, x in mentions.items()
-        }
-    }  # fmt: skip
 
 
-def _named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    """The share of each probe's items whose answer each corpus names."""
     corpora = list(next(iter(mentions.values())))
     headers = ["Probe", *(f"in {c} %" for c in corpora), "in all %", "in none %",
                *(f"median in {c}" for c in corpora)]  # fmt: skip
     rows = []
     for probe, of in mentions.items():
-        named = np.stack([of[c] > 0 for c in corpora])
+        there = np.stack([of[c] > 0 for c in corpora])
         rows.append(text_row(
-            labels.long(probe), *(100.0 * float(n.mean()) for n in named),
-            100.0 * float(named.all(0).mean()), 100.0 * float((~named.any(0)).mean()),
+            labels.long(probe), *(100.0 * float(n.mean()) for n in there),
+            100.0 * float(there.all(0).mean()), 100.0 * float((~there.any(0)).mean()),
             *(float(np.median(of[c])) for c in corpora),
         ))  # fmt: skip
     return Section("Answers that corpora name", headers, rows, notes=[

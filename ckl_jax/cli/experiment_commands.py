@@ -1,4 +1,4 @@
-"""`ckl experiment` and `ckl claims` (docs/experiments.md)."""
+"""`ckl experiment`, `ckl claims` and `ckl overlap` (docs/experiments.md)."""
 
 import argparse
 from collections.abc import Callable
@@ -8,6 +8,7 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands; `command` makes one of name, summary and function."""
     _experiment(commands, command)
     _claims(commands, command)
+    _overlap(commands, command)
 
 
 def _experiment(commands, command) -> None:
@@ -59,3 +60,40 @@ def claims(args: argparse.Namespace) -> None:
     from ckl_jax.analysis import claims as analysis
 
     print(analysis.write(args.folders, args.out or args.folders[0]))
+
+
+def _overlap(commands, command) -> None:
+    p = command(
+        commands, "overlap", "how often CKL's corpora name the answers of its probes", overlap
+    )
+    p.add_argument("folder", metavar="FOLDER", help="in CKL's published layout")
+    p.add_argument(
+        "--corpora", default="d0_small,d1", help="comma-separated names, such as d0,d1,p1,p2"
+    )
+    p.add_argument(
+        "--probes", default="invariant_lama,updated_lama,new_lama,new_lama_easy",
+        help="comma-separated names",
+    )  # fmt: skip
+
+
+def overlap(args: argparse.Namespace) -> None:
+    import functools
+    from pathlib import Path
+
+    from ckl_jax import checks
+    from ckl_jax.analysis import answer_analysis
+    from ckl_jax.analysis.mentions import corpus_texts
+    from ckl_jax.analysis.render_table import print_cells
+    from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
+
+    corpora, probes = (
+        tuple(n for part in text.split(",") if (n := part.strip()))
+        for text in (args.corpora, args.probes)
+    )
+    checks.require_names(CORPORA, **{"--corpora": corpora})
+    checks.require_names(PROBES, **{"--probes": probes})
+    answers = {p: [item.answers for item in read_probe(p, args.folder)] for p in probes}
+    texts = {c: functools.partial(corpus_texts, Path(args.folder) / CORPORA[c]) for c in corpora}
+    section = answer_analysis.named(answer_analysis.mentions_of(answers, texts))
+    print_cells(section.headers, section.rows)
+    print(*section.notes, sep="\n")

@@ -17,6 +17,7 @@ from ckl_jax.analysis import (
 )
 from ckl_jax.analysis.mentions import corpus_texts, count_mentions
 from ckl_jax.analysis.study import load_study
+from ckl_jax.cli.ckl import main
 from ckl_jax.data.answer_types import AnswerTypes, relation_kinds
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
@@ -250,3 +251,18 @@ def test_overlap_counts_answers_and_shows_em_by_mentions(study, tmp_path):
     assert numbers["mentions"]["invariant_lama"]["d1"] == {"items": 4, "named": 4, "median": 1.0}
     assert numbers["mentions"]["invariant_lama"]["d0"]["named"] == 0
     assert [c.text for c in sections[1].rows[0]] == ["InvariantLAMA", "–", "4, 25.00", "–", "–"]
+
+
+def test_overlap_of_a_folder(tmp_path, capsys):
+    (tmp_path / "invariantLAMA.csv").write_text(
+        "id,input,output\n1,<extra_id_0> won.,Ada\n2,<extra_id_0> lost.,Bob\n"
+    )
+    texts = {"recent_news_full.csv": "Ada won", "wikipedia_pretrain_small.csv": "nobody"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(f"input,output,original\na,b,{text}\n")
+    assert main(["overlap", str(tmp_path), "--probes", "invariant_lama"]) == 0
+    told = capsys.readouterr().out
+    assert "InvariantLAMA" in told and "50.00" in told
+    assert main(["overlap", str(tmp_path), "--corpora", "d9"]) == 2
+    assert main(["overlap", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

@@ -78,10 +78,9 @@ def test_two_steps_at_the_smallest_size(name, tiny, gpt2, tmp_path, monkeypatch,
     first, *overlays = [a.split("=")[1] for a in argv if a.startswith("--gin_file=")]
     if "light_tuning" in name:
         overlays.append("experiments/ckl/gpt2_world.gin")
-    if "table9" in name or "table8" in name:
-        overlays.append("experiments/ckl/kilt_world.gin")
+    if any(part in name for part in ("table8", "table9", "kilt")):
         write_kilt(make_world(0, "tiny"), tmp_path / "kilt")
-        overlays.append("kilt_here.gin")
+        overlays += ["experiments/ckl/kilt_world.gin", "kilt_here.gin"]
         (tmp_path / "kilt_here.gin").write_text("KILT_DIR = 'kilt'\nKILT_TASKS = 'tasks'\n")
     decoder = first.startswith("temporalwiki_")
     # What is tuned afterwards has the small model in its config.gin.
