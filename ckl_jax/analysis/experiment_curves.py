@@ -30,13 +30,13 @@ class Line:
       key: of the method.
       points: [(passes over the corpora so far, steps so far, EM in percent)], the first before the
         first step.
-      rows: of the corpus of a pass; None if it is not known.
+      rows: of each phase's corpus, where they are known.
     """
 
     scenario: str
     key: str
     points: Sequence[tuple[float, int, float]]
-    rows: int | None = None
+    rows: Sequence[int] = ()
 
     @property
     def forgotten(self) -> float:
@@ -44,7 +44,9 @@ class Line:
         return self.points[0][2] - self.points[-1][2]
 
 
-def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: int | None = None) -> Line:
+def line_of(
+    scenario: str, phases: Sequence[Entry], start: float, rows: Sequence[int] = ()
+) -> Line:
     """The line of a model through its phases.
 
     Args:
@@ -89,7 +91,8 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
     """Sections and numbers of Figure 3, InvariantLAMA after every epoch, and what repeats cost."""
     rows = [
         text_row(
-            line.scenario, labels.method_label(line.key), line.rows, f"{line.points[-1][0]:g}",
+            line.scenario, labels.method_label(line.key),
+            ", ".join(f"{n:,}" for n in line.rows) or None, f"{line.points[-1][0]:g}",
             line.points[-1][1], line.points[0][2], line.points[-1][2], line.forgotten,
         )
         for line in lines

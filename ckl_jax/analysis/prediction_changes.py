@@ -11,6 +11,7 @@ from ckl_jax.analysis.experiment_pages import Section, text_row
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.ckl_files import BLANK
+from ckl_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +40,17 @@ def table_12(
       shown: the method whose items are shown.
       beside: the other.
       items: of a probe at most.
+
+    Raises:
+      UserError: one of them was not run.
     """
     entries = {e.key: e for e in study.methods}
-    pair = [entries[key] for key in (beside, shown) if key in entries]
+    if missing := [key for key in (beside, shown) if key not in entries]:
+        raise UserError(
+            f"Table 12 shows {beside} beside {shown}, and {missing[0]} was not run; leave "
+            "--methods out."
+        )
+    pair = [entries[key] for key in (beside, shown)]
     histories = {e.key: _history(e, probes) for e in pair}
     epochs = [f"{epoch:g}" for epoch in histories[pair[-1].key][0]]
     sections, numbers = [], {"examples": [], "changed": {}}

@@ -116,9 +116,12 @@ def _curves(name: str, experiment: Experiment, running: Running) -> Path:
 
 def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
     studies = {s.name: _study(s, running) for s in experiment.scenarios}
+    rows_of = {s.name: _rows_of(s, running) for s in experiment.scenarios}
     lines = []
     for scenario in experiment.scenarios:
-        study, rows = studies[scenario.name], _rows_of(scenario, running)
+        study, rows = studies[scenario.name], rows_of[scenario.name]
+        if scenario.after:
+            rows = [*rows_of[scenario.after], *rows]
         for entry in study.methods:
             phases, title = [entry], scenario.name
             if scenario.after:
@@ -133,10 +136,10 @@ def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
 _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
 
 
-def _rows_of(scenario: Scenario, running: Running) -> int | None:
-    """The rows of a scenario's corpus."""
+def _rows_of(scenario: Scenario, running: Running) -> list[int]:
+    """The rows of a scenario's corpus, if they can be counted."""
     task = running.data_dir / "prepared" / "tasks" / _CORPORA[scenario.name]
-    return len(CachedTask.open(task)) if task.is_dir() else None
+    return [len(CachedTask.open(task))] if task.is_dir() else []
 
 
 def _answers(name: str, experiment: Experiment, running: Running) -> Path:

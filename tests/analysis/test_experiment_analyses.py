@@ -132,13 +132,13 @@ def study(tmp_path):
 
 def test_lines_of_phases_go_on_where_the_phase_before_ended(study):
     (entry,) = study.methods
-    line = experiment_curves.line_of("p1 → p2", [entry, entry], 75.0, 40)
+    line = experiment_curves.line_of("p1 → p2", [entry, entry], 75.0, (40, 50))
     assert line.points == [(0.0, 0, 75.0), (1.0, 3, 50.0), (2.0, 6, 25.0), (3.0, 9, 50.0),
                            (4.0, 12, 25.0)]  # fmt: skip
     assert line.forgotten == 50.0
     sections, numbers = experiment_curves.figure_3([line])
     assert [c.text for c in sections[1].rows[0]] == [
-        "p1 → p2", "Vanilla", "40", "4", "12", "75.00", "25.00", "50.00",
+        "p1 → p2", "Vanilla", "40, 50", "4", "12", "75.00", "25.00", "50.00",
     ]  # fmt: skip
     assert sections[0].png[:4] == b"\x89PNG" and numbers["lines"][0]["key"] == "vanilla"
 
