@@ -1,5 +1,6 @@
 """`ckl probe bear` on a Hugging Face folder, on an imported model, and on what cannot rank."""
 
+import dataclasses
 import json
 import shutil
 import zipfile
@@ -8,8 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import ckl, t5x
+from ckl_jax.data.relational import Dataset
+from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.jobs import haiku
+from ckl_jax.probes.ranking import Evaluator
 from ckl_jax.probes.ranking_results import DatasetResults
+from ckl_jax.probes.scorers import CausalScorer
+from tests.helpers import TINY_XL, model_of, random_params
 from tests.tiny import read_rows
 
 GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "lm_pub_quiz.zip"
@@ -89,6 +97,28 @@ def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target
     assert "of 23 rows" in capsys.readouterr().out
     results = DatasetResults.from_path(tmp_path)
     assert results["P1"].metadata["target"] == target and (results["P1"].scores < 0).all()
+
+
+@pytest.mark.slow
+def test_a_transformer_xl_is_ranked_by_its_model_gin(golden, tmp_path, capsys):
+    lines = [path.read_text() for path in sorted((golden / "dataset").glob("*.jsonl"))]
+    vocabulary = train_vocabulary(lines, tmp_path / "v.model", 200, byte_fallback=False)
+    config = dataclasses.replace(TINY_XL, vocab_size=vocabulary.vocab_size)
+    model = tmp_path / "run"
+    with CheckpointStore(str(model)) as store:
+        store.save(0, {"params": random_params(config), "step": np.zeros((), np.int32)}, {})
+    lines = haiku.model_gin(config).splitlines()
+    lines.insert(2, "from ckl_jax.data import vocabularies")
+    lines += ["VOCABULARY = @vocabularies.Vocabulary()"]
+    lines += [f"vocabularies.Vocabulary.path = {vocabulary.path!r}"]
+    (model / "model.gin").write_text("\n".join(lines))
+    argv = ["probe", "bear", "--model", str(model), "--dataset", str(golden / "dataset")]
+    assert ckl.main([*argv, "--out", str(tmp_path / "out")]) == 0
+    assert "of 23 rows" in capsys.readouterr().out
+    result = DatasetResults.from_path(tmp_path / "out")["P1"]
+    scorer = CausalScorer(model_of(config, vocabulary=vocabulary), random_params(config))
+    direct = Evaluator(scorer).evaluate_relation(Dataset.from_path(golden / "dataset")["P1"])
+    np.testing.assert_allclose(result.scores, direct.scores, atol=1e-4)
 
 
 def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
