@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import measure
 from ckl_jax import files
 
-RESULTS = Path(__file__).parent / "results"
 SHAPES = {  # width, layers, heads
     "small": (768, 12, 12),  # GPT-2's 124M parameters, BERT-base's 110M
     "mini": (256, 4, 4),
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=4, help="of a relation, by lm-pub-quiz")
     args = parser.parse_args()
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    measure.use_cores(1)
     from ckl_jax.data.relational import Dataset
     from ckl_jax.jobs.ranking import Settings, open_scorer
     from ckl_jax.probes.ranking import Evaluator
@@ -216,7 +216,7 @@ def main() -> None:
                 tokens += tokens_of(evaluator.scorer, relation)
             print(found[-1], flush=True)
     record = {**summary(args, found, tokens), "cpu_seconds_of_compilation": compiling}
-    files.write_json(RESULTS / f"ranking_{args.kind}_{args.shape}.json", record)
+    measure.save(f"ranking_{args.kind}_{args.shape}", {**record, "machine": measure.machine(1)})
     print(
         f"{record['statements']:,} statements of {len(found)} relations: ours "
         f"{record['cpu_seconds']:.1f} CPU s ({record['statements'] / record['cpu_seconds']:.0f} a "

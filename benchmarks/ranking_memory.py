@@ -11,6 +11,7 @@ peak at the end.
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,9 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ckl_jax import files
+from benchmarks import measure
 
-RESULTS = Path(__file__).parent / "results"
 _OPTIONS = 1000
 
 
@@ -94,7 +94,8 @@ def main() -> None:
             found.append(json.loads(done.stdout))
             print(found[-1], flush=True)
     kind = Path(args.dataset).name if args.relations else "made_up"
-    files.write_json(RESULTS / f"ranking_memory_{kind}.json", found)
+    result = {"sizes": found, "machine": measure.machine(os.cpu_count())}
+    measure.save(f"ranking_memory_{kind}", result)
 
 
 if __name__ == "__main__":
