@@ -10,6 +10,7 @@ from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.errors import UserError
+from ckl_jax.jobs import facts_task
 
 
 class Letters:
@@ -97,3 +98,31 @@ def test_from_documents_to_batches(packed, tmp_path):
 def test_packed_and_legacy_exclude_each_other(tmp_path):
     with pytest.raises(UserError, match="exclude each other"):
         causal.prepare_rows({}, tmp_path, Letters(), packed=True, legacy=True)
+
+
+def corpus(tmp_path, *texts):
+    path = tmp_path / "recent_news_small.csv"
+    rows = "".join(f"a,b,{text}\n" for text in texts)
+    path.write_text(f"input,output,original\n{rows}")
+    return path
+
+
+def test_the_texts_of_a_masked_corpus_count_once(tmp_path):
+    """A text has a row for each of its spans."""
+    corpus(tmp_path, "abc", "abc", "", "d", "abc")
+    out = str(tmp_path / "t")
+    folder = facts_task.cached_originals("d1_small", str(tmp_path), out, Letters(), 2)
+    task = CachedTask.open(folder)
+    rows = [task.row(i)["targets"] for i in range(len(task))]
+    assert rows == [[0, 1], [2], [3], [0, 1], [2]]
+    assert folder == str(tmp_path / "t" / "d1_small")
+
+
+def test_a_corpus_without_texts_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no text in its column 'original'"):
+        causal.prepare_originals(corpus(tmp_path, ""), tmp_path / "t", Letters())
+    (tmp_path / "recent_news_small.csv").write_text("input,output\na,b\n")
+    with pytest.raises(UserError, match="has no column 'original'"):
+        causal.prepare_originals(tmp_path / "recent_news_small.csv", tmp_path / "t", Letters())
+    with pytest.raises(UserError, match="d1_smal"):
+        facts_task.cached_originals("d1_smal", str(tmp_path), str(tmp_path), Letters(), 2)
