@@ -24,7 +24,8 @@ from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.probes.scorers import Array, TokenScores, from_answers_on, tokens_of_spans
 
 TARGETS = ("answer", "statement")
-_ROUND = 8  # lengths are rounded up, so that few shapes are compiled
+# Sizes are rounded up to powers of two from here on, so that few shapes are compiled.
+_LEAST = 8
 
 
 @dataclasses.dataclass
@@ -83,7 +84,8 @@ class FillScorer:
         for part, batch in self._batches(rows, encoded, targets):
             if self.put_batch is not None:
                 batch = self.put_batch(batch)
-            values[part] = jax.device_get(self._step(self.params, batch))[: part.stop - part.start]
+            found = jax.device_get(self._step(self.params, batch))[: len(part)]
+            values[part, : found.shape[1]] = found
         scored = targets != 0
         scored[:, 0] = False  # the first sentinel, which is given
         values = np.where(scored, values, np.float32(0))
@@ -97,18 +99,21 @@ class FillScorer:
 
     def _batches(
         self, rows: Array, encoded: Array, targets: Array
-    ) -> Iterator[tuple[slice, dict[str, Array]]]:
+    ) -> Iterator[tuple[Array, dict[str, Array]]]:
+        """Yields the places of options, of one rounded length, and their batch."""
         size = self.batch_size
-        parts = [slice(i, min(i + size, len(rows))) for i in range(0, len(rows), size)]
-        # Options of a sentence are neighbours, so a batch has few inputs.
-        own = [np.unique(rows[part], return_inverse=True) for part in parts]
-        most = max(len(inputs) for inputs, _ in own)
-        for part, (inputs, place) in zip(parts, own, strict=True):
-            yield part, {
-                "encoder_input_tokens": _fill(encoded[inputs], most),
-                "input_of_row": _fill(place.astype(np.int32), size),
-                "decoder_target_tokens": _fill(targets[part], size),
-            }
+        lengths = np.array([_rounded(int(n)) for n in (targets != 0).sum(axis=1)])
+        for length in np.unique(lengths):
+            group = np.flatnonzero(lengths == length)
+            for start in range(0, len(group), size):
+                part = group[start : start + size]
+                # Options of a sentence are neighbours, so a batch has few inputs.
+                inputs, place = np.unique(rows[part], return_inverse=True)
+                yield part, {
+                    "encoder_input_tokens": _fill(encoded[inputs], _rounded(len(inputs))),
+                    "input_of_row": _fill(place.astype(np.int32), size),
+                    "decoder_target_tokens": _fill(targets[part, :length], size),
+                }
 
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The scored tokens of the subject and of the answer."""
@@ -130,14 +135,18 @@ class FillScorer:
 
 
 def _pad(rows: Sequence[Sequence[int]]) -> Array:
-    """[len(rows), L] int32, zeros behind each; L is a multiple of `_ROUND`."""
+    """[len(rows), L] int32, zeros behind each."""
     if any(not row for row in rows):
         raise UserError("a statement has no token to score")
-    length = -(-max(map(len, rows)) // _ROUND) * _ROUND
-    padded = np.zeros((len(rows), length), np.int32)
+    padded = np.zeros((len(rows), _rounded(max(map(len, rows)))), np.int32)
     for row, ids in zip(padded, rows, strict=True):
         row[: len(ids)] = ids
     return padded
+
+
+def _rounded(size: int) -> int:
+    """The next power of two, `_LEAST` or more."""
+    return max(_LEAST, 1 << (size - 1).bit_length())
 
 
 def _fill(array: Array, size: int) -> Array:
