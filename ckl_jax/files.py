@@ -76,6 +76,19 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
+def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
+    """Refuses to write over a file that is read.
+
+    Raises:
+      UserError: `out` is one of `inputs`.
+    """
+    for path in inputs:
+        if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
+            raise UserError(
+                f"{os.fspath(out)} is read and would be written over; give another --out."
+            )
+
+
 @contextlib.contextmanager
 def atomic_folder(path: str | os.PathLike) -> Iterator[Path]:
     """Makes a temporary folder beside `path` that takes its place when the block ends well.

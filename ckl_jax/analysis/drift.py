@@ -123,6 +123,12 @@ def _side_by_side(
             same = document is not None and found[0] is not None and (
                 document.id == found[0].id and document.words == found[0].words
             )  # fmt: skip
+            if not same and None in found:
+                short = [f for f, d in zip(dumps.values(), found, strict=True) if d is None]
+                raise UserError(
+                    f"{short[0]} ends after {number} documents, and others go on: its run is not "
+                    "finished, or was of another test set."
+                )
             if not same:
                 raise UserError(
                     f"{folder} and {next(iter(dumps.values()))} are not of the same documents: "
@@ -146,10 +152,12 @@ class Bins:
     Attributes:
       labels: [N] the month (YYYY-MM), the first of several, or the first day of a week.
       spans: [N] (start, stop) of the documents of each bin, in the order of their dates.
+      places: [N] in time, counted in bins from the first; some may be left out.
     """
 
     labels: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
+    places: tuple[int, ...]
 
 
 def bins_of(
@@ -186,8 +194,9 @@ def bins_of(
             f"The {what} no test document, and a curve needs one in every bin: choose another test "
             "period, or more --bin-months."
         )
-    kept = [(label, span) for label, span in found if span[1] - span[0] >= least]
-    return Bins(tuple(label for label, _ in kept), tuple(span for _, span in kept))
+    kept = [i for i, (_, (start, stop)) in enumerate(found) if stop - start >= least]
+    labels, spans = (tuple(found[i][k] for i in kept) for k in (0, 1))
+    return Bins(labels, spans, tuple(kept))
 
 
 def _months(start: str, stop: str) -> list[str]:
@@ -228,14 +237,17 @@ class Curve:
 
     Attributes:
       labels: [N] of the bins.
+      places: [N] of the bins in time; those without a word of the group are left out.
       values: [N] percent.
-      low, high: [N] the 95 % interval of a bootstrap over each bin's documents.
+      low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin with
+        one document, which says nothing on the spread of documents.
       documents, words: [N] how many a bin has.
       slopes: [B] of the line through each bootstrap sample.
-      overall: of all bins together: "value", "low", "high".
+      overall: of all bins together: "value", "low", "high", NaN where each has one document.
     """
 
     labels: tuple[str, ...]
+    places: tuple[int, ...]
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -246,14 +258,15 @@ class Curve:
 
     @property
     def line(self) -> Line:
-        return fit_line(self.values)
+        return fit_line(self.values, self.places)
 
     def as_dict(self) -> dict:
         """For a JSON file."""
         columns = ("values", "low", "high", "documents", "words")
         low, high = interval(self.slopes)
         return {
-            "labels": list(self.labels), **{c: getattr(self, c).tolist() for c in columns},
+            "labels": list(self.labels), "places": list(self.places),
+            **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
             "overall": dict(self.overall),
         }  # fmt: skip
@@ -288,13 +301,14 @@ def relative_increase(
     bins = bins_of(model.dates, unit, least, months, first)
     generator = np.random.default_rng(seed)
     gap, words = model.nll[0] - control.nll[0], model.words[0]
-    labels, rows, drawn = [], [], []
-    for label, (start, stop) in zip(bins.labels, bins.spans, strict=True):
+    labels, places, rows, drawn = [], [], [], []
+    for label, place, (start, stop) in zip(bins.labels, bins.places, bins.spans, strict=True):
         n, counted = stop - start, words[start:stop].sum()
         if counted:
             draws = generator.multinomial(n, np.full(n, 1.0 / n), size=samples)
             drawn.append(draws @ np.stack([gap[start:stop], words[start:stop]], 1))
             labels.append(label)
+            places.append(place)
             rows.append((gap[start:stop].sum(), counted, n))
     if not labels:
         raise UserError(f"No test document has a word of the group {group!r}.")
@@ -302,14 +316,16 @@ def relative_increase(
     values, sums = _percent(gaps, counts), np.stack(drawn)  # [N], [N, B, 2]
     # A sample may lack the words of a rare group; the value then stands for it.
     curves = np.where(sums[..., 1] > 0, _percent(*np.moveaxis(sums, 2, 0)), values[:, None])
-    low, high = np.percentile(curves, [2.5, 97.5], axis=1)
-    whole = interval(_percent(*sums.sum(0).T))
+    low, high = np.where(documents > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
+    several = 1.0 if (documents > 1).any() else np.nan
+    whole = interval(several * _percent(*sums.sum(0).T))
     overall = {
         "value": float(_percent(gaps.sum(), counts.sum())), "low": whole[0], "high": whole[1]
     }
     return Curve(
-        tuple(labels), values, low, high, documents, counts, _slopes(curves.T), overall
-    )
+        tuple(labels), tuple(places), values, low, high, documents, counts,
+        several * _slopes(curves.T, places), overall,
+    )  # fmt: skip
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
@@ -317,20 +333,20 @@ def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
     return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 
 
-def _slopes(curves: np.ndarray) -> np.ndarray:
-    """[B], of lines through [B, N] points at 0 .. N - 1."""
-    x = np.arange(curves.shape[1]) - (curves.shape[1] - 1) / 2
-    return curves @ x / max(float(x @ x), 1.0)
+def _slopes(curves: np.ndarray, places: Sequence[int]) -> np.ndarray:
+    """[B], of lines through [B, N] points at N places; NaN of a single one."""
+    x = np.array(places) - np.mean(places)
+    return curves @ x / (float(x @ x) or np.nan)
 
 
-def fit_line(values: Sequence[float]) -> Line:
-    """The line through values at 0 .. N - 1; without an error below three points."""
+def fit_line(values: Sequence[float], places: Sequence[int] | None = None) -> Line:
+    """The line through values at `places`, or 0 .. N - 1; without an error below three points."""
     from scipy import stats
 
     n = len(values)
     if n < 2:
         return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
-    found = stats.linregress(np.arange(n), values)
+    found = stats.linregress(np.arange(n) if places is None else places, values)
     if n == 2:
         return Line(float(found.slope), math.nan, float(found.intercept), math.nan, math.nan)
     t = found.slope / found.stderr if found.stderr else math.copysign(math.inf, found.slope)
@@ -375,7 +391,7 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
         raise UserError("Slopes are compared over the same bins, three at least.")
     low, high = interval(a.slopes - b.slopes)
     if paired:
-        line = fit_line(a.values - b.values)
+        line = fit_line(a.values - b.values, a.places)
         return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, low, high)
     one, two = a.line, b.line
     difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4

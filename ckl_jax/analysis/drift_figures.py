@@ -1,5 +1,6 @@
 """Figures of staleness; each function makes a matplotlib figure, or None without data."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,9 @@ def plot_groups(results: Mapping[str, Any]):
 def plot_forgetting(results: Mapping[str, Any]):
     """How much worse each updated model is on the past, month by month (Figure 9)."""
     curves = {
-        name: {"labels": list(pooled), "values": list(pooled.values())}
+        name: {
+            "labels": list(pooled), "places": range(len(pooled)), "values": list(pooled.values())
+        }
         for name, periods in results["forgetting"].items()
         if len(pooled := {m: v for m, v in periods[POOLED].items() if m != START}) > 1
     }
@@ -72,7 +75,7 @@ def _plot(
             _line(ax, ticks, name, curve, order.index(name) if order else i, "-", bands)
         for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
             _line(ax, ticks, name, curve, i, ":", False)
-        _ticks(ax, list(ticks), unit)
+        _ticks(ax, ticks, unit)
         ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
         ax.set(xlabel=unit, ylabel=ylabel)
         if beside:
@@ -83,9 +86,9 @@ def _plot(
 
 
 def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """{label of a bin: its place}: a group may lack a bin that others have."""
-    found = sorted({label for curve in curves for label in curve["labels"]})
-    return {label: i for i, label in enumerate(found)}
+    """{label of a bin: its place in time}: a group may lack a bin that others have."""
+    pairs = (zip(curve["labels"], curve["places"], strict=True) for curve in curves)
+    return dict(sorted(set(itertools.chain.from_iterable(pairs)), key=lambda pair: pair[1]))
 
 
 def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, band: bool) -> None:
@@ -97,8 +100,9 @@ def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, b
         ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
 
 
-def _ticks(ax, names: Sequence[str], unit: str) -> None:
-    every = max(1, -(-len(names) // 12))
-    shown = range(0, len(names), every)
-    ax.set_xticks(shown, [names[i] for i in shown], rotation=45, ha="right", fontsize=9)
+def _ticks(ax, places: Mapping[str, int], unit: str) -> None:
+    every = max(1, -(-len(places) // 12))
+    shown = list(places.items())[::every]
+    names, at = zip(*shown, strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
     ax.set_xlabel(unit)

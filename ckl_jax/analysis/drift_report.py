@@ -72,6 +72,8 @@ def write_report(
         f.write("\n".join(f"### {title}\n\n{markdown(*cells)}" for title, cells in tables.items()))
     for title, cells in tables.items():
         print_cells(*cells, title=title)
+    if told := few_documents(results):
+        print(told)
     path = out / "report.html"
     with atomic_write(path) as f:
         f.write(_html(results, tables, drawn, more))
@@ -175,8 +177,10 @@ def _plain(value: float) -> TableCell:
 
 
 def _estimate(value: Mapping[str, float] | None, digits: int = 2) -> TableCell:
-    if value is None:
+    if value is None or math.isnan(value["value"]):
         return TableCell("–")
+    if math.isnan(value["low"]):
+        return TableCell(f"{value['value']:.{digits}f}")
     interval = f"{value['low']:.{digits}f} to {value['high']:.{digits}f}"
     return TableCell(f"{value['value']:.{digits}f}", interval)
 
@@ -221,8 +225,21 @@ def _html(results: Results, tables: Mapping[str, Cells], drawn, more) -> str:
         f"{sum(results['months'][results['stale']]['documents']):,.0f} documents of "
         f"{results['months'][results['stale']]['labels'][0]} to "
         f"{results['months'][results['stale']]['labels'][-1]}; {results['words'][ALL]:,.0f} words."
-    )
+    ) + page.note(few_documents(results))
     return page.page("How fast the model goes stale", lead, sections)
+
+
+def few_documents(results: Results) -> str:
+    """A sentence on points of the curve that are one document each; "" if there are none."""
+    counts = results["months"][results["stale"]]["documents"]
+    single = sum(n < 2 for n in counts)
+    if not single:
+        return ""
+    return (
+        f"{single} of {len(counts)} points of the curves are of one document each: their spread is "
+        "unknown, and what the intervals leave out. Give more test documents a month "
+        "(--per-month, --test-share) or longer bins (--bin-months)."
+    )
 
 
 _LEGEND = (

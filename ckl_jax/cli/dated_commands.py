@@ -8,6 +8,7 @@ from typing import Any
 from ckl_jax.cli import dump_commands
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
 
 
 def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -206,6 +207,7 @@ def vocabulary(args: argparse.Namespace) -> None:
         args.size, args.max_bytes, args.type, args.coverage, args.normalizer,
         not args.no_byte_fallback, args.seed,
     )  # fmt: skip
+    refuse_to_replace(args.out, args.input)
     made = recipe.train(args.input, args.out)
     print(f"{made.vocab_size:10,}  pieces, {args.out}")
 
@@ -259,6 +261,8 @@ def questions(args: argparse.Namespace) -> None:
     from ckl_jax.data.words import make_tokenizer
 
     simulated = args.source == "stream"
+    if not simulated:
+        refuse_to_replace(args.out, args.source)
     if args.year and not args.source.endswith(".json"):
         raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
     if simulated:
@@ -285,8 +289,8 @@ def questions(args: argparse.Namespace) -> None:
     found = list(found)
     if not found:
         raise UserError(
-            f"{args.source} gives no question with an answer; give another --year, or other months "
-            "by --first and --last (the stream has 2015-01 to 2019-12)."
+            f"{args.source} gives no question with an answer; give another "
+            f"{'--year' if args.source.endswith('.json') else '--first and --last'}."
         )
     print(f"{write_questions(args.out, found):10,}  questions: {args.out}")
 
@@ -309,6 +313,7 @@ def offices(args: argparse.Namespace) -> None:
         [name for part in text.split(",") if (name := part.strip())]
         for text in (args.properties, args.instance_of)
     )
+    refuse_to_replace(args.out, args.wikidata)
     with ProgressLine() as progress:
         terms = read_offices(args.wikidata, properties, places, args.language, progress)
     write_terms(args.out, terms)

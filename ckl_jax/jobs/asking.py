@@ -97,18 +97,16 @@ def ask(
     asked_now, tuned_on = read_questions(questions), read_questions(tune) if tune else []
     if both := {q.question for q in asked_now} & {q.question for q in tuned_on}:
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
+    answers = {name: Path(out) / f"{name}.jsonl" for name in models}
+    configs = {n: _config_of(models[n]) for n, path in answers.items() if not path.exists()}
     folder = open_folder(out, {
         "questions": str(Path(questions).resolve()), "tune": tune and str(Path(tune).resolve()),
         **dataclasses.asdict(settings),
     })  # fmt: skip
     found: dict[str, Rows] = {}
-    for name, model in models.items():
-        path = folder / f"{name}.jsonl"
-        if not path.exists():
-            checkpoint = Path(str(find_checkpoint(model)))
-            config = checkpoint.parent / "config.gin"
-            if not config.is_file():
-                raise UserError(f"{checkpoint.parent} has no config.gin; give the folder of a run.")
+    for name, path in answers.items():
+        if name in configs:
+            checkpoint, config = configs[name]
             rows = gin_config.run(
                 asked, files=[str(config), JOB],
                 bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}"],
@@ -117,6 +115,15 @@ def ask(
             write_jsonl(path, rows)
         found[name] = list(read_jsonl(path))
     return analysis.write(found, folder)
+
+
+def _config_of(model: str) -> tuple[Path, Path]:
+    """The checkpoint of a model, and the gin file of its run."""
+    checkpoint = Path(str(find_checkpoint(model)))
+    config = checkpoint.parent / "config.gin"
+    if not config.is_file():
+        raise UserError(f"{checkpoint.parent} has no config.gin; give the folder of a run.")
+    return checkpoint, config
 
 
 def asked(

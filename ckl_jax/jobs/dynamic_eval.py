@@ -112,7 +112,7 @@ def dynamic_eval(
     restored = RestoredModel(model, method, placed, restore_checkpoint_cfg)
     task = open_dated(mixture_or_task_name, cache_dirs)
     check_task_vocabulary(task.task, mixture_or_task_name, restored.model.output_vocabulary)
-    check_same_run(output_dir, method.name)
+    check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")
     with restored.on_mesh(), FolderLock() as lock:
         run = DynamicRun(
             restored, task, output_dir, mask, include_output_bias, updates, stream, statistics,

@@ -107,8 +107,10 @@ class Gap:
         checks.require_int(300, **{"--vocabulary-size": self.vocabulary_size})
         for rate in self.rates:
             checks.require_positive(**{"--rates": rate})
-        if self.masks and not self.rates:
-            raise UserError("No --rates are given for dynamic evaluation; give one or more.")
+        if self.masks:
+            checks.require_size(**{"--tuning-documents": self.tuning_documents})
+            if not self.rates:
+                raise UserError("No --rates are given for dynamic evaluation; give one or more.")
 
     @property
     def root(self) -> Path:
@@ -130,7 +132,7 @@ class Gap:
         return self.data / "tasks" / f"{arm}_{text}"
 
     def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
-        """Where the losses of a text go."""
+        """Where the losses of a text go; of a model that learns, at a rate."""
         at = "" if rate is None else f"-{rate:g}"
         return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
 
@@ -148,7 +150,9 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         own = macros(gap, ARMS[0])
         pipeline.refuse_own(gap.bindings, own)
         set_later = [f"{name} = None" for name in own]
-        gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
+        read = gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
+        values = {b.name: b.value for b in read.scan.bindings}
+        checks.require_int(1, **{f"--gin {n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
     with pipeline.only_one(gap.root):
         return _run(gap, progress)
 
@@ -157,7 +161,7 @@ def _run(gap: Gap, progress: Progress) -> Path:
     began = time.monotonic()
     settings = dataclasses.asdict(gap)
     # The folder of the splits keeps their options, which may change until there are some.
-    for free in ("out", "jobs", "masks", "tagger", "topics", "emerging_least", "options"):
+    for free in ("out", "jobs", "masks", "rates", "tagger", "topics", "emerging_least", "options"):
         settings.pop(free)
     if not gap.skip_bad:
         settings.pop("skip_bad")
@@ -271,7 +275,7 @@ def evaluation(
 ) -> pipeline.Training:
     """The losses of a text under the model of an arm, updated or not."""
     tuning = text == _TUNING
-    folder = gap.evaluation(arm, text, mask, rate if tuning else None)
+    folder = gap.evaluation(arm, text, mask, rate)
     macros = {
         "EVAL_OUTPUT_DIR": str(folder), "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
         "MASK": mask,
@@ -302,7 +306,7 @@ def choose_rates(gap: Gap) -> dict[str, float]:
         if not dumps:
             raise UserError(
                 f"Dynamic evaluation of {mask} diverged at all --rates "
-                f"({', '.join(f'{r:g}' for r in gap.rates)}); give lower ones."
+                f"({', '.join(f'{r:g}' for r in gap.rates)}); give lower ones, the rest is kept."
             )
         totals = read_totals(dumps)
         found[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
@@ -324,10 +328,12 @@ def choose_rates(gap: Gap) -> dict[str, float]:
 
 
 def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
+    from ckl_jax.analysis import drift_made
     from ckl_jax.analysis.drift_report import write_report
 
     dumps = {
-        f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask) / DUMP) for mask in rates
+        f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask, rate) / DUMP)
+        for mask, rate in rates.items()
     }
     study = DriftStudy(
         str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
@@ -337,4 +343,4 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         bin_months=gap.options.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
     )  # fmt: skip
-    return write_report(study, gap.root)
+    return write_report(study, gap.root, [drift_made.section(gap.root)])

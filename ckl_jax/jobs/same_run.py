@@ -30,7 +30,9 @@ FREE_PARAMETERS = {
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 
-def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False) -> str | None:
+def check_same_run(
+    model_dir: str | Path, method: str, may_differ: bool = False, setting: str = "MODEL_DIR"
+) -> str | None:
     """Raises `UserError` if `model_dir` has a checkpoint of a run with other settings.
 
     Its `config.gin` is compared with the whole configuration of gin, where the program is run by
@@ -40,12 +42,13 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
       model_dir: the folder.
       method: name of the method of the run that is to be done in it.
       may_differ: a setting that differs is no error.
+      setting: the macro that names the folder.
 
     Returns:
       With what the run was trained that is now otherwise, see `first_difference`.
     """
     if Path(model_dir).is_file():
-        raise UserError(f"MODEL_DIR is {model_dir}, which is a file; give a folder.")
+        raise UserError(f"{setting} is {model_dir}, which is a file; give a folder.")
     if not complete_steps(model_dir):
         return None
     with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():
@@ -53,7 +56,7 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
         held = read_json_item(find_checkpoint(model_dir), "metadata").get("method")
         if held and held != method:
             raise UserError(
-                f"{model_dir} holds a run of {held!r}, not {method!r}; use another MODEL_DIR."
+                f"{model_dir} holds a run of {held!r}, not {method!r}; use another {setting}."
             )
     config = Path(model_dir) / "config.gin"
     if "gin" not in sys.modules or not config.exists():
@@ -66,7 +69,7 @@ def check_same_run(model_dir: str | Path, method: str, may_differ: bool = False)
         difference = first_difference(text, gin_config.config_text())
         if difference and not may_differ:
             raise UserError(
-                f"{model_dir} was trained {difference}; use another MODEL_DIR or the old value."
+                f"{model_dir} was trained {difference}; use another {setting} or the old value."
             )
         return difference
     return None

@@ -79,7 +79,7 @@ class ModularSide(Side):
         if not isinstance(config, T5Config):
             raise UserError(
                 f"Modular adds a second encoder to T5's, and {type(config).__name__} has no "
-                "encoder; choose k_adapter or lora."
+                "encoder; choose lora, or on a GPT-2 k_adapter."
             )
 
     def build(self, config: T5Config) -> nn.Module:

@@ -117,6 +117,41 @@ def test_the_test_of_slopes_is_that_of_the_interaction_term(tmp_path):
     assert paired.t == pytest.approx(drift.fit_line(a.values - b.values).t)
 
 
+class Named:
+    """Words called `name`."""
+
+    def __init__(self, name):
+        self.names = (name,)
+
+    def weights(self, document):
+        return np.array([[float(word == self.names[0]) for word in document.words]])
+
+
+def _few(tmp_path, words, factors, name="few"):
+    """A document a month, of the words given; its losses are log(100 factor) a word."""
+    return _dump(tmp_path / name, [
+        WordLosses(f"d{i}", f"2018-{i + 1:02d}-01", list(text),
+                   np.full(len(text), np.log(100 * factor), np.float32),
+                   np.ones(len(text), np.int32), np.zeros(len(text), np.int32))
+        for i, (text, factor) in enumerate(zip(words, factors, strict=True))
+    ])  # fmt: skip
+
+
+def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
+    words = ("ab", "b", "b", "ab", "ab")
+    dumps = {
+        "control": _few(tmp_path, words, [1] * 5, "control"),
+        "model": _few(tmp_path, words, [1.1, 9, 9, 1.4, 1.5]),
+    }
+    totals = drift.read_totals(dumps, [Named("a")])
+    curve = drift.relative_increase(totals["model"], totals["control"], group="a", samples=9)
+    assert curve.places == (0, 3, 4)
+    assert curve.line.slope == pytest.approx(10, rel=1e-4)  # 10, 40, 50 percent
+    # Of one document a month nothing is known about the spread of documents.
+    assert all(map(np.isnan, [*curve.low, *curve.high, curve.overall["low"], *curve.slopes]))
+    assert curve.as_dict()["line"]["slope"] == pytest.approx(10, rel=1e-4)
+
+
 def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_path):
     documents = [
         WordLosses(f"d{i}", f"2018-01-{i + 1:02d}", ["a"], np.ones(1, np.float32),
@@ -127,22 +162,24 @@ def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_
     assert bins.labels == ("2018-01-01", "2018-01-08", "2018-01-15", "2018-01-22")
     assert bins.spans == ((0, 7), (7, 14), (14, 21), (21, 28))
     sparse = drift.bins_of(["2018-01-01", "2018-01-20"], "week")
-    assert sparse.labels == ("2018-01-01", "2018-01-15")
+    assert sparse.labels == ("2018-01-01", "2018-01-15") and sparse.places == (0, 2)
     with pytest.raises(UserError, match="2018-02 has no test document"):
         drift.bins_of(["2018-01-01", "2018-03-20"])
     with pytest.raises(UserError, match="order of their dates"):
         drift.bins_of(["2018-02-01", "2018-01-20"])
     values = np.array([1.0, -1, 2, -1, -2, -3, -1])
     none = np.zeros(0)
-    curve = drift.Curve(tuple("abcdefg"), values, none, none, none, none, none, {})
+    curve = drift.Curve(tuple("abcdefg"), tuple(range(7)), values, none, none, none, none, none, {})
     assert drift.overtakes(curve) == "d"
 
 
 def test_dumps_of_other_documents_are_refused(tmp_path):
     documents = _stream()
     a = _dump(tmp_path / "a", documents)
-    with pytest.raises(UserError, match="differ at document 47"):
+    with pytest.raises(UserError, match="b ends after 47 documents, and others go on"):
         drift.read_totals({"a": a, "b": _dump(tmp_path / "b", documents[:-1])})
+    with pytest.raises(UserError, match="differ at document 46"):
+        drift.read_totals({"a": a, "d": _dump(tmp_path / "d", [*documents[:-2], documents[-1]])})
     broken = _scaled(documents, dict.fromkeys(MONTHS, 1.0))
     broken[3].nll[1] = np.nan
     with pytest.raises(UserError, match="2018-01-3"):

@@ -160,7 +160,7 @@ def test_seeds_are_summarised(tmp_path, capsys):
         models = {"stale": dumps["stale"], "all": dumps["all"]}
         study = DriftStudy(dumps["control"], models, tagger="", samples=10)
         drift_report.write_report(study, folder)
-        (folder / "mind_the_gap.json").write_text("{}")
+        (folder / "mind_the_gap.json").write_text(json.dumps({"seed": seed, "size": "tiny"}))
     folders = [str(tmp_path / f"gap-{seed}") for seed in range(2)]
     assert main(["report", *folders, "--seeds", "--out", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "seeds.json").read_text())["rows"]
@@ -169,6 +169,14 @@ def test_seeds_are_summarised(tmp_path, capsys):
     assert stale["over_control"]["values"] == pytest.approx([100.0, 150.0], rel=1e-5)
     assert updated["under_stale"]["mean"] == pytest.approx((25.0 + 40.0) / 2, rel=1e-5)
     assert updated["past"]["mean"] is None
+    assert main(["report", folders[0]]) == 2
+    assert f"whose report is {folders[0]}/report.html" in capsys.readouterr().err
+    record = tmp_path / "gap-1" / "mind_the_gap.json"
+    for wrong, sentence in (({"seed": 0}, "the seed 0 of another"), ({"seed": 1, "size": "small"},
+                            "other settings than"), ({"seed": 1, "size": "tiny"}, "")):  # fmt: skip
+        record.write_text(json.dumps(wrong))
+        code = main(["report", *folders, "--seeds", "--out", str(tmp_path)])
+        assert code == 2 * bool(sentence) and sentence in capsys.readouterr().err
     (tmp_path / "gap-1" / "results.json").unlink()
     assert main(["report", *folders, "--seeds", "--out", str(tmp_path)]) == 2
     assert "has no results yet" in capsys.readouterr().err

@@ -1,6 +1,6 @@
 """Dynamic evaluation on every architecture, against loops written by hand; and by gin."""
 
-
+import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
+from ckl_jax.jobs import gin_config
 from tests.helpers import TINY, TINY_GPT2, TINY_XL, model_of
 from tests.jobs.dated_world import Letters, World, by_hand, losses
 
@@ -102,6 +103,16 @@ gpt2.GPT2Config:
     max_positions = 16
 include 'mind_the_gap_dynamic_eval.gin'
 """
+
+
+@pytest.mark.parametrize("optimizer", ["optax.sgd", "optax.adam", "krause.rms_decay"])
+def test_every_optimizer_has_a_name_on_the_command_line(optimizer):
+    macros = ["MODEL_DIR", "VOCABULARY_PATH", "MIXTURE_OR_TASK_NAME"]
+    files = ["mind_the_gap_train.gin", "mind_the_gap_dynamic_eval.gin"]
+    bindings = [*(f"{name} = 'x'" for name in macros), f"OPTIMIZER = @{optimizer}"]
+    gin_config.load(files, bindings)
+    assert str(gin.query_parameter("OPTIMIZER/macro.value")) == f"@{optimizer}"
+    gin.clear_config()
 
 
 @pytest.mark.slow

@@ -60,6 +60,8 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
         (["--gin", "MODEL_DIR='x'"], "the command sets it itself"),
         (["--gin", "EPOCHS"], "give NAME=VALUE"),
+        (["--gin", "EPOCHS=0"], "--gin EPOCHS is 0; give 1 or more"),
+        (["--tuning-documents", "0"], "--tuning-documents is 0"),
         (["--tagger", "foo"], "No tagger is called 'foo'"),
         (["--unit", "week"], "--unit is 'week'"),
         (["--gin", "EPOCHS=1", "--corpus", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
@@ -90,8 +92,13 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
     assert len(written) == 8
     assert main(arguments) == 0  # goes on: nothing is left but the report
     assert {path: os.stat(path).st_mtime_ns for path in written} == written
+    assert 'id="made"' in (out / "report.html").read_text()
     assert main([*arguments, "--seed", "1"]) == 2
     assert "seed" in capsys.readouterr().err
+    arguments[arguments.index("0.03,0.1")] = "0.03,0.1,0.2"  # what was tried stays
+    assert main(arguments) == 0
+    assert {path: os.stat(path).st_mtime_ns for path in written} == written
+    assert set(json.loads((out / "rates.json").read_text())["all"]) == {"0.03", "0.1", "0.2"}
 
 
 def test_where_things_are(gap):

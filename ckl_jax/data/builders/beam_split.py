@@ -126,7 +126,7 @@ def _index(path: Path, inputs: list[str]) -> Index:
     if time_index.same_id(rows) is not None:
         raise UserError(
             f"Two documents of {', '.join(inputs)} have one id; give each its own (`ckl data "
-            "clean` keeps the earliest)."
+            "clean` adds #2 to a repeated one)."
         )
     return Index.of_rows(rows)
 

@@ -47,7 +47,7 @@ from ckl_jax.data.documents import (
 from ckl_jax.data.languages import make_language_id
 from ckl_jax.data.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, write_json
+from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
 
 _FAN_IN = 200  # files that are merged at once
 
@@ -94,6 +94,8 @@ class Options:
                 _ = getattr(self, name) and datetime.date.fromisoformat(getattr(self, name))
             except ValueError:
                 raise UserError(f"--{name} is {getattr(self, name)!r}; give YYYY-MM-DD.") from None
+        if self.latest and self.latest < self.earliest:
+            raise UserError(f"--latest {self.latest} is before --earliest {self.earliest}.")
 
 
 def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
@@ -135,6 +137,7 @@ def clean(
       UserError: a file is missing or damaged, a document has no date or one out of range, nothing
         is left, a package is missing, or `out` was made with other settings.
     """
+    refuse_to_replace(out, *inputs)
     out = Path(out)
     record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
     settings = {"inputs": [_identity(path) for path in inputs]} | dataclasses.asdict(options)
@@ -146,7 +149,12 @@ def clean(
     folder = _work_folder(out.with_name(f".{out.name}.work"), begun)
     options = dataclasses.replace(options, latest=settings["latest"])
     with processes(workers) as pool:
-        counts = _read(inputs, folder / "read", options, pool, workers, progress)
+        try:
+            counts = _read(inputs, folder / "read", options, pool, workers, progress)
+        except UserError:
+            if not _shards(folder / "read"):  # nothing to go on with
+                shutil.rmtree(folder)
+            raise
         counts |= _mark(folder, options, progress)
         tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
         finished = 0
@@ -338,8 +346,8 @@ def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
         progress(len(days), len(days), "documents compared")
     if not kept.any():
         raise UserError(
-            f"No document is left; is the language {options.language!r}, and its files of the kind "
-            f"{options.source!r}?"
+            f"No document is left of those from {options.earliest} to {options.latest}; is the "
+            f"language {options.language!r}, and its files of the kind {options.source!r}?"
         )
     number = np.where(kept, _repetition(keys, order, kept), 0).astype(np.int32)
     ends = np.cumsum([len(_array(path, "days")) for path in shards])

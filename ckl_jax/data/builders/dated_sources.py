@@ -58,7 +58,7 @@ def iso_date(text: object, what: str = "date") -> str:
         digits = digits[:10] if digits[4:5] == "-" else digits[:8]
         return datetime.date.fromisoformat(digits).isoformat()
     except ValueError:
-        raise BadRecord(f"its {what} {text[:40]!r} is not of the form YYYY-MM-DD") from None
+        raise BadRecord(f"its {what} {text[:40]!r} is no day of the form YYYY-MM-DD") from None
 
 
 def lines(path: str | os.PathLike) -> Iterator[Record]:

@@ -17,6 +17,7 @@ from ckl_jax.data.builders.diffsets import read_records
 from ckl_jax.data.builders.sentences import Split, sentence_splitter
 from ckl_jax.data.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
 
 _HASHES = 2**63
 
@@ -102,6 +103,7 @@ def write_rest(
     """
     if not 0 < share <= 1:
         raise UserError(f"The share is {share}; give a number in (0, 1].")
+    refuse_to_replace(out, snapshot)
     if next(read_records(diffset), {}).get("kind") == LEGACY:
         raise UserError(f"{diffset} was made with --legacy, which has no rest; make it without.")
     counts = dict.fromkeys(("pages", "drawn", "whole", "cut", "nothing left"), 0)

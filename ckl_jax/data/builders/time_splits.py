@@ -72,11 +72,13 @@ class Options:
             "a number above 0 and below 1", 1e-9, 1, **{"--test-share": self.test_share}
         )
         if self.test_share and (self.per_month or self.control_per_month):
-            raise UserError("test_share and a number of documents per month exclude each other.")
+            raise UserError(
+                "--test-share excludes --per-month and --control-per-month; give one of them."
+            )
         if self.test_period * UNITS[self.unit] % self.bin_months:
             raise UserError(
                 f"The test period, {self.test_period * UNITS[self.unit]} months, is no multiple of "
-                f"bin_months, {self.bin_months}."
+                f"--bin-months {self.bin_months}; change one of them."
             )
 
 
@@ -144,7 +146,8 @@ def period_of(index: Index, options: Options) -> Period:
     if not (index.months < period.train_stop).any():
         raise UserError(
             f"No document is older than {period.last_training_day()}, the last day that "
-            "TIME-STRATIFIED may train on; choose a shorter --test-period, or a later --test-end."
+            "TIME-STRATIFIED may train on; choose a shorter --test-period, fewer "
+            "--validation-months, or a later --test-end."
         )
     if not ((index.months >= period.train_stop) & (index.months < period.first)).any():
         raise UserError(

@@ -66,8 +66,9 @@ def read_offices(
     terms = [_term(s, names) for s in statements if s.holder in names]
     if not terms:
         raise UserError(
-            f"{os.fspath(path)} has no dated statements of {', '.join(properties)} whose holders "
-            "it names; a whole dump has."
+            f"{os.fspath(path)} has no dated statements of {', '.join(properties)}"
+            f"{' of ' + ', '.join(kinds) if kinds else ''} whose holders it names; is it a dump of "
+            f"Wikidata{', and --instance-of right' if kinds else ''}? An excerpt may have none."
         )
     return terms
 

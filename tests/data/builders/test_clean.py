@@ -131,8 +131,8 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
     "source, content, message",
     (
         ("jsonl", b'{"id": "a", "text": "x"}\n', "line 1: it has no 'date'; mend it, or"),
-        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "line 2: its 'date' 'May 2018' is not"),
-        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is not of the form"),
+        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "2: its 'date' 'May 2018' is no day"),
+        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is no day of the form"),
         ("jsonl", b'{"date": "2999-01-01", "text": "x"}', "2999-01-01 is not within 1700-01-01 to"),
         ("jsonl", b'{"date": "2018-01-01"}', "line 1: it has no 'text'"),
         ("jsonl", b"[1]", "no JSON object"),
@@ -140,7 +140,7 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
         ("jsonl", b"", "There are no documents in"),
         ("wmt", b"20180101\tYQ==", "2 columns in place of 3"),
         ("wmt", b"20180101\t!!\tYQ==", "second column is not base64"),
-        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is not"),
+        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is no day"),
         ("arxiv", b'{"id": "1"}', "no 'id' or no 'abstract'"),
         ("arxiv", b'{"id": "1", "abstract": "x", "versions": []}', "'versions' do not say"),
         ("arxiv", b"<a><record><id>1</id></record></a>", "record 1: it has no <id> or no"),
@@ -169,7 +169,7 @@ def test_bad_documents_can_be_left_out(tmp_path, capsys):
     assert "made with other settings (threshold)" in capsys.readouterr().err
     german = ["data", "clean", str(file), "--out", str(tmp_path / "p.jsonl"), "--language", "de"]
     assert main([*german, "--skip-bad", "--workers", "1"]) == 2
-    assert "No document is left; is the language 'de'" in capsys.readouterr().err
+    assert "is the language 'de'" in capsys.readouterr().err
 
 
 def many(count=400, seed=0):
@@ -243,6 +243,25 @@ def test_speeches(tmp_path):
     assert report["documents"]["read"] == 267 and report["documents"]["kept"] == 266
     ids = [d.id for d in read_documents(tmp_path / "s.jsonl.gz")]
     assert len(ids) == len(set(ids))
+
+
+def test_what_is_read_is_not_written_over(tmp_path, capsys):
+    path = write_jsonl(tmp_path / "own.jsonl", rows())
+    before = path.read_text()
+    (tmp_path / "link.jsonl").symlink_to(path)
+    assert main(["data", "clean", str(path), "--out", str(tmp_path / "link.jsonl")]) == 2
+    (tmp_path / "link.jsonl").unlink()
+    table = tmp_path / "terms.csv"
+    table.write_text("role,place,holder,start,end,aliases\n")
+    for argv in (
+        ["questions", "--source", str(table), "--out", str(table)],
+        ["offices", "--wikidata", str(table), "--out", str(table)],
+        ["vocabulary", "--input", str(path), "--out", str(path)],
+        ["clean", str(path), "--out", str(path)],
+    ):
+        assert main(["data", *argv]) == 2
+        assert "is read and would be written over; give another --out" in capsys.readouterr().err
+    assert path.read_text() == before and sorted(tmp_path.iterdir()) == [path, table]
 
 
 def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys):

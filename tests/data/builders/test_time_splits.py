@@ -51,9 +51,9 @@ def test_months_of_unlike_size_by_a_share_of_each():
     rest = [d for i, d in enumerate(documents) if d.date >= "2018" and not bits[i] & (16 | 8)]
     assert rest and {d.id for d in rest} <= control
     assert len(control) == len(has(bits, "time_stratified_train"))
-    with pytest.raises(UserError, match="exclude each other"):
+    with pytest.raises(UserError, match="--test-share excludes"):
         Options(test_share=0.4, per_month=3)
-    with pytest.raises(UserError, match="24 months, is no multiple of bin_months, 5"):
+    with pytest.raises(UserError, match="24 months, is no multiple of --bin-months 5"):
         Options(bin_months=5)
 
 
