@@ -94,9 +94,11 @@ def compare_averaged(
     widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
     count = len(next(iter(next(iter(seeds.values())).values())))
     note = (
-        f"Means over {labels.count(count, 'seed')} of light-tuning, which differ by "
-        f"{widest:.2f} points at most; intervals are over items, of these means."
+        f"Means over {count} seeds of light-tuning, which differ by {widest:.2f} points at most; "
+        "intervals are over items, of these means."
     )
+    if count == 1:
+        note = "One seed of light-tuning."
     return {
         "probes": study.probes, "fuar": table["fuar"], "seeds": seeds, "notes": [note],
         "rows": _rows(table, study.probes, published),
