@@ -51,6 +51,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
       and parameter by name, of the methods that have it.
     """
     found = _snapshots(updates)
+    pipeline.refuse_own(updates.bindings, _macros(updates, updates.methods[0], None, None, ()))
     if updates.snapshots:
         dumps.check_series(found)
     if updates.model and not (Path(updates.model) / "model.gin").is_file():

@@ -86,6 +86,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
     assert "The condition 'changed' has" in refused("--promote-if=changed")
     assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
+    assert "the command sets it itself" in refused("--size=tiny", "--gin=MODEL_DIR='x'")
     assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
     tuned = ("--size=tiny", "--light-tuning=5")
     assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
