@@ -29,6 +29,10 @@ GIN = "lm_pub_quiz_bert.gin"
 INITIAL = "initial"
 _TINY = BertConfig(emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512,
                    max_positions=64)  # fmt: skip
+_OWN = (
+    "MODEL_DIR", "CACHE_DIRS", "RANDOM_SEED", "RANKING_DATASET", "FILLING_DATASET", "EPOCHS",
+    "MIXTURE_OR_TASK_NAME", "HELD_OUT_TASKS", "INITIAL_CHECKPOINT_PATH", "EVAL_PERIOD",
+)  # fmt: skip
 _PIECES = 6000
 _LENGTH = 48
 _WIDTH = 12  # of the column of names
@@ -89,6 +93,7 @@ def run(stream: Stream) -> Path:
     Raises:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.
     """
+    pipeline.refuse_own(stream.bindings, _OWN)
     with pipeline.only_one(stream.root):
         started = time.monotonic()
         settings = dataclasses.asdict(stream)

@@ -30,6 +30,12 @@ def test_what_does_not_belong_together_is_said():
         Stream(experiences=0)
 
 
+def test_what_the_command_sets_itself_is_refused(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["stream", "--out", str(out), "--gin", "EPOCHS=1"]) == 2 and not out.exists()
+    assert "--gin EPOCHS: the command sets it itself" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "stream"
