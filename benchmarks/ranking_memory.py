@@ -4,9 +4,9 @@
     python -m benchmarks.ranking_memory --tokenizer GPT2 --instances 100 400 1600
 
 The first scores so many relations of a dataset, evenly spread, the second a made-up relation of
-1,000 options with so many instances. One template, by a random GPT-2 of width 32; results are
-written. What is told is the peak after a first statement, when all is loaded and compiled, and the
-peak at the end.
+1,000 options with so many instances. One template, by a random GPT-2 of width 32 with GPT-2's
+pieces, or without --tokenizer with 4,000 of the statements' own; results are written. What is told
+is the peak after a first statement, when all is loaded and compiled, and the peak at the end.
 """
 
 import argparse
@@ -45,18 +45,23 @@ def made_up(instances):
     return Dataset("made up", {"P0": relation})
 
 
-def one(args, count):
-    """Scores one size in this process."""
+def _dataset(args, count):
+    """So many relations of a dataset, or a made-up one of so many instances."""
     from benchmarks.ranking import spread
     from ckl_jax.data.relational import Dataset
+
+    if not args.relations:
+        return made_up(count)
+    chosen = spread(list(Dataset.from_path(args.dataset)), count)
+    return Dataset("part", {r.code: r for r in chosen})
+
+
+def one(args, count):
+    """Scores one size in this process."""
     from ckl_jax.jobs.ranking import Settings, open_scorer
     from ckl_jax.probes.ranking import Evaluator
 
-    if args.relations:
-        chosen = spread(list(Dataset.from_path(args.dataset)), count)
-        dataset = Dataset("part", {r.code: r for r in chosen})
-    else:
-        dataset = made_up(count)
+    dataset = _dataset(args, count)
     evaluator = Evaluator(open_scorer(args.model, Settings()))
     evaluator.evaluate_relation(next(iter(dataset)).subsample(1), 0)
     before, start = peak(), time.monotonic()
@@ -72,7 +77,7 @@ def one(args, count):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--tokenizer", type=Path, help="folder of GPT-2's")
+    parser.add_argument("--tokenizer", type=Path, help="folder of GPT-2's; none: one is trained")
     parser.add_argument("--dataset", help="folder in BEAR's layout, for --relations")
     parser.add_argument("--relations", type=int, nargs="+", default=[])
     parser.add_argument("--instances", type=int, nargs="+", default=[])
@@ -86,7 +91,8 @@ def main() -> None:
 
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        make_gpt2(Path(folder), None, "tiny", args.tokenizer, 0)
+        pieces_of = None if args.tokenizer else _dataset(args, 1000)
+        make_gpt2(Path(folder), pieces_of, "tiny", args.tokenizer, 4000)
         for count in args.relations or args.instances:
             argv = [sys.executable, "-m", "benchmarks.ranking_memory", *sys.argv[1:]]
             argv += [f"--model={folder}", f"--child={count}"]
