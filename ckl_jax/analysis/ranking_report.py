@@ -106,7 +106,8 @@ def draw(
       relation_info: JSON of domains by relation, where the results do not say them.
 
     Returns:
-      The files that were written: domains.png, and bias_<relation>.png.
+      The files that were written: domains.png, where all results have domains, and
+      bias_<relation>.png.
 
     Raises:
       UserError: a folder holds no results, or lacks a relation.
@@ -117,7 +118,9 @@ def draw(
         for name, results in models.items():
             if code not in results.relations:
                 raise UserError(f"{folders[name]} has no relation {code!r}.")
-    wanted = {"domains": ranking_figures.plot_domains(models)}
+    wanted = {}
+    if all("domains" in result.relation_info for results in models.values() for result in results):
+        wanted["domains"] = ranking_figures.plot_domains(models)
     wanted |= {f"bias_{code}": ranking_figures.plot_bias(models, code) for code in bias}
     written = []
     for name, figure in wanted.items():

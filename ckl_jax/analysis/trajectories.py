@@ -1,5 +1,6 @@
 """What a model still knows along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,9 @@ def table(points: Mapping[str, Mapping[str, float]]) -> str:
     """Each score along the stream, in percent, and in percent of the first."""
     lines = [f"{'':44s}" + "".join(f"{name:>16s}" for name in points)]
     for score, label in SCORES.items():
-        cells = zip(points.values(), relative(points, score), strict=True)
-        lines.append(f"{label:44s}" + "".join(f"{p[score]:7.2f} ({r:5.1f}%)" for p, r in cells))
+        shares = ("    –" if math.isnan(r) else f"{r:5.1f}" for r in relative(points, score))
+        cells = zip(points.values(), shares, strict=True)
+        lines.append(f"{label:44s}" + "".join(f"{p[score]:7.2f} ({r}%)" for p, r in cells))
     return "\n".join(lines)
 
 

@@ -325,12 +325,16 @@ def _probe(commands) -> None:
         "answer_l2r+word_l2r",
     )  # fmt: skip
     p.add_argument(
-        "--subjects", type=_names, default=(),
+        "--subjects", type=_names, default=None,
         help="generic subjects in place of the real ones, such as it,the place: biases alone",
     )  # fmt: skip
     p.add_argument("--dtype", default=None, help="bfloat16 or float32, of activations")
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
     p.add_argument("--batch-size", type=int, default=None, help="rows of the model at once")
+    p.add_argument(
+        "--gin", action="append", default=[], metavar="NAME=VALUE",
+        help="binding over the run's, such as DATA_DIR=\"'elsewhere'\"",
+    )  # fmt: skip
 
     p = _command(kinds, "compare", "figures of several models' ranking results", compare)
     p.add_argument("results", nargs="+", help="folders of results, as NAME=FOLDER or FOLDER")
@@ -369,26 +373,32 @@ def compare(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.ranking_report import changes, draw
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
-    for path in draw(dict(named), args.out, args.bias, args.relation_info):
-        print(path)
+    written = draw(dict(named), args.out, args.bias, args.relation_info)
+    print("\n".join(written))
+    if not any(path.endswith("domains.png") for path in written):
+        print("No domains.png: the results have no domains; give --relation-info.")
     for line in changes(dict(named)):
         print(line)
 
 
 def bear(args: argparse.Namespace) -> None:
+    from ckl_jax import checks
     from ckl_jax.analysis import ranking_report as report
     from ckl_jax.data.relational import Dataset
     from ckl_jax.files import write_json, write_jsonl
     from ckl_jax.jobs import ranking
 
     dataset = Dataset.from_path(args.dataset, args.relation_info, args.relations)
+    checks.require_choice(("sum", "mean", "none"), **{"--reduction": args.reduction})
+    if args.subjects == ():
+        raise UserError("--subjects names none; give some, such as it,the place.")
     if args.subjects:
         dataset = dataset.about(args.subjects)
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
     settings = ranking.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
         args.conditional, False if args.no_bos else None, args.subsample,
-        args.target, args.pll_metric, args.batch_size, args.dtype,
+        args.target, args.pll_metric, args.batch_size, args.dtype, tuple(args.gin),
     )  # fmt: skip
     results = ranking.probe(args.model, dataset, settings, _relation_progress)
     if args.subjects:

@@ -6,6 +6,8 @@ and Wiland et al. 2024, arXiv:2404.04113). Labels and ids that look like numbers
 """
 
 import dataclasses
+import hashlib
+import json
 import os
 import re
 import warnings
@@ -103,6 +105,12 @@ class Relation:
             ),
         )
 
+    def digest(self) -> str:
+        """Of options, subjects and answers: other facts under the same name have another one."""
+        facts = [(x.sub_id, x.sub_label, x.answer_idx) for x in self.instances]
+        said = json.dumps([self.answer_ids, self.answer_labels, facts])
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
     def about(self, subjects: Sequence[str]) -> "Relation":
         """The same options with generic subjects, such as "it", whose answer nobody knows.
 
@@ -167,6 +175,9 @@ class Dataset:
         for code in only:
             if code not in codes:
                 raise UserError(f"{folder} has no relation {code!r}.{nearest(code, codes)}")
+        if left_out := [code for code in metadata if code not in codes]:
+            names = ", ".join(left_out)
+            warnings.warn(f"{folder} has no <relation>.jsonl of {names}.", stacklevel=2)
         wanted = set(only) or set(codes)
         return cls(
             name=_name(folder),
@@ -249,6 +260,9 @@ def _relation(
             f"{folder / METADATA} has no entry {code!r}, but there is a {table.name}; add its "
             f"templates or remove the file.{nearest(code, metadata)}"
         )
+    for name, entry in ((where, metadata[code]), (f"The relation info of {code}", extra)):
+        if not isinstance(entry, Mapping):
+            raise UserError(f"{name}: {entry!r} is no object; give one, such as {{...}}.")
     info = dict(metadata[code])
     templates = _templates(where, info.pop("templates", None))
     ids, labels = _space(where, info)
@@ -259,7 +273,7 @@ def _relation(
         ids, labels = _space_of(rows)
     return Relation(
         code, templates, tuple(ids), tuple(labels),
-        tuple(_instances(rows, ids, code)), {**info, **extra},
+        tuple(_instances(rows, ids, labels, code)), {**info, **extra},
     )  # fmt: skip
 
 
@@ -269,6 +283,9 @@ def _templates(where: str, templates: Any) -> tuple[str, ...]:
     for number, template in enumerate(templates):
         if not isinstance(template, str) or ANSWER not in template:
             raise UserError(f"{where}: template {number}, {template!r}, has no {ANSWER}.")
+        if SUBJECT not in template:
+            said = f"{where}: template {number}, {template!r}, has no {SUBJECT}."
+            warnings.warn(said, stacklevel=2)
     return tuple(templates)
 
 
@@ -283,7 +300,7 @@ def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
     if found == [None, None]:
         return None, None
     for name, values in zip(_SPACE, found, strict=True):
-        if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
+        if not isinstance(values, list) or not all(map(_is_label, values)):
             raise UserError(
                 f"{where}: `{name}` is {_short(values)}; give a list of texts, none of them empty, "
                 "for both or for neither of the two."
@@ -291,9 +308,16 @@ def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
     ids, labels = found
     if len(ids) != len(labels):
         raise UserError(f"{where}: {len(ids)} answer_space_ids but {len(labels)} labels.")
+    if len(set(labels)) < len(labels):
+        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        warnings.warn(f"{where}: two options are called {twice!r}; they score alike.", stacklevel=2)
     if len(set(ids)) < len(ids):
         raise UserError(f"{where}: an id occurs twice in `{_SPACE[0]}`.")
     return ids, labels
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _short(value: Any) -> str:
@@ -307,9 +331,10 @@ def _lines(file: Path) -> Iterator[tuple[str, dict]]:
         for field in ("sub_id", "sub_label", "obj_id", "obj_label"):
             if row.get(field, "x") == "" and field == "sub_label":  # BEAR-big has one
                 warnings.warn(f"{where}: `sub_label` is empty; it is scored so.", stacklevel=2)
-            elif field in row and not (isinstance(row[field], str) and row[field]):
+            elif field in row and not _is_label(row[field]):
+                quote = ", in quotation marks" if isinstance(row[field], (int, float)) else ""
                 raise UserError(
-                    f"{where}: `{field}` is {row[field]!r}; give a text that is not empty."
+                    f"{where}: `{field}` is {row[field]!r}; give a text that is not empty{quote}."
                 )
         for field in ("sub_id", "sub_label"):
             if field not in row:
@@ -331,7 +356,7 @@ def _space_of(rows: Sequence[tuple[str, dict]]) -> tuple[list[str], list[str]]:
     return list(labels), list(labels.values())
 
 
-def _instances(rows, ids: Sequence[str], code: str) -> Iterator[Instance]:
+def _instances(rows, ids: Sequence[str], labels, code: str) -> Iterator[Instance]:
     place = {name: i for i, name in enumerate(ids)}
     known = ("sub_id", "sub_label", "obj_id", "obj_label", "answer_idx")
     for where, row in rows:
@@ -345,6 +370,11 @@ def _instances(rows, ids: Sequence[str], code: str) -> Iterator[Instance]:
             raise UserError(
                 f"{where}: `answer_idx` {index} is {ids[index]!r}, but `obj_id` is "
                 f"{row['obj_id']!r}."
+            )
+        if row.get("obj_label", labels[index]) != labels[index]:
+            raise UserError(
+                f"{where}: `obj_label` is {row['obj_label']!r}, but {ids[index]!r} is "
+                f"{labels[index]!r} elsewhere; give one id one label."
             )
         rest = {k: v for k, v in row.items() if k not in known}
         yield Instance(row["sub_id"], row["sub_label"], index, rest, where)

@@ -9,14 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.data.byte_level import ByteLevelVocabulary
 from ckl_jax.data.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.relational import Dataset
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_jsonl
+from ckl_jax.files import os_errors, write_jsonl
 from ckl_jax.jobs import compile_cache
 from ckl_jax.jobs.configs import RestoreCheckpointConfig
 from ckl_jax.jobs.mesh import Partitioner
@@ -29,7 +31,7 @@ from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.probes.fill_scorer import FillScorer
+from ckl_jax.probes.fill_scorer import TARGETS, FillScorer
 from ckl_jax.probes.mask_filling import MaskFiller, fill_dataset
 from ckl_jax.probes.masked_scorer import SCHEMES, MaskedScorer
 from ckl_jax.probes.ranking import Evaluator
@@ -52,6 +54,7 @@ class Settings:
       pll_metric: what a masked model has hidden beside a token; see `probes.masked_scorer`.
       batch_size: rows of the model at once.
       dtype: of the activations; None is the model's own, float32 of one from Hugging Face.
+      bindings: gin bindings over those of a run, such as another place of its vocabulary.
     """
 
     out: str | None = None
@@ -64,6 +67,12 @@ class Settings:
     pll_metric: str = SCHEMES[0]
     batch_size: int | None = None
     dtype: str | None = None
+    bindings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.require_choice(TARGETS, **{"--target": self.target})
+        checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
+        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
 
 
 Progress = Callable[[str, int, int], None]
@@ -88,6 +97,11 @@ def probe(
         return _rank_hugging_face(folder, dataset, settings, progress)
     from ckl_jax.jobs import gin_config
 
+    if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
+        raise UserError(
+            f"{model} is no model: it has neither Hugging Face's config.json nor a folder "
+            "checkpoint_<step>; give one that has, or a checkpoint."
+        )
     checkpoint = Path(str(find_checkpoint(folder)))
     return gin_config.run(
         rank,
@@ -95,6 +109,7 @@ def probe(
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent),
             *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
+            *settings.bindings,
         ],
         dataset=dataset, settings=settings, name=str(folder), progress=progress,
     )  # fmt: skip
@@ -177,6 +192,7 @@ def open_scorer(folder: Path, settings: Settings) -> Any:
 
 
 def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
+    _check_fit(model, settings)
     size = settings.batch_size
     if isinstance(model, DecoderOnlyModel):
         return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
@@ -185,8 +201,25 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
     return FillScorer(model, params, settings.target, size, put)
 
 
+def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
+    """Refuses settings that this kind of model has no use for."""
+    default = Settings()
+    kinds = {
+        "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
+        "--target": ("target", EncoderDecoderModel, "encoder-decoders (T5)"),
+        "--no-bos": ("bos", DecoderOnlyModel, "causal models (GPT-2)"),
+    }
+    for flag, (name, kind, called) in kinds.items():
+        if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
+            raise UserError(f"{flag} is of {called}; leave it out for a {type(model).__name__}.")
+
+
 def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults:
-    return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
+    if settings.out is not None:
+        with os_errors(settings.out):
+            Path(settings.out).mkdir(parents=True, exist_ok=True)
+    digest = tree_digest(scorer.params)[:16]
+    return Evaluator(scorer, name, settings.conditional_score, digest).evaluate_dataset(
         dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
         reduction=settings.reduction, progress=progress,
     )  # fmt: skip

@@ -33,11 +33,14 @@ class Evaluator:
       scorer: a model that scores tokens, see `probes.scorers`.
       model_name: for the results.
       conditional_score: only tokens from the first one of the answer on are scored.
+      parameters: digest of the model's, so that what other ones scored is not taken for theirs;
+        None compares names of models alone.
     """
 
     scorer: Any
     model_name: str = "model"
     conditional_score: bool = False
+    parameters: str | None = None
 
     def evaluate_dataset(
         self,
@@ -68,12 +71,15 @@ class Evaluator:
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         checks.require_int(subsample=subsample)
+        for relation in dataset:
+            _templates(relation, template_index)
         results = DatasetResults(dataset.name)
         if save_path is not None:
             results = DatasetResults.open(save_path, dataset.name)
         for number, relation in enumerate(dataset):
             metadata = self._metadata(dataset, relation, template_index, reduction, subsample)
             if results.has(relation.code, metadata):
+                results.describe(relation.code, _info(relation))
                 continue
             if progress:
                 progress(relation.code, number, len(dataset))
@@ -125,7 +131,7 @@ class Evaluator:
                 **own, "num_original_instances": whole, "time_start": started, "time_end": _now(),
                 "answer_space_labels": list(relation.answer_labels),
                 "answer_space_ids": list(relation.answer_ids),
-                "relation_info": {**relation.info, "cardinality": relation.cardinality},
+                "relation_info": _info(relation),
             },
         )  # fmt: skip
 
@@ -185,7 +191,13 @@ class Evaluator:
             "conditional_score": self.conditional_score,
             "dataset_path": dataset.path,
             "dataset_name": dataset.name,
+            "parameters": self.parameters,
+            "facts": relation.digest(),
         }
+
+
+def _info(relation: Relation) -> dict[str, Any]:
+    return {**relation.info, "cardinality": relation.cardinality}
 
 
 def _raw_row() -> dict[str, list]:
@@ -201,6 +213,8 @@ def _templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[i
     if chosen is None:
         return list(range(len(relation.templates)))
     numbers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if len(set(numbers)) < len(numbers):
+        raise UserError(f"Templates {numbers} name one twice; give each once.")
     for number in numbers:
         if not 0 <= number < len(relation.templates):
             raise UserError(

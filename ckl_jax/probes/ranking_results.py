@@ -35,6 +35,10 @@ _VARIES = (
     "metric_values", "time_start", "time_end", "num_original_instances", "answer_space_labels",
     "answer_space_ids", "relation_info", "ckl_jax_version", "dataset_path",
 )  # fmt: skip
+_CHANGED = {
+    "parameters": "scored by other parameters of the model",
+    "facts": "scored with other subjects, answers or options",
+}
 
 
 @dataclasses.dataclass
@@ -127,8 +131,8 @@ class RelationResult:
             return [self.cardinality]
         if key not in self.relation_info:
             raise UserError(
-                f"{self.code} has no {key!r} in its relation info; give --relation_info, or choose "
-                f"from {', '.join(self.relation_info) or 'none'}."
+                f"{self.code} has no {key!r} in its relation info; give a `relation_info` with it, "
+                f"or choose from {', '.join(self.relation_info) or 'none'}."
                 f"{nearest(key, self.relation_info)}"
             )
         value = self.relation_info[key]
@@ -202,13 +206,23 @@ class DatasetResults:
         if code not in self.relations:
             return False
         old = self.relations[code].metadata
-        for key in settings.keys() - set(_VARIES):
+        for key in sorted(settings.keys() - set(_VARIES)):
             if _plain(old.get(key)) != _plain(settings[key]):
+                was = _CHANGED.get(key, f"scored with {key}={old.get(key)!r}, now it is "
+                                        f"{settings[key]!r}")  # fmt: skip
                 raise UserError(
-                    f"{self.path} holds {code} scored with {key}={old.get(key)!r}, now it is "
-                    f"{settings[key]!r}; choose another folder for the results."
+                    f"{self.path} holds {code} {was}; choose another folder for the results, or "
+                    "remove that one."
                 )
         return True
+
+    def describe(self, code: str, info: Mapping[str, Any]) -> None:
+        """Lays what a dataset says of a relation today, such as its domains, over what is kept."""
+        result = self.relations[code]
+        known = {**result.relation_info, **info}
+        if known != result.relation_info:
+            metadata = {**result.metadata, "relation_info": known}
+            self.add(dataclasses.replace(result, metadata=metadata))
 
     def add(self, result: RelationResult) -> None:
         """Adds a relation, and writes it if the results have a folder."""

@@ -56,10 +56,17 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
     [
         (["--templates", "x"], "--templates is 'x'; give numbers from 0"),
         (["--relations", "P3"], "has no relation 'P3'"),
-        (["--reduction", "max"], "reduction is 'max'; choose from sum, mean"),
+        (["--reduction", "max"], "--reduction is 'max'; choose from sum, mean, none"),
         (["--templates", "4"], "P1 has no template 4; it has 3, counted from 0"),
+        (["--templates", "0,0"], "Templates [0, 0] name one twice"),
+        (["--subjects", ","], "--subjects names none"),
+        (["--pll-metric", "bogus"], "--pll-metric is 'bogus'"),
+        (["--pll-metric", "original"], "--pll-metric is of masked models (BERT); leave it out"),
+        (["--target", "statement"], "--target is of encoder-decoders (T5); leave it out for a Dec"),
+        (["--dtype", "float16"], "--dtype is 'float16'; choose from None, bfloat16, float32"),
         (["--model", "nowhere"], "No checkpoint at nowhere"),
         (["--dataset", "nowhere"], "Cannot read nowhere"),
+        (["--out", __file__], f"Cannot write {__file__}: File exists"),
     ],
 )
 def test_wrong_input_is_one_sentence(golden, tmp_path, capsys, more, message):
@@ -87,6 +94,29 @@ def test_what_is_wrong_with_a_relation_leaves_the_finished_ones(golden, tmp_path
     items = [json.loads(line) for line in (out / "items.jsonl").read_text().splitlines()]
     assert len(items) == 23 and sum(item["correct"] for item in items) == 7
     assert all(item["correct"] == (item["best"] == item["answer"]) for item in items)
+
+
+def test_scores_of_other_parameters_or_facts_are_not_taken_for_these(golden, tmp_path, capsys):
+    model, data, out = (str(tmp_path / name) for name in ("model", "data", "out"))
+    shutil.copytree(golden / "model", model)
+    shutil.copytree(golden / "dataset", data)
+    argv = ["probe", "bear", "--model", model, "--dataset", data, "--out", out]
+    argv += ["--relations", "P1", "--templates", "0"]
+    assert ckl.main(argv) == 0
+    weights = Path(model, "model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1  # a bit of a parameter
+    weights.write_bytes(content)
+    assert ckl.main(argv) == 2
+    told = "holds P1 scored by other parameters of the model; choose another folder"
+    assert told in capsys.readouterr().err
+    shutil.copy(golden / "model" / "model.safetensors", weights)
+    table = Path(data, "P1.jsonl")
+    rows = [json.loads(line) for line in table.read_text().splitlines()]
+    rows[0]["sub_label"] = "Nobody"
+    table.write_text("\n".join(map(json.dumps, rows)))
+    assert ckl.main(argv) == 2
+    assert "scored with other subjects, answers or options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("target", ["answer", "statement"])
@@ -132,6 +162,14 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
     assert ckl.main([*argv[:-1], "P7"]) == 2
     assert "has no relation 'P7'" in capsys.readouterr().err
+    plain = DatasetResults.from_path(golden / "results" / "sum")
+    for result in plain:
+        result.metadata["relation_info"].pop("domains")
+    plain.save(tmp_path / "plain")
+    argv = ["probe", "compare", str(tmp_path / "plain"), "--out", str(tmp_path), "--bias", "P1"]
+    assert ckl.main(argv) == 0
+    (drawn, told) = capsys.readouterr().out.splitlines()
+    assert drawn.endswith("bias_P1.png") and told.startswith("No domains.png: ")
 
 
 @pytest.mark.slow

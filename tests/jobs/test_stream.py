@@ -20,7 +20,7 @@ def test_scores_are_relative_to_the_first():
     lines = trajectories.table(points).splitlines()
     assert len(lines) == 4 and "20.25 ( 50.0%)" in lines[1] and "0.00 (  0.0%)" in lines[3]
     points["start"]["mask_filling"] = 0.0
-    assert "nan" in trajectories.table(points)
+    assert "(    –%)" in trajectories.table(points)
 
 
 def test_what_does_not_belong_together_is_said():
