@@ -3,7 +3,7 @@
 import collections
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,14 @@ def write_quiz(
             "answer_space_labels": [world.name(option) for option in options],
             **({"domains": [domain]} if (domain := _DOMAINS.get(relation.subject)) else {}),
         }
-    _refuse_others(folder, set(rows))
-    for code, some in rows.items():
-        with atomic_write(folder / f"{code}.jsonl") as f:
-            f.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+    tables = {
+        f"{code}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in some)
+        for code, some in rows.items()
+    }
+    _refuse_others(folder, tables)
+    for name, content in tables.items():
+        with atomic_write(folder / name) as f:
+            f.write(content)
     write_json(folder / METADATA, metadata)
     return {code: len(some) for code, some in rows.items()}
 
@@ -99,7 +103,13 @@ def _instances(world: World, facts: Sequence[Fact], options: Sequence[str]) -> l
     ]  # fmt: skip
 
 
-def _refuse_others(folder: Path, codes: set[str]) -> None:
-    held = sorted(path.stem for path in folder.glob("*.jsonl") if path.stem not in codes)
-    if held:
-        raise UserError(f"{folder} holds other relations ({held[0]}.jsonl); choose another folder.")
+def _refuse_others(folder: Path, tables: Mapping[str, str]) -> None:
+    """Refuses a folder that holds another dataset's relations, or other facts of these."""
+    for path in sorted(folder.glob("*.jsonl")):
+        if path.name not in tables:
+            raise UserError(f"{folder} holds other relations ({path.name}); choose another folder.")
+        if path.read_text(encoding="utf-8") != tables[path.name]:
+            raise UserError(
+                f"{folder} holds a dataset of another size, seed or source ({path.name}); choose "
+                "another folder, or remove it."
+            )

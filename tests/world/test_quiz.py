@@ -40,6 +40,9 @@ def test_fewer_facts_leave_the_options(tmp_path):
     assert len(some["P19"].templates) == 1 and len(every["P19"].templates) == 3
     with pytest.raises(UserError, match="holds other relations"):
         write_quiz(make_world(0, "tiny"), tmp_path / "all", date="1900-01-01")
+    with pytest.raises(UserError, match="another size, seed or source"):
+        write_quiz(make_world(1, "tiny"), tmp_path / "all")
+    assert write_quiz(make_world(0, "tiny"), tmp_path / "all")  # the same again
 
 
 def test_real_facts_of_trex(tmp_path):
