@@ -173,8 +173,9 @@ def summary(args, found, tokens):
     }
     their_seconds = sum(r["their_cpu_seconds"] * r["statements"] / r["sample"] for r in found)
     return {
-        "kind": args.kind, "shape": args.shape, "pieces": "trained" if args.tokenizer is None
-        else args.tokenizer.name, "relations": len(found), **total, "tokens_of_statements": round(tokens),
+        "kind": args.kind, "shape": args.shape,
+        "pieces": args.tokenizer.name if args.tokenizer else "trained",
+        "relations": len(found), **total, "tokens_of_statements": round(tokens),
         "their_cpu_seconds_of_sample": sum(r["their_cpu_seconds"] for r in found),
         "their_cpu_seconds_for_all": their_seconds, "ratio": their_seconds / total["cpu_seconds"],
         "largest_difference": max(r["largest_difference"] for r in found), "by_relation": found,
