@@ -94,7 +94,7 @@ class Run:
         self.metrics = metrics or StepMetrics()
         self._update = make_train_step(
             self._loss_fn(), self.tx, num_microbatches=num_microbatches,
-            dropout=self.model.config.dropout_rate > 0,
+            dropout=self.model.draws,
             legacy_microbatch_means=legacy_microbatch_means,
         )  # fmt: skip
 

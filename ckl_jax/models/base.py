@@ -118,6 +118,11 @@ class BaseTransformerModel(abc.ABC):
     def config(self) -> Any:
         return self.module.config
 
+    @property
+    def draws(self) -> bool:
+        """Whether the loss of training is a random one, and takes a key: of dropout, say."""
+        return self.config.dropout_rate > 0
+
     def with_method(self, method: Any) -> Self:
         """The same model with a method's projections and side networks in it."""
         module = self.module.clone(config=method.extend(self.config))

@@ -36,6 +36,11 @@ class MaskedModel(BaseTransformerModel):
         checks.require_number("a number in (0, 1)", 0.0, 1.0, MASK_RATE=self.mask_rate)
 
     @property
+    def draws(self) -> bool:
+        """Always: hidden tokens are drawn, with dropout or without."""
+        return True
+
+    @property
     def input_vocabulary(self) -> Any:
         return self.vocabulary
 

@@ -6,11 +6,14 @@ import jax
 import numpy as np
 import pytest
 
+from ckl_jax.cli.ckl import main as ckl
+from ckl_jax.cli.t5x import main as t5x
 from ckl_jax.data.converters import Masking, masked_batch
 from ckl_jax.data.masked_vocabulary import MaskedVocabulary, open_vocabulary
 from ckl_jax.models.bert import BertConfig, Transformer
 from ckl_jax.models.masked import MaskedModel
 from tests.parity.ranked import unpack
+from tests.tiny import read_rows
 
 MASK, CLS, SEP = 4, 2, 3
 MASKING = Masking(0.15, MASK, (CLS, SEP))
@@ -64,11 +67,8 @@ def test_vocabularies_are_told_apart(tmp_path):
         assert isinstance(open_vocabulary(folder / name), MaskedVocabulary)
 
 
-@pytest.mark.slow
-def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
-    from ckl_jax.cli.ckl import main as ckl
-    from ckl_jax.cli.t5x import main as t5x
-
+def train(tmp_path, **bindings):
+    """Trains the golden BERT on 40 sentences; returns the rows of metrics."""
     golden = unpack("lm_pub_quiz_masked.zip", tmp_path / "golden")
     news = tmp_path / "news.jsonl"
     lines = [
@@ -82,19 +82,35 @@ def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
     assert ckl([*prepare, "--out", str(rows), "--length", "48"]) == 0
     bindings = {
         "MODEL_DIR": str(run), "INITIAL_CHECKPOINT_PATH": str(tmp_path / "bert"),
-        "CACHE_DIRS": (str(rows),), "MIXTURE_OR_TASK_NAME": "news", "HELD_OUT_TASKS": ("news",),
-        "TASK_FEATURE_LENGTHS": {"targets": 48}, "BATCH_SIZE": 8, "EPOCHS": 10,
-        "LEARNING_RATE": 3e-3, "RANKING_DATASET": str(golden / "dataset"),
-        "FILLING_DATASET": str(golden / "dataset"),
+        "CACHE_DIRS": (str(rows),), "MIXTURE_OR_TASK_NAME": "news",
+        "TASK_FEATURE_LENGTHS": {"targets": 48}, "RANKING_DATASET": str(golden / "dataset"),
+        **bindings,
     }  # fmt: skip
     files = ("lm_pub_quiz_bert.gin", str(tmp_path / "bert/model.gin"))
     flags = [f"--gin_file={f}" for f in files]
     assert t5x(["train", *flags, *(f"--gin.{k}={v!r}" for k, v in bindings.items())]) == 0
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read_rows(run / "metrics.jsonl")
+
+
+def test_training_hides_anew_without_dropout_too(tmp_path):
+    rows = train(
+        tmp_path, BATCH_SIZE=40, EPOCHS=3, LEARNING_RATE=1e-30, DROPOUT_RATE=0.0,
+        **{"train.train.log_period": 1},
+    )  # fmt: skip
+    losses = [row["loss"] for row in rows if row["split"] == "train"]
+    assert len(losses) == len(set(losses)) == 3  # the same rows and parameters, other tokens hidden
+
+
+@pytest.mark.slow
+def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
+    lines = train(
+        tmp_path, BATCH_SIZE=8, EPOCHS=10, LEARNING_RATE=3e-3, HELD_OUT_TASKS=("news",),
+        FILLING_DATASET=str(tmp_path / "golden/dataset"),
+    )  # fmt: skip
     losses = [m["loss"] for m in lines if m["split"] == "training_eval/news"]
     assert losses[-1] < 0.7 * losses[0]
     filled = [m["items"] for m in lines if m["split"] == "inference_eval/dataset_mask_filling"]
     assert filled == [1] * 11
     ranked = [m["accuracy"] for m in lines if m["split"] == "inference_eval/dataset"]
     assert len(ranked) == len(losses) == 11
-    assert (run / "ranking/dataset/000050/P1_results.jsonl").is_file()
+    assert (tmp_path / "run/ranking/dataset/000050/P1_results.jsonl").is_file()
