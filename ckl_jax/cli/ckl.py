@@ -354,7 +354,7 @@ def _stream(commands) -> None:
     p.add_argument("--dataset", default=None, help="facts to ask for, in BEAR's layout")
     p.add_argument("--experiences", type=int, default=5, help="parts of the stream, by date")
     p.add_argument("--epochs", type=int, default=3, help="passes over each part")
-    p.add_argument("--initial-epochs", type=int, default=15, help="passes over the old pages")
+    p.add_argument("--initial-epochs", type=int, default=40, help="passes over the old pages")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
     )

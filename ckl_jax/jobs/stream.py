@@ -62,7 +62,7 @@ class Stream:
     dataset: str | None = None
     experiences: int = 5
     epochs: int = 3
-    initial_epochs: int = 15
+    initial_epochs: int = 40
     bindings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
