@@ -80,18 +80,17 @@ def causal_rows(
       legacy: see `document_text` and `cut`.
     """
     before, after = getattr(vocabulary, "around", ((), ()))
+    texts = (document_text(document, legacy) for document in documents)
     pieces = (
         [*before, *piece, *after]
-        for tokens in _encoded(documents, vocabulary, legacy)
+        for tokens in _encoded(texts, vocabulary)
         for piece in cut(tokens, length - len(before) - len(after), legacy)
     )
     yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
 
 
-def _encoded(
-    documents: Iterable[Document], vocabulary: Any, legacy: bool
-) -> Iterator[Sequence[int]]:
-    texts = (document_text(document, legacy) for document in documents)
+def _encoded(texts: Iterable[str], vocabulary: Any) -> Iterator[Sequence[int]]:
+    texts = iter(texts)
     while batch := list(itertools.islice(texts, _BATCH)):
         yield from vocabulary.encode_many(batch)
 
@@ -160,10 +159,8 @@ def prepare_originals(
     meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
     def rows() -> Iterator[Row]:
-        texts = read_originals(path)
-        while batch := list(itertools.islice(texts, _BATCH)):
-            for tokens in vocabulary.encode_many(batch):
-                yield from ({"targets": piece} for piece in cut(tokens, length))
+        for tokens in _encoded(read_originals(path), vocabulary):
+            yield from ({"targets": piece} for piece in cut(tokens, length))
 
     make_task(Path(folder), meta | {"rows": "originals"}, rows, vocabulary, features=("targets",))
     return Path(folder)

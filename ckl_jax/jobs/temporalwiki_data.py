@@ -169,9 +169,7 @@ class Data:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
 
-    def make_noun_rows(
-        self, interval: Interval, vocabulary: Any, length: int
-    ) -> None:
+    def make_noun_rows(self, interval: Interval, vocabulary: Any, length: int) -> None:
         """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""
         folder = self.folder(interval, "diffset")
         rest = self.root / "data" / interval.name / "rest.jsonl"
