@@ -18,7 +18,11 @@ def _experiment(commands, command) -> None:
     )  # fmt: skip
     p.add_argument("name", metavar="NAME", help="such as ckl/table3; 'list' lists all")
     p.add_argument("--size", default="small", help="tiny, small or full")
-    p.add_argument("--data", default=None, help="folder of the published files, for --size full")
+    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
+    p.add_argument(
+        "--data", default=None,
+        help="folder of the published files, for --size full; of the real facts (docs/wikidata.md)",
+    )  # fmt: skip
     p.add_argument("--out", default=None, help="folder (runs/experiments-SIZE)")
     p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
     p.add_argument("--methods", default="all", help="comma-separated names")
@@ -45,6 +49,7 @@ def experiment(args: argparse.Namespace) -> None:
         args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
         () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
         (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
+        args.source,
     ))  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def _size(running: Running) -> list[str]:
     if running.is_full:
         model = Path(running.data) / _IMPORTED / "model.gin"
         return [OVERLAYS.format("gpt2_full"), str(model)]
-    return ["temporalwiki_tiny.gin"] if running.size == "tiny" else []
+    tiny = ["temporalwiki_tiny.gin"] if running.size == "tiny" else []
+    return [*tiny, *([OVERLAYS.format("gpt2_wikidata")] if running.source == "wikidata" else [])]
 
 
 def _train(

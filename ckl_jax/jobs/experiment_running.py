@@ -7,7 +7,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.demo import METHODS
+from ckl_jax.jobs.demo import METHODS, SOURCES
 from ckl_jax.jobs.experiment_scenarios import INITIAL, Cell, Scenario
 
 SIZES = ("tiny", "small", "full")
@@ -20,12 +20,13 @@ class Running:
     Attributes:
       out: folder of all of them; the data and the Initial model too, but at size "full".
       size: "tiny" (seconds a cell; its numbers mean nothing), "small" (the demo's), or "full".
-      data: folder of the published files and the Initial model, for "full".
+      data: for "full", folder of the published files and the Initial model; else of the real facts.
       seed: of world, parameters and data order.
       methods: which rows; () is all.
       jobs: trainings at once; 0 is one for each core.
       bindings: gin bindings for every training.
       tuning_seeds: light-tunings of each kind, of GPT-2; their scores are averaged.
+      source: of the data that are made here: "simulated", or "wikidata" for real facts.
     """
 
     out: str = "runs/experiments"
@@ -36,17 +37,23 @@ class Running:
     jobs: int = 0
     bindings: Sequence[str] = ()
     tuning_seeds: int = 5
+    source: str = "simulated"
 
     def __post_init__(self) -> None:
         checks.require_choice(SIZES, **{"--size": self.size})
+        checks.require_choice(SOURCES, **{"--source": self.source})
         checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
         checks.require_int(**{"--tuning-seeds": self.tuning_seeds})
         if self.methods:
             checks.require_names(METHODS, **{"--methods": tuple(self.methods)})
-        if (self.size == "full") != (self.data is not None):
+        if self.is_full and (self.data is None or self.source != "simulated"):
             raise UserError(
-                "--data, a folder of the published files, belongs to --size full: give both or "
-                "neither."
+                "--size full needs --data, a folder of the published files, and has no --source."
+            )
+        if not self.is_full and self.source == "simulated" and self.data is not None:
+            raise UserError(
+                "--data is a folder of the published files, for --size full, or of real facts, for "
+                "--source wikidata: give one of these too, or leave --data out."
             )
 
     @property
@@ -59,7 +66,7 @@ class Running:
 
     @property
     def world(self) -> Path:
-        """The folder of the simulated data."""
+        """The folder of the data that are made here."""
         return self.root / "data"
 
     @property

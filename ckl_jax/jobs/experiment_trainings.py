@@ -55,7 +55,7 @@ def _initial(scenarios: Sequence[Scenario], running: Running) -> pipeline.Traini
     probes = tuple(dict.fromkeys(p for s in scenarios if not s.tuned for p in s.probes))
     macros = {**_macros(running, running.root / INITIAL), "INITIAL_CHECKPOINT_PATH": None}
     bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.of(tuned=False)]
-    command = pipeline.t5x("train", ["ckl_initial.gin", *_tiny(running)], macros, bindings)
+    command = pipeline.t5x("train", ["ckl_initial.gin", *_small(running)], macros, bindings)
     return pipeline.Training(INITIAL, running.root / INITIAL, command)
 
 
@@ -66,8 +66,10 @@ def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*probes, *found)))
 
 
-def _tiny(running: Running) -> list[str]:
-    return ["tiny.gin"] if running.size == "tiny" else []
+def _small(running: Running) -> list[str]:
+    """The gin files of data and models that are made here."""
+    tiny = ["tiny.gin"] if running.size == "tiny" else []
+    return [*tiny, *(["data/wikidata.gin"] if running.source == "wikidata" else [])]
 
 
 def _training(running: Running, scenario: Scenario, cell: Cell) -> pipeline.Training:
@@ -83,7 +85,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> pipeline.Trai
         macros["LEARNING_RATE"] = cell.rate
     full = ["ckl_full.gin"] if running.is_full else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
-    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_tiny(running)]
+    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
     command = pipeline.t5x("train", files, macros, [*bindings, *running.of(scenario.tuned)])
     return pipeline.Training(f"{scenario.name} {cell.name}", target, command, after)
 

@@ -9,6 +9,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.kilt import DEV, KILT_SETS, TRAIN, find_file
@@ -18,6 +19,7 @@ from ckl_jax.jobs.experiment_running import Running
 from ckl_jax.jobs.experiment_scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
 from ckl_jax.jobs.experiment_trainings import refuse_own, trainings
 from ckl_jax.probes import metrics
+from ckl_jax.world.ckl import check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
 _FREE = ("out", "jobs", "methods", "tuning_seeds")  # settings that may change
@@ -38,7 +40,7 @@ def run(name: str, running: Running) -> Path:
     with pipeline.only_one(running.root):
         began = time.monotonic()
         settings = {k: v for k, v in dataclasses.asdict(running).items() if k not in _FREE}
-        pipeline.record(running.root / "experiments.json", settings, "folder")
+        pipeline.record(running.root / "experiments.json", settings, "folder", _is_older)
         if not running.is_full:
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         cells = trainings(experiment, running)
@@ -48,6 +50,11 @@ def run(name: str, running: Running) -> Path:
         path = experiment_results.write(name, experiment, running)
         print(f"Done in {time.monotonic() - began:.0f} s: {path}", flush=True)
         return path
+
+
+def _is_older(name: str, before: Any, now: Any) -> bool:
+    """Whether the record is of before there was a choice of the source."""
+    return name == "source" and before is None and now == "simulated"
 
 
 def _check(name: str, experiment: Experiment, running: Running) -> None:
@@ -60,8 +67,10 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
         )
     refuse_own(experiment, running)
     if any(scenario.tuned for scenario in experiment.scenarios):
-        _check_kilt(running)
-    if running.is_full:
+        _check_kilt(name, running)
+    if not running.is_full:
+        check_world(running.source, running.size, running.data)
+    else:
         for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
             find_checkpoint(Path(running.data) / model)
     if running.bindings:
@@ -76,10 +85,12 @@ def _check_bindings(cells: Sequence[pipeline.Training], bindings: Sequence[str])
     gin_config.read(names, bindings)
 
 
-def _check_kilt(running: Running) -> None:
+def _check_kilt(name: str, running: Running) -> None:
     """Refuses what would be missing after the models of Table 2 are trained."""
     metrics.rouge_l("a", "a")
-    if running.data is not None:
+    if running.source != "simulated":
+        raise UserError(f"{name}: of --source {running.source} no KILT is made; leave it out.")
+    if running.is_full:
         for name, form in KILT_SETS.items():
             for split in (DEV, TRAIN)[: 1 + form.trains]:
                 find_file(Path(running.data) / KILT, name, split)
@@ -87,11 +98,12 @@ def _check_kilt(running: Running) -> None:
 
 def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.jobs import simulated
-    from ckl_jax.world.ckl import open_world
     from ckl_jax.world.kilt import write_kilt
 
-    print(f"Data: simulated, seed {running.seed}", flush=True)
+    print(f"Data: {running.source}, seed {running.seed}", flush=True)
     data = running.root / "data"
-    simulated.prepare(str(data), running.seed, running.size)
+    simulated.prepare(
+        str(data), running.seed, running.size, source=running.source, facts_dir=running.data
+    )
     if kilt:
         write_kilt(open_world("simulated", running.seed, running.size), data / KILT)

@@ -58,6 +58,15 @@ def test_the_full_size_starts_from_the_published_files(tmp_path):
     assert settings["EPOCHS"] == 8 and made[0].after == ()
 
 
+def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
+    facts = {"data": "/data/facts", "source": "wikidata"}
+    running = job.Running(str(tmp_path), "tiny", methods=("lora",), **facts)
+    made = {t.name: t for t in job.trainings(job.find("ckl/table3"), running)}
+    settings = settings_of(made["p1_p2 lora"].command)
+    assert settings["t5.T5Config.vocab_size"] == 5632 and settings["t5.T5Config.emb_dim"] == 32
+    assert settings["DATA_DIR"] == str(tmp_path / "data")
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
@@ -70,7 +79,11 @@ def test_the_full_size_starts_from_the_published_files(tmp_path):
         (["ckl/table2", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/initial"),
         (["ckl/table10", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/gpt2"),
         (["ckl/table3", "--size", "huge"], "--size is 'huge'"),
-        (["ckl/table3", "--size", "full"], "--data"),
+        (["ckl/table3", "--size", "full"], "--size full needs --data"),
+        (["ckl/table3", "--data", "/nowhere"], "--source wikidata: give one of these too"),
+        (["ckl/table3", "--source", "wikdata"], "--source is 'wikdata'"),
+        (["ckl/table3", "--source", "wikidata"], "No --data is given"),
+        (["ckl/table8", "--source", "wikidata", "--data", "x"], "no KILT is made"),
         (["ckl/table3", "--methods", "lroa"], "lroa"),
     ],
 )
