@@ -118,23 +118,28 @@ def texts(dataset):
                 yield fill(template, instance.sub_label, answer).text
 
 
-def make_bert(folder, dataset, shape):
+def make_bert(folder, dataset, shape, pieces):
     """A random BERT in Hugging Face's form, with pieces of the dataset's statements."""
     import tokenizers
     import torch
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
 
-    pieces = tokenizers.BertWordPieceTokenizer(lowercase=False)
-    pieces.train_from_iterator(texts(dataset), vocab_size=28996, show_progress=False)
-    tokenizer = BertTokenizerFast(tokenizer_object=pieces._tokenizer, do_lower_case=False)
+    trained = tokenizers.BertWordPieceTokenizer(lowercase=False)
+    trained.train_from_iterator(texts(dataset), vocab_size=pieces, show_progress=False)
+    tokenizer = BertTokenizerFast(tokenizer_object=trained._tokenizer, do_lower_case=False)
     tokenizer.save_pretrained(folder)
     width, layers, heads = SHAPES[shape]
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=28996, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        intermediate_size=4 * width,
+        vocab_size=pieces, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=4 * width, initializer_range=_spread_of(width),
     )  # fmt: skip
     BertForMaskedLM(config).save_pretrained(folder)
+
+
+def _spread_of(width):
+    """Of the random weights: the smallest models would else hardly tell options apart."""
+    return 0.02 if width > 100 else 0.2
 
 
 def make_gpt2(folder, dataset, shape, tokenizer, pieces):
@@ -160,7 +165,7 @@ def make_gpt2(folder, dataset, shape, tokenizer, pieces):
     end = files.read_json(folder / "vocab.json")["<|endoftext|>"]
     config = GPT2Config(
         n_embd=width, n_layer=layers, n_head=heads, vocab_size=size, bos_token_id=end,
-        eos_token_id=end, initializer_range=0.02 if width > 100 else 0.2,
+        eos_token_id=end, initializer_range=_spread_of(width),
     )  # fmt: skip
     GPT2LMHeadModel(config).save_pretrained(folder)
 
@@ -187,7 +192,9 @@ def main() -> None:
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--kind", choices=("gpt2", "bert"), default="gpt2")
     parser.add_argument("--tokenizer", type=Path, help="GPT-2's; none: one is trained")
-    parser.add_argument("--pieces", type=int, default=4000, help="of a tokenizer that is trained")
+    parser.add_argument(
+        "--pieces", type=int, help="of a tokenizer that is trained (GPT-2 4,000, BERT 28,996)"
+    )
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--relations", type=int, default=10)
     parser.add_argument("--instances", type=int, default=4, help="of a relation, by lm-pub-quiz")
@@ -203,9 +210,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.kind == "bert":
-            make_bert(folder, dataset, args.shape)
+            make_bert(folder, dataset, args.shape, args.pieces or 28996)
         else:
-            make_gpt2(folder, dataset, args.shape, args.tokenizer, args.pieces)
+            make_gpt2(folder, dataset, args.shape, args.tokenizer, args.pieces or 4000)
         evaluator = Evaluator(open_scorer(folder, Settings()), args.shape)
         score = theirs(folder, args.dataset, args.shape)
         for number, relation in enumerate(spread(list(dataset), args.relations)):

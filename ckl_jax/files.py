@@ -149,7 +149,7 @@ def read_json(path: str | os.PathLike) -> Any:
     Raises:
       UserError: the file cannot be read, or is not JSON.
     """
-    with os_errors(path, "read"), open(path, encoding="utf-8") as f:
+    with os_errors(path, "read"), open(path, encoding="utf-8-sig") as f:
         try:
             return json.load(f)
         except json.JSONDecodeError as e:
@@ -169,7 +169,7 @@ def read_jsonl(path: str | os.PathLike) -> Iterator[dict]:
     Raises:
       UserError: the file cannot be read, or a line is not JSON.
     """
-    with os_errors(path, "read"), open(path, encoding="utf-8") as f:
+    with os_errors(path, "read"), open(path, encoding="utf-8-sig") as f:
         for number, line in enumerate(f, 1):
             if line.strip():
                 try:

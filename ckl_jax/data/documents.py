@@ -53,11 +53,14 @@ def encodable(text: str) -> str:
 
 
 def open_text(path: str | os.PathLike) -> IO[str]:
-    """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines."""
+    """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines.
+
+    A byte order mark, with which some editors begin a file, is not part of the text.
+    """
     with os_errors(path, "read"):
         if os.fspath(path).endswith(".gz"):
-            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8", newline="")
-        return open(path, encoding="utf-8", newline="")
+            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
+        return open(path, encoding="utf-8-sig", newline="")
 
 
 def read_documents(path: str | os.PathLike) -> Iterator[Document]:

@@ -89,7 +89,9 @@ class RelationResult:
         return RelationResult(self.code, table, np.array(scores), metadata)
 
     def get_metric(self, name: str) -> Any:
-        """A metric of `ranking_metrics` by name; token scores are summed first."""
+        """A metric of `ranking_metrics` by name, or "support"; token scores are summed first."""
+        if name == "support":
+            return len(self.table)
         return metrics.metric(name)(self.reduced().scores, self.answers)
 
     def answer_bias(self) -> dict[int, np.ndarray]:
@@ -281,7 +283,7 @@ class DatasetResults:
         """Metrics of relations, or their means.
 
         Args:
-          names: of metrics, see `ranking_metrics.METRICS`.
+          names: of metrics, see `ranking_metrics.METRICS`; "support" is there without being named.
           accumulate: True is the mean over all, weighted by support; "domains", "cardinality" or
             another key of the relation info is the mean by group; False or None is none.
           divide_support: a relation of several groups counts in each with a share of its support.

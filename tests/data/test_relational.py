@@ -73,6 +73,13 @@ def test_the_answer_space_is_the_objects_in_order_and_ids_stay_text(tmp_path):
     assert relation.cardinality == MULTIPLE
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path):
+    folder = write(tmp_path / "own", {"P1": CAPITAL}, P1=[row("A", "1"), row("B", "2")])
+    for path in folder.iterdir():
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Dataset.from_path(folder)["P1"].answer_labels == ("1", "2")
+
+
 def test_a_subset_shrinks_the_answer_space_and_keeps_the_cardinality(tmp_path):
     rows = [row(s, a) for s, a in ("Ax", "By", "Cx", "Dz")]
     data = Dataset.from_path(write(tmp_path / "own", {"P1": CAPITAL}, P1=rows))

@@ -60,7 +60,7 @@ def test_every_score_and_the_files_are_the_librarys(golden, model, dataset, tmp_
 def test_the_librarys_results_are_read_with_their_cardinality(golden, dataset):
     theirs = DatasetResults.from_path(golden / "results" / "sum")
     assert [len(theirs[r.code].table) for r in dataset] == [15, 8]
-    found = theirs.get_metrics(["accuracy", "precision_at_k"], accumulate="domains")
+    found = theirs.get_metrics(["accuracy", "precision_at_k", "support"], accumulate="domains")
     assert list(found) == ["P1", "P2"] and found["P1"]["support"] == 15
     overall = theirs.get_metrics("accuracy")["overall"]
     assert overall["support"] == 23
