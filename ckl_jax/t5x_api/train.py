@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import train as native
 from ckl_jax.jobs.state import TrainState
@@ -100,9 +102,9 @@ def train(
         model, checkpoint_cfg, partitioner, trainer_cls, total_steps, relative_steps, random_seed
     )
     evaluations = []
-    if train_eval_dataset_cfg is not None:
+    if _has_splits("training_eval", train_eval_dataset_cfg):
         evaluations.append(functools.partial(_train_evaluation, train_eval_dataset_cfg, eval_steps))
-    if infer_eval_dataset_cfg is not None:
+    if _has_splits("inference_eval", infer_eval_dataset_cfg):
         folder = str(Path(model_dir) / "inference_eval")
         evaluations.append(
             functools.partial(
@@ -124,6 +126,15 @@ def train(
         progress=progress,
         metrics=T5XMetrics(),
     )
+
+
+def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
+    """Whether there is something to evaluate on: a cached task's folder is all for training."""
+    if cfg is None or not cfg.is_cached_folder:
+        return cfg is not None
+    if jax.process_index() == 0:
+        print(f"{job} leaves out {cfg.task_name}: a cached task has no splits.", flush=True)
+    return False
 
 
 def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:

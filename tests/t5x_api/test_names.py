@@ -96,7 +96,6 @@ network.T5Config:
     dropout_rate = %DROPOUT_RATE
 TASK_FEATURE_LENGTHS = {{'inputs': 16, 'targets': 9}}
 BATCH_SIZE = 32
-train_script.train.train_eval_dataset_cfg = None
 train_script.train.progress = 'silent'
 {more}
 """
@@ -141,7 +140,8 @@ def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gi
     config = (run / "config.gin").read_text()
     assert "import __main__ as train_script" in config and "from t5x import utils" in config
     assert "ckl_jax.t5x_api" not in config
-    capsys.readouterr()
+    said = capsys.readouterr().out
+    assert f"training_eval leaves out {tiny.tasks / 'd1'}: a cached task has no splits" in said
     assert t5x.main(["train", "--dry_run", f"--gin_file={run / 'config.gin'}"]) == 0
     assert capsys.readouterr().out.strip() == config.strip()
     assert t5x.main(["train", gin_file(more="DROPOUT_RATE = 0.1"), *macros(tiny, tmp_path, 3)]) == 0
