@@ -8,6 +8,7 @@ code it contains, so they are refused. Where Haiku is, one line makes the archiv
 """
 
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,16 +93,37 @@ def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, d
         if target is None:
             unknown.append(name)
         else:
-            named[target] = np.asarray(state[name], np.float32)
+            named[target] = _weights(path, name, state[name])
     if unknown:
         raise UserError(
             f"{path} has {some(sorted(unknown))}, which a Transformer-XL with tied embeddings and "
             "no biases of query, key and value does not have."
         )
     config = _config(path, named, num_heads)
-    named.setdefault(_BIAS, np.zeros(config.vocab_size, np.float32))
+    if _BIAS not in named:
+        warnings.warn(f"{path} has no {_name_of(_BIAS)}; the output's bias is 0.", stacklevel=2)
+        named[_BIAS] = np.zeros(config.vocab_size, np.float32)
     _check(path, named, config)
     return config, unflatten(named)
+
+
+def _weights(path: Any, name: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind != "f" and array.dtype != jax.numpy.bfloat16:
+        raise UserError(f"{path}: {name} holds {array.dtype}; weights are floating-point numbers.")
+    array = np.asarray(array, np.float32)
+    if not np.isfinite(array).all():
+        raise UserError(f"{path}: {name} has values that are not finite.")
+    return array
+
+
+def _name_of(path: str) -> str:
+    """How Haiku calls what we call `path`, without its module's own name."""
+    for name, ours in _EMBEDDING.items():
+        if path == ours:
+            return name
+    layer, _, rest = path.removeprefix("decoder/layers_").partition("/")
+    (name,) = (haiku for haiku, ours in _LAYER.items() if ours == rest)
+    return f"h{layer}_{name}"
 
 
 def _path_of(name: str) -> str | None:
@@ -119,10 +141,16 @@ def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> Trans
     needed = [_TABLE, *(f"decoder/layers_0/{name}" for name in first)]
     lost = [name for name in needed if name not in named or named[name].ndim != 2]
     if lost:
-        raise UserError(f"{path} has no {some(lost)}: it is no Transformer-XL of Haiku.")
+        raise UserError(
+            f"{path} has no {some([_name_of(name) for name in lost])}, a matrix: it is no "
+            "Transformer-XL of Haiku."
+        )
     table, query, hidden = (named[name].shape for name in needed)
     if query[1] % num_heads:
-        raise UserError(f"The width {query[1]} does not divide into {num_heads} heads.")
+        raise UserError(
+            f"{path}: {_name_of(needed[1])} is {query[0]} x {query[1]}, which does not divide into "
+            f"{num_heads} heads."
+        )
     layers = {p.split("/")[1] for p in named if p.startswith("decoder/")}
     return TransformerXLConfig(
         vocab_size=table[0], emb_dim=table[1], num_heads=num_heads,
@@ -135,9 +163,9 @@ def _check(path: Any, named: Mapping[str, np.ndarray], config: TransformerXLConf
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
     shapes = jax.eval_shape(Transformer(config).init, jax.random.key(0), ids)["params"]
     wanted = {name: x.shape for name, x in flatten(shapes).items()}
-    lost = sorted(wanted.keys() - named.keys())
+    lost = sorted(_name_of(name) for name in wanted.keys() - named.keys())
     wrong = [
-        f"{name} {list(named[name].shape)} instead of {list(wanted[name])}"
+        f"{_name_of(name)} {list(named[name].shape)} instead of {list(wanted[name])}"
         for name in sorted(wanted.keys() & named.keys())
         if named[name].shape != wanted[name]
     ]

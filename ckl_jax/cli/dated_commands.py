@@ -52,7 +52,9 @@ def _clean(kinds, command) -> None:
     p.add_argument("--tokenizer", default="moses", help="moses, or none for tokenised text")
     p.add_argument("--earliest", default="1700-01-01", help="date that none is before")
     p.add_argument("--latest", default="", help="date that none is after; none: today")
-    p.add_argument("--skip-bad", action="store_true", help="leave out malformed documents")
+    p.add_argument(
+        "--skip-bad", action="store_true", help="leave out documents malformed or out of range"
+    )
     p.add_argument(
         "--beam", default=None, metavar="ARGUMENTS",
         help="as a Beam pipeline: --beam='--runner=...', or --beam=''; --out is then a folder",
@@ -156,6 +158,8 @@ def split(args: argparse.Namespace) -> None:
             joined = released_splits.join(corpus, args.ids, args.out, progress)
         for name, found in joined["lists"].items():
             print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
+        for name in sorted({*released_splits.NAMES} - {*joined["lists"]}):
+            print(f"{'none':>12}  of {name}: the folder has no such list")
         print(f"{joined['unlisted']:12,}  documents are on no list")
         print(f"{joined['other_date']:12,}  documents got the date of their list")
         return

@@ -58,8 +58,8 @@ def make_language_id(name: str) -> LanguageId:
     """
     if name not in BACKENDS:
         raise UserError(
-            f"No way to tell languages is called {name!r}; there are {', '.join(BACKENDS)}."
-            + nearest(name, BACKENDS)
+            f"No way to tell languages is called {name!r}; there are {', '.join(BACKENDS)}, and "
+            f"'none' to keep all.{nearest(name, BACKENDS)}"
         )
     return BACKENDS[name]()
 
@@ -74,6 +74,6 @@ def _name(package: str) -> str:
 
 def _missing(package: str) -> UserError:
     return UserError(
-        f"Telling languages needs the package {package!r}: pip install 'ckl-jax[text]', or leave "
-        "it out by --language-id none."
+        f"Telling languages needs the package {package!r}: pip install {package}, or keep all "
+        "languages by --language-id none."
     )

@@ -55,7 +55,10 @@ class GradientStatistics:
             )
         if (folder := find_task(self.task, self.cache_dirs)) is not None:
             return CachedTask.open(folder)
-        raise UserError(f"STATISTICS_TASK {self.task!r} is no cached task.")
+        raise UserError(
+            f"STATISTICS_TASK {self.task!r} is no cached task; give its folder, or the folder that "
+            "it lies in as CACHE_DIRS."
+        )
 
 
 def sum_of_squares() -> optax.GradientTransformation:

@@ -76,17 +76,23 @@ def test_what_does_not_fit_is_refused(weights, tmp_path):
 
     whole = haiku_params()
     lost = {n: x for n, x in whole.items() if not n.endswith("h1_mlp/linear_1/w")}
-    wrong = {**whole, "lm/~/core/h2_ln1/scale": np.zeros(9)}
+    scale = "lm/~/core/h2_ln1/scale"
+    wrong = {**whole, scale: np.zeros(9)}
     for state, heads, words in (
-        (lost, 2, "missing: decoder/layers_1/mlp/wo/kernel"),
-        (wrong, 2, r"layer_norm/scale \[9\] instead of \[16\]"),
-        (whole, 3, "16 does not divide into 3 heads"),
+        (lost, 2, "missing: h1_mlp/linear_1/w"),
+        (wrong, 2, r"h2_ln1/scale \[9\] instead of \[16\]"),
+        (whole, 3, "h0_attn/query/w is 16 x 16, which does not divide into 3 heads"),
         ({**whole, "lm/~/core/h0_attn/query/b": np.zeros(16)}, 2, "has lm/~/core/h0_attn/query/b"),
         ({"a/w": np.zeros(2)}, 2, "has a/w, which"),
+        ({**whole, scale: np.full(16, np.nan)}, 2, "h2_ln1/scale has values that are not finite"),
+        ({**whole, scale: np.ones(16, np.int32)}, 2, "h2_ln1/scale holds int32"),
         ({}, 2, "it is no Transformer-XL of Haiku"),
     ):
         with pytest.raises(UserError, match=words):
             load(state, heads)
+    bias = next(name for name in whole if name.endswith("embedding_layer/bias"))
+    with pytest.warns(UserWarning, match="no embedding_layer/bias; the output's bias is 0"):
+        load({name: x for name, x in whole.items() if name != bias})
     (tmp_path / "ckpt.pkl").write_bytes(b"x")
     with pytest.raises(UserError, match="are pickles, which could run any code"):
         load_haiku(tmp_path / "ckpt.pkl", 2)

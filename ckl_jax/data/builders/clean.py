@@ -65,7 +65,7 @@ class Options:
       width, permutations, bands: words of an n-gram, places of a signature, and its parts.
       tokenizer: "moses", or "none" for text that is.
       earliest, latest: ISO dates that no document is before or after; "" for `latest`: today.
-      skip_bad: leave out, and count, what has no date or is otherwise malformed.
+      skip_bad: leave out, and count, what has no date, one out of range, or is malformed.
       shard_bytes: of input that one process has in memory.
     """
 
@@ -131,7 +131,7 @@ def clean(
 
     Returns:
       What `NAME.clean.json` says: settings, versions of the libraries, and how many documents were
-      read, of other languages, near-duplicates, malformed, kept.
+      read, of other languages, near-duplicates, malformed, out of range, kept.
 
     Raises:
       UserError: a file is missing or damaged, a document has no date or one out of range, nothing
@@ -284,6 +284,10 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     return dict(counts)
 
 
+class _OutOfRange(BadRecord):
+    """A document's date is before --earliest or after --latest."""
+
+
 def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[Document]:
     """Yields the documents of records that stay, and counts what became of each."""
     options, source = task.options, SOURCES[task.options.source]
@@ -300,7 +304,7 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
                     f"{task.path}, {source.unit} {record[0]}: {e}; mend it, or leave such "
                     "documents out by --skip-bad."
                 ) from None
-            counts["malformed"] += 1
+            counts["out of range" if isinstance(e, _OutOfRange) else "malformed"] += 1
             continue
         if found is None:
             counts["without text"] += 1
@@ -321,7 +325,7 @@ def _identifier(name: str):
 
 def _check_date(date: str, options: Options) -> None:
     if not options.earliest <= date <= options.latest:
-        raise BadRecord(
+        raise _OutOfRange(
             f"its date {date} is not within {options.earliest} to {options.latest} (--earliest, "
             "--latest)"
         )

@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,11 @@ class _Lists:
         bits = np.bitwise_or.reduceat(rows["bit"], first) if len(first) else rows["bit"]
         return cls(tuple(paths), keys, bits, rows["day"][first], np.zeros(len(keys), bool))
 
+    def on(self, name: str) -> np.ndarray:
+        """bool [N], which ids are on a list; on none if there is no such list."""
+        bit = 1 << self.names.index(name) if name in self.names else 0
+        return self.bits & bit > 0
+
     def look_up(self, id: str) -> int | None:
         key = hash64(id)
         i = int(np.searchsorted(self.keys, key))
@@ -123,6 +129,7 @@ def join(
       UserError: a file is missing or malformed, or no id was found.
     """
     listed = _Lists.read(find_lists(lists))
+    _warn_of_leaks(lists, listed)
     report = {"corpus_documents": 0, "unlisted": 0, "repeated": 0, "other_date": 0}
     with contextlib.ExitStack() as stack:
         files = [
@@ -139,12 +146,26 @@ def join(
                 "SHA-256 of the third column as it is in the file (`ckl data clean --source wmt`)."
             )
     report["lists"] = {
-        name: {"listed": int(on.sum()), "found": int(listed.found[on].sum())}
-        for i, name in enumerate(listed.names)
-        if len(on := listed.bits >> i & 1 > 0)
+        name: {"listed": int(on.sum()), "found": int((on & listed.found).sum())}
+        for name in listed.names
+        if len(on := listed.on(name))
     }
     write_json(Path(out) / "split.json", report)
     return report
+
+
+def _warn_of_leaks(folder: str | os.PathLike, listed: _Lists) -> None:
+    """Says which lists a model is to be tested on that one is to be trained on, too."""
+    trained = [name for name in listed.names if name.endswith("train")]
+    pairs = [("test", name) for name in trained]
+    pairs += [(name.replace("_train", "_validation"), name) for name in trained]
+    for tested, name in pairs:
+        if both := int((listed.on(tested) & listed.on(name)).sum()):
+            warnings.warn(
+                f"{folder}: {both:,} ids of {tested} are on {name} too: a model would be tested on "
+                "what it was trained on.",
+                stacklevel=3,
+            )
 
 
 def _place(line: bytes, corpus, number: int, listed: _Lists, files, report) -> None:

@@ -16,6 +16,7 @@ from ckl_jax.data.builders.compressed import read_lines
 from ckl_jax.data.builders.pool import Progress, no_progress, open_folder
 from ckl_jax.data.builders.time_index import Index
 from ckl_jax.data.builders.time_splits import NAMES, Options, Period
+from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
 
 VARIANTS = ("main", "increasing-distance", "shifted-years")
@@ -88,8 +89,12 @@ def plan(index: Index, options: Options, variant: str, steps: int | None) -> lis
         for years in range(1, (steps or 5) + 1):
             end = time_index.month_name(period.last - 12 * years)
             shifted = dataclasses.replace(options, test_end=end)
-            earlier = time_splits.period_of(index, shifted)
-            plans.append(_plan(index, shifted, earlier, f"split_{earlier.last_training_day()}"))
+            try:
+                earlier = time_splits.period_of(index, shifted)
+                plan = _plan(index, shifted, earlier, f"split_{earlier.last_training_day()}")
+            except UserError as e:
+                raise UserError(f"The split whose test period ends in {end}: {e}") from e
+            plans.append(plan)
     if variant == "increasing-distance":
         report = plans[0].report
         report["increasing_distance"] = {}
