@@ -31,7 +31,8 @@ class Claim:
       text: what is claimed.
       where: of the paper.
       unit: of the margin.
-      margin: of some numbers; None where they lack what it needs.
+      margin: of some numbers; None where they lack what it needs, NaN where no method gained
+        anything, so that none is the best.
     """
 
     text: str
@@ -55,9 +56,7 @@ def _are_best(
 
     def margin(numbers: Numbers) -> float | None:
         ours, others = (_fuar(numbers, scenario, m) for m in (methods, rest))
-        if ours is None or others is None or ours == others == math.inf:
-            return None
-        return others - ours
+        return None if ours is None or others is None else others - ours  # inf - inf is NaN
 
     return margin
 
@@ -120,10 +119,10 @@ CLAIMS = (
 
 
 def judge(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
-    """[{"claim", "where", "unit", "verdict", "mean", "low", "high", "values"}] over seeds.
+    """[{"claim", "where", "unit", "verdict", "seeds", "mean", "low", "high", "values"}] over seeds.
 
-    "verdict" is "yes", "no", "unclear" or "not run"; "values" are the margins, None where one lacks
-    the numbers.
+    "verdict" is "yes", "no", "unclear" or "not run"; "seeds" is how many have the numbers that it
+    takes, of which it is; "values" are the margins, None where there is none.
     """
     return [_judged(claim, [claim.margin(n) for n in numbers]) for claim in CLAIMS]
 
@@ -133,7 +132,9 @@ def _judged(claim: Claim, margins: Sequence[float | None]) -> dict[str, Any]:
     holds = [m > 0 for m in known]
     verdict = "yes" if all(holds) else "unclear" if any(holds) else "no"
     about = {"claim": claim.text, "where": claim.where, "unit": claim.unit}
-    return {**about, "verdict": verdict if known else "not run", **statistics.spread(margins)}
+    about |= {"verdict": verdict if known else "not run", "seeds": len(known)}
+    values = [m if m is not None and math.isfinite(m) else None for m in margins]
+    return {**about, **statistics.spread(values)}
 
 
 def read_numbers(folder: str | Path) -> Numbers:
@@ -171,19 +172,25 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
     headers = ["Claim", "In the paper", "Holds", "Margin"]
     cells = [
-        [TableCell(r["claim"]), TableCell(r["where"]), TableCell(r["verdict"]), _margin(r)]
+        [TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)]
         for r in rows
     ]
     seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
     note = (
         f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
-        "0 for every seed; no: for none."
+        "0 for every seed that has the tables; no: for none."
     )
     with atomic_write(Path(out) / "claims.md") as f:
         f.write(f"{markdown(headers, cells)}\n{note}\n")
     print_cells(headers, cells)
     print(note)
     return Path(out) / "claims.md"
+
+
+def _verdict(row: Mapping[str, Any]) -> TableCell:
+    seeds, all_seeds = row["seeds"], len(row["values"])
+    partly = f"{seeds} of {all_seeds} seeds" if 0 < seeds < all_seeds else ""
+    return TableCell(row["verdict"], partly)
 
 
 def _margin(row: Mapping[str, Any]) -> TableCell:

@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from ckl_jax.errors import UserError
+
 
 def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     """Adds the commands; `command` makes one of name, summary and function."""
@@ -43,8 +45,12 @@ def experiment(args: argparse.Namespace) -> None:
         for name, found in job.EXPERIMENTS.items():
             print(f"{name:12} {found.title}")
         return
-    job.find(args.name)
+    experiment = job.find(args.name)
+    if args.tuning_seeds is not None and not any(s.tunings for s in experiment.scenarios):
+        raise UserError(f"--tuning-seeds is of GPT-2, which {args.name} has none of; leave it out.")
     methods = tuple(m for part in args.methods.split(",") if (m := part.strip()))
+    if not methods:
+        raise UserError("--methods names none; give some of them, or leave it out.")
     job.run(args.name, job.Running(
         args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
         () if methods == ("all",) else methods, args.jobs, tuple(args.gin),

@@ -189,6 +189,11 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"The corpus {path} has no text in its column 'original'.")
 
 
+def has_blank(text: str) -> bool:
+    """Whether something in a text is read as a blank."""
+    return bool(_BLANKS.search(text))
+
+
 def normalize_blank(text: str, where: str) -> str:
     """Returns `text` with its one blank, however it is written, as `<extra_id_0>`.
 

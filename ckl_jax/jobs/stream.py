@@ -181,20 +181,28 @@ def _trainings(stream: Stream, model: Path) -> list[pipeline.Training]:
         "RANKING_DATASET": _dataset(stream), "FILLING_DATASET": _dataset(stream),
     }  # fmt: skip
     small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
+    fresh = {**small, "LEARNING_RATE": 2e-3}
     names = [*([] if stream.model else [INITIAL]), *stream.names]
     made: list[pipeline.Training] = []
     for name in names:
         before = made[-1].folder if made else stream.model and Path(stream.model)
         macros = {
-            **common, **({} if stream.model else small),
+            **common, **({} if stream.model else fresh if name == INITIAL else small),
             "MODEL_DIR": str(stream.root / name), "MIXTURE_OR_TASK_NAME": name,
             "HELD_OUT_TASKS": (name,), "EVAL_PERIOD": 10**9,  # at the end alone
             "INITIAL_CHECKPOINT_PATH": str(before) if before else None,
             "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
         }  # fmt: skip
         first = bool(stream.model) and not made
-        bindings = (f"train.train.eval_first = {first}", *stream.bindings)
+        bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
         command = pipeline.t5x("train", [GIN, str(model / "model.gin")], macros, bindings)
         after = (made[-1].name,) if made else ()
         made.append(pipeline.Training(name, stream.root / name, command, after))
     return made
+
+
+def _warmup(name: str) -> tuple[str, ...]:
+    """Only random parameters need one: without it half the rate is all that they bear."""
+    if name != INITIAL:
+        return ()
+    return ("schedules.warmup_linear_to_fraction.warmup_fraction = 0.1",)

@@ -40,6 +40,14 @@ def test_numbers_turned_round_do_not():
     assert _verdicts(worse)[0] == "no"
 
 
+def test_where_no_method_gains_none_is_the_best():
+    nothing = {"main": {"vanilla": {"fuar": None}, "lora": {"fuar": None}}}
+    assert _verdicts(nothing)[0] == "no"
+    row = claims.judge([PUBLISHED, nothing, {}])[0]
+    assert (row["verdict"], row["seeds"]) == ("unclear", 2)
+    assert row["values"] == [pytest.approx(0.84 - 0.28), None, None]
+
+
 def test_what_is_missing_was_not_run():
     assert set(_verdicts({})) == {"not run"}
     assert _verdicts(TABLE_2, TABLE_3)[2] == "not run"  # one seed has one table, one the other

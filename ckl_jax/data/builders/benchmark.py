@@ -123,6 +123,8 @@ def build(
     Raises:
       UserError: bad input (nothing is written then), or nothing to ask.
     """
+    if options.evidence == REQUIRE and not corpora:
+        raise UserError("--evidence require needs --corpus, the documents to look for it in.")
     builder = _Builder(Period(*dates), options, progress)
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
@@ -254,6 +256,11 @@ class _Builder:
     def _set_aside(self, items: Built, proof: Proof) -> None:
         """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
         lasting, seed = items.get(INVARIANT_LAMA, []), self.options.seed
+        if lasting and self.options.light_tuning >= len(lasting):
+            raise UserError(
+                f"--light-tuning {self.options.light_tuning} leaves nothing of the {len(lasting)} "
+                "items of InvariantLAMA; give a smaller number."
+            )
         drawn = sorted(lasting, key=lambda i: hash64("light", seed, i.input, i.answers))
         aside = {item.id for item in drawn[: self.options.light_tuning]}
         items[INVARIANT_LAMA] = [i for i in lasting if i.id not in aside]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ckl_jax.data.builders.buckets import hash64
 from ckl_jax.data.builders.fact_probes import INVARIANT_LAMA, Candidate, Counts
-from ckl_jax.data.ckl_files import BLANK, normalize_blank
+from ckl_jax.data.ckl_files import BLANK, has_blank, normalize_blank
 from ckl_jax.data.taggers import EntityFinder
 from ckl_jax.errors import UserError
 
@@ -47,6 +47,8 @@ def _why_not(candidate: Candidate, entities: "_Entities") -> str:
     try:
         normalize_blank(candidate.statement, "")
     except UserError:
+        return "a name looks like a blank"
+    if any(map(has_blank, (*candidate.answers, *candidate.old_answers))):
         return "a name looks like a blank"
     if gives_itself_away(candidate):
         return "the answer is in the subject"

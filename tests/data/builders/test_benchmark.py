@@ -209,13 +209,14 @@ def test_the_filters_of_invariant_lama(make):
         row("University of Leeds", "Leeds", relation="P131"),
         row("Hutterite German", "bavarian", relation="P279"),
         row("_____ & Sons", "Leeds", relation="P740"),
+        row("Sons", "[MASK] Leeds", relation="P740"),
         row("Ann", "Leeds", relation="P108"),
     ])  # fmt: skip
     (item,) = probes["invariant_lama"]
     assert (item.input, item.answers) == (f"Lyon is located in {BLANK} .", ("France",))
     assert item.question == "In which country is Lyon located?"
-    for why in ("a repeat", "the answer is in the subject", "the answer is no entity",
-                "a name looks like a blank"):  # fmt: skip
+    assert counts["invariant_lama: a name looks like a blank"] == 2
+    for why in ("a repeat", "the answer is in the subject", "the answer is no entity"):
         assert counts[f"invariant_lama: {why}"] == 1
 
 
@@ -248,8 +249,8 @@ def test_items_set_aside_for_light_tuning_are_in_one_file_alone(make):
     kept, aside = ({i.input for i in probes[n]} for n in ("invariant_lama", "trex_5000"))
     assert len(aside) == 4 and not kept & aside
     assert kept | aside == {i.input for i in whole["invariant_lama"]}
-    again, _ = make(rows, documents, light_tuning=9)
-    assert list(again) == ["trex_5000"]
+    with pytest.raises(UserError, match="leaves nothing of the 9 items"):
+        make(rows, documents, light_tuning=9)
     assert probes["trex_5000"] != make(rows, light_tuning=4, seed=1)[0]["trex_5000"]
 
 
