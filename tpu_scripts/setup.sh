@@ -18,6 +18,7 @@ with_extras() {
 }
 
 parse_arguments "$@"
+if [[ ! -d $SOURCE && $SOURCE == [./]* ]]; then fail "--source $SOURCE is no folder."; fi
 package=$(printf %q "$(with_extras "$SOURCE")")
 if [[ -d $SOURCE ]]; then
   [[ -z $(git -C "$SOURCE" status --porcelain 2>&1) ]] ||

@@ -198,9 +198,12 @@ def _kept(out: str, config: Config) -> Path:
 def _data(out: str, config: Config, vocabulary: Any) -> str:
     kind = _kind(config)
     if vocabulary is None:
-        wanted = VOCABULARY if kind is _T5 else "tokenizer.json, nor vocab.json and merges.txt,"
+        wanted = {
+            _T5: VOCABULARY, _GPT2: "tokenizer.json, nor vocab.json and merges.txt,",
+            _BERT: "tokenizer.json, nor vocab.txt (BERT) or vocab.json and merges.txt (RoBERTa),",
+        }  # fmt: skip
         return (
-            f"There is no {wanted} beside the weights: bind VOCABULARY to the one of this "
+            f"There is no {wanted[kind]} beside the weights: bind VOCABULARY to the one of this "
             "model, and prepare data with it."
         )
     return kind.use.format(_kept(out, config))

@@ -166,6 +166,8 @@ def test_own_files_go_to_every_host_again_after_a_preemption(cloud, tmp_path):
     assert cloud.run("run.sh", *FULL, *send, "--extras=seqio", *TRAIN).returncode == 0
     sent = [call[3] for call in cloud.calls() if call[1] == "scp" and call[2] == "--recurse"]
     assert sent == [f"{tmp_path}/my tasks", f"{tmp_path}/run.gin"] * 2
+    done = cloud.run("setup.sh", *WHERE, "--source=/no/where")
+    assert done.returncode == 2 and "--source /no/where is no folder" in done.stderr
     done = cloud.run("setup.sh", *WHERE, "--send=/no/such")
     assert done.returncode == 2 and "--send: there is no /no/such" in done.stderr
 
