@@ -60,7 +60,8 @@ def legend(figure, axes) -> None:
 
 def _look(entry: Entry, position: int) -> dict[str, Any]:
     return {
-        "color": labels.color(entry.key, position), "marker": labels.marker(entry.key),
+        "color": labels.color(entry.key, position),
+        "marker": labels.marker(entry.key, position),
         "label": entry.label, "markeredgecolor": "white", "markeredgewidth": 0.6,
     }  # fmt: skip
 
@@ -156,8 +157,9 @@ def plot_balance(table: dict[str, Any]):
             size = 60 + 340 * (row["seconds"] or 0) / longest
             seconds = "" if row["seconds"] is None else f", {row['seconds']:,.0f} s"
             ax.scatter(
-                x, y, s=size, color=labels.color(row["key"], i), marker=labels.marker(row["key"]),
-                edgecolor="white", linewidth=0.8, zorder=3, label=f"{row['label']}{seconds}",
+                x, y, s=size, color=labels.color(row["key"], i),
+                marker=labels.marker(row["key"], i), edgecolor="white", linewidth=0.8, zorder=3,
+                label=f"{row['label']}{seconds}",
             )  # fmt: skip
         gains = [row["fuar"]["gained"] for row in rows]
         losses = [row["fuar"]["lost"] for row in rows]
@@ -200,7 +202,7 @@ def plot_cost(table: dict[str, Any]):
                 if row[name] is not None:
                     ax.plot(
                         row[name] / unit, row["fuar"]["lost"], ls="", ms=9,
-                        color=labels.color(row["key"], i), marker=labels.marker(row["key"]),
+                        color=labels.color(row["key"], i), marker=labels.marker(row["key"], i),
                         markeredgecolor="white", label=row["label"],
                     )  # fmt: skip
             ax.set(xlabel=title, ylabel="forgotten (points)")

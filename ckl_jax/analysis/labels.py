@@ -45,6 +45,7 @@ STATE_COLORS = {
     "forgotten": "#D55E00", "never known": "#D9D9D9",
 }  # fmt: skip
 _SPARE = ("#8c564b", "#bcbd22", "#17becf", "#9467bd", "#e377c2")
+_SPARE_MARKERS = ("X", "p", ">", "h", "d", "8")  # not as many: colour and marker repeat after 30
 
 
 def method_key(name: str) -> str:
@@ -60,8 +61,8 @@ def color(key: str, position: int = 0) -> str:
     return COLORS.get(key) or _SPARE[position % len(_SPARE)]
 
 
-def marker(key: str) -> str:
-    return MARKERS.get(key, "X")
+def marker(key: str, position: int = 0) -> str:
+    return MARKERS.get(key) or _SPARE_MARKERS[position % len(_SPARE_MARKERS)]
 
 
 def short(probe: str) -> str:
