@@ -286,6 +286,13 @@ class DynamicRun:
             f"{summary['documents']} documents, {summary['words']} words: word perplexity "
             f"{summary['word_perplexity']:.2f}; {self.dir / SUMMARY} says it by month."
         )
+        nats = sum(sums[2] for sums in months.values()) / max(pieces, 1)
+        guessing = float(np.log(self.restored.model.config.vocab_size))
+        if nats > guessing:
+            print(
+                f"That is {nats:.2f} nats a piece, where guessing costs {guessing:.2f}: the learning "
+                "rate is too high, or the model is not one of such text."
+            )
         return summary
 
 

@@ -11,7 +11,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.data.dated_task import DatedTask, prepare_dated
 from ckl_jax.data.word_losses import read_dump
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import dynamic_run, setup
+from ckl_jax.jobs import dynamic_run, setup, stream_runner
 from ckl_jax.jobs.forgetting import PastText
 from ckl_jax.jobs.gradient_statistics import GradientStatistics
 from ckl_jax.optim import krause
@@ -236,3 +236,9 @@ def test_another_vocabulary_is_refused(world):
         world.run("bad", mixture_or_task_name=str(world.root / "others"))
     with pytest.raises(UserError, match="was trained with another vocabulary"):
         world.run("bad", model=tiny_model(Others()))
+
+
+def test_losses_worse_than_guessing_are_said(world, capsys, monkeypatch):
+    monkeypatch.setattr(stream_runner, "_HOPELESS", 1e9)
+    world.run("worse", rate=3.0)
+    assert "nats a piece, where guessing costs" in capsys.readouterr().out
