@@ -166,8 +166,10 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
       The path of claims.md.
 
     Raises:
-      UserError: see `read_numbers`.
+      UserError: see `read_numbers`; or a folder is named twice.
     """
+    if len({Path(folder).resolve() for folder in folders}) < len(folders):
+        raise UserError("A folder is named twice; give one of each seed.")
     rows = judge([read_numbers(folder) for folder in folders])
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
     headers = ["Claim", "In the paper", "Holds", "Margin"]

@@ -290,8 +290,8 @@ class DynamicRun:
         guessing = float(np.log(self.restored.model.config.vocab_size))
         if nats > guessing:
             print(
-                f"That is {nats:.2f} nats a piece, where guessing costs {guessing:.2f}: the learning "
-                "rate is too high, or the model is not one of such text."
+                f"That is {nats:.2f} nats a piece, where guessing costs {guessing:.2f}: the "
+                "learning rate is too high, or the model is not one of such text."
             )
         return summary
 

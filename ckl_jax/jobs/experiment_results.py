@@ -37,8 +37,18 @@ def write(name: str, experiment: Experiment, running: Running) -> Path:
 def _folders(scenario: Scenario, running: Running) -> list[Path]:
     """The MODEL_DIRs of a scenario, the Initial model's first where it was trained here."""
     initial = running.root / INITIAL
-    folders = [running.folder(scenario, cell) for cell in running.chosen(scenario)]
+    folders = [running.folder(scenario, cell) for cell in _shown(scenario, running)]
     return [initial, *folders] if initial.is_dir() else folders
+
+
+def _shown(scenario: Scenario, running: Running) -> list[Cell]:
+    """The cells that were asked for, and those that an earlier start has trained."""
+    chosen = running.chosen(scenario)
+    return [
+        cell
+        for cell in scenario.cells
+        if cell in chosen or (running.folder(scenario, cell) / pipeline.SUMMARY).exists()
+    ]
 
 
 def _tables(name: str, experiment: Experiment, running: Running) -> Path:
@@ -58,7 +68,7 @@ def _tables(name: str, experiment: Experiment, running: Running) -> Path:
 
 
 def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> dict[str, Any]:
-    cells, initial = running.chosen(scenario), running.root / INITIAL
+    cells, initial = _shown(scenario, running), running.root / INITIAL
     first, second = (
         [running.folder(name, cell) for cell in cells] for name in (scenario.after, scenario.name)
     )

@@ -66,5 +66,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["claims", str(tmp_path)]) == 0
     told = (tmp_path / "claims.md").read_text()
     assert told.count("| yes |") == 4 and told.count("| not run |") == 4
+    assert main(["claims", str(tmp_path), f"{tmp_path}/."]) == 2
+    assert "named twice" in capsys.readouterr().err
     assert main(["claims", str(tmp_path / "nowhere")]) == 2
     assert "has no table of an experiment" in capsys.readouterr().err
