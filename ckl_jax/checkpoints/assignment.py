@@ -66,7 +66,7 @@ def assign(
         are listed.
     """
     wanted, stored = list(dict.fromkeys(wanted)), dict.fromkeys(stored)
-    rules = [(_compile(pattern), replacement) for pattern, replacement in assignment_map]
+    rules = [(compile_rule(pattern), replacement) for pattern, replacement in assignment_map]
     by_rule = _apply(rules, wanted, elsewhere, stored, where)
     sources = {name: by_rule.get(name, name) for name in wanted}
     dropped = [name for name, source in sources.items() if source is None]
@@ -109,7 +109,8 @@ def _first_match(rules, name: str):
     return None, None
 
 
-def _compile(pattern: str) -> re.Pattern:
+def compile_rule(pattern: str) -> re.Pattern:
+    """A rule's pattern; raises `UserError` if it is no regular expression."""
     try:
         return re.compile(pattern)
     except re.error as e:

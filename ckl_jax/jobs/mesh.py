@@ -18,6 +18,7 @@ from flax import linen as nn
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs.shardings import (  # noqa: F401 (gin files and jobs name them here)
     BATCH_AXES,
@@ -167,6 +168,7 @@ class Partitioner:
     before_batch: Callable[[], None] = _nothing
 
     def __post_init__(self):
+        checks.require_int(1, num_partitions=self.num_partitions)
         ways = ("num_partitions", "model_parallel_submesh", "mesh_shape", "ici_mesh_shape")
         given = [name for name in ways if getattr(self, name) is not None]
         if self.dcn_mesh_shape is not None and given not in ([], ["ici_mesh_shape"]):

@@ -23,8 +23,11 @@ class PjitPartitioner(mesh.Partitioner):
     backend: Any = None
 
     def __post_init__(self):
-        # T5X's run files bind both, one of them to its default.
-        if self.model_parallel_submesh is not None and self.num_partitions == 1:
+        # T5X's run files bind it to its default, whatever else is bound.
+        others = (
+            self.model_parallel_submesh, self.mesh_shape, self.ici_mesh_shape, self.dcn_mesh_shape
+        )  # fmt: skip
+        if self.num_partitions == 1 and any(other is not None for other in others):
             object.__setattr__(self, "num_partitions", None)
         names.not_offered(
             "partitioning.PjitPartitioner",

@@ -3,11 +3,11 @@
 import dataclasses
 import importlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.checkpoints.assignment import compile_rule
 from ckl_jax.checkpoints.layout import T5X_NAMES
 from ckl_jax.checkpoints.restore import stored_step
 from ckl_jax.checkpoints.store import KeepBest
@@ -223,7 +223,7 @@ class RestoreCheckpointConfig:
 
 def _drops(rules: Sequence[tuple[str, str | None]], name: str) -> bool:
     """Whether the first rule that matches a name leaves it out."""
-    return next((new is None for old, new in rules if re.fullmatch(old, name)), False)
+    return next((new is None for old, new in rules if compile_rule(old).fullmatch(name)), False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -53,6 +54,28 @@ def test_what_is_not_offered_says_so():
     ):
         with pytest.raises(UserError, match="not offered by the native runner"):
             call()
+
+
+def test_a_mesh_is_told_in_one_way():
+    names.install()
+    from t5x import partitioning
+
+    # T5X's run files bind num_partitions = 1.
+    made = partitioning.PjitPartitioner(num_partitions=1, mesh_shape={"data": -1})
+    assert made.mesh.shape["data"] == len(jax.devices())
+    with pytest.raises(UserError, match="num_partitions and mesh_shape exclude each other"):
+        partitioning.PjitPartitioner(num_partitions=2, mesh_shape={"data": -1})
+    with pytest.raises(UserError, match="num_partitions is 'two'"):
+        partitioning.PjitPartitioner(num_partitions="two")
+
+
+def test_a_rule_that_is_no_regular_expression_is_refused():
+    names.install()
+    from t5x import utils
+
+    restore = utils.RestoreCheckpointConfig(path=".", assignment_map=((r"target/(", "x"),))
+    with pytest.raises(UserError, match="is no regular expression"):
+        utils.CheckpointConfig(restore=restore).native()
 
 
 def test_t5x_itself_is_left_alone(monkeypatch):
