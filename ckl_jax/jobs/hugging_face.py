@@ -138,7 +138,7 @@ def import_checkpoint(
         store.require_empty()
         if vocabulary:
             metadata["vocabulary_digest"] = vocabulary.digest
-            _copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
+            copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
         with files.atomic_write(Path(out) / "model.gin") as f:
             f.write(model_gin(config, _kept(out, config) if vocabulary else None, added))
         store.save(0, {"params": params, "step": np.zeros((), np.int32)}, metadata)
@@ -181,7 +181,7 @@ def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     return vocabulary
 
 
-def _copy(there: Iterable[Path], folder: Path) -> list[str]:
+def copy(there: Iterable[Path], folder: Path) -> list[str]:
     """Copies the files that there are; returns their names."""
     found = [file for file in there if file.is_file()]
     for file in found:
@@ -263,14 +263,14 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     config = dataclasses.replace(config, scan_layers=bool(is_stacked(flat)))
     if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
         config = dataclasses.replace(config, vocab_size=len(table))
-    tokenizer = _tokenizer(checkpoint, Path(like).parent, config)
+    tokenizer = tokenizer_files(checkpoint, Path(like).parent, config)
     save_hf(out, merged(params, checkpoint), config)
-    names = _copy(tokenizer, Path(out))
+    names = copy(tokenizer, Path(out))
     taken = f" and {', '.join(names)}" if names else ""
     return f"Wrote {out}/config.json, the weights{taken}."
 
 
-def _tokenizer(checkpoint: str, beside: Path, config: Config) -> list[Path]:
+def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     """The files of a tokenizer: those beside `config.json`, else the checkpoint's vocabulary."""
     found = find_checkpoint(checkpoint)
     trained = read_json_item(found, "metadata").get("vocabulary_digest")

@@ -61,6 +61,7 @@ def mesh_sizes(
                 f"Unknown mesh axis {name!r}; the axes are {', '.join(MESH_AXES)}."
                 + nearest(name, MESH_AXES)
             )
+    checks.require_int(-1, **{f"mesh_shape: {name}": size for name, size in sizes.items()})
     default_data = 1 if -1 in sizes.values() else -1
     full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
     if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:

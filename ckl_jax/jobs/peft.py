@@ -84,7 +84,8 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
-      like: a config.json of the same architecture.
+      like: a config.json of the same architecture; its tokenizer is taken along, as by
+        `hugging_face.export_checkpoint`.
       out: the folder to write.
       scale: factor of the low-rank path, where the checkpoint does not say it.
 
@@ -95,6 +96,8 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
       UserError: `out` holds a model, there are no adapters, or the parameters do not fit the
         configuration.
     """
+    from ckl_jax.jobs import hugging_face  # which imports this module
+
     refuse_models(out)
     params = load_params(checkpoint)
     config = _read_config(like, params)
@@ -102,7 +105,9 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
     count = save_peft(out, params, config, scale)
     base = {path: x for path, x in flat.items() if not is_adapter(path)}
+    tokenizer = hugging_face.tokenizer_files(checkpoint, Path(like).parent, config)
     save_hf(Path(out) / "base", paths.unflatten(base), config)
+    hugging_face.copy(tokenizer, Path(out) / "base")
     return (
         f"An adapter of {count:,} parameters in {out}, its base in {out}/base. Load them with\n"
         f"  PeftModel.from_pretrained({config_to_hf(config)['architectures'][0]}.from_pretrained("
@@ -149,8 +154,10 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
             "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
             f"lora.lora:\n{lines}\n    trunk = ()\n"
         )
+    model = next((f for f in (Path(base), Path(base).parent) if (f / "model.gin").is_file()), None)
+    of_base = f"--gin_file={model}/model.gin " if model else ""
     return (
         f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
-        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={over} "
+        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={over} {of_base}"
         f"--gin_file={out}/lora.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
     )
