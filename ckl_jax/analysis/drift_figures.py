@@ -11,6 +11,7 @@ from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.forgetting import START
 
 _TOPICS = 6  # curves that are drawn
+_DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
 _LEGEND_WIDTH = 60  # characters of names that fit below a figure
 _INCREASE = "perplexity over the control's (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -35,7 +36,13 @@ def plot_groups(results: Mapping[str, Any]):
     if not solid and not dotted:
         return None
     short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
-    return _plot(solid, "month", dotted=short)
+    return _plot(solid, "month", dotted=short, logarithmic=_is_dwarfed([*solid.values()]))
+
+
+def _is_dwarfed(curves: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one curve is so high that another cannot be seen."""
+    highest = sorted(max(map(abs, curve["values"])) for curve in curves)
+    return len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
 
 
 def plot_forgetting(results: Mapping[str, Any]):
@@ -62,6 +69,7 @@ def _plot(
     dotted: Curves | None = None,
     ylabel: str = _INCREASE,
     order: Sequence[str] = (),
+    logarithmic: bool = False,
 ):
     """A line for each curve; `order` gives names their colours, those of the other figures."""
     from matplotlib.figure import Figure
@@ -78,6 +86,10 @@ def _plot(
         _ticks(ax, ticks, unit)
         ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
         ax.set(xlabel=unit, ylabel=ylabel)
+        if logarithmic:
+            ax.set_yscale("symlog", linthresh=_LINEAR_TO)
+            lowest = min(min(curve["values"]) for curve in curves.values())
+            ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
         if beside:
             figure.legend(loc="outside right upper", fontsize=9)
         else:

@@ -27,7 +27,8 @@ FIGURES: dict[str, tuple[str, str, Callable[[Results], Any]]] = {
     ),
     "groups": (
         "Parts of speech and topics",
-        "The stale model; dotted the topics that rise most and least.",
+        "The stale model; dotted are topics, if there are any: those that rise most and least. "
+        "Where one curve dwarfs the others the axis is logarithmic above 100.",
         drift_figures.plot_groups,
     ),
     "weeks": (
@@ -273,8 +274,12 @@ def _words(results: Results) -> str:
 
 
 def _overtakes(results: Results) -> str:
+    since = {name: curve["overtakes"] for name, curve in results["weeks"].items()}
     lines = [
-        f"{name}: better than the control from the week of {curve['overtakes']} on."
-        for name, curve in results["weeks"].items() if curve["overtakes"]
-    ]  # fmt: skip
+        f"{name}: better than the control from the week of {week} on."
+        for name, week in since.items()
+        if week
+    ]
+    if since and not lines:
+        lines = ["No model is better than the control in three successive weeks."]
     return "".join(map(page.note, lines))
