@@ -9,6 +9,7 @@ from ckl_jax.analysis.drift import ALL
 from ckl_jax.analysis.drift_study import CONTROL
 from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.render_table import TableCell
+from ckl_jax.analysis.seed_folders import check_seeds
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 
@@ -22,31 +23,12 @@ COLUMNS = {
 
 
 RECORD = "mind_the_gap.json"
-_FREE = ("seed", "rates")  # settings that may differ
+_FREE = ("rates",)  # settings that may differ, besides the seed
 
 
 def is_drift(folder: str | Path) -> bool:
     """Whether `folder` is of `ckl mind-the-gap`."""
     return (Path(folder) / RECORD).is_file()
-
-
-def _check(folders: Sequence[str | Path]) -> None:
-    """Refuses folders that are not of different seeds and else the same settings."""
-    first, seeds = read_json(Path(folders[0]) / RECORD), set()
-    for folder in folders:
-        settings = read_json(Path(folder) / RECORD)
-        if settings.get("seed") in seeds:
-            raise UserError(
-                f"{folder} has the seed {settings.get('seed')} of another folder; give folders of "
-                "different seeds."
-            )
-        seeds.add(settings.get("seed"))
-        names = [n for n in {**first, **settings} if n not in _FREE]
-        if other := [n for n in names if first.get(n) != settings.get(n)]:
-            raise UserError(
-                f"{folder} was made with other settings than {folders[0]} ({', '.join(other)}); "
-                "give folders that differ by their seed alone."
-            )
 
 
 def summarize(
@@ -58,7 +40,7 @@ def summarize(
       UserError: a folder has no results yet, or those of other models; or two have one seed, or
         differ by more.
     """
-    _check(folders)
+    check_seeds(folders, RECORD, _FREE)
     found = [_numbers(Path(folder)) for folder in folders]
     for folder, numbers in zip(folders, found, strict=True):
         if list(numbers) != list(found[0]):

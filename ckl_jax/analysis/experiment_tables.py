@@ -170,16 +170,24 @@ def _cell(cell: Mapping[str, Any], ratio: bool) -> TableCell:
     return TableCell(text(cell["ours"]) + paper, interval)
 
 
-def write(name: str, title: str, parts: Mapping[str, Mapping[str, Any]], out: Path) -> Path:
-    """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
+_LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."
+
+
+def write(
+    name: str,
+    title: str,
+    parts: Mapping[str, Mapping[str, Any]],
+    out: Path,
+    lead: str = _LEAD,
+) -> Path:
+    """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables below `lead`.
 
     Returns:
       The path of NAME.md.
     """
     stem = name.replace("/", "-")
     write_json(out / f"{stem}.json", parts)
-    text = [f"# {name}: {title}\n\nOurs, and in brackets the paper's; below, 95 % intervals of a "
-            "bootstrap over items.\n"]  # fmt: skip
+    text = [f"# {name}: {title}\n\n{lead}\n"]
     for scenario, part in parts.items():
         made = cells(part)
         text.append(f"## {scenario}\n\n{markdown(*made)}")

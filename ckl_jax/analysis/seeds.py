@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import drift_seeds, labels, page, statistics
+from ckl_jax.analysis import drift_seeds, experiment_seeds, labels, page, statistics
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio
 from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
@@ -39,12 +39,12 @@ def compare_seeds(
     and the new parameters do to a result; in a simulated world, the choice of facts as well.
 
     Args:
-      folders: of `ckl demo`, or all of them of `ckl mind-the-gap`.
+      folders: of `ckl demo`, or all of them of `ckl mind-the-gap` or of `ckl experiment`.
       out: folder to write.
       acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
 
     Returns:
-      The path of seeds.html.
+      The path of seeds.html; of experiments that of the last table (`experiment_seeds.write`).
 
     Raises:
       UserError: fewer than two folders, one twice, or one without runs.
@@ -59,6 +59,8 @@ def compare_seeds(
             raise UserError(
                 f"{folders[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
             )
+    if any(map(experiment_seeds.is_experiment, folders)):
+        return experiment_seeds.write(folders, Path(out))[-1]
     if any(drift_seeds.is_drift(folder) for folder in folders):
         summary = Summary(*drift_seeds.summarize(folders))
     else:

@@ -432,7 +432,8 @@ def _report(commands) -> None:
     p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
     p.add_argument(
         "--seeds", action="store_true",
-        help="RUNS are folders of `demo` or `mind-the-gap` that differ by seed: mean and range",
+        help="RUNS are folders of `demo`, `mind-the-gap` or `experiment` that differ by seed: mean "
+        "and range",
     )  # fmt: skip
     p.add_argument(
         "--acquired", default="", metavar="PROBES",

@@ -1,0 +1,71 @@
+"""Tables of `ckl experiment` under several seeds: mean and range of every number."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import experiment_tables, statistics
+from ckl_jax.analysis.seed_folders import check_seeds
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
+
+RECORD = "experiments.json"
+_TABLES = "ckl-table*.json"
+
+
+def is_experiment(folder: str | Path) -> bool:
+    """Whether `folder` is of `ckl experiment`."""
+    return (Path(folder) / RECORD).is_file()
+
+
+def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
+    """Writes seeds-TABLE.md and .json for each table that all folders have, and prints them.
+
+    Returns:
+      The paths of the pages.
+
+    Raises:
+      UserError: folders of the same seed or of other settings, or no table is in all of them.
+    """
+    check_seeds(folders, RECORD)
+    in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
+    names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
+    if not names:
+        raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")
+    lead = (
+        f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
+        "smallest and the largest. A mean of FUAR is over the seeds in which something was gained."
+    )
+    return [
+        experiment_tables.write(
+            f"seeds/{Path(name).stem}", "over seeds", _over([
+                read_json(Path(folder) / name) for folder in folders
+            ]), out, lead,
+        )
+        for name in names
+    ]  # fmt: skip
+
+
+def _over(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parts that all tables have, each number the mean over the tables."""
+    common = [name for name in tables[0] if all("rows" in t.get(name, ()) for t in tables)]
+    return {name: _part([table[name] for table in tables]) for name in common}
+
+
+def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kept = {key: value for key, value in parts[0].items() if key not in ("rows", "notes", "seeds")}
+    rows = {}
+    for row, columns in parts[0]["rows"].items():
+        if all(row in part["rows"] for part in parts):
+            rows[row] = {
+                name: _cell([part["rows"][row][name] for part in parts]) for name in columns
+            }
+    return {**kept, "rows": rows}
+
+
+def _cell(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    spread = statistics.spread([cell["ours"] for cell in cells])
+    return {
+        **cells[0], "ours": spread["mean"], "low": spread["low"], "high": spread["high"],
+        "defined": any(cell["defined"] for cell in cells), "values": spread["values"],
+    }  # fmt: skip

@@ -1,0 +1,55 @@
+"""Tables of experiments over seeds: means and ranges of the tables' own numbers."""
+
+import json
+
+import pytest
+
+from ckl_jax.analysis import experiment_tables
+from ckl_jax.cli.ckl import main
+from ckl_jax.files import read_json, write_json
+
+
+def _cell(ours, paper=None):
+    return {"ours": ours, "low": ours, "high": ours, "defined": True, "paper": paper,
+            "printed": paper is not None}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def make(seed, kept, fuar, **settings):
+        out = tmp_path / f"seed-{seed}-{len(list(tmp_path.iterdir()))}"
+        write_json(out / "experiments.json", {"seed": seed, "size": "tiny", **settings})
+        rows = {"vanilla": {"invariant_lama": _cell(kept, 11.86), "fuar": _cell(fuar)}}
+        part = {"probes": ["invariant_lama"], "fuar": "((IL), n.d., NLE)", "rows": rows,
+                "metrics": {"invariant_lama": "em"}}  # fmt: skip
+        experiment_tables.write("ckl/table3", "a table", {"small": part}, out)
+        return str(out)
+
+    return make
+
+
+def test_means_and_ranges(folder, tmp_path, capsys):
+    folders = [folder(0, 10.0, 0.5), folder(1, 20.0, None), folder(2, 60.0, 1.5)]
+    assert main(["report", *folders, "--seeds", "--out", str(tmp_path / "all")]) == 0
+    assert "seeds-ckl-table3.md" in capsys.readouterr().out
+    found = read_json(tmp_path / "all" / "seeds-ckl-table3.json")["small"]["rows"]["vanilla"]
+    assert (found["invariant_lama"]["ours"], found["invariant_lama"]["paper"]) == (30.0, 11.86)
+    assert (found["invariant_lama"]["low"], found["invariant_lama"]["high"]) == (10.0, 60.0)
+    assert found["fuar"]["values"] == [0.5, None, 1.5] and found["fuar"]["ours"] == 1.0
+    told = (tmp_path / "all" / "seeds-ckl-table3.md").read_text()
+    assert "30.00 (11.86) <sub>10.00–60.00</sub>" in told and "the mean over 3 seeds" in told
+
+
+def test_what_is_no_other_seed_is_refused(folder, tmp_path, capsys):
+    first = folder(0, 10.0, 0.5)
+    for other, words in (
+        (folder(0, 1.0, 0.5), "has the seed 0 of another folder"),
+        (folder(1, 1.0, 0.5, source="wikidata"), "other settings"),
+    ):
+        assert main(["report", first, other, "--seeds"]) == 2
+        assert words in capsys.readouterr().err
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "experiments.json").write_text(json.dumps({"seed": 3, "size": "tiny"}))
+    assert main(["report", first, str(empty), "--seeds"]) == 2
+    assert "No table is in all of these folders" in capsys.readouterr().err
