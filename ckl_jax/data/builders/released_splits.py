@@ -158,7 +158,7 @@ def _warn_of_leaks(folder: str | os.PathLike, listed: _Lists) -> None:
     """Says which lists a model is to be tested on that one is to be trained on, too."""
     trained = [name for name in listed.names if name.endswith("train")]
     pairs = [("test", name) for name in trained]
-    pairs += [(name.replace("_train", "_validation"), name) for name in trained]
+    pairs += [(f"{name[:-6]}_validation", name) for name in trained if name.endswith("_train")]
     for tested, name in pairs:
         if both := int((listed.on(tested) & listed.on(name)).sum()):
             warnings.warn(

@@ -221,6 +221,10 @@ def test_published_lists_are_joined(tmp_path):
     assert (report["unlisted"], report["repeated"], report["other_date"]) == (1, 1, 1)
     test = list(read_documents(tmp_path / "out" / "test.jsonl.gz"))
     assert [(d.text, d.date) for d in test] == [("a", "2018-03-04"), ("b", "2018-03-05")]
+    (lists / "control_train.gz").rename(lists / "train.gz")
+    with pytest.warns(UserWarning, match="1 ids of test are on train too") as warned:
+        join(file, lists, tmp_path / "distance")
+    assert len(warned) == 1
     (lists / "test.gz").write_bytes(gzip.compress(b"20189999 x\n"))
     with pytest.raises(UserError, match="test.gz, line 1: '20189999 x' is not a date"):
         list(read_ids(lists / "test.gz"))
