@@ -225,10 +225,11 @@ def main() -> None:
             print(found[-1], flush=True)
     record = {**summary(args, found, tokens), "cpu_seconds_of_compilation": compiling}
     measure.save(f"ranking_{args.kind}_{args.shape}", {**record, "machine": measure.machine(1)})
+    counted = f" of {tokens:,.0f}" if tokens else ""
     print(
         f"{record['statements']:,} statements of {len(found)} relations: ours "
         f"{record['cpu_seconds']:.1f} CPU s ({record['statements'] / record['cpu_seconds']:.0f} a "
-        f"second; {record['tokens_seen']:,} of {tokens:,.0f} tokens), lm-pub-quiz "
+        f"second; {record['tokens_seen']:,}{counted} tokens), lm-pub-quiz "
         f"{record['their_cpu_seconds_for_all']:.0f} by {record['sample']:,} of them "
         f"({record['statements'] / record['their_cpu_seconds_for_all']:.0f} a second); "
         f"{record['ratio']:.1f} times; largest difference {record['largest_difference']:.1e}, "
