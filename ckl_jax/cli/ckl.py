@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     130 is for Ctrl-C, 143 for SIGTERM. A command that decides something (`ckl promote`) returns 1
     where the answer is no.
     """
+    warnings.formatwarning = lambda message, *place, **more: f"ckl: {message}\n"
     try:
         args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
         with _terminable():

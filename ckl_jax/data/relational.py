@@ -258,7 +258,7 @@ def _relation(
     if code not in metadata:
         raise UserError(
             f"{folder / METADATA} has no entry {code!r}, but there is a {table.name}; add its "
-            f"templates or remove the file.{nearest(code, metadata)}"
+            "templates or remove the file."
         )
     for name, entry in ((where, metadata[code]), (f"The relation info of {code}", extra)):
         if not isinstance(entry, Mapping):
@@ -300,10 +300,12 @@ def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
     if found == [None, None]:
         return None, None
     for name, values in zip(_SPACE, found, strict=True):
-        if not isinstance(values, list) or not all(map(_is_label, values)):
+        listed = isinstance(values, list)
+        bad = [v for v in values if not _is_label(v)] if listed else [values]
+        if bad:
             raise UserError(
-                f"{where}: `{name}` is {_short(values)}; give a list of texts, none of them empty, "
-                "for both or for neither of the two."
+                f"{where}: `{name}` {'holds' if listed else 'is'} {_short(bad[0])}; give a list of "
+                "texts, none of them empty, for both or for neither of the two."
             )
     ids, labels = found
     if len(ids) != len(labels):

@@ -72,6 +72,21 @@ class RelationResult:
         return self.metadata.get("relation_info") or {}
 
     @property
+    def instance_table(self) -> Any:
+        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name.
+
+        Raises:
+          UserError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as e:
+            raise UserError(
+                "instance_table needs pandas: pip install pandas, or use `table` and `scores`."
+            ) from e
+        return pandas.DataFrame(list(self.rows()))
+
+    @property
     def is_raw(self) -> bool:
         """Whether it holds token scores."""
         return not isinstance(self.scores, np.ndarray)

@@ -69,6 +69,14 @@ def test_the_librarys_results_are_read_with_their_cardinality(golden, dataset):
     assert theirs["P1"].cardinality == SINGLE
 
 
+def test_a_relation_is_a_table_of_pandas_by_the_librarys_name(golden):
+    pytest.importorskip("pandas")
+    relation = DatasetResults.from_path(golden / "results" / "sum")["P1"]
+    table = relation.instance_table
+    assert list(table["answer_idx"]) == list(relation.answers)
+    np.testing.assert_allclose(np.array(table["pll_scores"].tolist()), relation.scores)
+
+
 def test_token_scores_reduce_to_the_sums(golden):
     raw = DatasetResults.from_path(golden / "results" / "raw")
     for reduction in ("sum", "mean"):
