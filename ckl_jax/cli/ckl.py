@@ -375,6 +375,9 @@ def compare(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.ranking_report import changes, draw
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
+    names = [name for name, _ in named]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
     written = draw(dict(named), args.out, args.bias, args.relation_info)
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):

@@ -211,7 +211,13 @@ def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
     }
     for flag, (name, kind, called) in kinds.items():
         if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
-            raise UserError(f"{flag} is of {called}; leave it out for a {type(model).__name__}.")
+            raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
+    if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
+        if settings.target == TARGETS[0]:
+            raise UserError(
+                "--conditional is of whole statements; an encoder-decoder's answers are scored "
+                "given their statement anyway: leave it out, or add --target statement."
+            )
 
 
 def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults:

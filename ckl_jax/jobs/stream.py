@@ -14,9 +14,11 @@ from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.analysis import trajectories
+from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.causal import document_text, prepare_rows
 from ckl_jax.data.documents import Document, read_documents, write_documents
 from ckl_jax.data.masked_vocabulary import MaskedVocabulary, open_vocabulary, train_word_pieces
+from ckl_jax.data.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.hugging_face import model_gin
@@ -94,6 +96,7 @@ def run(stream: Stream) -> Path:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.
     """
     pipeline.refuse_own(stream.bindings, _OWN)
+    _check(stream)
     with pipeline.only_one(stream.root):
         started = time.monotonic()
         settings = dataclasses.asdict(stream)
@@ -109,6 +112,15 @@ def run(stream: Stream) -> Path:
         path = trajectories.write(folders, stream.root, Path(_dataset(stream)).name)
         print(f"Done in {time.monotonic() - started:.0f} s: {path}", flush=True)
         return path
+
+
+def _check(stream: Stream) -> None:
+    """Refuses what is not there before anything is written."""
+    if stream.model:
+        with files.os_errors(stream.documents, "read"), open(stream.documents, "rb"):
+            pass
+        find_checkpoint(stream.model)
+        Dataset.from_path(stream.dataset)
 
 
 def _dataset(stream: Stream) -> str:

@@ -105,7 +105,16 @@ def metric(name: str) -> Callable[[Array, Array], Any]:
 
 
 def weighted_mean(values: Sequence[Any], weights: Sequence[float]) -> Any:
-    """Mean over relations; lists of different lengths are means of the ks that all have."""
+    """Mean over relations; lists of different lengths are means of the ks that all have.
+
+    Raises:
+      UserError: the metric has several values of a relation.
+    """
+    if any(isinstance(value, Mapping) for value in values):
+        raise UserError(
+            "This metric has several values of each relation (of all, right and wrong rows), of "
+            "which no mean is defined; take it by accumulate=False, or `get_metric` of a relation."
+        )
     arrays = [np.asarray(value, float) for value in values]
     if arrays[0].ndim:
         shortest = min(len(a) for a in arrays)

@@ -377,6 +377,12 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
         scores.append(row.pop("pll_scores"))
     if not rows:
         raise UserError(f"{file} is empty; score {code} again.")
+    support = (metadata.get("metric_values") or {}).get("support")
+    if isinstance(support, int) and support != len(rows):
+        raise UserError(
+            f"{file} has {len(rows)} rows, where {METADATA} says {support}: it is cut off; remove "
+            f"it, and the next start scores {code} again."
+        )
     if any(isinstance(option, list) for option in scores[0]):
         return RelationResult(code, rows, scores, metadata)
     widths = {len(row) for row in scores}

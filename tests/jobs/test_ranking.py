@@ -62,7 +62,7 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
         (["--subjects", ","], "--subjects names none"),
         (["--pll-metric", "bogus"], "--pll-metric is 'bogus'"),
         (["--pll-metric", "original"], "--pll-metric is of masked models (BERT); leave it out"),
-        (["--target", "statement"], "--target is of encoder-decoders (T5); leave it out for a Dec"),
+        (["--target", "statement"], "--target is of encoder-decoders (T5); leave it out for this"),
         (["--dtype", "float16"], "--dtype is 'float16'; choose from None, bfloat16, float32"),
         (["--model", "nowhere"], "No checkpoint at nowhere"),
         (["--dataset", "nowhere"], "Cannot read nowhere"),
@@ -87,6 +87,11 @@ def test_what_is_wrong_with_a_relation_leaves_the_finished_ones(golden, tmp_path
     assert error.startswith(f"ckl: P2, {data}/P2.jsonl, line 1, template 0, option 'Low Low ")
     assert "more than the model's 64 positions; shorten the label" in error
     assert list(DatasetResults.from_path(out).relations) == ["P1"]
+    whole = (out / "P1_results.jsonl").read_text()
+    (out / "P1_results.jsonl").write_text("".join(whole.splitlines(keepends=True)[:4]))
+    assert ckl.main([*argv, "--out", str(out)]) == 2
+    assert "has 4 rows, where metadata_results.json says 15" in capsys.readouterr().err
+    (out / "P1_results.jsonl").write_text(whole)
     written = (out / "P1_results.jsonl").stat().st_mtime_ns
     (data / "P2.jsonl").write_text(table)
     assert ckl.main([*argv, "--out", str(out)]) == 0
@@ -127,6 +132,9 @@ def test_a_t5_is_ranked_by_what_it_writes(golden, tiny, tmp_path, capsys, target
     assert "of 23 rows" in capsys.readouterr().out
     results = DatasetResults.from_path(tmp_path)
     assert results["P1"].metadata["target"] == target and (results["P1"].scores < 0).all()
+    if target == "answer":
+        assert ckl.main(["probe", "bear", *argv, "--conditional"]) == 2
+        assert "leave it out, or add --target statement" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -160,6 +168,8 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert names == ["domains.png", "bias_P1.png"]
     assert told.startswith("no_bos: another best option than sum in ")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in names)
+    assert ckl.main(["probe", "compare", "a=x", "a=y", "--out", str(tmp_path)]) == 2
+    assert "a is named twice" in capsys.readouterr().err
     assert ckl.main([*argv[:-1], "P7"]) == 2
     assert "has no relation 'P7'" in capsys.readouterr().err
     plain = DatasetResults.from_path(golden / "results" / "sum")

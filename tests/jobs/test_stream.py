@@ -36,6 +36,13 @@ def test_what_the_command_sets_itself_is_refused(tmp_path, capsys):
     assert "--gin EPOCHS: the command sets it itself" in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_there_leaves_nothing(tmp_path, capsys):
+    out = tmp_path / "out"
+    given = ["--model", str(tmp_path), "--documents", "nowhere.jsonl", "--dataset", str(tmp_path)]
+    assert main(["stream", "--out", str(out), *given]) == 2 and not out.exists()
+    assert "nowhere.jsonl" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "stream"

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ckl_jax.data.relational import Dataset
+from ckl_jax.errors import UserError
 from ckl_jax.probes import ranking_metrics as metrics
-from ckl_jax.probes.ranking_results import RelationResult
+from ckl_jax.probes.ranking_results import DatasetResults, RelationResult
 from tests.real_data import shared_data
 
 
@@ -95,6 +96,16 @@ def test_ties_go_to_the_first_option_and_no_score_underflows():
     assert not metrics.correct(scores, np.array([1, 2])).any()
     assert metrics.ranks(scores, np.array([1, 2])).tolist() == [1, 1]
     np.testing.assert_allclose(metrics.softmax(scores)[1], [0, 0.5, 0.5])
+
+
+def test_a_metric_of_several_values_has_no_mean():
+    rows = [{"answer_idx": 0}, {"answer_idx": 1}]
+    scores = np.array([[0.0, -1.0], [0.0, -1.0]])
+    results = DatasetResults("own", [RelationResult("P1", rows, scores, {})])
+    (found,) = results.get_metrics("confidence_score", accumulate=False).values()
+    assert set(found["confidence_score"]) == {"all", "correct", "incorrect"}
+    with pytest.raises(UserError, match="several values of each relation"):
+        results.get_metrics("confidence_score")
 
 
 def test_lists_of_different_lengths_have_a_mean():
