@@ -29,6 +29,7 @@ SUFFIX = f"{_SUFFIX}.jsonl"
 # What the development version says of all relations at once.
 _WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
 _OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
+_SPACE = ("answer_space_labels", "answer_space_ids")
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
 _VARIES = (
@@ -102,6 +103,32 @@ class RelationResult:
         table = [{k: v for k, v in row.items() if k not in _RAW} for row in self.table]
         metadata = {**self.metadata, "reduction": reduction}
         return RelationResult(self.code, table, np.array(scores), metadata)
+
+    def filter_subset(
+        self, indices: Sequence[int], *, keep_answer_space: bool = False
+    ) -> "RelationResult":
+        """Some rows, by their numbers; without `keep_answer_space` only the answers of these rows
+        stay options, in the order of the rows.
+
+        Raises:
+          UserError: there is no such row.
+        """
+        if wrong := [i for i in indices if not 0 <= i < len(self.table)]:
+            raise UserError(f"{self.code} has no row {wrong[0]}; it has {len(self.table)}.")
+        table = [dict(self.table[i]) for i in indices]
+        scores = [self.scores[i] for i in indices]
+        if keep_answer_space:
+            scores = scores if self.is_raw else np.array(scores)
+            return dataclasses.replace(self, table=table, scores=scores)
+        kept = list(dict.fromkeys(row["answer_idx"] for row in table))
+        for row in table:
+            row["answer_idx"] = kept.index(row["answer_idx"])
+            row |= {name: [row[name][i] for i in kept] for name in _RAW if name in row}
+        scores = [[s[i] for i in kept] for s in scores]
+        scores = scores if self.is_raw else np.array(scores)
+        space = {name: [self.metadata[name][i] for i in kept] for name in _SPACE
+                 if name in self.metadata}  # fmt: skip
+        return RelationResult(self.code, table, scores, {**self.metadata, **space})
 
     def get_metric(self, name: str) -> Any:
         """A metric of `ranking_metrics` by name, or "support"; token scores are summed first."""
@@ -288,6 +315,32 @@ class DatasetResults:
         known = _read_metadata(folder) or {}
         known[result.code] = {"metric_values": values, **result.metadata}
         write_json(folder / METADATA, known)
+
+    def filter_subset(
+        self, indices: Mapping[str, Sequence[int]], *, keep_answer_space: bool = False
+    ) -> "DatasetResults":
+        """Some rows of some relations, see `RelationResult.filter_subset`."""
+        found = [
+            self[code].filter_subset(rows, keep_answer_space=keep_answer_space)
+            for code, rows in indices.items()
+        ]
+        return DatasetResults(self.name, found)
+
+    def reduced(self, reduction: str = "sum") -> "DatasetResults":
+        """The same with one score an option, see `RelationResult.reduced`."""
+        return DatasetResults(self.name, [result.reduced(reduction) for result in self])
+
+    def get_metadata(self) -> dict[str, Any]:
+        """The metadata that all relations have alike."""
+        several = [result.metadata for result in self]
+        return {k: v for k, v in several[0].items() if all(m.get(k) == v for m in several)}
+
+    def joined_instance_table(self) -> Any:
+        """The rows of all relations as a pandas DataFrame, by relation and number."""
+        tables = {result.code: result.instance_table for result in self}
+        import pandas
+
+        return pandas.concat(tables, names=["relation"])
 
     def get_metrics(
         self,

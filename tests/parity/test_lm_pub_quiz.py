@@ -77,6 +77,25 @@ def test_a_relation_is_a_table_of_pandas_by_the_librarys_name(golden):
     np.testing.assert_allclose(np.array(table["pll_scores"].tolist()), relation.scores)
 
 
+@pytest.mark.parametrize("run", ["sum", "raw"])
+def test_some_rows_have_their_own_answers_as_options(golden, run):
+    whole = DatasetResults.from_path(golden / "results" / run)
+    (part,) = whole.filter_subset({"P2": [3, 0]})
+    assert [row["sub_label"] for row in part.table] == [
+        whole["P2"].table[i]["sub_label"] for i in (3, 0)
+    ]
+    assert part.answers.tolist() == [0, 1]
+    labels = whole["P2"].metadata["answer_space_labels"]
+    chosen = [whole["P2"].answers[i] for i in (3, 0)]
+    assert part.metadata["answer_space_labels"] == [labels[i] for i in chosen]
+    expected = whole["P2"].reduced().scores[[3, 0]][:, chosen]
+    np.testing.assert_allclose(part.reduced().scores, expected)
+    (kept,) = whole.filter_subset({"P2": [3, 0]}, keep_answer_space=True)
+    np.testing.assert_allclose(kept.reduced().scores, whole["P2"].reduced().scores[[3, 0]])
+    with pytest.raises(UserError, match="P2 has no row 8; it has 8"):
+        whole.filter_subset({"P2": [8]})
+
+
 def test_token_scores_reduce_to_the_sums(golden):
     raw = DatasetResults.from_path(golden / "results" / "raw")
     for reduction in ("sum", "mean"):
