@@ -101,18 +101,25 @@ def train_word_pieces(
 ) -> MaskedVocabulary:
     """Trains BERT's kind of vocabulary, cased, and writes its `tokenizer.json`.
 
+    The same lines give the same bytes: the trainer numbers the characters within words in the order
+    of a hash that is another in each process, and settles ties by these numbers, so it is given
+    them in a fixed order.
+
     Args:
       lines: the text.
       folder: to write to.
       size: pieces at most, special tokens included.
     """
-    tokenizers = _import()
-    tokenizer = _plain({})
-    trainer = tokenizers.trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=list(_SPECIAL), show_progress=False
+    lines = list(lines)
+    trained = _tokenizer({}, {"do_lower_case": False})
+    texts = map(trained.normalizer.normalize_str, lines)
+    words = (word for t in texts for word, _ in trained.pre_tokenizer.pre_tokenize_str(t))
+    within = sorted({f"##{character}" for word in words for character in word[1:]})
+    trainer = _import().trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=[*_SPECIAL, *within], show_progress=False
     )
-    tokenizer.normalizer = _normalizer({"do_lower_case": False})
-    tokenizer.train_from_iterator(lines, trainer)
+    trained.train_from_iterator(lines, trainer)
+    tokenizer = _tokenizer(trained.get_vocab(), {"do_lower_case": False})
     with atomic_write(Path(folder) / "tokenizer.json") as f:
         f.write(tokenizer.to_str())
     return MaskedVocabulary(folder)
@@ -151,19 +158,18 @@ def _word_pieces(path: Path) -> Any:
     with os_errors(path, "read"):
         pieces = path.read_text(encoding="utf-8").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    tokenizer = _plain(vocabulary)
-    tokenizer.normalizer = _normalizer(settings)
-    tokenizer.add_special_tokens([t for t in _SPECIAL if t in vocabulary])
-    return tokenizer
+    return _tokenizer(vocabulary, settings)
 
 
-def _plain(vocabulary: dict[str, int]) -> Any:
-    """A WordPiece tokenizer as BERT's, but for what it does to case."""
+def _tokenizer(vocabulary: dict[str, int], settings: dict[str, Any]) -> Any:
+    """A WordPiece tokenizer as BERT's; the settings are of `tokenizer_config.json`."""
     tokenizers = _import()
     model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]")
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = tokenizers.decoders.WordPiece()
+    tokenizer.normalizer = _normalizer(settings)
+    tokenizer.add_special_tokens([t for t in _SPECIAL if t in vocabulary])
     return tokenizer
 
 
