@@ -214,7 +214,7 @@ def _trainings(stream: Stream, model: Path) -> list[pipeline.Training]:
 
 
 def _warmup(name: str) -> tuple[str, ...]:
-    """Only random parameters need one: without it half the rate is all that they bear."""
+    """Only the training that begins with random parameters has one."""
     if name != INITIAL:
         return ()
     return ("schedules.warmup_linear_to_fraction.warmup_fraction = 0.1",)
