@@ -129,11 +129,14 @@ def _trex(kinds, command) -> None:
     p.add_argument("--out", required=True, help="the CSV file to write, such as trex_5000.csv")
     p.add_argument("--count", type=int, default=5000, help="how many to draw")
     p.add_argument("--seed", type=int, default=0, help="of the lot")
+    p.add_argument("--replace", action="store_true", help="write over the file of --out")
 
 
 def trex(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders.trex import draw
 
+    if Path(args.out).exists() and not args.replace:
+        raise UserError(f"{args.out} is there already; add --replace, or choose another --out.")
     counts = draw(args.facts, args.invariant, args.out, args.count, args.seed)
     print(f"{counts.pop('written'):10,}  facts in {args.out}")
     for why, number in counts.items():

@@ -190,6 +190,24 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     return kept
 
 
+def known_relations(folder: str | os.PathLike) -> tuple[int, int]:
+    """How many records of Zero-Shot RE's dev file ask a relation of its training file, and of how many.
+
+    A record's input is "subject [SEP] relation". In the published files no relation is in both.
+
+    Raises:
+      UserError: as `find_file` and `read_kilt`.
+    """
+    name = "structured_zeroshot"
+    trained = {_relation(r) for r in read_kilt(find_file(folder, name, TRAIN))}
+    asked = [_relation(r) for r in read_dev(folder, name)]
+    return sum(relation in trained for relation in asked), len(asked)
+
+
+def _relation(record: KiltRecord) -> str:
+    return record.input.rpartition("[SEP]")[2].strip()
+
+
 def prepare_kilt(
     name: str, folder: str | os.PathLike, out: str | os.PathLike, vocabulary: Any
 ) -> Path:
@@ -232,6 +250,7 @@ def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
         for name, tokens in task.row_lengths(some, lengths).items():
             cut[name] += int((tokens > lengths[name]).sum())
     return dict(cut)
+
 
 def cut_sentence(task: Path) -> str:
     """What `cut.json` says: "of 200 records, inputs longer than 25 tokens: 3; ...".

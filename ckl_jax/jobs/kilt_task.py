@@ -8,7 +8,7 @@ import jax
 
 from ckl_jax import checks
 from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.kilt import CUT, count_cut, cut_sentence, prepare_kilt
+from ckl_jax.data.kilt import CUT, count_cut, cut_sentence, known_relations, prepare_kilt
 from ckl_jax.files import write_json
 
 
@@ -18,7 +18,7 @@ def cached_kilt(
     """Makes the cached task of a data set; gin binds it in place of a task's name.
 
     How many inputs and answers are longer than the lengths, and are cut, goes to stderr and to the
-    task's `cut.json`.
+    task's `cut.json`; so does, to stderr, that Zero-Shot RE asks relations which it trains on.
 
     Args:
       name: one of `data.kilt.KILT_SETS`.
@@ -41,4 +41,16 @@ def cached_kilt(
         write_json(task / CUT, {"rows": len(opened), "lengths": dict(lengths), "cut": cut})
         if any(cut.values()):
             print(f"KILT {name}, train: {cut_sentence(task)}", file=sys.stderr, flush=True)
+        if name == "structured_zeroshot":
+            _tell_known_relations(folder)
     return str(task)
+
+
+def _tell_known_relations(folder: str) -> None:
+    known, records = known_relations(folder)
+    if known:
+        print(
+            f"KILT structured_zeroshot: {known:,} of the dev file's {records:,} records ask a "
+            f"relation that {folder}'s training file has, so they are not zero-shot.",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip

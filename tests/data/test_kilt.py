@@ -108,3 +108,20 @@ def test_what_lengths_cut_is_counted_and_said(tmp_path, capsys):
     assert kilt.cut_sentence(out / "fever") in told
     batch = task.batch(np.arange(4), lengths)
     assert (batch["targets"].max(axis=1) > 0).all() and batch["targets"][3, -1] == 1
+
+
+def test_relations_that_are_trained_on_are_not_zero_shot(tmp_path, capsys):
+    def record(i, relation):
+        return GOOD | {"id": str(i), "input": f"Person {i} [SEP] {relation}"}
+
+    name, vocabulary = "structured_zeroshot", train_vocabulary(
+        ["Person [SEP] spouse birth place"] * 9, tmp_path / "v.model", size=110
+    )
+    lengths = {"inputs": 99, "targets": 99}
+    write(tmp_path, *(record(i, "place of birth") for i in range(4)), name=name, split="train")
+    write(tmp_path, record(7, "spouse"), record(8, "place of death"), name=name)
+    cached_kilt(name, str(tmp_path), str(tmp_path / "tasks"), vocabulary, lengths)
+    assert capsys.readouterr().err == ""
+    write(tmp_path, record(7, "spouse"), record(8, "place of birth"), name=name)
+    cached_kilt(name, str(tmp_path), str(tmp_path / "tasks"), vocabulary, lengths)
+    assert "1 of the dev file's 2 records ask a relation" in capsys.readouterr().err
