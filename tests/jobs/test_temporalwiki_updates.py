@@ -1,6 +1,7 @@
 """`ckl temporalwiki`: says what it would do, refuses bad input first, goes on where it was."""
 
 import bz2
+import dataclasses
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
+from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.data.builders import snapshots
 from ckl_jax.data.cached import CachedTask
@@ -22,6 +24,8 @@ from ckl_jax.jobs import pipeline, simulated
 from ckl_jax.jobs.temporalwiki_settings import METHODS
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.timeline import make_world
+from tests.helpers import TINY_GPT2, random_params
+from tests.jobs.test_hugging_face_gpt2 import train_tokenizer
 from tests.tiny import ROOT, newest_step
 
 DATES = ("20200501", "20200601", "20200701")
@@ -208,6 +212,31 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
     assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
     assert ckl.main([*argv, "--light-tuning=10"]) == 2
     assert "another light_tuning (20, not 10)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
+    """`--model`: its vocabulary and weights as they are, then an update of each interval."""
+    config = dataclasses.replace(TINY_GPT2, vocab_size=300, max_positions=32)
+    save_hf(tmp_path / "hf", random_params(config), config)
+    train_tokenizer(tmp_path / "hf", "The head of the city is a person of the town. " * 3)
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    model, out = tmp_path / "gpt2", tmp_path / "out"
+    assert ckl.main(["import-hf", "--model", str(tmp_path / "hf"), "--out", str(model)]) == 0
+    argv = ["temporalwiki", f"--out={out}", f"--model={model}", "--methods=diff,lora", "--jobs=1",
+            "--initial-epochs=0", "--unchanged-share=1", "--gin=ROW_LENGTH=32",
+            "--gin=BATCH_SIZE=4", "--gin=LEARNING_RATE=1e-2", "--snapshots",
+            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    assert ckl.main(argv) == 0
+    assert "Diff" in capsys.readouterr().out
+    table = json.loads((out / "tables.json").read_text())["table_3"]
+    found = {row["method"]: row["intervals"]["20200501-20200601"] for row in table}
+    changed = {method: classes["changed"]["value"] for method, classes in found.items()}
+    assert not table[0]["steps"] and table[0]["method"] == "initial"
+    # Random weights know as much of each of their tokens; the diffset teaches.
+    assert 250 < changed["initial"] < 350 and changed["vanilla"] < changed["initial"]
+    summary = json.loads((out / "20200501-20200601" / "lora" / "summary.json").read_text())
+    assert summary["base_checkpoint"] == str(out / "initial")
 
 
 def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, capsys):
