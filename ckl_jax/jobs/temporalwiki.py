@@ -21,7 +21,7 @@ from ckl_jax.data.builders.pool import Progress, no_progress
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.jobs import pipeline, temporalwiki_besides
-from ckl_jax.jobs.temporalwiki_data import FIRST, Data, Interval, intervals
+from ckl_jax.jobs.temporalwiki_data import FIRST, Data, Drawn, Interval, intervals
 from ckl_jax.jobs.temporalwiki_settings import INITIAL, METHODS, Updates
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.months import month_starts
@@ -29,6 +29,7 @@ from ckl_jax.world.months import month_starts
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
+_REVIEWS = "mix_review.mix_review.ratio"
 
 
 def run(updates: Updates, progress: Progress = no_progress) -> Path:
@@ -59,18 +60,32 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     from ckl_jax.jobs import gin_config  # slow, and needed from here on only
 
     settings: dict[str, Any] = {}
-    wholes = []
+    drawn = {}
     for method in (INITIAL, *updates.methods):
         macros = _macros(updates, method, None, None, ())
         bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *updates.training_bindings]
         read = gin_config.read(_known(updates, method), bindings).scan.bindings
         mine = {b.name: b.value for b in read}
-        wholes += [method] if mine["MIXTURE_OR_TASK_NAME"] == "whole" else []
+        reviewed = mine["MIX_RATIO"] if _REVIEWS in mine else 0.0
+        drawn[method] = Drawn(mine["MIXTURE_OR_TASK_NAME"], mine["BATCH_SIZE"], reviewed)
         settings = {**mine, **settings}
     if updates.training_bindings:
         gin_config.load(updates.gin_files(updates.methods[0]), bindings)
     temporalwiki_besides.check(updates)
-    return found, {**settings, "whole": bool(wholes)}
+    if updates.model:
+        _check_model(updates, settings)
+    return found, {**settings, "drawn": drawn}
+
+
+def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
+    """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
+    _vocabulary(updates, Data(updates.root, ()), settings)
+    length, most = settings["ROW_LENGTH"], settings["gpt2.GPT2Config.max_positions"]
+    if length > most:
+        raise UserError(
+            f"Rows are of {length} tokens and {updates.model} has {most} positions; give --gin "
+            f"ROW_LENGTH={most}, or less."
+        )
 
 
 def _known(updates: Updates, method: str) -> list[str]:
@@ -187,16 +202,19 @@ def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
     first = data.whole_text(data.snapshots[0])
     if not updates.model:
         data.train_vocabulary(first, settings["gpt2.GPT2Config.vocab_size"] - _SENTINELS)
-    whole = {i.new.date for i in intervals(data.snapshots)} if settings["whole"] else set()
+    drawn: Mapping[str, Drawn] = settings["drawn"]
+    is_whole = any(d.task == "whole" for d in drawn.values())
+    whole = {i.new.date for i in intervals(data.snapshots)} if is_whole else set()
     vocabulary = _vocabulary(updates, data, settings)
     data.make_rows(
         first, whole, vocabulary, length=settings["ROW_LENGTH"],
         packed=settings["PACK_ROWS"], legacy=settings["LEGACY_ROWS"],
     )  # fmt: skip
     temporalwiki_besides.build(updates, data, vocabulary, settings["ROW_LENGTH"])
+    data.check_batches(drawn)
 
 
-def _vocabulary(updates: Updates, data: Data, settings: dict[str, Any]) -> Any:
+def _vocabulary(updates: Updates, data: Data, settings: Mapping[str, Any]) -> Any:
     from ckl_jax.data.byte_level import ByteLevelVocabulary, open_vocabulary
 
     if not updates.model:

@@ -5,18 +5,22 @@ probes, and asked for those that are. Proper nouns (Figure 2): what they cost in
 interval, and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 """
 
+import csv
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis.rows import EVAL
 from ckl_jax.analysis.temporalwiki import INITIAL, LIGHT_TUNED, NEW_TEXT, OLD_TEXT
 from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
 from ckl_jax.jobs import pipeline
 from ckl_jax.jobs.temporalwiki_data import NOUNS, Data, Interval, intervals
 from ckl_jax.jobs.temporalwiki_settings import Updates
 
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
+_BATCH = "LIGHT_TUNE_BATCH"
 
 
 def check(updates: Updates) -> None:
@@ -25,14 +29,25 @@ def check(updates: Updates) -> None:
     Raises:
       UserError: a binding is unknown, or there is no light-tuning.
     """
-    from ckl_jax.jobs import gin_config
-
     bindings = updates.tuning_bindings
     if bindings and not updates.light_tuning:
         raise UserError(f"--gin {bindings[0]} is of light-tuning; give --light-tuning FACTS too.")
+    _wanted_batch(updates)
+
+
+def _bindings(updates: Updates) -> list[str]:
+    # The paper's rate does nothing to a model so small.
+    small = [] if updates.model else ["LIGHT_TUNE_RATE = 1e-3", f"{_BATCH} = 8"]
+    return [*small, *updates.tuning_bindings]
+
+
+def _wanted_batch(updates: Updates) -> int:
+    from ckl_jax.jobs import gin_config
+
     names = [*updates.gin_files(INITIAL), TUNING]
     macros = {"MODEL_DIR": "", "CACHE_DIRS": (), "VOCABULARY_PATH": ""}
-    gin_config.read(names, [*(f"{k} = {v!r}" for k, v in macros.items()), *bindings])
+    bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *_bindings(updates)]
+    return {b.name: b.value for b in gin_config.read(names, bindings).scan.bindings}[_BATCH]
 
 
 def runs(
@@ -45,11 +60,11 @@ def runs(
       data: where.
       models: the trainings of all models.
     """
-    found = []
+    found, batch = [], _wanted_batch(updates) if updates.light_tuning else 0
     for model in models:
         if model.is_done:
             own = [i for i in intervals(data.snapshots) if model.name in (INITIAL, _name(i, model))]
-            found += _tunings(updates, data, model, own) if updates.light_tuning else []
+            found += _tunings(updates, data, model, own, batch) if updates.light_tuning else []
             found += [_nouns(updates, data, model, own)] if updates.proper_nouns else []
     return found
 
@@ -71,7 +86,7 @@ def _macros(updates: Updates, model: pipeline.Training) -> dict[str, Any]:
 
 
 def _tunings(
-    updates: Updates, data: Data, model: pipeline.Training, own: Sequence[Interval]
+    updates: Updates, data: Data, model: pipeline.Training, own: Sequence[Interval], batch: int
 ) -> Iterator[pipeline.Training]:
     names = [*updates.gin_files(_method(model)), TUNING]
     for interval in own:
@@ -85,12 +100,17 @@ def _tunings(
                 "LIGHT_TUNE_FACTS": str(facts), "LIGHT_TUNE_NAME": name,
                 "FACT_PROBES": (str(asked),),
             }  # fmt: skip
-            if not updates.model:  # the paper's rate does nothing to a model so small
-                macros |= {"LIGHT_TUNE_RATE": 1e-3, "LIGHT_TUNE_BATCH": 8}
-            command = pipeline.t5x("train", names, macros, updates.tuning_bindings)
+            # There may be fewer facts than were asked for, of changed ones above all.
+            fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
+            command = pipeline.t5x("train", names, macros, [*_bindings(updates), fitting])
             folder = model.folder / LIGHT_TUNED / name
             title = name if model.name == INITIAL else kind  # the others are asked their own
             yield pipeline.Training(f"{model.name}, tuned: {title}", folder, command)
+
+
+def _number_of(facts: Path) -> int:
+    with os_errors(facts, "read"), open(facts, encoding="utf-8", newline="") as f:
+        return sum(1 for _ in csv.DictReader(f))
 
 
 def _nouns(

@@ -13,7 +13,7 @@ import csv
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from ckl_jax.data.builders.probe_rows import Job
 from ckl_jax.data.builders.rest import write_rest
 from ckl_jax.data.builders.snapshots import Snapshot
 from ckl_jax.data.builders.wikidata_json import FactRules
+from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.causal import document_text, prepare_rows
 from ckl_jax.data.documents import read_documents
 from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.errors import UserError
 
 FIRST = "first"
 NOUNS = "nouns"
@@ -49,6 +51,21 @@ class Interval:
 
 def intervals(snapshots: Sequence[Snapshot]) -> list[Interval]:
     return [Interval(*pair) for pair in itertools.pairwise(snapshots)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What a training draws its batches from.
+
+    Attributes:
+      task: "d1" or "whole" of an interval, or "d0".
+      batch: rows of a batch.
+      reviewed: old rows beside each new one.
+    """
+
+    task: str
+    batch: int
+    reviewed: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +185,31 @@ class Data:
             if interval.new.date in whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
+
+    def check_batches(self, drawn: Mapping[str, Drawn]) -> None:
+        """Refuses batches that some interval cannot fill, before anything is trained.
+
+        Args:
+          drawn: of each method.
+
+        Raises:
+          UserError: there are such; all of them are in the message.
+        """
+        old = len(CachedTask.open(self.rows(FIRST) / "d0"))
+        short = {}
+        for method, wanted in drawn.items():
+            names = [i.name for i in intervals(self.snapshots)] if wanted.task != "d0" else [FIRST]
+            for name in names:
+                rows = len(CachedTask.open(self.rows(name) / wanted.task))
+                rows += min(old, int(rows * wanted.reviewed))
+                if rows < wanted.batch:
+                    short[f"{name} {method}"] = rows
+        if short:
+            told = ", ".join(f"{name} {rows}" for name, rows in short.items())
+            raise UserError(
+                f"BATCH_SIZE exceeds the rows of text to train on ({told}); give --gin BATCH_SIZE="
+                f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
+            )
 
     def make_noun_rows(self, interval: Interval, vocabulary: Any, length: int) -> None:
         """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""

@@ -97,6 +97,22 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "--proper-nouns is -1" in refused("--proper-nouns=-1")
 
 
+def test_a_batch_that_an_interval_cannot_fill_is_told_before_any_training(dumps, tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff,mix_review,full",
+            "--unchanged-share=1", "--gin=BATCH_SIZE=900", "--snapshots",
+            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    assert ckl.main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "BATCH_SIZE exceeds the rows of text to train on" in err
+    rows = {name: len(CachedTask.open(next(out.glob(f"data/rows/*/{name}"))))
+            for name in ("d0", "d1", "whole")}  # fmt: skip
+    interval = "20200501-20200601"
+    assert f"(first initial {rows['d0']}, {interval} vanilla {rows['d1']}," in err
+    assert f"{interval} mix_review {2 * rows['d1']}, {interval} full {rows['whole']})" in err
+    assert f"BATCH_SIZE={rows['d1']} or less" in err and not (out / "initial").exists()
+
+
 def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
     folder = tmp_path / "new"
     folder.mkdir()
@@ -197,6 +213,7 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
     out = tmp_path / "out"
     argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--months=2",
             "--gin=EPOCHS=2"]  # fmt: skip
+    argv += ["--gin=LIGHT_TUNE_BATCH=21"]  # more than there are facts
     assert ckl.main([*argv, "--light-tuning=20"]) == 0
     capsys.readouterr()
     assert ckl.main([*argv, "--light-tuning=20", "--proper-nouns=20"]) == 0  # asked later
@@ -224,9 +241,17 @@ def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
     model, out = tmp_path / "gpt2", tmp_path / "out"
     assert ckl.main(["import-hf", "--model", str(tmp_path / "hf"), "--out", str(model)]) == 0
     argv = ["temporalwiki", f"--out={out}", f"--model={model}", "--methods=diff,lora", "--jobs=1",
-            "--initial-epochs=0", "--unchanged-share=1", "--gin=ROW_LENGTH=32",
+            "--initial-epochs=0", "--unchanged-share=1",
             "--gin=BATCH_SIZE=4", "--gin=LEARNING_RATE=1e-2", "--snapshots",
             *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    assert ckl.main(argv) == 2  # the paper's rows
+    assert "of 512 tokens and" in (err := capsys.readouterr().err) and "ROW_LENGTH=32," in err
+    assert not out.exists()
+    argv += ["--gin=ROW_LENGTH=32"]
+    (hidden := model / "vocab.json").rename(tmp_path / "vocab.json")
+    assert ckl.main(argv) == 2 and not out.exists()
+    assert f"There is no vocabulary in {model}" in capsys.readouterr().err
+    (tmp_path / "vocab.json").rename(hidden)
     assert ckl.main(argv) == 0
     assert "Diff" in capsys.readouterr().out
     table = json.loads((out / "tables.json").read_text())["table_3"]
