@@ -13,7 +13,8 @@ import csv
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.temporalwiki import NEW_TEXT, OLD_TEXT
 from ckl_jax.data.builders import diffsets, probes
-from ckl_jax.data.builders.pool import Progress, no_progress, read_json
+from ckl_jax.data.builders.pool import ChangedFile, Progress, no_progress, read_json
 from ckl_jax.data.builders.probe_rows import Job
 from ckl_jax.data.builders.rest import write_rest
 from ckl_jax.data.builders.snapshots import Snapshot
@@ -121,19 +122,26 @@ class Data:
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
         options = diffsets.Options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
-        made = diffsets.build(plan, self.workers, progress=self.progress)
+        made = self._diffset(plan)
         rules = FactRules(site=plan.new.site.dbname or "enwiki")
         job = Job(
             interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
             out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,
         )  # fmt: skip
-        facts = probes.build(job, self.workers, self.progress, light_tuning=self.light_tuning)
+        facts = _anew(
+            out, lambda: probes.build(
+                job, self.workers, self.progress, light_tuning=self.light_tuning
+            ),
+        )  # fmt: skip
         self._publish(interval, facts["files"])
         sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
         print(
             f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
             f"{made['words']:,} words; facts: {', '.join(sizes)}", flush=True,
         )  # fmt: skip
+
+    def _diffset(self, plan: diffsets.Plan) -> dict[str, Any]:
+        return _anew(plan.out, lambda: diffsets.build(plan, self.workers, progress=self.progress))
 
     def _publish(self, interval: Interval, names: Sequence[str]) -> None:
         """Puts the probes of an interval beside those of the others, under names of full dates."""
@@ -151,7 +159,7 @@ class Data:
         """Makes the text of a whole snapshot; returns its file of documents."""
         out = self.root / "data" / snapshot.date
         plan = diffsets.plan(None, snapshot.wikipedia, out, diffsets.Options())
-        made = diffsets.build(plan, self.workers, progress=self.progress)
+        made = self._diffset(plan)
         print(
             f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "
             f"{made['words']:,} words", flush=True,
@@ -228,3 +236,15 @@ def _has_rows(path: Path) -> bool:
         return os.path.getsize(path) > 0
     with files.os_errors(path, "read"), open(path, encoding="utf-8", newline="") as f:
         return next(itertools.islice(csv.reader(f), 1, None), None) is not None
+
+
+def _anew(folder: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Makes what a folder holds, once more if it was begun with a file that has changed since."""
+    try:
+        return make()
+    except ChangedFile as e:
+        if (folder / "manifest.json").exists():  # and may have been trained on
+            raise
+        print(f"   {str(e).split(';')[0]}; it is begun anew", flush=True)
+        shutil.rmtree(folder)
+        return make()

@@ -15,12 +15,14 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
+from ckl_jax.analysis import temporalwiki_report
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
 from ckl_jax.data.builders import snapshots
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import pipeline, simulated
+from ckl_jax.jobs import temporalwiki as job
 from ckl_jax.jobs.temporalwiki_settings import METHODS
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.timeline import make_world
@@ -264,20 +266,34 @@ def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
     assert summary["base_checkpoint"] == str(out / "initial")
 
 
-def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, capsys):
-    """What was finished stays; fetched again, it is refused in the folder of its step alone."""
+def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkeypatch, capsys):
+    """What was finished stays; fetched again, its step alone is begun anew."""
     folder, out = tmp_path / "dumps", tmp_path / "out"
     shutil.copytree(dumps, folder)
     broken = next(folder.glob("wikidata-20200601*"))
     broken.write_bytes(broken.read_bytes()[:500])
     argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--jobs=1",
-            "--unchanged-share=1", "--snapshots"]  # fmt: skip
+            "--unchanged-share=1", "--gin=BATCH_SIZE=4", "--snapshots"]  # fmt: skip
     places = [str(folder / date) for date in DATES[:2]]
     assert ckl.main([*argv, *places]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and str(broken) in err
     assert (out / "data" / "20200501-20200601" / "diffset" / "manifest.json").is_file()
     shutil.copy(next(dumps.glob("wikidata-20200601*")), broken)
-    assert ckl.main([*argv, *places]) == 2  # its folder names what it was begun with
+    assert ckl.main([*argv, *places, "--dry-run"]) == 0
+    monkeypatch.setattr(job, "_train", lambda *_: None)  # what follows is tested elsewhere
+    monkeypatch.setattr(temporalwiki_report, "write_report", lambda root: root)
+    assert ckl.main([*argv, *places]) == 0
     probes = out / "data" / "20200501-20200601" / "probes"
-    assert f"{probes} was begun with other settings (new)" in capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert f"{probes} was begun when {broken.name} had another size; it is begun anew" in said
+    clean = tmp_path / "clean"
+    argv[1] = f"--out={clean}"
+    assert ckl.main([*argv, *(str(dumps / date) for date in DATES[:2])]) == 0
+    for path in (clean / "probes").iterdir():
+        assert path.read_bytes() == (out / "probes" / path.name).read_bytes()
+    with open(broken, "ab") as f:
+        f.write(b" ")
+    argv[1] = f"--out={out}"
+    assert ckl.main([*argv, *places]) == 2  # what is finished stays
+    assert "delete that folder to begin it anew" in capsys.readouterr().err

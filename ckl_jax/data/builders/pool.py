@@ -92,12 +92,23 @@ def batches(items: Iterable[Any], size: Callable[[Any], int], limit: int) -> Ite
 
 # --- folders
 
+_BY_SIZE = {"shards", "buckets"}  # settings that follow from the size of a file
+
+
+class ChangedFile(UserError):
+    """A file is not what it was when a folder was begun with it."""
+
 
 def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     """Makes a folder that remembers the settings it is made with.
 
+    Args:
+      folder: to make, or to go on with.
+      settings: with {"name", "bytes", ...} of each file that is read.
+
     Raises:
-      UserError: it holds what was made with others.
+      UserError: it holds what was made with others; `ChangedFile` if all that differs is the size
+        of files, as of a damaged one that was fetched again.
     """
     folder = Path(folder)
     path = folder / "settings.json"
@@ -106,6 +117,13 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
         with os_errors(path, "read"):
             found = read_json(path)
         changed = [k for k in {**found, **settings} if found.get(k) != settings.get(k)]
+        resized = [k for k in changed if _is_resized(found.get(k), settings.get(k))]
+        if resized and set(changed) - set(resized) <= _BY_SIZE:
+            names = ", ".join(settings[k]["name"] for k in resized)
+            raise ChangedFile(
+                f"{folder} was begun when {names} had another size; delete that folder to begin "
+                "it anew."
+            )
         if changed:
             raise UserError(
                 f"{folder} was begun with other settings ({', '.join(sorted(changed))}); choose "
@@ -116,6 +134,14 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     else:
         write_json(path, settings)
     return folder
+
+
+def _is_resized(before: Any, now: Any) -> bool:
+    """Whether two descriptions of a file differ in its size alone."""
+    return (
+        isinstance(before, dict) and isinstance(now, dict) and "bytes" in now
+        and {**before, "bytes": now["bytes"]} == now
+    )  # fmt: skip
 
 
 def read_json(path: str | os.PathLike) -> Any:
