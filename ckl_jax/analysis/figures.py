@@ -36,6 +36,14 @@ def style() -> Iterator[None]:
         yield
 
 
+def error_bars() -> dict[str, Any]:
+    """The look of an interval on a bar: lines with a light edge, which shows on dark bars too."""
+    from matplotlib.patheffects import withStroke
+
+    edge = withStroke(linewidth=2.8, foreground="white")
+    return {"elinewidth": 1.0, "ecolor": "#303030", "path_effects": [edge]}
+
+
 def panels(n: int, columns: int = 2):
     from matplotlib.figure import Figure
 

@@ -21,6 +21,7 @@ INITIAL = "initial"
 LATER = "later"  # in a run's folder: what it was asked when later intervals had come
 LIGHT_TUNED = "light_tuned"  # in a run's folder: it, tuned on facts of a class of an interval
 NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
+KINDS_OF_TEXT = {NEW_TEXT: "new text", OLD_TEXT: "rest"}
 CLASSES = ("unchanged", "changed", "deleted")
 NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
 _ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")

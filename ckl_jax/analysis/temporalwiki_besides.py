@@ -13,9 +13,8 @@ from ckl_jax.analysis.perplexity import estimate, rounded
 from ckl_jax.analysis.render_table import TableCell
 from ckl_jax.analysis.rows import EVAL, Run
 from ckl_jax.analysis.temporalwiki import (
+    KINDS_OF_TEXT,
     LIGHT_TUNED,
-    NEW_TEXT,
-    OLD_TEXT,
     Model,
     Study,
     method_label,
@@ -64,7 +63,7 @@ def proper_nouns(study: Study) -> Rows:
             return None
         return text_losses.ratios({task: ours[task]}, before)[task].get(GROUP)
 
-    return _rows(study, (NEW_TEXT, OLD_TEXT), found)
+    return _rows(study, tuple(KINDS_OF_TEXT), found)
 
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> Rows:
@@ -106,11 +105,11 @@ def _perplexity(x: dict[str, Any] | None) -> TableCell:
 
 def cells_of_nouns(study: Study, rows: Rows) -> tuple[list[str], list[list[TableCell]]]:
     """A row for each method: ratios by interval, in new text and in the rest."""
-    kinds = {NEW_TEXT: "new text", OLD_TEXT: "rest"}
-    headers = [f"{study.label(i)} {name}" for i in study.intervals for name in kinds.values()]
+    names = KINDS_OF_TEXT.values()
+    headers = [f"{study.label(i)} {name}" for i in study.intervals for name in names]
     shown = [
         [TableCell(method_label(row["method"]))]
-        + [_ratio(row["cells"][i][kind]) for i in study.intervals for kind in kinds]
+        + [_ratio(row["cells"][i][kind]) for i in study.intervals for kind in KINDS_OF_TEXT]
         for row in rows
     ]
     return ["Method", *headers], shown

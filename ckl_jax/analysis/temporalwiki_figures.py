@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import as_png, legend, panels, style
-from ckl_jax.analysis.temporalwiki import Study, method_label
+from ckl_jax.analysis.figures import as_png, error_bars, legend, panels, style
+from ckl_jax.analysis.temporalwiki import KINDS_OF_TEXT, Study, method_label
 
 _TOP = 30  # relations that are shown
 _TITLES = {"unchanged": "Unchanged facts", "changed": "Changed facts"}
@@ -57,21 +57,41 @@ def plot_averages(study: Study, three: Sequence[dict[str, Any]]):
     with style():
         figure = Figure(figsize=(8.4, 3.9))
         ax = figure.subplots()
-        width = 0.8 / len(three)
-        for n, row in enumerate(three):
-            cells = [row["intervals"][i]["avg"] for i in study.intervals]
-            at = [x + (n - (len(three) - 1) / 2) * width for x, c in enumerate(cells) if c]
-            shown = [c for c in cells if c]
-            if shown:
-                heights = [c["value"] for c in shown]
-                errors = [[max(0.0, c["value"] - c["low"]) for c in shown],
-                          [max(0.0, c["high"] - c["value"]) for c in shown]]  # fmt: skip
-                ax.bar(at, heights, width, yerr=errors, label=method_label(row["method"]),
-                       color=labels.color(row["method"], n), error_kw={"lw": 0.9})  # fmt: skip
-        ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)))
-        ax.grid(axis="x", visible=False)
+        _bars(ax, study, three, lambda row, i: row["intervals"][i]["avg"])
         ax.set(ylabel="perplexity, (Un + C) / 2")
         legend(figure, [ax])
+    return figure
+
+
+def _bars(ax, study: Study, rows: Sequence[dict[str, Any]], cell: Callable) -> None:
+    """A group of bars for each interval, one for each row that has a cell there."""
+    width = 0.8 / len(rows)
+    for n, row in enumerate(rows):
+        cells = [cell(row, i) for i in study.intervals]
+        at = [x + (n - (len(rows) - 1) / 2) * width for x, c in enumerate(cells) if c]
+        shown = [c for c in cells if c]
+        if shown:
+            heights = [c["value"] for c in shown]
+            errors = [[max(0.0, c["value"] - c["low"]) for c in shown],
+                      [max(0.0, c["high"] - c["value"]) for c in shown]]  # fmt: skip
+            ax.bar(at, heights, width, yerr=errors, label=method_label(row["method"]),
+                   color=labels.color(row["method"], n), error_kw=error_bars())  # fmt: skip
+    ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)))
+    ax.grid(axis="x", visible=False)
+
+
+def plot_nouns(study: Study, rows: Sequence[dict[str, Any]]):
+    """Perplexity of proper nouns relative to Initial, in new text and in the rest (Figure 2)."""
+    updated = [row for row in rows if row["method"] != study.initial.method]
+    if not updated:
+        return None
+    with style():
+        figure, axes = panels(2)
+        for ax, (kind, title) in zip(axes, KINDS_OF_TEXT.items(), strict=True):
+            _bars(ax, study, updated, lambda row, i, kind=kind: row["cells"][i][kind])
+            ax.axhline(1.0, color=labels.COLORS["initial"], ls="--", lw=1.4)
+            ax.set(title=title.capitalize(), ylabel="perplexity / Initial")
+        legend(figure, axes)
     return figure
 
 
@@ -147,6 +167,7 @@ def draw(
     three: Sequence[dict[str, Any]],
     matrices: Mapping[str, Any],
     sevens: Sequence[dict[str, Any]],
+    nouns: Sequence[dict[str, Any]] = (),
 ) -> dict[str, tuple[str, str, bytes]]:
     """{name: (title, caption, PNG)} of all figures there are data for."""
     wanted: dict[str, tuple[str, str, Callable]] = {
@@ -162,6 +183,10 @@ def draw(
             "From update to update",
             "Each model on the facts of its own interval: from point to point they are others.",
             lambda: plot_course(study, three),
+        ),
+        "proper_nouns": (
+            "Proper nouns", "Relative to Initial, the dashed line; lower is better.",
+            lambda: plot_nouns(study, nouns),
         ),
         "relations": (
             "Relations", f"The {_TOP} most frequent of all intervals.",

@@ -69,7 +69,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
             "table_7": tables.table_7(study), "transfer": tables.transfer(study),
             "light_tuned": temporalwiki_besides.light_tuned(study),
             "proper_nouns": temporalwiki_besides.proper_nouns(study)}  # fmt: skip
-    drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"])
+    drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"], made["proper_nouns"])
     figures.save(drawn, out / "figures")
     write_json(
         out / "tables.json",

@@ -121,6 +121,7 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
     assert nouns["lora"]["value"] == pytest.approx(math.exp((3 + 5 - 4 - 8) / 4))
     assert nouns["lora"]["low"] <= nouns["lora"]["value"] <= nouns["lora"]["high"]
     page = (root / "report.html").read_text()
+    assert (root / "figures" / "proper_nouns.png").stat().st_size > 5000
     assert 'id="besides"' in page and "Perplexity of proper nouns over that of Initial" in page
 
 
