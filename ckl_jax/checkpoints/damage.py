@@ -1,16 +1,20 @@
-"""Which arrays of a checkpoint lie in files that are too short or gone, without reading them.
+"""Which file of a checkpoint is damaged, and how, in words.
 
 Orbax keeps all arrays in the few data files of an OCDBT database. Its errors name the database; the
-tree of it tells which bytes of which file each array needs.
+tree of it tells which bytes of which file each array needs. Where that finds nothing, the error of
+TensorStore is reduced to the file it ends with and the cause behind it.
 """
 
+import json
+import re
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorstore as ts
 from etils import epath
 
-from ckl_jax.checkpoints.from_t5x import kvstore
+from ckl_jax.checkpoints import from_t5x
 
 
 class CutOff(NamedTuple):
@@ -29,8 +33,51 @@ class CutOff(NamedTuple):
     needed: int
 
 
-def sentence(path: epath.Path) -> str | None:
-    """What is cut off in a checkpoint, in words; None if nothing is, or its index is unreadable."""
+def sentence(path: epath.Path, error: Exception) -> str:
+    """What is damaged in a checkpoint.
+
+    Args:
+      path: the checkpoint.
+      error: what reading it raised.
+    """
+    if isinstance(error, from_t5x.Damaged):
+        return str(error)
+    return (
+        _descriptions(path)
+        or _arrays(path)
+        or _of_text(path, str(error))
+        or f"its files cannot be read: {_cause(error)}"
+    )
+
+
+def unreadable(file: str, text: str) -> str | None:
+    """What is wrong with the text of a JSON file; None if nothing is."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return f"its file {file} is {'cut off or overwritten' if text else 'empty'}"
+    return None
+
+
+def _descriptions(path: epath.Path) -> str | None:
+    """What is wrong with the files that say which arrays there are, and where."""
+    state = path / "state"
+    if not state.is_dir():
+        return None
+    needed = ["_METADATA", *(["manifest.ocdbt"] if (state / "d").is_dir() else [])]
+    for name in needed:
+        if not (state / name).exists():
+            return f"its file state/{name} is missing"
+    for pattern in ("_METADATA", "_sharding", "array_metadatas/*"):
+        for file in sorted(state.glob(pattern)):
+            text = file.read_bytes().decode(errors="replace")
+            if found := unreadable(_within(path, str(file)), text):
+                return found
+    return None
+
+
+def _arrays(path: epath.Path) -> str | None:
+    """What is cut off; None if nothing is, or the tree that tells is damaged itself."""
     try:
         found = list(cut_off(path))
     except (ValueError, KeyError, OSError):
@@ -45,13 +92,51 @@ def sentence(path: epath.Path) -> str | None:
     return f"its file {first.file} {ends}, which cuts off {arrays[0]}{more}"
 
 
+def _of_text(path: epath.Path, text: str) -> str | None:
+    """The file that TensorStore's text names last, and what it says of it; None if it names none.
+
+    Its form is: Error ... "a": Error ... "b": cause; at byte ... [settings and source lines].
+    """
+    named = [m for m in re.finditer(r'"([^"]*)"', _told(text)) if _within(path, m[1])]
+    if not named:
+        return None
+    file = _within(path, named[-1][1])
+    if not (path / file).exists():
+        return f"its file {file} is missing"
+    if not (path / file).stat().length:
+        return f"its file {file} is empty"
+    reason = re.split(r"; |: expected=", _told(text)[named[-1].end() :].strip(": "))[0]
+    reason = re.sub(r"^(Error [^:]*: )*", "", reason)
+    return f"its file {file} cannot be read{reason and ': '}{_short(reason)}"
+
+
+def _within(path: epath.Path, file: str) -> str:
+    """A file relative to the checkpoint; empty if it is none of it."""
+    return file.removeprefix(f"{path}/") if file.startswith(f"{path}/") else ""
+
+
+def _cause(error: Exception) -> str:
+    reason = _short(_told(str(error)).strip().rstrip(" :([{,."))
+    return reason if type(error) is ValueError else f"{type(error).__name__}: {reason}"
+
+
+def _told(text: str) -> str:
+    """The first line without the settings and the repr of what failed, which libraries append."""
+    text = re.split(r"<bound method|\[(?:tensorstore_spec|source locations)=", text.strip())[0]
+    return text.split("\n")[0]
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 200, placeholder=" ...")
+
+
 def cut_off(path: epath.Path) -> Iterator[CutOff]:
     """The parts of arrays whose bytes are not there, in the order of their names.
 
     Raises:
       ValueError, KeyError: the folder is no OCDBT database, or the tree of it is damaged too.
     """
-    base = ts.KvStore.open(kvstore(path, "state")).result()
+    base = ts.KvStore.open(from_t5x.kvstore(path, "state")).result()
     manifest = ts.ocdbt.dump(base).result()
     lengths: dict[str, int | None] = {}
     for key, place in _values(base, manifest["versions"][-1]["root"]["location"]):

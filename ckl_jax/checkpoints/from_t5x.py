@@ -29,6 +29,10 @@ INDEX = "checkpoint"
 VERSIONS = (2, 3)
 
 
+class Damaged(ValueError):
+    """What is wrong with the files of a checkpoint, as a clause."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LegacyLeaf:
     """One array of a legacy checkpoint, not read yet.
@@ -56,11 +60,14 @@ def legacy_leaves(path: epath.Path) -> dict[str, LegacyLeaf]:
 
     Raises:
       UserError: a version that cannot be read.
-      ValueError: the files are damaged.
+      Damaged: the files are.
     """
-    content = serialization.msgpack_restore((path / INDEX).read_bytes())
+    try:
+        content = serialization.msgpack_restore((path / INDEX).read_bytes())
+    except ValueError as e:  # whatever msgpack raises is one
+        raise Damaged(f"its file {INDEX} is cut off or overwritten") from e
     if not isinstance(content, Mapping):
-        raise ValueError(f"{INDEX} holds no tree")
+        raise Damaged(f"its file {INDEX} holds no tree")
     version = content.get("version", 0)
     if version not in VERSIONS or "optimizer" not in content:
         raise UserError(
@@ -101,7 +108,7 @@ def _leaf(path: epath.Path, name: str, value: Any) -> LegacyLeaf:
         return _zarr_leaf(path, name, value)
     array = np.asarray(value)
     if array.dtype == object:
-        raise ValueError(f"{name} is no array")
+        raise Damaged(f"{name} is no array")
     return LegacyLeaf(array.shape, array.dtype, array.__getitem__)
 
 
@@ -109,7 +116,7 @@ def _zarr_leaf(path: epath.Path, name: str, spec: Mapping[str, Any]) -> LegacyLe
     folder = spec["kvstore"].get("path") or spec.get("path") or ""
     parts = folder.strip("/").split("/")
     if folder.startswith("/") or ".." in parts or not parts[-1]:
-        raise ValueError(f"{name} is said to be in {folder!r}, outside the checkpoint")
+        raise Damaged(f"{name} is said to be in {folder!r}, outside the checkpoint")
     shape = tuple(spec["metadata"]["shape"])
     dtype = np.dtype(spec.get("dtype") or spec["metadata"]["dtype"])
     # Version 2 kept the bits of bfloat16 in integers, a type that no weight has.
@@ -127,7 +134,7 @@ def _open(path: epath.Path, folder: str, shape: tuple[int, ...], name: str) -> t
     spec = {"driver": "zarr", "kvstore": kvstore(path, folder)}
     store = ts.open(spec, open=True, read=True).result()
     if store.shape != shape:
-        raise ValueError(f"{name} has shape {list(store.shape)}, the index says {list(shape)}")
+        raise Damaged(f"{name} has shape {list(store.shape)}, the index says {list(shape)}")
     return store
 
 

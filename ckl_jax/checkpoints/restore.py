@@ -7,7 +7,6 @@ form (`from_t5x`). Whatever reads one here reads both.
 import contextlib
 import json
 import re
-import textwrap
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +23,7 @@ from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
 CHECKSUMS = "sha256"  # in the metadata: {name of an array: its `layout.leaf_digest`}
+REMEDY = "restore the folder, or use an earlier checkpoint."
 INSTEAD = "The checkpoint before it is used instead."
 
 
@@ -91,21 +91,21 @@ def find_checkpoint(path: Any) -> epath.Path:
 
 
 def _without_arrays(path: epath.Path) -> str:
-    return (
-        f"Checkpoint {path} is damaged: its folder 'state', which holds the arrays, is missing; "
-        "restore the folder, or use an earlier checkpoint."
-    )
+    what = "folder 'state', which holds the arrays,"
+    if any(path.glob("target.*/.zarray")):
+        what = f"file '{from_t5x.INDEX}', T5X's index of its arrays,"
+    return f"Checkpoint {path} is damaged: its {what} is missing; {REMEDY}"
 
 
 def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     """Returns a JSON item of a checkpoint folder without touching the arrays; {} if absent."""
-    file = path / item / "metadata"
-    try:
-        return json.loads(file.read_text()) if file.exists() else {}
-    except (OSError, ValueError) as e:
-        raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged: {file.name} of its item {item!r} is unreadable ({e})."
-        ) from e
+    name = f"{item}/metadata"
+    if not (path / name).exists():
+        return {}
+    text = (path / name).read_bytes().decode(errors="replace")
+    if found := damage.unreadable(name, text):
+        raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {found}; {REMEDY}")
+    return json.loads(text)
 
 
 def stored_step(path: Any) -> int:
@@ -273,7 +273,7 @@ def _check_sums(path: epath.Path, values: dict[str, Any]) -> None:
         if own and sums.get(name, "").split(" ")[0] == str(value.dtype):
             if layout.leaf_digest(value) != sums[name]:
                 raise UnreadableCheckpoint(
-                    f"Checkpoint {path} is damaged: the checksum of {name} does not match."
+                    f"Checkpoint {path} is damaged: the checksum of {name} does not match; {REMEDY}"
                 )
 
 
@@ -318,10 +318,6 @@ def _damage(path: epath.Path) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        # Libraries append the repr of what failed, which tells a user nothing.
-        reason = str(e).split("<bound method")[0].strip().split("\n")[0].rstrip(" :([{,")
-        reason = f"{type(e).__name__}: {textwrap.shorten(reason, 200, placeholder=' ...')}"
         raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged or incomplete ({damage.sentence(path) or reason}); "
-            "restore the folder, or use an earlier checkpoint."
+            f"Checkpoint {path} is damaged or incomplete ({damage.sentence(path, e)}); {REMEDY}"
         ) from e

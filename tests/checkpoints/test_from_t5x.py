@@ -146,21 +146,34 @@ def test_a_path_out_of_the_folder_is_refused(folder, path):
         restore.restore_params(folder)
 
 
-@pytest.mark.parametrize("damage", ["index", "folder", "header", "chunk"])
-def test_damage_is_named(folder, damage):
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        ("index", "its file checkpoint is cut off or overwritten"),
+        ("no index", "its file 'checkpoint', T5X's index of its arrays, is missing"),
+        ("folder", "its file target.token_embedder.embedding/.zarray is missing"),
+        ("header", "its file target.token_embedder.embedding/.zarray cannot be read: Invalid JSON"),
+        ("chunk", "its file target.token_embedder.embedding/0.0 cannot be read: Not enough data"),
+    ],
+)
+def test_damage_is_named(folder, damage, told):
     checkpoint = folder / "checkpoint_3"
     array = checkpoint / "target.token_embedder.embedding"
     if damage == "index":
         file = checkpoint / "checkpoint"
         file.write_bytes(file.read_bytes()[:-30])
+    elif damage == "no index":
+        (checkpoint / "checkpoint").unlink()
     elif damage == "folder":
         for file in array.iterdir():
             file.unlink()
     else:
         file = array / (".zarray" if damage == "header" else "0.0")
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(restore.UnreadableCheckpoint, match="checkpoint_3 is damaged"):
+    with pytest.raises(restore.UnreadableCheckpoint, match="checkpoint_3 is damaged") as e:
         restore.restore_params(folder)
+    assert told in str(e.value) and "driver" not in str(e.value)
+    assert str(e.value).endswith("; restore the folder, or use an earlier checkpoint.")
 
 
 def test_the_stored_values_say_where_they_come_from():

@@ -369,7 +369,7 @@ def test_a_file_that_is_cut_short_or_gone_is_named_with_its_arrays(tmp_path):
     with CheckpointStore(tmp_path) as s:
         s.save(1, state)
     path = restore.absolute(tmp_path / "checkpoint_1")
-    assert damage.sentence(path) is None
+    assert list(damage.cut_off(path)) == []
     file = max(tmp_path.rglob("d/*"), key=lambda f: f.stat().st_size)
     content, name = file.read_bytes(), str(file.relative_to(tmp_path / "checkpoint_1"))
     file.write_bytes(content[:1000])
@@ -383,12 +383,55 @@ def test_a_file_that_is_cut_short_or_gone_is_named_with_its_arrays(tmp_path):
     assert re.search(rf"\(its file {name}, which holds target/./.*, is missing\);", str(e.value))
 
 
+# What TensorStore and others write when a file is broken, none of which is for users.
+LIBRARY_TERMS = ("zarr", "OCDBT", "tensorstore", "JSONDecode", "Error", "line 1", "b-tree")
+SPOILT = {
+    "state/_METADATA": ("is missing", "is cut off or overwritten", "is empty"),
+    "state/array_metadatas/process_0": (None, "is cut off or overwritten", "is empty"),
+    "state/manifest.ocdbt": ("is missing", "cannot be read: Length in header", "is empty"),
+    "state/d/*": ("is missing", "cannot be read: Requested byte range", "is empty"),
+    "dataset/metadata": (None, "is cut off or overwritten", "is empty"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("pattern", SPOILT)
+def test_damage_is_one_sentence_with_the_file_and_what_to_do(tmp_path, state, pattern):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    (file,) = (tmp_path / "checkpoint_1").glob(pattern)
+    content, name = file.read_bytes(), file.relative_to(tmp_path / "checkpoint_1")
+    spoilt = (None, content[: len(content) // 2], b"")
+    for damaged, told in zip(spoilt, SPOILT[pattern], strict=True):
+        if told is None:  # a checkpoint without this file is whole
+            continue
+        file.unlink() if damaged is None else file.write_bytes(damaged)
+        with pytest.raises(store.UnreadableCheckpoint) as e:
+            s.restore(state, step=1)
+        message = str(e.value)
+        assert f"its file {name} {told}" in message
+        assert message.endswith("; restore the folder, or use an earlier checkpoint.")
+        assert not any(term in message for term in LIBRARY_TERMS), message
+    file.write_bytes(content)
+    assert_same(s.restore(state)[1], state)
+
+
 def test_the_reason_for_damage_holds_no_repr_and_is_cut_between_words(tmp_path):
     long = "Error reading a very long path " * 20
+    start = f'DATA_LOSS: Error opening "zarr" driver: Error reading "a" at local file "{tmp_path}'
+    (tmp_path / "full").write_text("x")
     for text, told in (
-        ("Cannot read x: <bound method pybind11.read of <object>>", "(ValueError: Cannot read x);"),
+        ("Cannot read x: <bound method pybind11.read of <object>>", "read: Cannot read x);"),
         (f"{long}\nsecond line", "Error ...);"),
+        (
+            f'{start}/full": Error decoding b: CRC failed: expected=1; at byte 3 '
+            "[tensorstore_spec='{}']",
+            "(its file full cannot be read: CRC failed);",
+        ),
+        (f'{start}/gone" [source locations=x]', "(its file gone is missing);"),
     ):
-        with pytest.raises(UserError) as e, restore._damage(tmp_path):
+        with pytest.raises(UserError) as e, restore._damage(restore.absolute(tmp_path)):
             raise ValueError(text)
         assert told in str(e.value) and "<" not in str(e.value) and len(str(e.value)) < 450
+    with pytest.raises(UserError, match="KeyError: 'shape'"), restore._damage(tmp_path):
+        raise KeyError("shape")
