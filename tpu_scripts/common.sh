@@ -60,6 +60,7 @@ number() {
 }
 
 # Sets NAME, ZONE, ... from the environment and the arguments; what follows -- becomes COMMAND.
+# What a script cannot do without it asks for by `require`, once, for all of it.
 # shellcheck disable=SC2034  # the scripts use them
 parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
@@ -84,7 +85,6 @@ parse_arguments() {
     esac
     shift
   done
-  require NAME ZONE PROJECT
   [[ -z $TYPE ]] || check_type
 }
 
@@ -103,13 +103,17 @@ check_type() {
     "size (GPUs: tpu_scripts/gpu)."
 }
 
-# Stops if a setting is missing, in one sentence that names all that are.
+# Stops if a setting or the COMMAND is missing, in one sentence that names all that are.
 require() {
-  local setting missing=()
+  local setting missing=''
   for setting in "$@"; do
-    [[ -n ${!setting} ]] || missing+=("--${setting,,} (or the variable TPU_$setting)")
+    [[ -z ${!setting:-} ]] || continue
+    case "$setting" in
+      COMMAND) missing+=", the command to run after -- (e.g. -- t5x train --gin_file=...)" ;;
+      *) missing+=", --${setting,,} (or the variable TPU_$setting)" ;;
+    esac
   done
-  ((${#missing[@]} == 0)) || fail "give ${missing[*]}."
+  [[ -z $missing ]] || fail "give ${missing#, }."
   command -v gcloud >/dev/null || ((DRY_RUN)) ||
     fail "gcloud is not on the PATH; install the Google Cloud command line and log in."
 }
@@ -161,7 +165,6 @@ runtime_of_type() {
 delete_tpu() { tpus queued-resources delete "$NAME" --force --quiet; }
 
 request_tpu() {
-  require TYPE
   local spot=()
   ((SPOT)) && spot=(--spot)
   tpus queued-resources create "$NAME" "--node-id=$NAME" "--accelerator-type=$TYPE" \

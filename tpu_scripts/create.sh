@@ -8,6 +8,6 @@ left as it is; one that was preempted is deleted and asked for again.'
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 parse_arguments "$@"
-require TYPE
+require NAME ZONE PROJECT TYPE
 ensure_tpu
 ((DRY_RUN)) || say "$NAME is ready; next: setup.sh, with the same arguments."

@@ -7,6 +7,7 @@ Deletes the TPU and its request in the queue. Not an error if there is none.'
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 parse_arguments "$@"
+require NAME ZONE PROJECT
 queued=$(state_of queued-resources)
 if ((DRY_RUN)) || [[ $queued != NONE ]]; then
   delete_tpu

@@ -7,6 +7,7 @@ Prints the last lines of what run.sh ran on one host.'
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 parse_arguments "$@"
+require NAME ZONE PROJECT
 follow=''
 ((FOLLOW)) && follow=' --follow'
 on_workers "$WORKER" "tail --lines=$LINES_SHOWN$follow ~/ckl_run.log"

@@ -13,8 +13,7 @@ example: run.sh --name pod --zone us-central2-b --project mine --type v4-32 -- \
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 parse_arguments "$@"
-require TYPE
-((${#COMMAND[@]})) || fail "give the command to run after --, e.g. -- t5x train --gin_file=..."
+require NAME ZONE PROJECT TYPE COMMAND
 
 # PYTHONPATH: what setup.sh sent lies in the home folder. CKL_MULTIPROCESS: the hosts find each other by what the TPU tells them. The lock: a second
 # command would find the chips taken.

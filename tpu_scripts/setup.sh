@@ -18,6 +18,7 @@ with_extras() {
 }
 
 parse_arguments "$@"
+require NAME ZONE PROJECT
 if [[ ! -d $SOURCE && $SOURCE == [./]* ]]; then fail "--source $SOURCE is no folder."; fi
 package=$(printf %q "$(with_extras "$SOURCE")")
 if [[ -d $SOURCE ]]; then

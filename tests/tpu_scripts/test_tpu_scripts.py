@@ -53,7 +53,7 @@ def test_help_and_a_missing_setting(cloud, script):
         (("--name",), "--name needs a value."),
         (("pod",), "'pod' is no option; the command to run comes after --."),
         ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
-        (WHERE, "give --type (or the variable TPU_TYPE)."),
+        ((*WHERE, *TRAIN), "give --type (or the variable TPU_TYPE)."),
         (
             (*WHERE, "--type=h100"),
             "--type h100 is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32 or v6e-16, in "
@@ -64,12 +64,32 @@ def test_help_and_a_missing_setting(cloud, script):
             (*WHERE, "--type=v4-30"),
             "--type v4-30: there is none of 30; take a multiple of 8, e.g. v4-32.",
         ),
-        (FULL, "give the command to run after --, e.g. -- t5x train --gin_file=..."),
+        (FULL, "give the command to run after -- (e.g. -- t5x train --gin_file=...)."),
     ],
 )
 def test_a_wrong_call_is_one_sentence(cloud, arguments, message):
     done = cloud.run("run.sh", *arguments)
     assert (done.returncode, done.stderr) == (2, f"run.sh: {message}\n")
+    assert cloud.calls() == []
+
+
+@pytest.mark.parametrize(
+    "script, settings",
+    [
+        ("create.sh", "name zone project type"),
+        ("setup.sh", "name zone project"),
+        ("run.sh", "name zone project type"),
+        ("logs.sh", "name zone project"),
+        ("delete.sh", "name zone project"),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once(cloud, script, settings):
+    done = cloud.run(script)
+    missing = [f"--{s} (or the variable TPU_{s.upper()})" for s in settings.split()]
+    if script == "run.sh":
+        missing.append("the command to run after -- (e.g. -- t5x train --gin_file=...)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{script}: give {', '.join(missing)}.\n"
     assert cloud.calls() == []
 
 
