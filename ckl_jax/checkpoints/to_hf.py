@@ -21,6 +21,7 @@ def save_hf(
     config: Config,
     dtype: Any = np.float32,
     max_shard_bytes: int = MAX_SHARD_BYTES,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Writes `config.json` and the weights, each file whole or not at all.
 
@@ -33,6 +34,7 @@ def save_hf(
       config: the model.
       dtype: of the stored weights, e.g. np.float16 to halve the file.
       max_shard_bytes: of one file; a tensor is never split.
+      settings: what `config.json` says besides, or otherwise: ids that the tokenizer decides.
 
     Raises:
       UserError: the tree does not fit the model, or the disk is full.
@@ -52,7 +54,7 @@ def save_hf(
         files = {tensor: n for n, shard in zip(names, shards, strict=True) for tensor in shard}
         total = sum(x.nbytes for x in state.values())
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": files})
-    write_json(folder / "config.json", config_to_hf(config))
+    write_json(folder / "config.json", {**config_to_hf(config), **(settings or {})})
 
 
 def split_state(state: Mapping[str, np.ndarray], max_bytes: int) -> list[dict[str, np.ndarray]]:

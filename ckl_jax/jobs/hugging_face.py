@@ -264,10 +264,21 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
         config = dataclasses.replace(config, vocab_size=len(table))
     tokenizer = tokenizer_files(checkpoint, Path(like).parent, config)
-    save_hf(out, merged(params, checkpoint), config)
+    save_hf(out, merged(params, checkpoint), config, settings=_ends(tokenizer, config))
     names = copy(tokenizer, Path(out))
     taken = f" and {', '.join(names)}" if names else ""
     return f"Wrote {out}/config.json, the weights{taken}."
+
+
+def _ends(tokenizer: Sequence[Path], config: Config) -> dict[str, int]:
+    """What config.json says of the ends of a text by a GPT-2's tokenizer, if that has any."""
+    if not (tokenizer and isinstance(config, GPT2Config) and is_byte_level(tokenizer[0].parent)):
+        return {}
+    try:
+        vocabulary = _vocabulary(tokenizer[0].parent, config)
+    except UserError:  # no token for an end, or more ids than the model has rows
+        return {}
+    return {"bos_token_id": vocabulary.bos_id, "eos_token_id": vocabulary.eos_id}
 
 
 def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]:

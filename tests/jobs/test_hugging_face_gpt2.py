@@ -94,6 +94,24 @@ def test_the_embedding_grows_by_the_released_tokens(hf, tmp_path, capsys):
     assert "--vocab-size is 299, but the model has 300 rows" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word, told", [("<|endoftext|>", True), ("<other>", False)])
+def test_the_end_of_a_small_vocabulary_is_that_of_the_tokenizer(tmp_path, word, told):
+    from tokenizers import ByteLevelBPETokenizer
+
+    save_hf(tmp_path / "hf", random_params(CONFIG), CONFIG)
+    with CheckpointStore(tmp_path / "run") as store:
+        store.save(0, {"params": random_params(CONFIG), "step": np.zeros((), np.int32)})
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(["Rome"], vocab_size=280, special_tokens=["<x>", word])
+    tokenizer.save_model(str(tmp_path / "hf"))
+    flags = ["--like", str(tmp_path / "hf/config.json"), "--out", str(tmp_path / "back")]
+    assert main(["export-hf", "--model", str(tmp_path / "run"), *flags]) == 0
+    settings = json.loads((tmp_path / "back" / "config.json").read_text())
+    end = 1 if told else None
+    assert (settings["bos_token_id"], settings["eos_token_id"]) == (end, end)
+    assert settings == {**config_to_hf(CONFIG), "bos_token_id": end, "eos_token_id": end}
+
+
 @pytest.mark.parametrize("shard", [5 * 10**9, 4000])
 def test_saved_and_loaded_is_the_same_here_and_at_transformers(shard, tmp_path):
     params, batch = random_params(CONFIG), random_batch(CONFIG)
