@@ -88,7 +88,7 @@ def bind(source: Source) -> None:
             gin.finalize()
         except Exception as e:
             gin.clear_config()
-            if isinstance(e, UserError):
+            if isinstance(e, UserError) and "\n" not in str(e):
                 raise
             raise UserError(_explain(e, source.scan)) from e
 
@@ -315,15 +315,22 @@ def operative_text() -> str:
     return gin.operative_config_str(max_line_length=100)
 
 
+def _sentence(e: Exception) -> tuple[str, list[str]]:
+    """(the first line of an error that went through gin, the trail that gin put behind it)."""
+    message, *trail = re.split(r"\n\s+In (?:file|bindings)", str(e))
+    message = message.strip().split("\n")[0]
+    return re.sub(r"<(module '[^']*') from [^>]*>", r"\1", message), trail
+
+
 def _explain(e: Exception, scan: gin_scan.Scan) -> str:
     """Turns gin's exception into one sentence with file, line and the nearest right name."""
-    text = str(e)
     source, where = gin_scan.COMMAND_LINE, gin_scan.COMMAND_LINE
-    location = re.search(r"\n  In file \"(.*?)\", line (\d+)", text)
+    location = re.search(r"\n  In file \"(.*?)\", line (\d+)", str(e))
     if location:
         source, where = location[1], f"{location[1]}, line {location[2]}"
-    message, *rest = re.split(r"\n\s+In (?:file|bindings)", text)
-    message = message.strip().split("\n")[0]
+    message, rest = _sentence(e)
+    if isinstance(e, UserError):  # a name of T5X that is imported and not offered
+        return f"{where}: {message}"
     if place := user_code.place(e):  # a module that a gin file imports
         if isinstance(e, SyntaxError):
             return f"{place}: SyntaxError: {e.msg}."

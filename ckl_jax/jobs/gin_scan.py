@@ -188,6 +188,8 @@ def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
         line = getattr(e, "lineno", None)
         where = f"{source}, line {line}" if line and source != COMMAND_LINE else source
         shown = f" in {text!r}" if source == COMMAND_LINE else ""
+        if re.match(r"\s*(from \S+ )?import .*,", text.split("\n")[(line or 1) - 1]):
+            hint = " An import of gin names one thing; give each a line of its own."
         raise UserError(f"Gin syntax error in {where}: {what.rstrip('.')}{shown}.{hint}") from e
 
 

@@ -173,7 +173,7 @@ def test_an_unset_argument_of_the_job_is_named(bundled):
 def test_wrong_names_in_files_have_file_line_and_the_nearest(bundled, text, expected):
     message = error(write(bundled, text + "\n"), SET_DIR)
     assert "mine.gin, line 3: " in message
-    assert expected in message
+    assert expected in message and "<" not in message and "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,8 @@ def test_syntax_errors_have_file_and_line_and_a_hint_about_quotes(bundled):
     assert "mine.gin, line 4: cannot read the value 'foo'" in message
     assert "mine.gin, line 3" in error(write(bundled, "A 3\n"), SET_DIR)
     assert "mine.gin" in error(write(bundled, "A = (1,\n"), SET_DIR)
+    message = error(write(bundled, "from tests.jobs import gin_example, other\n"), SET_DIR)
+    assert "mine.gin, line 3: Expected newline. An import of gin names one thing; give" in message
     for value in ("/tmp/run", "gs://b/run", "run", "3rd"):
         message = error("job.gin", f"MODEL_DIR = {value}")
         assert f"--gin.MODEL_DIR=\"'{value}'\"" in message

@@ -267,6 +267,14 @@ def test_precompile_reads_stock_gin_files(tiny, tmp_path, gin_file, capsys):
     assert "FLOP" in capsys.readouterr().out
 
 
+def test_a_module_that_is_not_offered_is_named_with_its_place(tiny, tmp_path, gin_file, capsys):
+    imports = "import __main__ as train_script\nfrom t5x import export"
+    assert t5x.main(["train", gin_file(imports), *macros(tiny, tmp_path, 1)]) == 2
+    err = capsys.readouterr().err
+    assert "mine.gin, line 4: t5x.export is not offered by the native runner; use" in err
+    assert err.count("\n") == 1
+
+
 def test_an_unknown_attribute_is_named(tiny, tmp_path, gin_file, capsys):
     argv = [gin_file(more="OPTIMIZER = @adafactor.Adafacto()"), *macros(tiny, tmp_path, 3)]
     assert t5x.main(["train", *argv]) == 2
