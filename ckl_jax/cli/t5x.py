@@ -201,7 +201,7 @@ def run(argv: list[str]) -> int:
         return 0 if args.help else 2
     mode = MODES[name]
     if args.runner == "upstream":
-        return _run_upstream(name, mode, argv, args.process_count)
+        return _run_upstream(name, mode, argv, args.dry_run)
     return _run_native(name, mode, args)
 
 
@@ -452,7 +452,7 @@ def _require_job(name: str, entry: str) -> None:
         raise UserError(f"`t5x {name}` is not part of ckl_jax {ckl_jax.__version__} yet.")
 
 
-def _run_upstream(name: str, mode: Mode, argv: list[str], process_count: int | None) -> int:
+def _run_upstream(name: str, mode: Mode, argv: list[str], dry_run: bool) -> int:
     from importlib.util import find_spec
 
     from ckl_jax.jobs import gin_files
@@ -469,13 +469,20 @@ def _run_upstream(name: str, mode: Mode, argv: list[str], process_count: int | N
             "--runner=upstream needs T5X, which is not installed here; see requirements-t5x.txt, "
             "or leave the flag out to run the same gin files natively."
         )
-    flags = [a for a in argv if not a.startswith(("--runner", "--run_mode"))]
-    if mode.upstream == "t5x.main":
+    flags = _without(argv, "--runner", "--run_mode")
+    module = "t5x.main" if dry_run else mode.upstream  # the one script that can stop there
+    if module == "t5x.main":
         flags.append(f"--run_mode={name}")
     if not any(a.startswith("--gin_search_paths") for a in flags):
         flags.append(f"--gin_search_paths=.,{gin_files.BUNDLED}")
-    os.execv(sys.executable, [sys.executable, "-m", mode.upstream, *flags])
+    os.execv(sys.executable, [sys.executable, "-m", module, *flags])
     return 0
+
+
+def _without(argv: list[str], *flags: str) -> list[str]:
+    """`argv` without these flags and their values, written as --flag=value or as two words."""
+    kept = [a for a, before in zip(argv, ["", *argv], strict=False) if before not in flags]
+    return [a for a in kept if a.split("=")[0] not in flags]
 
 
 if __name__ == "__main__":

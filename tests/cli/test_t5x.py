@@ -149,6 +149,10 @@ def test_upstream_runner_is_explained_or_executed(job, capsys, monkeypatch):
     monkeypatch.setattr(os, "execv", lambda program, args: executed.append(args))
     t5x.main(argv)
     assert executed[0][1:5] == ["-m", "t5x.train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'"]
+    words = ["--run_mode", "train", "--runner", "upstream", *argv[2:], "--dry_run"]
+    t5x.main(words)  # T5X's train.py has no --dry_run, its main.py does
+    assert executed[1][1:6] == ["-m", "t5x.main", *argv[2:], "--dry_run"]
+    assert executed[1][6] == "--run_mode=train"
 
 
 def test_jax_flags_go_to_the_environment(monkeypatch):
