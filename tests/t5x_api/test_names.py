@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import t5x
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import gin_config, gin_files, mesh
@@ -160,6 +161,10 @@ def test_a_stock_gin_file_trains_and_its_config_says_the_same(tiny, tmp_path, gi
     assert rows[0]["timing/seconds_per_step"] == pytest.approx(seconds / 3)
     # 536 rows are 17 batches.
     assert json.loads((run / "summary.json").read_text())["epochs"] == round(3 / 17, 4)
+    assert (run / "model-info.txt").is_file() and list((run / "train").glob("events.out.*"))
+    told = CheckpointStore(str(run)).metadata(3)
+    assert told["scan_layers"] is False and len(told["vocabulary_digest"]) == 64
+    assert told["jax"] == jax.__version__ and {"flax", "optax", "orbax-checkpoint"} < set(told)
     config = (run / "config.gin").read_text()
     assert "import __main__ as train_script" in config and "from t5x import utils" in config
     assert "ckl_jax.t5x_api" not in config
