@@ -1,6 +1,5 @@
 """`t5x.decoding`: T5X's names for the searches of `models.decoding`."""
 
-import functools
 from typing import Any
 
 import jax
@@ -30,7 +29,6 @@ def beam_search(
     )
 
 
-@functools.wraps(decoding.temperature_sample, assigned=("__doc__",))
 def temperature_sample(
     *inputs: Any,
     num_decodes: int = 1,
@@ -40,6 +38,13 @@ def temperature_sample(
     decode_rng: jax.Array | None = None,
     **sizes: Any,
 ) -> Decoded:
+    """Sampling with T5X's defaults: as `topk` is 1, it is greedy unless told otherwise.
+
+    Args:
+      *inputs, temperature, topk, topp, **sizes: see `models.decoding.temperature_sample`.
+      num_decodes: samples of each example.
+      decode_rng: None is a fixed key.
+    """
     rng = jax.random.key(0) if decode_rng is None else decode_rng
     return decoding.temperature_sample(
         *inputs, num_return=num_decodes, temperature=temperature, topk=topk, topp=topp, rng=rng,

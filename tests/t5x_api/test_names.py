@@ -1,6 +1,7 @@
 """T5X's names: found, unique, and refused by name where they are not offered."""
 
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def test_what_is_not_offered_says_so():
     ):
         with pytest.raises(UserError, match="not offered by the native runner"):
             call()
+
+
+def test_a_search_shows_gin_the_arguments_of_t5x():
+    names.install()
+    from t5x import decoding
+
+    arguments = inspect.signature(decoding.temperature_sample).parameters
+    assert (arguments["topk"].default, arguments["num_decodes"].default) == (1, 1)
+    assert "alpha" in inspect.signature(decoding.beam_search).parameters
 
 
 def test_a_mesh_is_told_in_one_way():
