@@ -50,10 +50,14 @@ def sentence(path: epath.Path, error: Exception) -> str:
     )
 
 
-def unreadable(file: str, text: str) -> str | None:
-    """What is wrong with the text of a JSON file; None if nothing is."""
+def unreadable(path: epath.Path, file: str) -> str | None:
+    """What is wrong with a JSON file of a checkpoint; None if nothing is."""
+    text = b""
     try:
+        text = (path / file).read_bytes()
         json.loads(text)
+    except OSError as e:
+        return f"its file {file} cannot be read: {e.strerror or e}"
     except ValueError:
         return f"its file {file} is {'cut off or overwritten' if text else 'empty'}"
     return None
@@ -70,8 +74,7 @@ def _descriptions(path: epath.Path) -> str | None:
             return f"its file state/{name} is missing"
     for pattern in ("_METADATA", "_sharding", "array_metadatas/*"):
         for file in sorted(state.glob(pattern)):
-            text = file.read_bytes().decode(errors="replace")
-            if found := unreadable(_within(path, str(file)), text):
+            if found := unreadable(path, _within(path, str(file))):
                 return found
     return None
 

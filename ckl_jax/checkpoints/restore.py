@@ -102,10 +102,9 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     name = f"{item}/metadata"
     if not (path / name).exists():
         return {}
-    text = (path / name).read_bytes().decode(errors="replace")
-    if found := damage.unreadable(name, text):
+    if found := damage.unreadable(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {found}; {REMEDY}")
-    return json.loads(text)
+    return json.loads((path / name).read_bytes())
 
 
 def stored_step(path: Any) -> int:

@@ -416,6 +416,17 @@ def test_damage_is_one_sentence_with_the_file_and_what_to_do(tmp_path, state, pa
     assert_same(s.restore(state)[1], state)
 
 
+def test_what_the_system_refuses_to_read_is_damage_too(tmp_path, state):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+    file = tmp_path / "checkpoint_1/dataset/metadata"
+    file.unlink()
+    file.mkdir()  # as a permission that is lacking, but also for root
+    refused = "its file dataset/metadata cannot be read: Is a directory; restore"
+    with pytest.raises(store.UnreadableCheckpoint, match=refused):
+        s.restore(state, step=1)
+
+
 def test_the_reason_for_damage_holds_no_repr_and_is_cut_between_words(tmp_path):
     long = "Error reading a very long path " * 20
     start = f'DATA_LOSS: Error opening "zarr" driver: Error reading "a" at local file "{tmp_path}'
