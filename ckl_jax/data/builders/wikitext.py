@@ -34,7 +34,9 @@ _SIGNS = {
     "snd": " – ", "spaced ndash": " – ", "spnd": " – ", "nbsp": " ", "'": "'", "'s": "'s",
     "=": "=", "!": "|", "zwsp": "", "shy": "",
 }  # fmt: skip
-_LIST, _LIST_MARKUP = "\0", ("*", "#", ":", ";")  # \0 is in no XML: it marks a list item's line
+# What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag.
+_LIST, _LESS = "\0", "\1"
+_LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
 _OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
@@ -52,6 +54,16 @@ _DISAMBIGUATION = re.compile(
     r"(?:hn|geo|human name |place name |species |letter|school|road|callsign |airport )"
     r"dis(?:ambig(?:uation)?)?|disamb|mathdab|roaddis|sia|surname disambig)\s*[|}]"
     r"|__DISAMBIG__",
+    re.IGNORECASE,
+)
+
+# Elements that a page may use: what is left of one that is not closed is not shown. On one line
+# only: where a "<" is no tag, the next ">" may be paragraphs away.
+_LEFT_TAG = re.compile(
+    r"</?(abbr|b|bdi|bdo|big|blockquote|br|caption|center|cite|code|data|dd|del|dfn|div|dl|dt|em|"
+    r"font|h[1-6]|hr|i|ins|kbd|li|link|mark|meta|ol|p|pre|q|rb|ref|references|rp|rt|rtc|ruby|s|"
+    r"samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(?=[\s/>])"
+    r"[^<>\n]*>",
     re.IGNORECASE,
 )
 
@@ -118,7 +130,7 @@ class Extractor:
 
     def _section(self, wikitext: str) -> list[str]:
         tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
-        return list(_clean(self._read(tokens, ())))
+        return list(_clean(_without_tags(self._read(tokens, ())).replace(_LESS, "<")))
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
     # construct's end and returns its text.
@@ -181,7 +193,7 @@ class Extractor:
                 break
             numeric = {self._t.HTMLEntityNumeric: "#", self._t.HTMLEntityHex: token.get("char")}
             name += numeric.get(type(token)) or token.get("text") or ""
-        return html.unescape(f"&{name};")
+        return html.unescape(f"&{name};").replace("<", _LESS)
 
     def _tag(self, token, rest: Iterator) -> str:
         t = self._t
@@ -198,6 +210,8 @@ class Extractor:
         elif not closed:
             text = self._read(rest, (t.TagOpenClose,))
             self._read(rest, (t.TagCloseClose,))
+        if name == "nowiki":
+            text = text.replace("<", _LESS)
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
 
 
@@ -249,8 +263,15 @@ def _defused(text: str) -> str:
     if text.count("<") > _UNCLOSED:
         closed = text.count("</") + text.count("/>")
         if len(_PAIRED_TAG.findall(text)) > closed + _UNCLOSED:
-            text = text.replace("<", " ")
+            text = _without_tags(text).replace("<", " ")
     return text
+
+
+def _without_tags(text: str) -> str:
+    """The same without the tags that belong to no pair; those of blocks end a paragraph."""
+    if "<" not in text:
+        return text
+    return _LEFT_TAG.sub(lambda tag: "\n\n" * (tag[1].lower() in _BLOCK_TAGS), text)
 
 
 def _without_comments(text: str) -> str:
