@@ -10,6 +10,14 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 
 
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text; `ValueError` too where it nests deeper than the parser can go."""
+    try:
+        return json.loads(text)
+    except RecursionError as e:
+        raise ValueError("too deep") from e
+
+
 def numbered_rows(path: str | os.PathLike) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields ("file, line n", object) of each line, plain or gzip, that is not blank.
 
@@ -22,9 +30,9 @@ def numbered_rows(path: str | os.PathLike) -> Iterator[tuple[str, dict[str, Any]
                 continue
             where = f"{os.fspath(path)}, line {number}"
             try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as e:
-                raise UserError(f"{where}: not JSON ({getattr(e, 'msg', 'too deep')}).") from e
+                row = parse(line)
+            except ValueError as e:
+                raise UserError(f"{where}: not JSON ({getattr(e, 'msg', e)}).") from e
             if not isinstance(row, dict):
                 raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
             yield where, row

@@ -177,9 +177,9 @@ def _place(job: Job) -> probe_rows.Place:
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     """Yields the rows of an item, and what labels they need."""
-    number, found = group
+    _, found = group
     old, new = pair = tuple(
-        _version(found[side], number, path) for side, path in (("old", job.old), ("new", job.new))
+        _version(found[side], path) for side, path in (("old", job.old), ("new", job.new))
     )
     counts = Counter()
     for row in probe_rows.candidates(job, *pair, _place(job), counts):
@@ -195,10 +195,10 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     yield from counted(counts)
 
 
-def _version(lines: Iterable[str], number: int, path: str) -> Item | None:
+def _version(lines: Iterable[str], path: str) -> Item | None:
     found = list(lines)
     if len(found) > 1:
-        raise fact_store.twice(path, number)
+        raise fact_store.twice(path, found)
     return Item.of(found[0]) if found else None
 
 

@@ -1,7 +1,7 @@
 """One Wikidata dump as buckets of items by number, with labels that are found by an index.
 
 A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
-[number, label, title of its page, revision, [[property, item], ...]].
+[number, label, title of its page, revision, [[property, item], ...], line of the dump].
 """
 
 import collections
@@ -44,7 +44,7 @@ class Item:
 
     @staticmethod
     def of(line: str | bytes) -> "Item":
-        number, label, title, revision, facts = json.loads(line)
+        number, label, title, revision, facts, _ = json.loads(line)
         return Item(f"Q{number}", label, title, revision, [(f"P{p}", f"Q{q}") for p, q in facts])
 
 
@@ -133,7 +133,7 @@ def entities(
 def row_of(entity: Entity) -> str:
     """The line of an item that `Item.of` reads."""
     facts = [[int(p[1:]), int(q[1:])] for p, q in entity.facts]
-    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, facts]
+    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, facts, entity.line]
     return json.dumps(row, ensure_ascii=False)
 
 
@@ -150,7 +150,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
         for line in f:
             number = int(line[1 : line.index(b",")])
             if number in lines:
-                raise twice(dump, number)
+                raise twice(dump, (lines[number], line))
             lines[number] = line
             places.append((number, offset))
             offset += len(line)
@@ -159,9 +159,13 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
     return lines
 
 
-def twice(dump: str, number: int) -> UserError:
-    """The error of an item that is in a dump twice."""
-    return UserError(f"{dump}: item Q{number} is in it twice; a dump has it once.")
+def twice(dump: str, rows: Iterable[str | bytes]) -> UserError:
+    """The error of an item that is in a dump twice, from its rows."""
+    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(json.loads, rows))
+    return UserError(
+        f"{dump}, line {second}: item Q{number} was there before, in line {first}; a dump has "
+        "every item once."
+    )
 
 
 def _index_path(folder: Path, bucket: int) -> Path:

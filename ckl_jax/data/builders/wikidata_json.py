@@ -5,12 +5,12 @@ qualifiers and references count only if asked for, as they do in the paper's rel
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from ckl_jax.data.builders.compressed import read_lines
+from ckl_jax.data.json_rows import parse
 from ckl_jax.errors import UserError
 
 Fact = tuple[str, str]  # "P31", "Q5"
@@ -45,6 +45,7 @@ class Entity:
       title: of its page on the site; "" if there is none.
       revision: 0 if not given.
       facts: each once, in the order of the dump.
+      line: of the dump; no part of what the entity is.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Entity:
     title: str = ""
     revision: int = 0
     facts: tuple[Fact, ...] = ()
+    line: int = dataclasses.field(default=0, compare=False)
 
 
 def entity_lines(path: str | os.PathLike) -> Iterator[Line]:
@@ -94,7 +96,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
       UserError: the line is not JSON or no entity; the message names file, line and byte.
     """
     try:
-        entity = json.loads(line[2])
+        entity = parse(line[2])
         if entity["id"][0] not in "QP":
             return None
         return Entity(
@@ -103,6 +105,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             _title(entity.get("sitelinks") or {}, rules.site),
             int(entity.get("lastrevid") or 0),
             tuple(dict.fromkeys(_facts(entity.get("claims") or {}, rules))),
+            line[0],
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
         if isinstance(e, ValueError) and not isinstance(e, UserError):

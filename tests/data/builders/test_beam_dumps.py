@@ -222,4 +222,6 @@ def test_bad_wikidata_is_one_sentence(months, diffset, tmp_path):
     assert not (tmp_path / "out").exists()
     twice = '{"id": "Q1"}\n{"id": "Q1"}\n'
     path = str(write(tmp_path / "20200101.json", twice))
-    assert complaint(old=path) == f"{path}: item Q1 is in it twice; a dump has it once."
+    assert complaint(old=path) == (
+        f"{path}, line 2: item Q1 was there before, in line 1; a dump has every item once."
+    )

@@ -77,6 +77,8 @@ def test_bad_lines_name_file_line_and_byte(tmp_path):
         "c.json.bz2", f"[\n{good},\n{good[:50]}\n]\n"
     )
     assert "line 2 (byte 2 of the JSON): no entity" in complaint("d.json", "[\n[1],\n]\n")
+    deep = complaint("g.json", f"[\n{good},\n{'[' * 100_000}\n]\n")
+    assert f"line 3 (byte {len(good) + 4:,} of the JSON): not JSON (too deep)" in deep
     assert "stops without its ']'" in complaint("e.json", f"[\n{good},\n{good}")
     path = write(tmp_path / "f.json.bz2", f"[\n{good}\n]\n")
     path.write_bytes(path.read_bytes()[:-9])
@@ -183,10 +185,11 @@ def test_a_store_finds_labels_and_pairs(tmp_path):
 
 
 def test_an_item_that_is_there_twice(tmp_path):
-    path = dump(tmp_path / "d.json", [entity(4, "a"), entity(4, "b")])
+    path = dump(tmp_path / "d.json", [entity(4, "a"), entity(5), entity(4, "b")])
     extract(path, tmp_path / "s", 1, FactRules())
-    with pytest.raises(UserError, match="item Q4 is in it twice"):
+    with pytest.raises(UserError) as e:
         index(tmp_path / "s", 0, str(path))
+    assert str(e.value).startswith(f"{path}, line 4: item Q4 was there before, in line 2;")
 
 
 # --- pages and items
