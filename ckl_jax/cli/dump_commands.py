@@ -146,7 +146,7 @@ def probes(args: argparse.Namespace) -> None:
         raise UserError(f"--buckets is {args.buckets}; give 0 or more.")
     if args.light_tuning < 0:
         raise UserError(f"--light-tuning is {args.light_tuning}; give 0 or more.")
-    site = args.site or open_dump(args.wikipedia).site.dbname or "enwiki"
+    site = args.site or open_dump(args.wikipedia, spans=False).wiki or "enwiki"
     rules = FactRules(args.language, site, args.deprecated, args.qualifiers, args.references)
     job = Job(
         args.old, args.new, args.diffset, args.wikipedia, Path(args.out), args.page_map,

@@ -123,7 +123,7 @@ class Data:
         options = diffsets.Options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
         made = self._diffset(plan)
-        rules = FactRules(site=plan.new.site.dbname or "enwiki")
+        rules = FactRules(site=plan.new.wiki or "enwiki")
         job = Job(
             interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
             out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,

@@ -24,13 +24,12 @@ def read_blocks(
     Args:
       path: the file.
       start, stop: the part to read, in bytes of the file as it is on disk. In a compressed file
-        both are where a stream begins (multistream bzip2).
+        both are where a stream begins, as its index says (multistream bzip2).
 
     Raises:
       UserError: the file cannot be read, is truncated or is damaged.
     """
     with os_errors(path, "read"), open(path, "rb") as f:
-        f.seek(start)
         head = f.read(4)
         f.seek(start)
         if head.startswith(_BZ2):
@@ -68,8 +67,8 @@ def _decode_gzip(decoder, block: bytes) -> Iterator[bytes]:
 
 
 def _decompressed(path, f: IO[bytes], stop: int | None, new_decoder, decode) -> Iterator[bytes]:
-    """Decodes stream after stream; a file may not end inside one."""
-    decoder, inside = None, False
+    """Decodes stream after stream; a file may not end inside one, and so its part."""
+    decoder, inside, indexed = None, False, f.tell() > 0 or stop is not None
     for block in _raw(f, stop):
         while block:
             if not inside:
@@ -80,12 +79,18 @@ def _decompressed(path, f: IO[bytes], stop: int | None, new_decoder, decode) -> 
             try:
                 yield from filter(None, decode(decoder, block))
             except (OSError, EOFError, zlib.error) as e:
+                what = f"damaged near byte {f.tell() - len(block):,} of the compressed file ({e})"
                 raise UserError(
-                    f"{path}: damaged near byte {f.tell() - len(block):,} of the compressed file "
-                    f"({e}); fetch it again."
+                    f"{path}: {what}, or its index is another dump's; fetch both again."
+                    if indexed else f"{path}: {what}; fetch it again."
                 ) from e
             inside = not decoder.eof
             block = decoder.unused_data if decoder.eof else b""
+    if inside and indexed:
+        raise UserError(
+            f"{path}: at byte {f.tell():,}, where a part should end, a compressed stream does not: "
+            "the file is cut off, or its index is another dump's; fetch both again."
+        )
     if inside:
         raise UserError(
             f"{path}: the compressed data stop at byte {f.tell():,}, before their end; the file is "

@@ -130,7 +130,7 @@ def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
 
 def _describe(dump: Dump) -> dict[str, Any]:
     return {
-        "name": dump.name, "date": dump.date, "bytes": dump.bytes, "wiki": dump.site.dbname,
+        "name": dump.name, "date": dump.date, "bytes": dump.bytes, "wiki": dump.wiki,
         "generator": dump.site.generator,
     }  # fmt: skip
 

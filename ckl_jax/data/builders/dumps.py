@@ -16,6 +16,9 @@ from ckl_jax.data.builders.wiki_xml import Page, SiteInfo, ascending, read_pages
 from ckl_jax.errors import UserError
 
 _PARTS = re.compile(r"p(\d+)p(\d+)")
+_WIKI = re.compile(
+    r"([a-z][a-z0-9_]*(?:wiki(?:books|news|quote|source|versity|voyage)?|wiktionary))-(?:\d{8}|latest)"
+)
 _DATE = re.compile(r"(?<!\d)((?:19|20)\d{2})[-_]?(0[1-9]|1[0-2])[-_]?(\d{2})?(?!\d)")
 
 
@@ -42,12 +45,14 @@ class Dump:
     Attributes:
       path: file or folder, as given.
       date: "20150112", from the name; "" if it has none.
+      wiki: "enwiki", as it says itself, else from the name; "" if neither does.
       site: of its first file.
       spans: at least one.
     """
 
     path: str
     date: str
+    wiki: str
     site: SiteInfo
     spans: tuple[Span, ...]
 
@@ -91,21 +96,34 @@ def date_of(path: str | os.PathLike) -> str:
     return f"{match[1]}{match[2]}{match[3] or '01'}" if match else ""
 
 
-def open_dump(path: str | os.PathLike) -> Dump:
+def wiki_of(path: str | os.PathLike) -> str:
+    """The wiki in a dump's name, such as "enwiki"; "" if there is none."""
+    match = _WIKI.match(Path(path).name)
+    return match[1] if match else ""
+
+
+def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
     """Finds the files of a dump and reads its head.
 
     Args:
       path: a file, or a folder with the parts of one dump (named ...p1p41242...). The index of a
         multistream file is used if it lies beside it under its usual name.
+      spans: find them; without, no index is read, and the dump tells of itself only.
 
     Raises:
       UserError: there is no dump.
     """
     path = Path(path)
     files = _files(path)
-    spans = [span for file, first in files for span in _spans(file, first)]
-    return Dump(os.fspath(path), date_of(path) or date_of(files[0][0]), read_site(files[0][0]),
-                tuple(spans))  # fmt: skip
+    found = [s for file, first in files for s in _spans(file, first)] if spans else ()
+    site = read_site(files[0][0])
+    return Dump(
+        os.fspath(path),
+        date_of(path) or date_of(files[0][0]),
+        site.dbname or wiki_of(path) or wiki_of(files[0][0]),
+        site,
+        tuple(found),
+    )
 
 
 def _files(path: Path) -> list[tuple[Path, int]]:
@@ -201,13 +219,7 @@ def check_pair(old: Dump, new: Dump) -> None:
     Raises:
       UserError: they are not.
     """
-    wikis = [d.site.dbname or d.site.url.split("/wiki")[0].split("//")[-1] for d in (old, new)]
-    known = [d.site.dbname or d.site.base for d in (old, new)]
-    if all(known) and wikis[0] != wikis[1]:
-        raise UserError(
-            f"{old.path} is a dump of {wikis[0]} and {new.path} of {wikis[1]}; give two dumps of "
-            "one wiki."
-        )
+    check_wikis(old, new)
     if old.date and new.date and old.date >= new.date:
         relation = "of the same date as" if old.date == new.date else "newer than"
         raise UserError(
@@ -221,6 +233,22 @@ def check_pair(old: Dump, new: Dump) -> None:
                 f"The first pages of {old.path} were edited after those of {new.path} "
                 f"({newest[0]} and {newest[1]}); give the older dump as --old."
             )
+
+
+def check_wikis(old: Dump, new: Dump) -> None:
+    """Raises `UserError` if two dumps are of different wikis, by their names or their hosts."""
+    for wikis in ((old.wiki, new.wiki), tuple(map(_host, (old, new)))):
+        if all(wikis):
+            if wikis[0] != wikis[1]:
+                raise UserError(
+                    f"{old.path} is a dump of {wikis[0]} and {new.path} of {wikis[1]}; give dumps "
+                    "of one wiki."
+                )
+            return
+
+
+def _host(dump: Dump) -> str:
+    return dump.site.base.partition("//")[2].partition("/")[0]
 
 
 def _newest(dump: Dump, pages: int = 200) -> str:

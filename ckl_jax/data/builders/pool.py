@@ -107,10 +107,13 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
       settings: with {"name", "bytes", ...} of each file that is read.
 
     Raises:
-      UserError: it holds what was made with others; `ChangedFile` if all that differs is the size
-        of files, as of a damaged one that was fetched again.
+      UserError: it holds what was made with others, or cannot be a folder; `ChangedFile` if all
+        that differs is the size of files, as of a damaged one that was fetched again.
     """
     folder = Path(folder)
+    there = next((p for p in (folder, *folder.parents) if p.exists()), folder.anchor)
+    if not os.path.isdir(there):
+        raise UserError(f"{there} is a file; give a folder as --out.")
     path = folder / "settings.json"
     settings = json.loads(json.dumps(settings))
     if path.is_file():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckl_jax.data.builders.dumps import date_of, open_dump
+from ckl_jax.data.builders.dumps import check_wikis, date_of, open_dump
 from ckl_jax.errors import UserError
 
 _GIVE = (
@@ -102,18 +102,10 @@ def check_series(snapshots: Sequence[Snapshot]) -> None:
         raise UserError(
             "There is one snapshot only; give two or more, in the order of their dates."
         )
-    wikis = [open_dump(s.wikipedia).site for s in snapshots]
-    for (old, new), names in zip(
-        itertools.pairwise(snapshots), itertools.pairwise(w.dbname or w.base for w in wikis),
-        strict=True,
-    ):  # fmt: skip
+    for old, new in itertools.pairwise(snapshots):
         _check_order(old.wikipedia, old.date, new.wikipedia, new.date)
         _check_order(old.wikidata, date_of(old.wikidata), new.wikidata, date_of(new.wikidata))
-        if all(names) and names[0] != names[1]:
-            raise UserError(
-                f"{old.wikipedia} is a dump of {names[0]} and {new.wikipedia} of {names[1]}; give "
-                "snapshots of one wiki."
-            )
+        check_wikis(*(open_dump(s.wikipedia, spans=False) for s in (old, new)))
 
 
 def _check_order(old: str, old_date: str, new: str, new_date: str) -> None:

@@ -197,8 +197,10 @@ class _Parser:
         if self.depth > 1 or (whole and self.depth):
             inside = f" inside page {self.page['title']!r}" if "title" in self.page else ""
             raise self._error(f"the XML stops{inside}, before its end: the file was cut")
-        if whole and self.expat.CurrentByteIndex <= 0:
-            raise self._error("there is no XML in it")
+        if whole and "version" not in self.found:  # no root element
+            raise UserError(
+                f"{self.path} is empty: there is no XML in it; give a whole pages-articles dump."
+            )
 
     def take(self) -> list[Page]:
         pages, self.pages = self.pages, []

@@ -138,6 +138,9 @@ def test_a_folder_of_other_settings_is_refused(dumps, tmp_path):
     (tmp_path / "mine/notes.txt").write_text("x")
     with pytest.raises(UserError, match="not empty"):
         build(plan(*dumps, tmp_path / "mine", Options()))
+    for out in (tmp_path / "mine/notes.txt", tmp_path / "mine/notes.txt/sub"):
+        with pytest.raises(UserError, match="notes.txt is a file; give a folder as --out"):
+            build(plan(*dumps, out, Options()))
     with pytest.raises(UserError, match="no finished diffset"):
         next(read_records(tmp_path / "mine"))
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from ckl_jax.data.builders.compressed import BLOCK_BYTES, read_blocks
-from ckl_jax.data.builders.dumps import check_pair, date_of, id_ranges, open_dump
+from ckl_jax.data.builders.dumps import check_pair, date_of, id_ranges, open_dump, wiki_of
 from ckl_jax.data.builders.wiki_xml import Page, read_pages, read_site
 from ckl_jax.errors import UserError
 from tests.data.builders.dump_files import dump, page, write, write_multistream
@@ -148,6 +148,14 @@ def complaint(path):
     return str(e.value)
 
 
+@pytest.mark.parametrize("name, wiki", [
+    ("enwiki-20120104-pages-articles.xml.bz2", "enwiki"), ("be_x_oldwiki-latest-a", "be_x_oldwiki"),
+    ("dewiktionary-20200101-p.xml", "dewiktionary"), ("enwiki.xml", ""), ("old-20120104.xml", ""),
+])  # fmt: skip
+def test_wikis_in_names(name, wiki):
+    assert wiki_of(name) == wiki
+
+
 def test_cut_and_damaged_files(tmp_path):
     text = dump([page(i, f"T{i}", str(i) * 5000) for i in range(1, 40)])
     for name in ("a.xml.bz2", "a.xml.gz"):
@@ -163,7 +171,9 @@ def test_cut_and_damaged_files(tmp_path):
         assert f"stops{inside}, before its end" in complaint(write(tmp_path / "c.xml", cut))
     broken = text.replace("<ns>0</ns>", "<ns>", 1)
     assert "line 16" in complaint(write(tmp_path / "d.xml", broken))
-    assert "no XML" in complaint(write(tmp_path / "e.xml", ""))
+    for name, nothing in (("e.xml", ""), ("h.xml.bz2", ""), ("i.xml", "\n \n")):
+        path = write(tmp_path / name, nothing)
+        assert complaint(path).startswith(f"{path} is empty: there is no XML in it;")
     assert "root element is <html>" in complaint(write(tmp_path / "f.xml", "<html></html>"))
     assert "line 1 (byte" in complaint(write(tmp_path / "g.xml", "{}"))
 
@@ -199,6 +209,16 @@ def test_an_index_of_another_file_is_noticed(tmp_path):
     index.write_bytes(bz2.compress(b"12:5:A\n99999999:7:B\n"))
     with pytest.raises(UserError, match="is not the index of"):
         open_dump(path)
+    other = [(n, page(n, "T", "xyz" * n)) for n in range(1, 9)]
+    theirs = write_multistream(tmp_path / "e-multistream.xml.bz2", other)
+    index.write_bytes((tmp_path / "e-multistream-index.txt.bz2").read_bytes())
+    said = complaint(path)
+    assert "index is another dump's; fetch both again" in said
+    for found, shift in ((theirs, 1), (theirs, 0)):  # no stream begins there; one is not whole
+        starts = [span.start + shift for span in open_dump(found).spans]
+        with pytest.raises(UserError, match="the file is cut off|damaged near byte") as e:
+            list(read_blocks(found, starts[1], starts[2] - 5))
+        assert "or its index is another dump's" in str(e.value)
 
 
 def test_pairs_in_the_wrong_order_or_of_two_wikis(tmp_path):
@@ -214,6 +234,20 @@ def test_pairs_in_the_wrong_order_or_of_two_wikis(tmp_path):
         check_pair(new, new)
     with pytest.raises(UserError, match="dump of enwiki and .* of dewiki"):
         check_pair(old, make("dewiki-20200201.xml", dbname="dewiki"))
+    bare = dump([page(1, "A", "x")]).partition("<siteinfo>")
+    bare = bare[0] + bare[2].partition("</siteinfo>")[2]
+    names = ("dewiki-20120104-pages.xml", "enwiki-20120104-pages.xml", "old-20120104.xml")
+    german, english, unknown = (open_dump(write(tmp_path / name, bare)) for name in names)
+    assert [d.wiki for d in (german, english, unknown, old)] == ["dewiki", "enwiki", "", "enwiki"]
+    with pytest.raises(UserError, match="dump of dewiki and .* of enwiki"):
+        check_pair(german, old)
+    check_pair(english, old)
+    check_pair(unknown, old)
+    nameless = dump([page(1, "A", "x")], dbname="")
+    hosts = [nameless, nameless.replace("//en.", "//de.")]
+    hosts = [open_dump(write(tmp_path / f"h{i}.xml", text)) for i, text in enumerate(hosts)]
+    with pytest.raises(UserError, match="dump of en.wikipedia.org and .* of de.wikipedia.org"):
+        check_pair(*hosts)
     late = make("x.xml", time="2021-01-01T00:00:00Z")
     check_pair(old, late)
     with pytest.raises(UserError, match="were edited after those of"):
