@@ -132,7 +132,7 @@ def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
     (other / "otherwiki-20200701-pages-articles.xml").write_bytes(plain)
     shutil.copy(next(dumps.glob("wikidata-20200701*")), other)
     series = [snapshots.find(dumps / "20200501"), snapshots.find(other)]
-    with pytest.raises(UserError, match="of simwiki and .* of otherwiki; give snapshots of one"):
+    with pytest.raises(UserError, match="of simwiki and .* of otherwiki; give two of one wiki"):
         snapshots.check_series(series)
 
 

@@ -344,10 +344,15 @@ def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
 
 def record_files(folder: str | os.PathLike) -> list[Path]:
     """The files of the records of a finished diffset."""
+    return [Path(folder) / name for name in read_manifest(folder)["files"]]
+
+
+def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
+    """What `finish` returned of a finished diffset."""
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
-    return [Path(folder) / name for name in read_json(manifest)["files"]]
+    return read_json(manifest)
 
 
 def _write_articles(todo: Plan) -> dict[str, Any]:

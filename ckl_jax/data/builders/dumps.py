@@ -241,7 +241,7 @@ def check_wikis(old: Dump, new: Dump) -> None:
         if all(wikis):
             if wikis[0] != wikis[1]:
                 raise UserError(
-                    f"{old.path} is a dump of {wikis[0]} and {new.path} of {wikis[1]}; give dumps "
+                    f"{old.path} is a dump of {wikis[0]} and {new.path} of {wikis[1]}; give two "
                     "of one wiki."
                 )
             return

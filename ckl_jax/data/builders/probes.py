@@ -8,11 +8,12 @@ import csv
 import dataclasses
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders import fact_diff, probe_rows, probe_stages
+from ckl_jax.data.builders import fact_diff, probe_notes, probe_rows, probe_stages
 from ckl_jax.data.builders.dumps import date_of
 from ckl_jax.data.builders.light_tuning import draw
 from ckl_jax.data.builders.pool import Progress, no_progress, open_folder, processes, read_json
@@ -34,18 +35,21 @@ SETS = {
 
 
 def check(job: Job) -> None:
-    """Checks the inputs before anything is written.
+    """Checks the inputs before anything is written, and warns of dates that do not fit.
 
     Raises:
-      UserError: one is missing, or the dumps are not in order.
+      UserError: one is missing, they are not of one wiki, or the dumps are not in order.
     """
     probe_rows.check_inputs(job)
+    probe_notes.check_wikipedia(job)
     old, new = date_of(job.old), date_of(job.new)
     if old and new and old >= new:
         raise UserError(
             f"The old dump {job.old} ({old}) is not older than the new one, {job.new} ({new}); "
             "give the older one as --old."
         )
+    if note := probe_notes.misdated(job):
+        warnings.warn(note, stacklevel=2)
 
 
 def build(
@@ -70,7 +74,8 @@ def build(
       steps: what makes the rows and the aligned ones of a run.
 
     Returns:
-      The manifest: counts after every step, and the statistics of Tables 2 and 7.
+      The manifest: counts after every step, the statistics of Tables 2 and 7, and notes, which are
+      warned of too.
 
     Raises:
       UserError: bad input; finished steps are kept.
@@ -81,15 +86,18 @@ def build(
     open_folder(job.out, settings)
     path = job.out / "manifest.json"
     if path.is_file():
-        return read_json(path)
-    with processes(workers) as pool:
-        read, counts = steps(Run(job, pool, workers, progress))
-    manifest = {**settings, "read": read, "steps": counts}
-    manifest |= _write(job, counts, fix_point, light_tuning)
-    if not keep:
-        for name in probe_stages.FOLDERS:
-            shutil.rmtree(job.out / name, ignore_errors=True)
-    write_json(path, manifest)
+        manifest = read_json(path)
+    else:
+        with processes(workers) as pool:
+            read, counts = steps(Run(job, pool, workers, progress))
+        manifest = {**settings, "read": read, "steps": counts}
+        manifest |= _write(job, counts, fix_point, light_tuning)
+        if not keep:
+            for name in probe_stages.FOLDERS:
+                shutil.rmtree(job.out / name, ignore_errors=True)
+        write_json(path, manifest)
+    for note in manifest.get("notes", ()):
+        warnings.warn(f"{job.out}: {note}", stacklevel=2)
     return manifest
 
 
@@ -110,7 +118,7 @@ def _write(
     """Filters each set, writes its files and returns its statistics."""
     probes = list(probe_stages.aligned(job))
     name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"
-    table_2, sevens, filters, files, tuning = {}, {}, {}, [], {}
+    table_2, sevens, filters, files, tuning, notes = {}, {}, {}, [], {}, []
     for title, kinds in SETS.items():
         chosen = [p for p in probes if p.kind in kinds]
         final, filters[title] = apply(chosen, job.seed, fix_point)
@@ -121,13 +129,19 @@ def _write(
         }
         sevens[title] = table_7(final)
         files += _write_set(job.out / f"{name}_{title}", title, final)
-        if light_tuning and final and title != "deleted":
+        if not final:
+            notes.append(probe_notes.emptied(job, title, kinds, steps, filters[title]))
+        if light_tuning and title != "deleted":
             pool = (p for p in probe_stages.in_words(job) if p.kind in kinds)
             drawn = draw(pool, final, light_tuning, job.seed)
+            notes.append(probe_notes.too_few(title, len(drawn), light_tuning))
+            if not final:
+                continue
             files.append(f"lighttuning_{title}_{light_tuning}.csv")
             _write_csv(job.out / files[-1], drawn, old=False)
             tuning[title] = table_7(drawn)
     found = {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+    found["notes"] = list(filter(None, notes))
     return found | ({"light_tuning": light_tuning, "table_7_tuning": tuning} if tuning else {})
 
 

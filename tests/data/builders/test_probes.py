@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import json
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,7 @@ from ckl_jax.data.builders.wikidata_json import FactRules
 from ckl_jax.errors import UserError
 from ckl_jax.world.dump_files import SITE, write_dumps
 from ckl_jax.world.timeline import make_world
-from tests.data.builders.dump_files import write
+from tests.data.builders.dump_files import dump, page, write
 
 
 def probe(subject="S", relation="r", answer="O", n=1):
@@ -167,6 +169,89 @@ def test_finished_steps_are_kept(sim, tmp_path, monkeypatch):
             probes.build(job(sim, out))
     monkeypatch.setattr(probe_stages.fact_store, "parse_entity", lambda *a: 1 / 0)
     assert probes.build(job(sim, out))["table_2"]["unchanged"]["final"] > 0
+
+
+def notes(sim, out, **changes):
+    """What a run says, of probes of all classes or with changes."""
+    ends = {"light_tuning": changes.pop("light_tuning", 0)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        manifest = probes.build(job(sim, out, **changes), **ends)
+        assert probes.build(job(sim, out, **changes), **ends) == manifest  # and says it again
+    texts = [str(w.message).removeprefix(f"{out}: ") for w in said]
+    assert texts[: len(texts) // 2] == texts[len(texts) // 2 :]
+    return manifest, texts[: len(texts) // 2]
+
+
+def test_the_wikipedia_dump_is_the_diffsets(sim, tmp_path):
+    old, new, diff = sim
+
+    def complaint(wikipedia, diffset=diff):
+        with pytest.raises(UserError) as e:
+            probes.build(job(sim, tmp_path / "out", wikipedia=str(wikipedia), diffset=str(diffset)))
+        assert not (tmp_path / "out").exists()
+        return str(e.value)
+
+    text = complaint(old["wikipedia"])
+    assert f"{old['wikipedia']} is of 20200501, and the new dump of the diffset {diff}" in text
+    assert f"{Path(new['wikipedia']).name}, of 20200701;" in text
+    other = write(tmp_path / "x.xml", dump([page(1, "A", "x")], dbname="otherwiki"))
+    assert "is of otherwiki, and " in complaint(other)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    manifest = json.loads((diff / "manifest.json").read_text())
+    manifest["new"] |= {"wiki": "", "name": "dewiki-20200701-a.xml"}
+    (bare / "manifest.json").write_text(json.dumps(manifest))
+    text = complaint(new["wikipedia"], bare)
+    assert "is of simwiki, and " in text and ", of dewiki;" in text
+
+
+@pytest.mark.parametrize("dates, said", [
+    (("20200502", "20200702"), ""), (("20200601", "20200703"), "The old Wikidata dump"),
+    (("20200404", "20200515"), "The new Wikidata dump"), (("20200501", "latest"), ""),
+])  # fmt: skip
+def test_wikidata_of_other_dates_is_told(sim, tmp_path, dates, said):
+    old, new, _ = sim
+    paths = [tmp_path / f"wikidata-{date}-all.json.gz" for date in dates]
+    for path, side in zip(paths, (old, new), strict=True):
+        path.write_bytes(Path(side["wikidata"]).read_bytes())
+    todo = job(sim, tmp_path / "out", old=str(paths[0]), new=str(paths[1]))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        probes.check(todo)
+    assert len(found) == bool(said)
+    if said:
+        other = "new" if "old" in said else "old"
+        text = str(found[0].message)
+        assert text.startswith(said) and f"nearer to the diffset's {other} date" in text
+
+
+def test_a_class_that_loses_all_facts_is_told_with_the_step(sim, tmp_path):
+    manifest, said = notes(sim, tmp_path / "a", rules=FactRules("xx", SITE))
+    steps = manifest["steps"]
+    initial, lost = (steps[f"unchanged {k}"] for k in ("initial", "subject without a label"))
+    assert lost > 0 and manifest["notes"] == said
+    assert said[0] == (
+        f"No unchanged fact became a probe: of {initial:,} the most, {lost:,}, were dropped in one "
+        "step: no label of their subject in language xx."
+    )
+    assert said[1].startswith("No changed fact became a probe: of ") and "in one step" in said[1]
+    assert said[2].startswith("No deleted fact became a probe") and "made without --dele" in said[2]
+    manifest, said = notes(sim, tmp_path / "b")
+    assert manifest["table_2"]["changed"]["final"] > 0
+    assert len(said) == 1 and said[0].startswith("No deleted")
+    _, said = notes(sim, tmp_path / "c", unchanged_share=1e-9)
+    drawn = manifest["steps"]["unchanged all"]
+    assert said[0].endswith(f"a probe: none of {drawn:,} was drawn (--unchanged-share 1e-09).")
+
+
+def test_too_few_facts_to_tune_on_are_told(sim, tmp_path):
+    assert len(notes(sim, tmp_path / "a", light_tuning=1)[1]) == 1  # of the deleted ones
+    manifest, said = notes(sim, tmp_path / "b", light_tuning=9999)
+    for title in ("unchanged", "changed"):
+        found = manifest["table_7_tuning"][title]["facts"]
+        expected = f"Light tuning has {found:,} {title} facts and not 9,999:"
+        assert 0 < found < 9999 and any(text.startswith(expected) for text in said)
 
 
 def test_bad_input(sim, tmp_path):
