@@ -304,8 +304,8 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
         "cost": (
             "Forgetting against cost",
             "What was forgotten, against what the training computed (products of matrices, those "
-            "of gradients and of what is computed again among them) and, where Initial is one of the "
-            "folders, what it added.",
+            "of gradients and of what is computed again among them) and, where Initial is one of "
+            "the folders, what it added.",
             lambda: plot_cost(table),
         ),
         "fuar": ("Forgetting ratio", "With 95 % intervals over items.", lambda: plot_fuar(table)),

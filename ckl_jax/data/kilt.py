@@ -191,7 +191,7 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def known_relations(folder: str | os.PathLike) -> tuple[int, int]:
-    """How many records of Zero-Shot RE's dev file ask a relation of its training file, and of how many.
+    """How many of Zero-Shot RE's dev records ask a relation that is trained on, and of how many.
 
     A record's input is "subject [SEP] relation". In the published files no relation is in both.
 

@@ -58,6 +58,8 @@ def emptied(
 ) -> str:
     """A sentence on a set of classes that lost all its facts; "" if there were none.
 
+    Nor is one due on deleted facts of a diffset that keeps no deletions.
+
     Args:
       job: of the run.
       title: of the set.
@@ -68,12 +70,15 @@ def emptied(
     def total(step: str) -> int:
         return sum(steps.get(f"{kind} {step}", 0) for kind in kinds)
 
+    source = TEXT_OF[kinds[0]]
+    if source == "deleted" and not read_manifest(job.diffset)["options"]["deletions"]:
+        return ""
     if not total("all"):
         return ""
     if not total("initial"):
         share = f"--unchanged-share {job.unchanged_share:g}"
         return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({share})."
-    reasons = _reasons(job, TEXT_OF[kinds[0]], total, filters)
+    reasons = _reasons(job, source, total, filters)
     why = max(reasons, key=reasons.get)  # the first of equals
     return (
         f"No {title} fact became a probe: of {total('initial'):,} the most, {reasons[why]:,}, were "
@@ -88,10 +93,7 @@ def _reasons(job: Job, source: str, total, filters: Mapping[str, int]) -> dict[s
     if source != "page":
         text = "no new text of that page in the diffset"
         if source == "deleted":
-            asked = read_manifest(job.diffset)["options"]["deletions"]
-            text = "no deleted text of that page in the diffset" + (
-                "" if asked else ", which was made without --deletions"
-            )
+            text = "no deleted text of that page in the diffset"
         lost[text] = total("with a page") - total(f"page in {source}")
     for what in ("subject", "relation", "object"):
         lost[f"no label of their {what} in language {job.rules.language}"] = total(
