@@ -18,7 +18,8 @@ def cached_kilt(
     """Makes the cached task of a data set; gin binds it in place of a task's name.
 
     How many inputs and answers are longer than the lengths, and are cut, goes to stderr and to the
-    task's `cut.json`; so does, to stderr, that Zero-Shot RE asks relations which it trains on.
+    task's `cut.json`. How many of Zero-Shot RE's dev records ask a relation that is trained on goes
+    to stderr, if any do.
 
     Args:
       name: one of `data.kilt.KILT_SETS`.
