@@ -41,7 +41,24 @@ def _benchmark(kinds, command) -> None:
         "--light-tuning", type=int, default=0, metavar="N",
         help="set N of InvariantLAMA's items aside, to tune a GPT-2 on (published: 5,000)",
     )  # fmt: skip
-    p.add_argument("--seed", type=int, default=0, help="of the draws of these two")
+    p.add_argument(
+        "--training-rows", action="store_true",
+        help="write the documents too, as CKL's corpora with salient spans masked",
+    )  # fmt: skip
+    p.add_argument(
+        "--row-words", type=int, default=250, metavar="N",
+        help="words of a row at most; 0: a sentence a row",
+    )  # fmt: skip
+    p.add_argument(
+        "--row-spans", type=int, default=0, metavar="N",
+        help="spans masked in a row at most, each once in some row; 0: all in one",
+    )  # fmt: skip
+    p.add_argument(
+        "--small", type=float, default=0.0, metavar="SHARE",
+        help="share of the documents that are SMALL's, with its halves P1 and P2 (published: 0.1)",
+    )  # fmt: skip
+    p.add_argument("--half", default="", metavar="DATE", help="first day of P2 (the middle)")
+    p.add_argument("--seed", type=int, default=0, help="of the draws of items and of SMALL")
     p.add_argument("--finder", default="heuristic", help="of entities: heuristic or spacy")
     p.add_argument("--language", default="en", help="of the sentences")
     p.add_argument(
@@ -62,14 +79,17 @@ def _benchmark(kinds, command) -> None:
 def benchmark(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders import benchmark as builder
     from ckl_jax.data.builders.dated_facts import check_day
+    from ckl_jax.data.ckl_files import CORPORA
 
     names = (
         "evidence", "per_relation", "light_tuning", "finder", "language", "ask", "wordings",
-        "patterns", "seed",
+        "patterns", "training_rows", "row_words",
+        "row_spans", "small", "seed",
     )  # fmt: skip
     options = builder.Options(
         **{name: getattr(args, name) for name in names},
         stand_alone=args.decontextualize, paraphrase=args.back_translate,
+        half=check_day(args.half, "--half") if args.half else "",
     )  # fmt: skip
     dates = tuple(check_day(day, "--dates") for day in args.dates)
     with ProgressLine() as progress:
@@ -82,6 +102,8 @@ def benchmark(args: argparse.Namespace) -> None:
         named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
         print(f"{manifest['items'].get(probe, 0):10,}  {probe}"
               + f"; with sentences of {named}" * bool(named))  # fmt: skip
+    for corpus, count in manifest.get("rows", {}).items():
+        print(f"{count:10,}  rows of {CORPORA[corpus]}")
     for reason, count in manifest["counts"].items():
         print(f"{count:10,}  {reason}")
     print(Path(args.out) / "manifest.json")

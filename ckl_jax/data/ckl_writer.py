@@ -3,18 +3,24 @@
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ckl_jax.data.ckl_files import PROBES, ProbeFormat, ProbeItem
 from ckl_jax.files import atomic_write, write_json
+
+
+def csv_writer(file: IO[str], columns: Sequence[str]) -> csv.DictWriter:
+    """A writer of `columns` of rows, after a header."""
+    writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    return writer
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> int:
     """Writes `columns` of `rows` with a header, atomically; returns the number of rows."""
     count = 0
     with atomic_write(path) as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
+        writer = csv_writer(f, columns)
         for row in rows:
             writer.writerow(row)
             count += 1

@@ -8,8 +8,9 @@ never released. Here a chunk's i-th span becomes `<extra_id_i>` in the input, an
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ckl_jax.data.documents import Document
 from ckl_jax.data.taggers import EntityFinder, Span
 from ckl_jax.errors import UserError
 
@@ -126,7 +127,7 @@ def salient_rows(
     """
     if rows_per_chunk not in ("one", "all_spans"):
         raise UserError(f"rows_per_chunk={rows_per_chunk!r}; it is 'one' or 'all_spans'.")
-    if _SENTINEL.search(text):
+    if has_sentinel(text):
         raise ValueError("the text already holds a sentinel")
     spans = finder.find(text)
     if not spans:
@@ -137,6 +138,26 @@ def salient_rows(
     for group in _groups(spans, size, rows_per_chunk == "all_spans", f"{seed} {text}"):
         masked, target = mask_spans(text, group)
         yield {"input": masked, "output": target, "original": text}
+
+
+def masked_rows(
+    documents: Iterable[Document],
+    finder: EntityFinder,
+    words: int,
+    max_spans: int | None = None,
+    rows_per_chunk: str = "one",
+) -> Iterator[dict[str, str]]:
+    """Yields the rows of documents, in chunks of up to `words` words; see `salient_rows`."""
+    for document in documents:
+        for piece in chunk(document.text, words):
+            yield from salient_rows(
+                piece, finder, max_spans=max_spans, rows_per_chunk=rows_per_chunk
+            )
+
+
+def has_sentinel(text: str) -> bool:
+    """Whether a text holds what a mask would put there."""
+    return _SENTINEL.search(text) is not None
 
 
 def _groups(spans: list[Span], size: int, all_spans: bool, key: str) -> Iterator[list[Span]]:

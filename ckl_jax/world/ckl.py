@@ -3,18 +3,18 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.ckl_files import CORPORA
 from ckl_jax.data.ckl_writer import write_csv
 from ckl_jax.data.documents import Document, write_documents
-from ckl_jax.data.spans import chunk, salient_rows
+from ckl_jax.data.spans import masked_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, write_json, write_jsonl
-from ckl_jax.world.facts import Fact, Shape, World
+from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import articles, pages
 from ckl_jax.world.timeline import SIZES, make_world
@@ -220,7 +220,7 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
 def _corpus_files(
     world: World, news: Sequence[tuple[Document, list[Fact]]], finder: EntityFinder
 ) -> dict[str, Write]:
-    recent = [d for d, _ in news]
+    recent, shape = [d for d, _ in news], world.shape
     small = [d for d in recent if in_small(world, d)]
     documents: dict[str, Callable[[], Iterable[Document]]] = {
         "d0": lambda: pages(world),
@@ -233,20 +233,11 @@ def _corpus_files(
 
     def writer(name: str) -> Write:
         def write(path: Path) -> int:
-            rows = masked_rows(documents[name](), world.shape, finder)
+            rows = masked_rows(
+                documents[name](), finder, shape.chunk_words, shape.max_spans, "all_spans"
+            )
             return write_csv(path, ("input", "output", "original"), rows)
 
         return write
 
     return {CORPORA[name]: writer(name) for name in documents}
-
-
-def masked_rows(
-    documents: Iterable[Document], shape: Shape, finder: EntityFinder
-) -> Iterator[dict[str, str]]:
-    """Yields the training rows of `documents`."""
-    for document in documents:
-        for piece in chunk(document.text, shape.chunk_words):
-            yield from salient_rows(
-                piece, finder, max_spans=shape.max_spans, rows_per_chunk="all_spans"
-            )

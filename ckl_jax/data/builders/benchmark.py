@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.builders import benchmark_filters, plug_ins, wordings
+from ckl_jax.data.builders import benchmark_filters, plug_ins, training_rows, wordings
 from ckl_jax.data.builders.buckets import hash64
 from ckl_jax.data.builders.dated_facts import read_dated_facts
 from ckl_jax.data.builders.evidence import Found, Sentence, Watch
@@ -34,8 +34,9 @@ from ckl_jax.data.builders.recent_sentences import (
     same,
 )
 from ckl_jax.data.builders.sentences import normalise, sentence_splitter
+from ckl_jax.data.builders.training_rows import Parts
 from ckl_jax.data.ckl_files import ProbeItem
-from ckl_jax.data.ckl_writer import write_probe
+from ckl_jax.data.ckl_writer import write_probe, write_rows
 from ckl_jax.data.documents import Document, read_documents, spread
 from ckl_jax.data.taggers import make_finder
 from ckl_jax.errors import UserError, nearest
@@ -46,6 +47,8 @@ NEW_LAMA_EASY = "new_lama_easy"
 LIGHT_TUNING = "trex_5000"
 PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
 NOTE, REQUIRE = "note", "require"
+PARTS = {name: f"{NEW_LAMA_EASY}_{name}" for name in ("small", "p1", "p2", "5000")}
+_MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
 
 
@@ -62,6 +65,10 @@ class Options:
       stand_alone, paraphrase, ask: plug-ins, "module:function"; "" is none.
       wordings: file of wordings, beside the built-in ones; "" is none.
       patterns: folder of ParaRel's patterns in place of the built-in ones; "" is none.
+      training_rows: write the documents as CKL's corpora too; see `training_rows`.
+      row_words, row_spans: of a row; see `training_rows.write_corpora` (CKL: 350 tokens).
+      small: share of the documents that are SMALL's, with NewLAMA-Easy's parts; 0: none.
+      half: the first day of P2; "": the day that halves SMALL's documents of D1.
       seed: of the draws.
     """
 
@@ -75,6 +82,11 @@ class Options:
     ask: str = ""
     wordings: str = ""
     patterns: str = ""
+    training_rows: bool = False
+    row_words: int = 250
+    row_spans: int = 0
+    small: float = 0.0
+    half: str = ""
     seed: int = 0
 
 
@@ -123,8 +135,7 @@ def build(
     Raises:
       UserError: bad input (nothing is written then), or nothing to ask.
     """
-    if options.evidence == REQUIRE and not corpora:
-        raise UserError("--evidence require needs --corpus, the documents to look for it in.")
+    _need_documents(options, corpora)
     builder = _Builder(Period(*dates), options, progress)
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
@@ -138,12 +149,18 @@ def build(
         "finder": builder.finder.backend, "documents": builder.documents,
         "items": {probe: len(items[probe]) for probe in items},
         "with_evidence": _with_evidence(evidence),
-        "by_relation": {p: _by_relation(items[p]) for p in items if p != NEW_LAMA_EASY},
-        "counts": dict(sorted(counts.items())),
+        "by_relation": {
+            p: _by_relation(items[p]) for p in items if not p.startswith(NEW_LAMA_EASY)
+        },
+        "half": builder.parts.half,
     }  # fmt: skip
     with atomic_folder(out) as work:
         for probe in items:
-            write_probe(probe, work, items[probe])
+            # Parts share the answers of the whole, and its ids.
+            (write_rows if probe in PARTS.values() else write_probe)(probe, work, items[probe])
+        if options.training_rows:
+            manifest["rows"] = builder.write_corpora(list(corpora), work, counts)
+        manifest["counts"] = dict(sorted(counts.items()))
         write_jsonl(work / "evidence.jsonl", (
             row for probe, key, several in evidence for e in several for row in e.rows(probe, key)
         ))  # fmt: skip
@@ -209,6 +226,7 @@ class _Builder:
         _check(options)
         self.period, self.options, self.progress = period, options, progress
         self.documents: dict[str, int] = {}
+        self.parts = Parts(options.small, options.half, options.seed)
         self.split: Callable[[str], list[str]] = sentence_splitter(options.language)
         self.stand_alone = plug_ins.load(options.stand_alone, "--decontextualize")
         self.paraphrase = plug_ins.load(options.paraphrase, "--back-translate")
@@ -227,7 +245,7 @@ class _Builder:
         left = benchmark_filters.kept(
             found, make_finder(options.finder), counts, options.per_relation, options.seed
         )
-        texts = spread((d.text for _, d in self._read(corpora, "to learn words")), _FITTED_ON)
+        texts = spread(self._texts(corpora), _FITTED_ON)
         self.finder = make_finder(options.finder, texts)
         del texts
         watch, pairs = Watch(), []
@@ -250,8 +268,32 @@ class _Builder:
         if easy := self._easy(self._unknown(recent, corpora, counts), counts):
             items[NEW_LAMA_EASY] = [item for item, _ in easy]
             proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
+            items |= self._parts(easy)
         self._set_aside(items, proof)
-        return {p: items[p] for p in (*PROBES, LIGHT_TUNING) if items.get(p)}, proof
+        order = (*PROBES, *PARTS.values(), LIGHT_TUNING)
+        return {p: items[p] for p in order if items.get(p)}, proof
+
+    def _parts(self, easy: list[tuple[ProbeItem, Evidence]]) -> Built:
+        """NewLAMA-Easy of SMALL and of its halves, and what is not of SMALL."""
+        if not self.parts.share:
+            return {}
+        found: Built = {probe: [] for probe in PARTS.values()}
+        for item, evidence in easy:
+            (sentence,) = evidence.found.newest
+            names = self.parts.names(sentence.document, sentence.date) or ("5000",)
+            for name in names:
+                part = found[PARTS[name]]
+                part.append(dataclasses.replace(item, probe=PARTS[name]))
+        del found[PARTS["5000"]][_MOST_BESIDES:]
+        return found
+
+    def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
+        """Writes the training rows of all documents; call it after `items`."""
+        documents = self._read(corpora, "for training")
+        return training_rows.write_corpora(
+            documents, folder, self.parts, self.finder, self.options.row_words,
+            self.options.row_spans, counts,
+        )  # fmt: skip
 
     def _set_aside(self, items: Built, proof: Proof) -> None:
         """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
@@ -284,6 +326,14 @@ class _Builder:
                 if side:
                     yield side, document
         self.documents = dict(done)
+
+    def _texts(self, corpora: list) -> Iterator[str]:
+        """All texts; where SMALL is halved is known when they have been read."""
+        days: collections.Counter[str] = collections.Counter()
+        for side, document in self._read(corpora, "to learn words"):
+            days[document.date] += side == "D1" and self.parts.is_small(document.id)
+            yield document.text
+        self.parts = self.parts.halved(+days)
 
     def _sentences(self, document: Document) -> list[str]:
         return [s for line in document.text.splitlines() for s in self.split(line)]
@@ -349,13 +399,29 @@ class _Builder:
 
 
 def _check(options: Options) -> None:
-    counts = {"--per-relation": options.per_relation, "--light-tuning": options.light_tuning}
-    checks.require_int(0, **counts)
+    checks.require_int(0, **{
+        "--per-relation": options.per_relation, "--light-tuning": options.light_tuning,
+        "--row-words": options.row_words, "--row-spans": options.row_spans,
+    })  # fmt: skip
+    if not 0 <= options.small <= 1:
+        raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
+    if options.half and not options.small:
+        raise UserError("--half parts SMALL; add --small, a share of the documents.")
     if options.evidence not in (NOTE, REQUIRE):
         raise UserError(
             f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."
             + nearest(options.evidence, (NOTE, REQUIRE))
         )
+
+
+def _need_documents(options: Options, corpora: Paths) -> None:
+    needing = {
+        "--evidence require": options.evidence == REQUIRE, "--small": options.small,
+        "--training-rows": options.training_rows,
+    }  # fmt: skip
+    for name, is_set in needing.items():
+        if is_set and not corpora:
+            raise UserError(f"{name} needs --corpus, the dated documents of D0 and D1.")
 
 
 def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:

@@ -15,8 +15,11 @@ from ckl_jax.data.builders.dated_facts import DatedFact, read_dated_facts
 from ckl_jax.data.builders.evidence import Watch
 from ckl_jax.data.builders.fact_probes import Period
 from ckl_jax.data.builders.recent_sentences import _choice, blanked, question
-from ckl_jax.data.ckl_files import BLANK, read_probe
+from ckl_jax.data.builders.training_rows import Parts
+from ckl_jax.data.ckl_files import BLANK, CORPORA, read_corpus, read_probe
 from ckl_jax.data.documents import Document, read_documents
+from ckl_jax.data.prepare import prepare_ckl
+from ckl_jax.data.spans import fill_spans
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, read_jsonl, write_jsonl
 from ckl_jax.world.ckl import build_world
@@ -142,6 +145,75 @@ def test_the_same_input_gives_the_same_bytes(folder, world, built, tmp_path):
     for path in built.rglob("*"):
         if path.is_file():
             assert (tmp_path / "out" / path.relative_to(built)).read_bytes() == path.read_bytes()
+
+
+# --- training rows, SMALL and its halves
+
+
+@pytest.fixture(scope="module")
+def trained_on(folder, world, tmp_path_factory):
+    out = tmp_path_factory.mktemp("rows") / "mine"
+    build(folder, world, out, training_rows=True, row_words=0, row_spans=1, small=0.5)
+    return out
+
+
+def test_documents_become_ckls_corpora(folder, trained_on, tmp_path):
+    rows = {n: list(read_corpus(trained_on / path)) for n, path in CORPORA.items()}
+    assert {n: len(r) for n, r in rows.items()} == read_json(trained_on / "manifest.json")["rows"]
+    for side in ("d0", "d1"):
+        texts = " ".join(d.text for d in read_documents(folder / f"documents_{side}.jsonl"))
+        for row in rows[side]:
+            assert fill_spans(row["input"], row["output"]) == row["original"]
+            assert row["input"].count("<extra_id_") == 1 and row["original"] in texts
+    small, parts = rows["d1_small"], [*rows["p1"], *rows["p2"]]
+    assert sorted(map(str, parts)) == sorted(map(str, small)) and rows["p1"] and rows["p2"]
+    for part, whole in (("d1_small", "d1"), ("d0_small", "d0")):
+        assert not collections.Counter(map(str, rows[part])) - collections.Counter(
+            map(str, rows[whole])
+        )
+        assert 0.25 < len(rows[part]) / len(rows[whole]) < 0.75
+    prepared = prepare_ckl(trained_on, tmp_path / "prepared", vocab_size=300)
+    assert sorted(prepared.tasks) == sorted(CORPORA)
+
+
+def test_new_lama_easy_has_the_parts_of_small(trained_on, built):
+    whole, small, p1, p2, rest = (
+        {i.id: i for i in read_probe(f"new_lama_easy{part}", trained_on)}
+        for part in ("", "_small", "_p1", "_p2", "_5000")
+    )
+    for part in (small, p1, p2, rest):
+        assert all(whole[key].input == item.input and item.answers == whole[key].answers
+                   for key, item in part.items())  # fmt: skip
+    assert p1.keys() | p2.keys() == small.keys() and small.keys() | rest.keys() == whole.keys()
+    assert not p1.keys() & p2.keys() and not small.keys() & rest.keys()
+    half = read_json(trained_on / "manifest.json")["half"]
+    assert max(i.meta["date"] for i in p1.values()) < half
+    assert min(i.meta["date"] for i in p2.values()) >= half
+    read = {row["original"] for row in read_corpus(trained_on / CORPORA["d1_small"])}
+    filled = {key: i.input.replace(BLANK, i.answers[0]) for key, i in whole.items()}
+    assert {key for key in whole if filled[key] in read} >= small.keys()
+    assert items("new_lama_easy", trained_on) == items("new_lama_easy", built)
+
+
+def test_halves_of_small():
+    days = {"2021-01-01": 1, "2021-01-02": 5, "2021-01-03": 5, "2021-02-01": 1}
+    assert Parts(0.5).halved(days).half == "2021-01-03"  # 6 before it, 6 from it on
+    assert Parts(0.5).halved({"2021-01-01": 9}).half == ""  # a diffset is of one day
+    assert Parts(0.5, "2021-02-01").halved(days).half == "2021-02-01"
+    for day in ("2021-01-01", "2021-02-02"):
+        with pytest.raises(UserError, match="2021-01-01 to 2021-02-01; give a day after"):
+            Parts(0.5, day).halved(days)
+    assert all(Parts(1.0).is_small(str(i)) and not Parts(0.0).is_small(str(i)) for i in range(99))
+
+
+def test_text_that_is_masked_already_is_left_out_and_counted(make, tmp_path):
+    documents = [
+        {"id": i, "date": "2021-02-01", "text": f"Ada Lovelace saw {what} in Paris on 3 May 2021."}
+        for i, what in enumerate(("Bob", "<extra_id_3>"))
+    ]
+    _, counts = make([row("Oslo", "Ann Lee", "2021-03-01")], documents, training_rows=True)
+    assert counts["documents with sentinels of their own, not trained on"] == 1
+    assert len(list(read_corpus(tmp_path / "out" / CORPORA["d1"]))) == 1
 
 
 # --- facts of one's own
@@ -521,6 +593,11 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
         (argv("--dates", "2021-01-01", "2020-01-01", out="x"), "give the earlier one first"),
         (argv("--evidence", "requir", out="x"), "Did you mean 'require'?"),
         (argv("--per-relation", "-1", out="x"), "--per-relation is -1; give 0 or more"),
+        (argv("--small", "1.5", out="x"), "--small is 1.5; give a share of the documents, 0 to 1"),
+        (argv("--half", "2021-01-01", out="x"), "--half parts SMALL; add --small"),
+        (argv("--small", "1", "--half", "2019-01-01", out="x"), "--half 2019-01-01 does not part"),
+        (argv("--training-rows", "--corpus", out="x"), "--training-rows needs --corpus"),
+        (argv("--row-spans", "-1", out="x"), "--row-spans is -1; give 0 or more"),
         (argv("--finder", "spcy", out="x"), "Did you mean 'spacy'?"),
         (argv("--patterns", str(tmp_path), out="x"), "has no patterns, such as P19.jsonl"),
         (argv("--ask", "json.loads", out="x"), "--ask is 'json.loads'; give module:function"),
