@@ -32,6 +32,10 @@ def _experiment(commands, command) -> None:
         "--tuning-seeds", type=int, default=None,
         help="light-tunings of each GPT-2 that are averaged (5; 2 at --size tiny)",
     )  # fmt: skip
+    p.add_argument(
+        "--keep-light-tuned", action="store_true",
+        help="keep the light-tuned GPT-2s too, and not their scores alone",
+    )  # fmt: skip
     p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
@@ -55,7 +59,7 @@ def experiment(args: argparse.Namespace) -> None:
         args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
         () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
         (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
-        args.source,
+        args.source, args.keep_light_tuned,
     ))  # fmt: skip
 
 

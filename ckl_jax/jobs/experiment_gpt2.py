@@ -96,4 +96,7 @@ def _tunings(
             }  # fmt: skip
             overlays, bindings = [tuning.overlay, *world], running.of_tunings
             command = pipeline.t5x("train", [*files, *overlays], macros, bindings)
-            yield pipeline.Training(f"{name} {target.name}", target, command, (name,))
+            yield pipeline.Training(
+                f"{name} {target.name}", target, command, (name,),
+                keeps_model=running.keep_light_tuned,
+            )  # fmt: skip

@@ -27,6 +27,7 @@ class Running:
       bindings: gin bindings for every training.
       tuning_seeds: light-tunings of each kind, of GPT-2; their scores are averaged.
       source: of the data that are made here: "simulated", or "wikidata" for real facts.
+      keep_light_tuned: keep the checkpoints of light-tunings, from which nothing starts.
     """
 
     out: str = "runs/experiments"
@@ -38,6 +39,7 @@ class Running:
     bindings: Sequence[str] = ()
     tuning_seeds: int = 5
     source: str = "simulated"
+    keep_light_tuned: bool = False
 
     def __post_init__(self) -> None:
         checks.require_choice(SIZES, **{"--size": self.size})

@@ -22,7 +22,7 @@ from ckl_jax.probes import metrics
 from ckl_jax.world.ckl import check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
-_FREE = ("out", "jobs", "methods", "tuning_seeds")  # settings that may change
+_FREE = ("out", "jobs", "methods", "tuning_seeds", "keep_light_tuned")  # settings that may change
 
 
 def run(name: str, running: Running) -> Path:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ class Training:
       after: names of the trainings that it starts from, where they are run together.
       marker: pattern of the file of the folder that says that it is done.
       given_up: pattern of one that says that it failed as it may, such as at too high a rate.
+      keeps_model: whether its checkpoints stay when it is done.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Training:
     after: tuple[str, ...] = ()
     marker: str = SUMMARY
     given_up: str | None = None
+    keeps_model: bool = True
 
     @property
     def is_done(self) -> bool:
@@ -53,6 +56,12 @@ class Training:
     @property
     def has_given_up(self) -> bool:
         return self.given_up is not None and any(self.folder.glob(self.given_up))
+
+    def tidy(self) -> None:
+        """Removes the checkpoints of a training that is done and need not keep them."""
+        if self.is_done and not self.keeps_model:
+            for checkpoint in self.folder.glob("checkpoint_*"):
+                shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str]):
@@ -135,6 +144,7 @@ class Running:
             raise UserError(
                 f"Training {self.training.name!r} failed ({how}); {self.log} says: {self.failure()}"
             )
+        self.training.tidy()
         if self.training.marker != SUMMARY:
             return self.say("done")
         summary = json.loads((self.training.folder / SUMMARY).read_text())
@@ -171,6 +181,8 @@ def run_all(
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     jobs = min(jobs or len(cores), len(trainings))
+    for training in trainings:
+        training.tidy()  # what was stopped just before it was
     waiting = [t for t in trainings if not t.is_done]
     free = collections.deque(range(jobs))
     running: dict[subprocess.Popen, Running] = {}

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from ckl_jax.cli.ckl import main
+from ckl_jax.errors import UserError
 from ckl_jax.jobs import experiments as job
-from ckl_jax.jobs import gin_config
+from ckl_jax.jobs import gin_config, pipeline
 from tests.jobs.test_experiment_files import MODEL_GIN
 
 TABLES = ("ckl/table2", "ckl/table3", "ckl/table7")  # the others are made of the same cells
@@ -111,6 +112,34 @@ def test_gpt2_is_updated_and_tuned_by_seeds(tmp_path):
     assert settings["RANDOM_SEED"] == 1 and settings["LEARNING_RATE"] == 1e-3
     assert settings["QUESTIONS"] and settings["PROBE_NAMES"] == ("new_lama_easy_small",)
     assert settings["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "gpt2_1e-3" / "lora")
+
+
+def test_light_tuned_models_go_when_they_have_been_asked(tmp_path):
+    experiment = job.find("ckl/table11")
+    for keep in (False, True):
+        running = job.Running(str(tmp_path), "tiny", methods=("lora",), keep_light_tuned=keep)
+        keeps = {t.name: t.keeps_model for t in job.trainings(experiment, running)}
+        assert keeps["gpt2_1e-3 lora"] and keeps["gpt2_1e-3 lora questions_1"] is keep
+
+
+def test_a_model_that_is_not_kept_goes_when_its_training_is_done(tmp_path):
+    made = []
+    for name, keeps in (("kept", True), ("tuned", False)):
+        folder = tmp_path / name
+        script = f"mkdir {folder}/checkpoint_3; echo '{{}}' > {folder}/summary.json"
+        made.append(pipeline.Training(name, folder, ("sh", "-c", script), keeps_model=keeps))
+    pipeline.run_all(made)
+    assert (tmp_path / "kept" / "checkpoint_3").is_dir()
+    assert sorted(p.name for p in (tmp_path / "tuned").iterdir()) == ["log.txt", "summary.json"]
+    # What was stopped just before, too; what is not done is what it starts again from.
+    (tmp_path / "tuned" / "checkpoint_3").mkdir()
+    (tmp_path / "half" / "checkpoint_3").mkdir(parents=True)
+    half = pipeline.Training("half", tmp_path / "half", ("false",), keeps_model=False)
+    pipeline.run_all(made)
+    with pytest.raises(UserError, match="half"):
+        pipeline.run_all([half])
+    assert not (tmp_path / "tuned" / "checkpoint_3").exists()
+    assert (tmp_path / "half" / "checkpoint_3").exists()
 
 
 def test_gpt2_at_the_published_size(tmp_path):
