@@ -156,6 +156,20 @@ def read_json(path: str | os.PathLike) -> Any:
             raise UserError(f"{os.fspath(path)}, line {e.lineno}: not JSON ({e.msg}).") from e
 
 
+def read_json_object(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the JSON object of a file.
+
+    Raises:
+      UserError: see `read_json`; or it is another value.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UserError(
+            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is no JSON object {{...}}."
+        )
+    return value
+
+
 def write_jsonl(path: str | os.PathLike, rows: Any) -> None:
     """Writes each of `rows` as one JSON line, atomically."""
     with atomic_write(path) as f:

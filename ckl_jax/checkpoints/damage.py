@@ -63,6 +63,14 @@ def unreadable(path: epath.Path, file: str) -> str | None:
     return None
 
 
+def unreadable_object(path: epath.Path, file: str) -> str | None:
+    """The same of a file that holds a JSON object with something in it."""
+    if found := unreadable(path, file):
+        return found
+    value = json.loads((path / file).read_bytes())
+    return None if isinstance(value, dict) and value else f"its file {file} was overwritten"
+
+
 def _descriptions(path: epath.Path) -> str | None:
     """What is wrong with the files that say which arrays there are, and where."""
     state = path / "state"

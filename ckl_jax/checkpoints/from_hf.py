@@ -7,7 +7,6 @@ Weights come from `model.safetensors`, from its shards by `model.safetensors.ind
 PyTorch's `.bin` files are pickles: loading one can run any code it contains, so they are refused.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ckl_jax.checkpoints.hf_names import (
     with_output,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import os_errors, read_json_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -48,7 +47,7 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
             f"{folder} has no config.json: give the folder of a Hugging Face T5, GPT-2 or BERT, "
             "with config.json and model.safetensors in it."
         )
-    settings = _read_json(folder / "config.json")
+    settings = read_json_object(folder / "config.json")
     config = config_from_hf(settings, **overrides)
     state = with_output(read_state(folder), settings)
     return config, params_from_hf(state, config, str(folder))
@@ -73,7 +72,10 @@ def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
             f"{folder} holds weights as {pickles[0]} only, a pickle that could run any code when "
             f"loaded: convert it to {SINGLE} with transformers (save_pretrained) and try again."
         )
-    raise UserError(f"{folder} holds neither {SINGLE} nor {INDEX} nor {FLAX}.")
+    raise UserError(
+        f"{folder} holds neither {SINGLE} nor {INDEX} nor {FLAX}; give the folder that "
+        "transformers' save_pretrained wrote."
+    )
 
 
 class SafetensorsState(Mapping):
@@ -95,9 +97,15 @@ class SafetensorsState(Mapping):
 
 
 def _sharded(folder):
-    weight_map = _read_json(folder / INDEX).get("weight_map")
-    if not isinstance(weight_map, dict):
+    weight_map = read_json_object(folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
         raise UserError(f"{folder / INDEX} has no 'weight_map': not an index of safetensors files.")
+    outside = sorted({f for f in weight_map.values() if Path(f).name != f})
+    if outside:
+        raise UserError(
+            f"{folder / INDEX} names {outside[0]!r}; the files of a model lie in its own folder: "
+            "put them there and name them without one."
+        )
     absent = sorted({f for f in weight_map.values() if not (folder / f).exists()})
     if absent:
         raise UserError(f"{folder / INDEX} names files that are not there: {', '.join(absent)}.")
@@ -139,12 +147,3 @@ def _flax_state(path):
         stem, _, last = name.rpartition(".")
         state[f"{stem}.weight"] = np.asarray(value).T if last == "kernel" else np.asarray(value)
     return state
-
-
-def _read_json(path):
-    with os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}).") from e

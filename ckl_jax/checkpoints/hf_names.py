@@ -96,7 +96,15 @@ def params_from_hf(
             wrong.append(f"{entry.name} is {value.shape}, the model has {entry.shape}")
         flat[entry.path] = np.ascontiguousarray(value, dtype=np.float32)
     if wrong:
-        raise UserError(f"Shapes in {source} do not fit the model: {_some(wrong, '; ')}.")
+        raise UserError(
+            f"Shapes in {source} do not fit the model of its config.json: {_some(wrong, '; ', 4)}; "
+            "check the sizes there."
+        )
+    if broken := [e.name for e in table if not np.isfinite(flat[e.path]).all()]:
+        raise UserError(
+            f"{source} holds values that are no numbers (NaN or infinite): {_some(broken)}; write "
+            "it again from a sound model."
+        )
     params = paths.unflatten(flat)
     return paths.loop_to_scan(params) if config.scan_layers else params
 
@@ -140,8 +148,8 @@ def _check_copies(state, embedding, copies, source):
 def _refuse_mismatch(source, missing, unexpected):
     if missing or unexpected:
         raise UserError(
-            f"{source} does not fit the model: missing {_some(missing)}; "
-            f"not part of the model {_some(unexpected)}."
+            f"{source} does not fit the model: missing {_some(missing, limit=6)}; not part of the "
+            f"model {_some(unexpected, limit=6)}; check the config.json that is given with it."
         )
 
 

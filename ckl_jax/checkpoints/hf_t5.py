@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_entry import Entry, Renamed
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
 from ckl_jax.errors import UserError
 from ckl_jax.models.t5 import T5Config
 
@@ -26,6 +26,7 @@ _FEED_FORWARDS = {
     "gated-silu": ("silu", "linear"),
 }
 _EPSILON = 1e-6
+_SIZES = ("vocab_size", "d_model", "num_heads", "d_kv", "d_ff", "num_layers")
 
 
 def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
@@ -38,16 +39,12 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
     Raises:
       UserError: a T5 with a part this model does not have.
     """
+    check_settings(settings, {"layer_norm_epsilon": _EPSILON}, _SIZES, "T5")
     kind = settings.get("feed_forward_proj", "relu")
     if kind not in _FEED_FORWARDS:
         raise UserError(
             f"config.json says feed_forward_proj {kind!r}: only "
             f"{', '.join(_FEED_FORWARDS)} can be imported."
-        )
-    if settings.get("layer_norm_epsilon", _EPSILON) != _EPSILON:
-        raise UserError(
-            f"config.json says layer_norm_epsilon {settings['layer_norm_epsilon']}: only "
-            f"{_EPSILON} can be imported."
         )
     layers = settings["num_layers"]
     fields = dict(

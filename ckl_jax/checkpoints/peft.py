@@ -5,7 +5,6 @@ name of the layer that they adapt. The entries of several phases become one adap
 their ranks. GPT-2's query, key and value are one layer there: `peft_gpt2`.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ from ckl_jax.checkpoints import hf_t5, peft_gpt2
 from ckl_jax.checkpoints.peft_gpt2 import Pair
 from ckl_jax.checkpoints.to_hf import write_safetensors
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, write_json
+from ckl_jax.files import os_errors, read_json_object, write_json
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
@@ -203,8 +202,19 @@ def _layers(
     return {layer: (pair["A"], pair["B"]) for layer, pair in factors.items()}
 
 
-def save_peft(folder: str | Path, params: Mapping[str, Any], config: Config, scale: float) -> int:
+def save_peft(
+    folder: str | Path,
+    params: Mapping[str, Any],
+    config: Config,
+    scale: float,
+    base: str | Path | None = None,
+) -> int:
     """Writes an adapter that `peft.PeftModel.from_pretrained` loads.
+
+    Args:
+      folder: where to.
+      params, config, scale: see `adapter_to_peft`.
+      base: folder of the model under it, for PEFT's classes that look for it.
 
     Returns:
       The number of its parameters.
@@ -214,6 +224,8 @@ def save_peft(folder: str | Path, params: Mapping[str, Any], config: Config, sca
     """
     settings, arrays = adapter_to_peft(params, config, scale)
     write_safetensors(Path(folder) / WEIGHTS, arrays)
+    if base is not None:
+        settings["base_model_name_or_path"] = str(base)
     write_json(Path(folder) / CONFIG, settings)
     return sum(array.size for array in arrays.values())
 
@@ -233,10 +245,8 @@ def load_peft(folder: str | Path, config: Config) -> tuple[dict[str, Any], dict[
             f"{folder}/adapter_model.bin is a pickle, which can run any code; save the adapter "
             "again with save_pretrained(..., safe_serialization=True)."
         )
-    with os_errors(folder / CONFIG, "read"):
-        text = (folder / CONFIG).read_text(encoding="utf-8")
+    settings = read_json_object(folder / CONFIG)
     try:
-        settings = json.loads(text)
         with os_errors(folder / WEIGHTS, "read"):
             arrays = load_file(folder / WEIGHTS)
     except (ValueError, SafetensorError) as e:

@@ -98,11 +98,15 @@ def _without_arrays(path: epath.Path) -> str:
 
 
 def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
-    """Returns a JSON item of a checkpoint folder without touching the arrays; {} if absent."""
+    """Returns a JSON item of a checkpoint folder without touching the arrays; {} if absent.
+
+    The item `metadata` is never empty: without it a run would not be known for what it is.
+    """
     name = f"{item}/metadata"
     if not (path / name).exists():
         return {}
-    if found := damage.unreadable(path, name):
+    check = damage.unreadable_object if item == "metadata" else damage.unreadable
+    if found := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {found}; {REMEDY}")
     return json.loads((path / name).read_bytes())
 

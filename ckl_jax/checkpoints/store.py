@@ -21,6 +21,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
 
+from ckl_jax import __version__
 from ckl_jax.checkpoints.layout import (
     checkpoint_names,
     leaf_digest,
@@ -197,7 +198,7 @@ class CheckpointStore:
                 _remove(path)
             if jax.process_count() > 1:  # none looks before the first has cleared the place
                 multihost_utils.sync_global_devices(f"ready for {path.name}")
-            metadata = dict(metadata or {})
+            metadata = {"ckl_jax": __version__, **(metadata or {})}
             if metrics:
                 metadata[METRICS] = {name: float(value) for name, value in metrics.items()}
             if self.checksum and jax.process_count() == 1:

@@ -289,7 +289,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         metavar="A,B",
         help="folders of gin files",
     )
-    _add_switch(parser, "dry_run", "check and print the whole configuration, then stop")
+    _add_switch(parser, "dry_run", "check the gin files, print the whole configuration, stop")
     add(
         "--runner",
         choices=("native", "upstream"),
@@ -444,6 +444,19 @@ def _check_processes(args: argparse.Namespace) -> None:
         raise UserError(
             f"--{given[0]} is given without all of --coordinator_address, --process_count and "
             "--process_index; give all three or none."
+        )
+    if not given:
+        return
+    host, _, port = args.coordinator_address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(
+            f"--coordinator_address is {args.coordinator_address!r}; give HOST:PORT, such as "
+            "localhost:8476."
+        )
+    if not 0 <= args.process_index < args.process_count:
+        raise UserError(
+            f"--process_index is {args.process_index} of --process_count {args.process_count}; "
+            "give a number from 0 to one less than the count."
         )
 
 

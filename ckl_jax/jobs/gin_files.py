@@ -8,6 +8,11 @@ import ckl_jax
 from ckl_jax.errors import UserError, nearest
 
 BUNDLED = Path(ckl_jax.__file__).resolve().parent.parent / "gin_configs"
+# Of T5X's own files those for which there is nothing here.
+_OF_T5X_ALONE = (
+    "t5x/configs/runs/export", "t5x/configs/runs/infer_from_tfexample_file.gin",
+    "t5x/examples/decoder_only/", "t5x/examples/scalable_t5/",
+)  # fmt: skip
 
 
 def bundled_files(root: Path | None = None) -> list[str]:
@@ -63,6 +68,11 @@ def unknown_file(name: str, folders: Sequence[Path]) -> str:
         return f"--gin_file={name} is a folder; give a file."
     if Path(name).is_absolute():
         return f"There is no gin file {name}."
+    if name.startswith(_OF_T5X_ALONE):
+        return (
+            f"T5X's {name} is not offered by the native runner (docs/t5x.md); use "
+            "--runner=upstream."
+        )
     bundled = bundled_files()
     hint = nearest(name, bundled) or nearest(name, [file.rsplit("/", 1)[-1] for file in bundled])
     places = ", ".join(map(str, folders))

@@ -6,6 +6,7 @@ the first import. This walk over the parsed statements knows the file and line o
 
 import dataclasses
 import re
+import tokenize
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,9 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
     result.files.append(str(path))
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
+    except UnicodeDecodeError as e:
+        raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
+    except OSError as e:
         raise UserError(f"Cannot read the gin file {path}: {e}.") from e
     _collect(_statements(text, str(path)), str(path), folders, result, [*stack, path])
 
@@ -182,6 +185,8 @@ def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
     except Exception as e:  # gin raises SyntaxError, tokenize its own kinds
         if isinstance(e, UserError):
             raise
+        if isinstance(e, tokenize.TokenError):  # (message, place)
+            e = SyntaxError("it ends within a statement: a bracket or a quote is open")
         message = str(getattr(e, "msg", None) or e)
         token = re.search(r"Failed to parse token '(.*?)'", message)
         what = f"cannot read the value {token[1]!r}" if token else message.split("\n")[0]

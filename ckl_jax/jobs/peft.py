@@ -1,7 +1,6 @@
 """`ckl export-peft` and `ckl import-peft`: LoRA adapters to Hugging Face's PEFT, and from it."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,8 @@ def read_config(like: str) -> Config:
     Raises:
       UserError: the file is missing, damaged, or not of a T5 or a GPT-2.
     """
-    with files.os_errors(like, "read"):
-        text = Path(like).read_text(encoding="utf-8")
     try:
-        return config_from_hf(json.loads(text))
+        return config_from_hf(files.read_json_object(like))
     except (ValueError, KeyError) as e:
         raise UserError(f"{like} is no config.json of a T5 or a GPT-2 ({e}).") from e
 
@@ -103,7 +100,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     config = _read_config(like, params)
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
-    count = save_peft(out, params, config, scale)
+    count = save_peft(out, params, config, scale, Path(out) / "base")
     base = {path: x for path, x in flat.items() if not is_adapter(path)}
     tokenizer = hugging_face.tokenizer_files(checkpoint, Path(like).parent, config)
     save_hf(Path(out) / "base", paths.unflatten(base), config)

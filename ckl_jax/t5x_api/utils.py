@@ -115,7 +115,7 @@ class SaveCheckpointConfig:
 
     Attributes:
       dtype: of the parameters; they are written as they are, in float32.
-      period: steps between checkpoints; None is none but the last.
+      period: steps between checkpoints; None or 0 is none but the last.
       checkpoint_steps: further steps at which to save.
       keep: how many of the newest stay; None is all.
       keep_dataset_checkpoints, save_dataset: not needed: the position in the data is a function of
@@ -140,6 +140,8 @@ class SaveCheckpointConfig:
             state_transformation_fns=list(self.state_transformation_fns) or None,
             dtype=None if self.dtype in (None, "float32") else self.dtype,
         )
+        checks.require_int(0, **{"utils.SaveCheckpointConfig.period": self.period})
+        checks.require_int(**{"utils.SaveCheckpointConfig.keep": self.keep})
         self.keep_best()
 
     def keep_best(self) -> KeepBest | None:

@@ -212,6 +212,36 @@ def test_unreadable_files_are_named(tmp_path):
         load_hf(tmp_path)
 
 
+def test_json_of_another_form_is_refused(tmp_path):
+    settings = config_to_hf(TIED)
+    for text in ("[]", '"T5"'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(UserError, match="config.json holds .* which is no JSON object"):
+            load_hf(tmp_path)
+    del settings["d_model"]
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="config.json lacks d_model: it is no T5's"):
+        load_hf(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    for value, told in (
+        ([], "holds .* which is no JSON object"),
+        ({"weight_map": ["a"]}, "has no 'weight_map'"),
+        ({"weight_map": {"a": 1}}, "has no 'weight_map'"),
+        ({"weight_map": {"a": "../model.safetensors"}}, "lie in its own folder"),
+    ):
+        index.write_text(json.dumps(value))
+        with pytest.raises(UserError, match=told):
+            read_state(tmp_path)
+
+
+def test_values_that_are_no_numbers_are_refused(tmp_path):
+    state = params_to_hf(make(), TIED)
+    state["shared.weight"][3, 1] = np.nan
+    write(tmp_path, state)
+    with pytest.raises(UserError, match=r"no numbers \(NaN or infinite\): shared.weight;"):
+        load_hf(tmp_path)
+
+
 def test_large_weights_are_written_in_parts(tmp_path):
     params = make()
     save_hf(tmp_path, params, TIED)

@@ -102,6 +102,15 @@ def test_what_is_not_understood_is_refused(tmp_path, settings, text):
         peft.load_peft(tmp_path, CONFIG)
 
 
+def test_an_adapter_says_which_model_it_is_of(tmp_path):
+    peft.save_peft(tmp_path, make()[1], CONFIG, 0.25, tmp_path / "base")
+    settings = json.loads((tmp_path / peft.CONFIG).read_text())
+    assert settings["base_model_name_or_path"] == str(tmp_path / "base")
+    (tmp_path / peft.CONFIG).write_text("[]")
+    with pytest.raises(UserError, match="which is no JSON object"):
+        peft.load_peft(tmp_path, CONFIG)
+
+
 def test_an_adapter_of_some_layers_or_none_is_refused(tmp_path):
     peft.save_peft(tmp_path, make()[1], CONFIG, 0.25)
     arrays = load_file(tmp_path / peft.WEIGHTS)

@@ -416,6 +416,18 @@ def test_damage_is_one_sentence_with_the_file_and_what_to_do(tmp_path, state, pa
     assert_same(s.restore(state)[1], state)
 
 
+@pytest.mark.parametrize("value", ["{}", "[]", "3"])
+def test_metadata_that_says_nothing_is_damage(tmp_path, state, value):
+    with CheckpointStore(tmp_path) as s:
+        s.save(1, state)
+        s.save(2, state)
+    (tmp_path / "checkpoint_2/metadata/metadata").write_text(value)
+    with pytest.raises(store.UnreadableCheckpoint, match="metadata/metadata was overwritten;"):
+        s.restore(state, step=2)
+    with pytest.warns(UserWarning, match="checkpoint_2 is damaged"):
+        assert s.restore(abstract(state))[0] == 1
+
+
 def test_what_the_system_refuses_to_read_is_damage_too(tmp_path, state):
     with CheckpointStore(tmp_path) as s:
         s.save(1, state)

@@ -111,6 +111,9 @@ def test_exit_codes_of_the_job(job, capsys):
     assert t5x.main(["train", "--gin_file=job.gin", "--gin.MODEL_DIR='stop'"]) == 130
 
 
+SEVERAL = ("train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'", "--process_count=2")
+
+
 @pytest.mark.parametrize(
     "argv, expected",
     [
@@ -127,6 +130,9 @@ def test_exit_codes_of_the_job(job, capsys):
         (["train", "--gin_file=jbo.gin"], "There is no gin file 'jbo.gin'"),
         (["train", "--gin_file=job.gin", "--shard_id=1"], "--shard_id is a flag of `t5x infer`"),
         (["train", "--gin_file=job.gin", "--process_count=2"], "give all three or none"),
+        ([*SEVERAL, "--process_index=1", "--coordinator_address=h"], "is 'h'; give HOST:PORT"),
+        ([*SEVERAL, "--process_index=2", "--coordinator_address=h:1"], "is 2 of --process_count 2"),
+        (["train", "--gin_file=t5x/configs/runs/export.gin"], "export.gin is not offered by the"),
         (["train", "--gin_file=job.gin", "--process_count=two"], "--process_count: invalid int"),
         (["dynamic_eval", "--runner=upstream"], "T5X has no mode 'dynamic_eval'"),
     ],

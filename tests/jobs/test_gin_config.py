@@ -204,6 +204,15 @@ def test_wrong_names_on_the_command_line_have_the_nearest():
     )
 
 
+def test_files_that_are_cut_off_or_no_text_say_so(tmp_path):
+    path = tmp_path / "a.gin"
+    for content, told in ((b"A = (1,\n", "a bracket or a quote is open"),
+                          (b"\xff\xfe=1\n", "is not UTF-8; save it as UTF-8")):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"a.gin.* {told}"):
+            gin_config.load([str(path)])
+
+
 def test_syntax_errors_have_file_and_line_and_a_hint_about_quotes(bundled):
     message = error(write(bundled, "\nA = foo bar\n"), SET_DIR)
     assert "mine.gin, line 4: cannot read the value 'foo'" in message

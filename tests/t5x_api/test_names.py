@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 
+import gin
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
@@ -39,6 +40,21 @@ def test_each_name_is_the_module_of_this_project():
     from ckl_jax.models.t5 import Transformer
 
     assert t5x.examples.t5.network.Transformer is Transformer
+
+
+def test_a_binding_of_one_partitioner_is_not_the_others(tmp_path):
+    names.install()
+    from t5x import partitioning
+
+    path = tmp_path / "a.gin"
+    path.write_text(
+        "from __gin__ import dynamic_registration\nfrom t5x import partitioning\n"
+        "partitioning.PjitPartitioner.num_partitions = 1\n"
+        "partitioning.ModelBasedPjitPartitioner.num_partitions = 2\n"
+    )
+    gin_config.load([str(path)])
+    made = (partitioning.PjitPartitioner, partitioning.ModelBasedPjitPartitioner)
+    assert [gin.get_configurable(cls)().num_partitions for cls in made] == [1, 2]
 
 
 def test_what_is_not_offered_says_so():
