@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -19,7 +20,8 @@ _PART = ".part"  # ends the name of a file that is being written
 def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
     """Turns an `OSError` (disk full, read-only folder, ...) into a `UserError` naming `path`.
 
-    So it does with text that is not UTF-8, of which it names the line too.
+    So it does with gzip files that are cut off, and with text that is not UTF-8, of which it names
+    the line too.
     """
     try:
         yield
@@ -27,6 +29,10 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         raise UserError(
             f"{os.fspath(path)}{_line_that_is_not_utf8(path)}: not UTF-8 (the byte "
             f"0x{e.object[e.start]:02x}); save the file as UTF-8."
+        ) from e
+    except (EOFError, zlib.error) as e:  # of gzip
+        raise UserError(
+            f"Cannot {action} {os.fspath(path)}: it is cut off or damaged ({e}); fetch it again."
         ) from e
     except OSError as e:
         reason = e.strerror or str(e)
@@ -37,7 +43,7 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
 def _line_that_is_not_utf8(path: str | os.PathLike) -> str:
     """", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
     opener = gzip.open if os.fspath(path).endswith(".gz") else open
-    with contextlib.suppress(OSError), opener(path, "rb") as f:
+    with contextlib.suppress(OSError, EOFError, zlib.error), opener(path, "rb") as f:
         for number, line in enumerate(f, 1):
             try:
                 line.decode()

@@ -1,5 +1,6 @@
 """Files are whole or absent, also when their writer is killed."""
 
+import gzip
 import os
 import signal
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import pytest
 
 from ckl_jax import files
+from ckl_jax.data.json_rows import numbered_rows
+from ckl_jax.errors import UserError
 
 KILLED = """
 import os, signal, sys
@@ -18,6 +21,16 @@ with files.atomic_write(sys.argv[1]) as f:
     f.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def test_a_compressed_file_that_is_cut_off_is_named(tmp_path):
+    text = "".join(f'{{"number": {i}}}\n' for i in range(9999)).encode()
+    whole, cut = tmp_path / "whole.jsonl.gz", tmp_path / "cut.jsonl.gz"
+    whole.write_bytes(gzip.compress(text))
+    cut.write_bytes(whole.read_bytes()[:-2000])
+    assert sum(1 for _ in numbered_rows(whole)) == 9999
+    with pytest.raises(UserError, match=r"Cannot read .*cut.jsonl.gz: it is cut off or damaged"):
+        list(numbered_rows(cut))
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "probes/rows.jsonl"])

@@ -28,7 +28,7 @@ class Line:
     Attributes:
       scenario: such as "small", or "p1 → p2".
       key: of the method.
-      points: [(passes over the corpora so far, steps so far, EM in percent)], the first before the
+      points: [(epochs of all phases so far, steps so far, EM in percent)], the first before the
         first step.
       rows: of each phase's corpus, where they are known.
     """
@@ -97,15 +97,16 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
         )
         for line in lines
     ]  # fmt: skip
-    headers = ["Scenario", "Method", "Rows of a pass", "Passes", "Steps", "IL before", "IL after",
+    headers = ["Scenario", "Method", "Rows of an epoch", "Epochs", "Steps", "IL before", "IL after",
                "Forgotten"]  # fmt: skip
     sections = [
         Section("InvariantLAMA at each epoch", png=figures.as_png(_plot_lines(lines))),
         Section(
-            "Forgetting by passes, rows and steps", headers, rows,
+            "Forgetting by epochs, rows and steps", headers, rows,
             figures.as_png(_plot_repeats(lines)),
             ["EM in percent, of every cell that this folder holds, its last evaluation. In the "
-             "paper's: MAIN 4 passes and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k."],
+             "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
+             "epoch of P1, then P2 passes over one of the two."],
         ),
     ]  # fmt: skip
     return sections, {"lines": [dataclasses.asdict(line) for line in lines]}
@@ -135,7 +136,7 @@ def _plot_lines(lines: Sequence[Line]):
 
 def _plot_repeats(lines: Sequence[Line]):
     """What was forgotten in the end; colours are methods, signs are scenarios."""
-    axes_of = {0: "passes over the corpus", 1: "steps"}
+    axes_of = {0: "epochs", 1: "steps"}
     with figures.style():
         figure, axes = figures.panels(2)
         for ax, (which, title) in zip(axes, axes_of.items(), strict=True):

@@ -1,6 +1,7 @@
 """How predictions change from epoch to epoch: CKL's Table 12 (appendix H)."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def table_12(
         numbers["examples"] += [dataclasses.asdict(change) for change in changes]
     rows = []
     for entry in pair:
-        shares = _changed_shares(histories[entry.key], probes)
+        shares = _changed_shares(entry, histories[entry.key], probes)
         numbers["changed"][entry.key] = shares
         rows += [text_row(entry.label, labels.long(p), *shares[p]) for p in probes if p in shares]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
@@ -123,21 +124,24 @@ def _section(
     return Section(labels.long(probe), headers, rows, notes=[note])
 
 
-def _changed_shares(history: History, probes: Sequence[str]) -> dict[str, list[Any]]:
+def _changed_shares(
+    entry: Entry, history: History, probes: Sequence[str]
+) -> dict[str, list[Any]]:
     """{probe: percent of items whose first answer differs from that of the epoch before}.
 
-    The first is None: the answers before the first epoch may be those of another run.
+    The first is None where the run was not asked before its first epoch.
     """
+    before = entry.run.at(0) if 0 in entry.run.steps else {}
     shares: dict[str, list[Any]] = {}
     for probe in probes:
         said = [
-            [row["predictions"][0] for row in scores[probe].rows]
-            for scores in history[1] if probe in scores
-        ]  # fmt: skip
-        if said:
-            pairs = zip(said[:-1], said[1:], strict=True)
-            shares[probe] = [None, *(
-                100.0 * float(np.mean([a != b for a, b in zip(*pair, strict=True)]))
-                for pair in pairs
-            )]  # fmt: skip
+            [row["predictions"][0] for row in scores[probe].rows] if probe in scores else None
+            for scores in (before, *history[1])
+        ]
+        if any(said[1:]):
+            shares[probe] = [
+                None if a is None or b is None
+                else 100.0 * float(np.mean([x != y for x, y in zip(a, b, strict=True)]))
+                for a, b in itertools.pairwise(said)
+            ]  # fmt: skip
     return shares

@@ -2,9 +2,13 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
+
+# Bindings that say when a model is asked, and not what it becomes.
+_OF_WHEN = ("EVAL_PERIOD",)
 
 
 def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str] = ()) -> None:
@@ -28,8 +32,15 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
             )
         seeds.add(settings.get("seed"))
         names = [n for n in {**first, **settings} if n not in ("seed", *free)]
-        if other := [n for n in names if first.get(n) != settings.get(n)]:
+        if other := [n for n in names if _deciding(first.get(n)) != _deciding(settings.get(n))]:
             raise UserError(
                 f"{folder} was made with other settings than {folders[0]} ({', '.join(other)}); "
                 "give folders that differ by their seed alone."
             )
+
+
+def _deciding(setting: Any) -> Any:
+    """A setting, of gin's bindings without those of when a model is asked."""
+    if not isinstance(setting, list):
+        return setting
+    return [b for b in setting if str(b).partition("=")[0].strip() not in _OF_WHEN]

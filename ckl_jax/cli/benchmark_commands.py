@@ -102,6 +102,8 @@ def benchmark(args: argparse.Namespace) -> None:
         named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
         print(f"{manifest['items'].get(probe, 0):10,}  {probe}"
               + f"; with sentences of {named}" * bool(named))  # fmt: skip
+    for side, count in manifest["documents"].items():
+        print(f"{count:10,}  documents {'of ' * (side != 'later')}{side}")
     for corpus, count in manifest.get("rows", {}).items():
         print(f"{count:10,}  rows of {CORPORA[corpus]}")
     for reason, count in manifest["counts"].items():

@@ -146,13 +146,15 @@ def masked_rows(
     words: int,
     max_spans: int | None = None,
     rows_per_chunk: str = "one",
+    keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
     """Yields the rows of documents, in chunks of up to `words` words; see `salient_rows`."""
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(
-                piece, finder, max_spans=max_spans, rows_per_chunk=rows_per_chunk
-            )
+                piece, finder, max_spans=max_spans, rows_per_chunk=rows_per_chunk,
+                keep_spanless=keep_spanless,
+            )  # fmt: skip
 
 
 def has_sentinel(text: str) -> bool:

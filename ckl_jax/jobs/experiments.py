@@ -40,7 +40,7 @@ def run(name: str, running: Running) -> Path:
     with pipeline.only_one(running.root):
         began = time.monotonic()
         settings = {k: v for k, v in dataclasses.asdict(running).items() if k not in _FREE}
-        pipeline.record(running.root / "experiments.json", settings, "folder", _is_older)
+        pipeline.record(running.root / "experiments.json", settings, "study", _is_older)
         if not running.is_full:
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         cells = trainings(experiment, running)

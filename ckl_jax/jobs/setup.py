@@ -229,6 +229,11 @@ def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
     """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
     names = [_IN_CHECKPOINT + p for p in flatten(frozen)]
     elsewhere = [p for p in names if found.sources.get(p) != p]
+    if lacking := [p for p in elsewhere if is_added(p)]:
+        raise UserError(
+            f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
+            "checkpoint of that phase, or leave the method's `phase` out."
+        )
     if elsewhere:
         raise UserError(
             f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "

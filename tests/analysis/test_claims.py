@@ -1,6 +1,7 @@
 """The paper's claims hold of the paper's own numbers, and fail of numbers that are turned round."""
 
 import json
+import shutil
 
 import pytest
 
@@ -25,6 +26,11 @@ def test_the_papers_numbers_bear_its_claims_out():
     assert rows[6]["mean"] == pytest.approx(0.06) and rows[7]["mean"] == pytest.approx(4.37 - 1.64)
 
 
+def _ratios(**given):
+    """FUAR of all seven methods; where it is not given, nothing was gained."""
+    return {m: {"fuar": given.get(m)} for m in TABLE_2["main"] if m != "initial"}
+
+
 def _turned(numbers):
     return {
         s: {m: {c: None if v is None else -v for c, v in row.items()} for m, row in rows.items()}
@@ -36,13 +42,16 @@ def test_numbers_turned_round_do_not():
     turned = _verdicts(_turned(PUBLISHED))
     assert turned[2:] == ["no"] * 6
     assert _verdicts(PUBLISHED, _turned(PUBLISHED))[2:] == ["unclear"] * 6
-    worse = {"main": {"vanilla": {"fuar": 0.1}, "lora": {"fuar": None}}}
+    worse = {"main": _ratios(vanilla=0.1)}
     assert _verdicts(worse)[0] == "no"
+    assert _verdicts({"main": _ratios(vanilla=0.1, lora=0.1)})[0] == "unclear"  # no less, no more
+    some = {"main": {"vanilla": {"fuar": 0.1}, "lora": {"fuar": 0.2}}}
+    assert _verdicts(some)[0] == "not run"  # for the best, all of them are needed
 
 
 def test_where_no_method_gains_none_is_the_best():
-    nothing = {"main": {"vanilla": {"fuar": None}, "lora": {"fuar": None}}}
-    assert _verdicts(nothing)[0] == "no"
+    nothing = {"main": _ratios()}
+    assert _verdicts(nothing)[0] == "unclear"
     row = claims.judge([PUBLISHED, nothing, {}])[0]
     assert (row["verdict"], row["seeds"]) == ("unclear", 2)
     assert row["values"] == [pytest.approx(0.84 - 0.28), None, None]
@@ -68,5 +77,19 @@ def test_the_command(tmp_path, capsys):
     assert told.count("| yes |") == 4 and told.count("| not run |") == 4
     assert main(["claims", str(tmp_path), f"{tmp_path}/."]) == 2
     assert "named twice" in capsys.readouterr().err
+    settings = {"seed": 0, "size": "small", "bindings": ["EPOCHS=2", "EVAL_PERIOD=9"]}
+    for seed in (0, 1):
+        settings |= {"seed": seed}
+        (tmp_path / "experiments.json").write_text(json.dumps(settings))
+        shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-{seed}"))
+    first, second = (f"{tmp_path}-{seed}" for seed in (0, 1))
+    assert main(["claims", first, second]) == 0
+    assert main(["claims", str(tmp_path), second]) == 2
+    assert "has the seed 1 of another folder" in capsys.readouterr().err
+    for bindings, code in ((["EPOCHS=2"], 0), (["EPOCHS=3"], 2)):  # when it is asked, and what is
+        settings |= {"bindings": bindings}
+        (tmp_path / "experiments.json").write_text(json.dumps(settings))
+        assert main(["claims", first, str(tmp_path)]) == code
+    assert "was made with other settings" in capsys.readouterr().err
     assert main(["claims", str(tmp_path / "nowhere")]) == 2
     assert "has no table of an experiment" in capsys.readouterr().err

@@ -165,12 +165,12 @@ def test_table_12_shows_what_modular_alone_gets_right(tmp_path):
 
     def answers(name, *epochs):
         return run(tmp_path / name, {
-            3 * (n + 1): [row("new_lama", i, em, said=f"{name}{em}") for i, em in enumerate(epoch)]
-            for n, epoch in enumerate(epochs)
+            3 * n: [row("new_lama", i, em, said=f"{name}{em}") for i, em in enumerate(epoch)]
+            for n, epoch in enumerate(epochs, 1 if name == "vanilla" else 0)
         }, initial)  # fmt: skip
 
     folders = [initial, answers("vanilla", (1, 1, 1, 1), (1, 0, 0, 0)),
-               answers("modular", (0, 1, 1, 0), (1, 1, 1, 0))]  # fmt: skip
+               answers("modular", (1, 0, 0, 0), (0, 1, 1, 0), (1, 1, 1, 0))]  # fmt: skip
     sections, numbers = prediction_changes.table_12(load_study(folders), ["new_lama"])
     shown = [e["question"] for e in numbers["examples"]]
     assert shown == ["1 is ____.", "0 is ____."]  # what Vanilla misses comes first
@@ -180,7 +180,7 @@ def test_table_12_shows_what_modular_alone_gets_right(tmp_path):
         "wrong."
     )
     assert numbers["changed"] == {
-        "vanilla": {"new_lama": [None, 75.0]}, "modular": {"new_lama": [None, 25.0]},
+        "vanilla": {"new_lama": [None, 75.0]}, "modular": {"new_lama": [75.0, 25.0]},
     }  # fmt: skip
 
 

@@ -57,6 +57,15 @@ def test_a_phase_that_names_a_missing_checkpoint_is_refused(tiny, tmp_path, caps
     assert not (tmp_path / "p2" / "checkpoint_1").exists()
 
 
+def test_a_second_phase_of_a_model_without_a_first_is_refused(tiny, tmp_path, capsys):
+    argv = tiny.argv("lora", tmp_path / "p2", "experiments/ckl/p1_p2.gin",
+                     INITIAL_CHECKPOINT_PATH=str(tiny.root / "initial"))  # fmt: skip
+    assert t5x.main(["train", *argv, "--gin.lora.lora.phase=1"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "/lora_0/a" in told and "which an earlier phase of the method adds; give the" in told
+    assert not (tmp_path / "p2" / "checkpoint_0").exists()
+
+
 @pytest.mark.slow
 def test_the_schedule_goes_on_over_phases(tiny, tmp_path, capsys):
     initial = tiny.root / "initial"

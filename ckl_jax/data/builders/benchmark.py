@@ -333,6 +333,11 @@ class _Builder:
         for side, document in self._read(corpora, "to learn words"):
             days[document.date] += side == "D1" and self.parts.is_small(document.id)
             yield document.text
+        if self.parts.share and not +days:
+            raise UserError(
+                f"--small {self.parts.share:g} draws none of the {self.documents['D1']:,} "
+                "documents of D1; give a larger share, or documents dated between --dates."
+            )
         self.parts = self.parts.halved(+days)
 
     def _sentences(self, document: Document) -> list[str]:
@@ -405,6 +410,11 @@ def _check(options: Options) -> None:
     })  # fmt: skip
     if not 0 <= options.small <= 1:
         raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
+    default = Options()
+    rows = {"--row-words": "row_words", "--row-spans": "row_spans"}
+    for flag, name in rows.items():
+        if not options.training_rows and getattr(options, name) != getattr(default, name):
+            raise UserError(f"{flag} is of training rows; add --training-rows, or leave it out.")
     if options.half and not options.small:
         raise UserError("--half parts SMALL; add --small, a share of the documents.")
     if options.evidence not in (NOTE, REQUIRE):

@@ -120,13 +120,13 @@ def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str,
     decisions = value.get("decisions")
     if not isinstance(decisions, dict):
         raise UserError(f"{path}: 'decisions' is no map of items to decisions.")
-    for key, decision in decisions.items():
-        _check(key, decision, reviewable, f"{path}, {key}")
     if value.get("benchmark") != reviewable.digest:
         raise UserError(
             f"{path} was exported for other items (benchmark {value.get('benchmark')!r}, here "
             f"{reviewable.digest!r}); write the page again and import the file there."
         )
+    for key, decision in decisions.items():
+        _check(key, decision, reviewable, f"{path}, {key}")
     return decisions
 
 

@@ -87,7 +87,7 @@ def write_corpora(
       finder: of what is masked.
       words: of a row's text at most; 0: a sentence a row.
       spans: masked in a row at most; a text gets as many rows as mask each once. 0: all at once.
-      counts: gets the documents that are left out.
+      counts: gets what is left out: the texts without anything to mask, and documents.
 
     Returns:
       Corpus -> rows.
@@ -99,7 +99,10 @@ def write_corpora(
             if has_sentinel(document.text):
                 counts["documents with sentinels of their own, not trained on"] += 1
                 continue
-            made = list(masked_rows([document], finder, words, spans or None, "all_spans"))
+            rows_of = masked_rows([document], finder, words, spans or None, "all_spans", True)
+            found = list(rows_of)
+            made = [row for row in found if row["output"]]
+            counts["rows without an entity to mask, not trained on"] += len(found) - len(made)
             for name in _corpora(side, document, parts) if made else ():
                 if name not in writers:
                     path = folder / CORPORA[name]

@@ -210,9 +210,10 @@ def test_text_that_is_masked_already_is_left_out_and_counted(make, tmp_path):
     documents = [
         {"id": i, "date": "2021-02-01", "text": f"Ada Lovelace saw {what} in Paris on 3 May 2021."}
         for i, what in enumerate(("Bob", "<extra_id_3>"))
-    ]
+    ] + [{"id": 2, "date": "2021-02-01", "text": "we like it very much here."}]
     _, counts = make([row("Oslo", "Ann Lee", "2021-03-01")], documents, training_rows=True)
     assert counts["documents with sentinels of their own, not trained on"] == 1
+    assert counts["rows without an entity to mask, not trained on"] == 1
     assert len(list(read_corpus(tmp_path / "out" / CORPORA["d1"]))) == 1
 
 
@@ -597,6 +598,8 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
         (argv("--half", "2021-01-01", out="x"), "--half parts SMALL; add --small"),
         (argv("--small", "1", "--half", "2019-01-01", out="x"), "--half 2019-01-01 does not part"),
         (argv("--training-rows", "--corpus", out="x"), "--training-rows needs --corpus"),
+        (argv("--row-words", "9", out="x"), "--row-words is of training rows; add --training-rows"),
+        (argv("--small", "1e-9", out="x"), "--small 1e-09 draws none of the"),
         (argv("--row-spans", "-1", out="x"), "--row-spans is -1; give 0 or more"),
         (argv("--finder", "spcy", out="x"), "Did you mean 'spacy'?"),
         (argv("--patterns", str(tmp_path), out="x"), "has no patterns, such as P19.jsonl"),
