@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -62,6 +63,10 @@ def precompile(
             report = count_trees(**trees)
             print(format_report(report), flush=True)
             return report
+        print(
+            "Compiling the train step, which takes minutes of a large model; --gin.COMPILE=False "
+            "counts parameters alone, in seconds.", file=sys.stderr, flush=True,
+        )  # fmt: skip
         start = time.monotonic()
         traced = run.trace()
         lowered = traced.lower()
