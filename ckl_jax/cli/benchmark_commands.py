@@ -83,8 +83,7 @@ def benchmark(args: argparse.Namespace) -> None:
 
     names = (
         "evidence", "per_relation", "light_tuning", "finder", "language", "ask", "wordings",
-        "patterns", "training_rows", "row_words",
-        "row_spans", "small", "seed",
+        "patterns", "training_rows", "row_words", "row_spans", "small", "seed",
     )  # fmt: skip
     options = builder.Options(
         **{name: getattr(args, name) for name in names},
