@@ -85,8 +85,10 @@ def test_two_steps_at_the_smallest_size(name, tiny, gpt2, tmp_path, monkeypatch,
     decoder = first.startswith("temporalwiki_")
     # What is tuned afterwards has the small model in its config.gin.
     shrunk = ["temporalwiki_tiny.gin", *overlays] if decoder else [*overlays, "tiny.gin"]
-    base = gpt2 if decoder else tiny.root / "initial"
-    macros = {"MODEL_DIR": str(tmp_path / "run"), "INITIAL_CHECKPOINT_PATH": str(base)}
+    base = str(gpt2 if decoder else tiny.root / "initial")
+    if first == "temporalwiki_initial.gin":
+        base = None  # it is the first of all
+    macros = {"MODEL_DIR": str(tmp_path / "run"), "INITIAL_CHECKPOINT_PATH": base}
     assert train([first, *shrunk], tiny, **macros) == 0, capsys.readouterr().err
     (summary,) = (tmp_path / "run").rglob("summary.json")
     assert json.loads(summary.read_text())["steps"] == 2
