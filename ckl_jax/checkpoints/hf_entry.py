@@ -50,7 +50,10 @@ def check_settings(
                 f"config.json says {field} {settings[field]!r}: only {value!r} can be imported."
             )
     if missing := [field for field in sizes if field not in settings]:
-        raise UserError(f"config.json lacks {', '.join(missing)}: it is no {name}'s.")
+        raise UserError(
+            f"config.json lacks {', '.join(missing)}: it is no {name}'s; give the folder that "
+            "save_pretrained wrote."
+        )
 
 
 class Renamed(Mapping):

@@ -147,7 +147,8 @@ def adapter_from_peft(
       UserError: not a plain LoRA, or it adapts layers that the model has not.
     """
     if settings.get("peft_type") != "LORA":
-        raise UserError(f"{source} is a {settings.get('peft_type')!r}; only LORA can be imported.")
+        kind = settings.get("peft_type")
+        raise UserError(f"{source}: {CONFIG} says peft_type {kind!r}; only LORA can be imported.")
     for name, plain in _PLAIN.items():
         if (settings.get(name) or plain) != plain:
             raise UserError(

@@ -448,7 +448,7 @@ def _check_processes(args: argparse.Namespace) -> None:
     if not given:
         return
     host, _, port = args.coordinator_address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise UserError(
             f"--coordinator_address is {args.coordinator_address!r}; give HOST:PORT, such as "
             "localhost:8476."

@@ -131,6 +131,7 @@ SEVERAL = ("train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'", "--process_coun
         (["train", "--gin_file=job.gin", "--shard_id=1"], "--shard_id is a flag of `t5x infer`"),
         (["train", "--gin_file=job.gin", "--process_count=2"], "give all three or none"),
         ([*SEVERAL, "--process_index=1", "--coordinator_address=h"], "is 'h'; give HOST:PORT"),
+        ([*SEVERAL, "--process_index=1", "--coordinator_address=h:99999"], "give HOST:PORT"),
         ([*SEVERAL, "--process_index=2", "--coordinator_address=h:1"], "is 2 of --process_count 2"),
         (["train", "--gin_file=t5x/configs/runs/export.gin"], "export.gin is not offered by the"),
         (["train", "--gin_file=job.gin", "--process_count=two"], "--process_count: invalid int"),
