@@ -145,14 +145,13 @@ def masked_rows(
     finder: EntityFinder,
     words: int,
     max_spans: int | None = None,
-    rows_per_chunk: str = "one",
     keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """Yields the rows of documents, in chunks of up to `words` words; see `salient_rows`."""
+    """Yields rows that mask every span of documents once; chunks are of up to `words` words."""
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(
-                piece, finder, max_spans=max_spans, rows_per_chunk=rows_per_chunk,
+                piece, finder, max_spans=max_spans, rows_per_chunk="all_spans",
                 keep_spanless=keep_spanless,
             )  # fmt: skip
 

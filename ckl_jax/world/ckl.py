@@ -233,9 +233,7 @@ def _corpus_files(
 
     def writer(name: str) -> Write:
         def write(path: Path) -> int:
-            rows = masked_rows(
-                documents[name](), finder, shape.chunk_words, shape.max_spans, "all_spans"
-            )
+            rows = masked_rows(documents[name](), finder, shape.chunk_words, shape.max_spans)
             return write_csv(path, ("input", "output", "original"), rows)
 
         return write

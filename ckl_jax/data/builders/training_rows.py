@@ -99,8 +99,7 @@ def write_corpora(
             if has_sentinel(document.text):
                 counts["documents with sentinels of their own, not trained on"] += 1
                 continue
-            rows_of = masked_rows([document], finder, words, spans or None, "all_spans", True)
-            found = list(rows_of)
+            found = list(masked_rows([document], finder, words, spans or None, keep_spanless=True))
             made = [row for row in found if row["output"]]
             counts["rows without an entity to mask, not trained on"] += len(found) - len(made)
             for name in _corpora(side, document, parts) if made else ():

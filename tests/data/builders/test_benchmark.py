@@ -11,9 +11,8 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from ckl_jax.cli import ckl
 from ckl_jax.data.builders import benchmark, wordings
 from ckl_jax.data.builders.benchmark import NEW_LAMA_EASY, Options
-from ckl_jax.data.builders.dated_facts import DatedFact, read_dated_facts
+from ckl_jax.data.builders.dated_facts import DatedFact
 from ckl_jax.data.builders.evidence import Watch
-from ckl_jax.data.builders.fact_probes import Period
 from ckl_jax.data.builders.recent_sentences import _choice, blanked, question
 from ckl_jax.data.builders.training_rows import Parts
 from ckl_jax.data.ckl_files import BLANK, CORPORA, read_corpus, read_probe
@@ -26,6 +25,7 @@ from ckl_jax.world.ckl import build_world
 from ckl_jax.world.facts import occurs_in
 from ckl_jax.world.render import say
 from ckl_jax.world.timeline import make_world
+from tests.data.builders.dated_rows import YEAR, fact_row
 from tests.real_data import shared_data
 
 
@@ -211,20 +211,13 @@ def test_text_that_is_masked_already_is_left_out_and_counted(make, tmp_path):
         {"id": i, "date": "2021-02-01", "text": f"Ada Lovelace saw {what} in Paris on 3 May 2021."}
         for i, what in enumerate(("Bob", "<extra_id_3>"))
     ] + [{"id": 2, "date": "2021-02-01", "text": "we like it very much here."}]
-    _, counts = make([row("Oslo", "Ann Lee", "2021-03-01")], documents, training_rows=True)
+    _, counts = make([fact_row("Oslo", "Ann Lee", "2021-03-01")], documents, training_rows=True)
     assert counts["documents with sentinels of their own, not trained on"] == 1
     assert counts["rows without an entity to mask, not trained on"] == 1
     assert len(list(read_corpus(tmp_path / "out" / CORPORA["d1"]))) == 1
 
 
 # --- facts of one's own
-
-YEAR = ("2020-12-31", "2021-12-31")
-
-
-def row(name, answer, begin="", end="", relation="P6", **more):
-    return {"subject_name": name, "relation": relation, "object_name": answer,
-            "valid_from": begin, "valid_to": end, **more}  # fmt: skip
 
 
 @pytest.fixture
@@ -247,14 +240,14 @@ def make(tmp_path):
 
 def test_what_is_updated_new_or_neither(make):
     probes, counts = make([
-        row("Aland", "Ann", end="2021-03-01"), row("Aland", "Ben", "2021-03-01"),
-        row("Bland", "Cy"),
-        row("Cland", "Di", "2021-05-01"),
-        row("Dland", "Ed", end="2021-05-01"),
-        row("Eland", "Flo", "2022-01-01"),
-        row("Gland", "Hal", end="?"),
-        row("Hland", "Ida", end="2021-02-00"), row("Hland", "ida.", "2021-02-00"),
-        row("Iland", "Jo", kind="event"), row("Jland", "Kim", relation="P999"),
+        fact_row("Aland", "Ann", end="2021-03-01"), fact_row("Aland", "Ben", "2021-03-01"),
+        fact_row("Bland", "Cy"),
+        fact_row("Cland", "Di", "2021-05-01"),
+        fact_row("Dland", "Ed", end="2021-05-01"),
+        fact_row("Eland", "Flo", "2022-01-01"),
+        fact_row("Gland", "Hal", end="?"),
+        fact_row("Hland", "Ida", end="2021-02-00"), fact_row("Hland", "ida.", "2021-02-00"),
+        fact_row("Iland", "Jo", kind="event"), fact_row("Jland", "Kim", relation="P999"),
     ])  # fmt: skip
     (updated,), (new,) = probes["updated_lama"], probes["new_lama"]
     assert updated.input == f"The head of government of Aland is {BLANK}."
@@ -278,12 +271,12 @@ def test_a_date_without_day_or_month_may_decide_and_may_not():
 
 def test_the_filters_of_invariant_lama(make):
     probes, counts = make([
-        row("Lyon", "France", relation="P17"), row("Lyon", "France", relation="P17"),
-        row("University of Leeds", "Leeds", relation="P131"),
-        row("Hutterite German", "bavarian", relation="P279"),
-        row("_____ & Sons", "Leeds", relation="P740"),
-        row("Sons", "[MASK] Leeds", relation="P740"),
-        row("Ann", "Leeds", relation="P108"),
+        fact_row("Lyon", "France", relation="P17"), fact_row("Lyon", "France", relation="P17"),
+        fact_row("University of Leeds", "Leeds", relation="P131"),
+        fact_row("Hutterite German", "bavarian", relation="P279"),
+        fact_row("_____ & Sons", "Leeds", relation="P740"),
+        fact_row("Sons", "[MASK] Leeds", relation="P740"),
+        fact_row("Ann", "Leeds", relation="P108"),
     ])  # fmt: skip
     (item,) = probes["invariant_lama"]
     assert (item.input, item.answers) == (f"Lyon is located in {BLANK} .", ("France",))
@@ -295,19 +288,19 @@ def test_the_filters_of_invariant_lama(make):
 
 def test_a_name_is_an_entity_however_a_corpus_writes_the_word(make):
     text = "It was nice. They are nice people. A nice day is nice for nice people in Oslo."
-    probes, _ = make([row("Cagnes", "Nice", relation="P47")], [recent(text)])
+    probes, _ = make([fact_row("Cagnes", "Nice", relation="P47")], [recent(text)])
     assert [i.answers for i in probes["invariant_lama"]] == [("Nice",)]
 
 
 def test_statements_with_several_answers_are_no_items_of_what_changes(make):
-    rows = [row("Rovers", who, "2021-05-01", relation="P286", subject=i)
+    rows = [fact_row("Rovers", who, "2021-05-01", relation="P286", subject=i)
             for i, who in enumerate(("Ann", "Ben"))]  # fmt: skip
     with pytest.raises(UserError, match="2 new_lama: the statement has other answers too"):
         make(rows)
 
 
 def test_a_draw_of_each_relation(make):
-    rows = [row(f"Town{i}", "France", relation="P17") for i in range(30)]
+    rows = [fact_row(f"Town{i}", "France", relation="P17") for i in range(30)]
     first, counts = make(rows, per_relation=5)
     assert len(first["invariant_lama"]) == 5
     assert counts["invariant_lama: more than --per-relation"] == 25
@@ -315,7 +308,7 @@ def test_a_draw_of_each_relation(make):
 
 
 def test_items_set_aside_for_light_tuning_are_in_one_file_alone(make):
-    rows = [row(f"Town{i}", "France", relation="P17") for i in range(9)]
+    rows = [fact_row(f"Town{i}", "France", relation="P17") for i in range(9)]
     documents = [{"id": "d", "date": "2020-01-01", "text": "Town3 is in France, as is Town4."}]
     whole, _ = make(rows, documents)
     probes, _ = make(rows, documents, light_tuning=4)
@@ -328,7 +321,7 @@ def test_items_set_aside_for_light_tuning_are_in_one_file_alone(make):
 
 
 def test_names_that_look_like_templates_stay_what_they_are(make):
-    probes, _ = make([row("[Y] and {s}", "O'Brien, \"Bo\";\n<b>", "2021-05-01")])
+    probes, _ = make([fact_row("[Y] and {s}", "O'Brien, \"Bo\";\n<b>", "2021-05-01")])
     (item,) = probes["new_lama"]
     assert item.input == f"The head of government of [Y] and {{s}} is {BLANK}."
     assert item.answers == ("O'Brien, \"Bo\"; <b>",)
@@ -351,7 +344,7 @@ def test_sentences_that_d0_knows_or_that_lean_on_others_are_left_out(make):
         "Ann Lee flew on to Rome, where Cy Fox waited for the two travellers at noon.",
         "See https://a.b for how Ann Lee flew to Rome, where Cy Fox waited for all of us.",
     ]
-    probes, counts = make([row("A", "B", "2021-05-01")], [OLD, *map(recent, texts)])
+    probes, counts = make([fact_row("A", "B", "2021-05-01")], [OLD, *map(recent, texts)])
     (item,) = probes["new_lama_easy"]
     assert item.input.replace(BLANK, item.answers[0]) == texts[3]
     assert item.answers == ("Cy Fox",) and item.meta["date"] == "2021-06-01"
@@ -372,7 +365,7 @@ def test_plug_ins_rewrite_and_ask(make, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     text = "The trip to Rome was long. She flew on to Oslo, where Cy Fox waited for two friends."
-    facts, documents = [row("A", "B", "2021-05-01")], [recent(text)]
+    facts, documents = [fact_row("A", "B", "2021-05-01")], [recent(text)]
     plugs = {name: f"my_models:{function}" for name, function in (
         ("stand_alone", "alone"), ("paraphrase", "back"), ("ask", "ask"),
     )}  # fmt: skip
@@ -429,107 +422,11 @@ def test_a_pair_is_found_word_by_word_and_the_newest_sentences_are_kept():
     assert watch.of(other, "D0").count == 1
 
 
-# --- forms of facts
-
-
-def test_the_forms_of_real_facts():
-    period = Period("2021-12-30", "2023-12-30")
-    trex = list(read_dated_facts([shared_data("probes", "pararel", "trex")]))
-    assert len(trex) == 14263 and all(f.holds(period.before) for f in trex)
-    wikidata = shared_data("probes", "wikidata-facts-2021-2023-2024.jsonl.gz")
-    facts = read_dated_facts([wikidata])
-    poland = [f for f in facts if f.subject == "Poland" and f.relation == "P6"]
-    assert [(f.object, f.holds(period.before), f.holds(period.after)) for f in poland] == [
-        ("Mateusz Morawiecki", True, False), ("Donald Tusk", False, True),
-    ]  # fmt: skip
-    terms = list(read_dated_facts([shared_data("probes", "dyknow-dated-facts.jsonl")]))
-    holders = [f for f in terms if f.relation == "Prime Minister of Italy"]
-    assert [f.object for f in holders if f.holds("2015-06-01")] == ["Matteo Renzi"]
-    assert holders[0].cloze == "The Prime Minister of Italy is [Y]."
-
-
-def test_tables_of_offices_and_facts_without_ids(tmp_path):
-    (tmp_path / "terms.csv").write_text(
-        "role,place,holder,start,end,aliases\nmayor,Oslo,Ann,2015-01-01,2019-00-00,Anna;A.\n"
-        "mayor,Oslo,Ben,,2015-01-01,\n"
-    )
-    (tmp_path / "facts.jsonl").write_text('{"subject": "Oslo", "relation": "P6", "object": "Ann"}')
-    ann, ben, fact = read_dated_facts([tmp_path / "terms.csv", tmp_path / "facts.jsonl"])
-    assert ann.answers == ("Ann", "Anna", "A.") and ann.cloze == "The mayor of [X] is [Y]."
-    assert (ann.holds("2018-12-31"), ann.holds("2019-05-01"), ann.holds("2020-01-01")) == (
-        True, None, False,
-    )  # fmt: skip
-    assert ben.holds("2014-01-01") is None and not ben.holds("2015-01-01")
-    assert (fact.subject, fact.object, fact.subject_id) == ("Oslo", "Ann", "Oslo")
-
-
-GOOD, SNAPSHOT = row("A", "B"), '{"subject": "A", "relation": "P6", "objects": '
-BAD = (
-    ("{", "line 1: not JSON"),
-    ("[]", "line 1: give an object, not a list"),
-    ('{"a": 1}', "line 1: this is no fact: none of the fields 'subject_name', 'sub_label'"),
-    (json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"object_name": " "}), "line 2: the field 'obje"),
-    (json.dumps(GOOD | {"valid_from": "soon"}), "field 'valid_from': 'soon' is not of the form"),
-    (json.dumps(GOOD | {"valid_from": "2021-02-30"}), "'2021-02-30' is not of the form YYYY-MM-DD"),
-    (json.dumps(GOOD | {"valid_from": "2021", "valid_to": "2020"}), "'valid_to' 2020 is before"),
-    (json.dumps(GOOD | {"kind": "ivnariant"}), "line 1: 'kind' is 'ivnariant'; it is one of"),
-    (json.dumps(GOOD | {"object_aliases": "C"}), "'object_aliases' is 'C'; give a list"),
-    (SNAPSHOT + '{"May": [["Q1", "B"]]}}', "'May' in 'objects'"),
-    (SNAPSHOT + '{"2021-01-01": ["B"]}}', "is not [[id, name]"),
-    ('{"subject": "A", "answers": [{"name": "B", "start": "x"}], "prompts": {}}', "answer 1, fie"),
-    ("", "has no facts; leave it out"),
-)
-
-
-@pytest.mark.parametrize("text, expected", BAD)
-def test_bad_facts_are_named_by_file_line_and_field(tmp_path, text, expected):
-    path = tmp_path / "facts.jsonl"
-    path.write_text(text)
-    with pytest.raises(UserError) as info:
-        benchmark.build([path], [], YEAR, tmp_path / "out")
-    assert expected in str(info.value) and str(path) in str(info.value)
-    assert not (tmp_path / "out").exists() and len(list(tmp_path.iterdir())) == 1
-
-
-def test_facts_of_other_dates_are_refused(tmp_path):
-    path = tmp_path / "facts.jsonl"
-    path.write_text('{"subject": "A", "relation": "P6", "objects": {"2021-01": [["Q1", "B"]]}}')
-    with pytest.raises(UserError, match="2022-01-01, but the facts were looked up on 2021-01 only"):
-        benchmark.build([path], [], ("2021-01-09", "2022-01-01"), tmp_path / "out")
-
-
-def test_wordings(tmp_path):
-    path = tmp_path / "wordings.jsonl"
-    path.write_text('{"relation": "P6", "cloze": "[X] has [Y]."}')
-    assert wordings.read_wordings(path) == {"P6": wordings.Wording("[X] has [Y].")}
-    for text, expected in (
-        ('{"relation": "P6", "cloze": "[X] has."}', "'cloze' is '[X] has.'; it must have [X] and"),
-        ('{"relation": "P6", "cloze": "[X] [Y]", "question": "Who?"}', "'question' is 'Who?'"),
-        ('{"relation": "P6", "cloze": "[X] [Y]", "kind": "x"}', "'kind' is 'x'"),
-        ('{"cloze": "[X] has [Y]."}', "line 1: the field 'relation' is missing"),
-    ):
-        path.write_text(text)
-        with pytest.raises(UserError) as info:
-            wordings.read_wordings(path)
-        assert expected in str(info.value)
-    known = wordings.built_in()
-    assert len(wordings.INVARIANT_RELATIONS) == 28
-    assert all(wordings.check(w, name) for name, w in known.items())
-    assert all(known[name].question for name in wordings.INVARIANT_RELATIONS)
-
-
-def test_pararels_patterns():
-    folder = shared_data("probes", "pararel", "patterns")
-    changed = wordings.with_patterns(wordings.built_in(), folder)
-    assert changed["P138"].cloze == "[X] is named after [Y]."
-    assert changed["P138"].question == "What is [X] named after?"
-
-
 # --- the folder
 
 
 def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
-    rows = [row("A", "B", "2021-05-01")]
+    rows = [fact_row("A", "B", "2021-05-01")]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("x")
     with pytest.raises(UserError, match="is not empty and was not made by"):
@@ -538,7 +435,7 @@ def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
     make(rows)
     with pytest.raises(UserError, match="add --replace"):
         benchmark.build([tmp_path / "facts.jsonl"], [], YEAR, tmp_path / "out")
-    make([row("C", "D", "2021-05-01")])
+    make([fact_row("C", "D", "2021-05-01")])
     (item,) = read_probe("new_lama", tmp_path / "out")
     assert item.answers == ("D",)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["facts.jsonl", "out", "text.jsonl"]
