@@ -5,7 +5,7 @@ Colours are Okabe and Ito's; markers differ too, so that figures survive a grey 
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,18 @@ def style() -> Iterator[None]:
         yield
 
 
-def error_bars() -> dict[str, Any]:
-    """The look of an interval on a bar: lines with a light edge, which shows on dark bars too."""
+def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:
+    """Bars of cells' "value", with the interval from "low" to "high" on each.
+
+    Its lines have a light edge, which shows on dark bars too.
+    """
     from matplotlib.patheffects import withStroke
 
+    errors = [[max(0.0, c["value"] - c["low"]) for c in cells],
+              [max(0.0, c["high"] - c["value"]) for c in cells]]  # fmt: skip
     edge = withStroke(linewidth=2.8, foreground="white")
-    return {"elinewidth": 1.0, "ecolor": "#303030", "path_effects": [edge]}
+    lines = {"elinewidth": 1.0, "ecolor": "#303030", "path_effects": [edge]}
+    ax.bar(at, [c["value"] for c in cells], yerr=errors, error_kw=lines, **look)
 
 
 def panels(n: int, columns: int = 2):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import as_png, error_bars, legend, panels, style
+from ckl_jax.analysis.figures import as_png, bars, legend, panels, style
 from ckl_jax.analysis.temporalwiki import KINDS_OF_TEXT, Study, method_label
 
 _TOP = 30  # relations that are shown
@@ -71,11 +71,8 @@ def _bars(ax, study: Study, rows: Sequence[dict[str, Any]], cell: Callable) -> N
         at = [x + (n - (len(rows) - 1) / 2) * width for x, c in enumerate(cells) if c]
         shown = [c for c in cells if c]
         if shown:
-            heights = [c["value"] for c in shown]
-            errors = [[max(0.0, c["value"] - c["low"]) for c in shown],
-                      [max(0.0, c["high"] - c["value"]) for c in shown]]  # fmt: skip
-            ax.bar(at, heights, width, yerr=errors, label=method_label(row["method"]),
-                   color=labels.color(row["method"], n), error_kw=error_bars())  # fmt: skip
+            label, color = method_label(row["method"]), labels.color(row["method"], n)
+            bars(ax, at, shown, width=width, label=label, color=color)
     ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)))
     ax.grid(axis="x", visible=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import as_png, error_bars, legend, panels, style
+from ckl_jax.analysis.figures import as_png, bars, legend, panels, style
 from ckl_jax.analysis.text_losses import FORMULAS, ratios, read_losses
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_write, write_json
@@ -78,11 +78,7 @@ def draw(table: Table, group: str = "proper_nouns") -> Any:
 
 def _bars(ax: Any, found: Mapping[str, Mapping[str, float]]) -> None:
     for i, (run, x) in enumerate(found.items()):
-        error = [[max(0.0, x["value"] - x["low"])], [max(0.0, x["high"] - x["value"])]]
-        ax.bar(
-            i, x["value"], 0.8, yerr=error, label=labels.method_label(run),
-            color=labels.color(run, i), error_kw=error_bars(),
-        )  # fmt: skip
+        bars(ax, [i], [x], width=0.8, label=labels.method_label(run), color=labels.color(run, i))
     ax.set_xticks([])
 
 

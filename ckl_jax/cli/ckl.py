@@ -22,6 +22,7 @@ from ckl_jax.cli import (
     gap_commands,
     temporalwiki_commands,
 )
+from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError, nearest
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -405,7 +406,11 @@ def bear(args: argparse.Namespace) -> None:
         args.conditional, False if args.no_bos else None, args.subsample,
         args.target, args.pll_metric, args.batch_size, args.dtype, tuple(args.gin),
     )  # fmt: skip
-    results = ranking.probe(args.model, dataset, settings, _relation_progress)
+    with ProgressLine() as line:
+        def show(code: str, done: int, whole: int) -> None:
+            line(done + 1, whole, f"relations: {code}")
+
+        results = ranking.probe(args.model, dataset, settings, show)
     if args.subjects:
         print(f"{report.biases(results)}\nResults: {out}")
         return
@@ -421,12 +426,6 @@ def _numbers(text: str) -> tuple[int, ...] | None:
     if not all(number.strip().isdigit() for number in numbers):
         raise UserError(f"--templates is {text!r}; give numbers from 0, such as 0,2, or all.")
     return tuple(int(number) for number in numbers)
-
-
-def _relation_progress(code: str, done: int, whole: int) -> None:
-    live = sys.stderr.isatty() and done + 1 < whole
-    line = f"{code} ({done + 1} of {whole})   "
-    print("\r" * sys.stderr.isatty() + line, end="" if live else "\n", file=sys.stderr, flush=True)
 
 
 def _report(commands) -> None:

@@ -143,7 +143,7 @@ EXPERIMENTS = {
         "learning rates",
         (
             Scenario(
-                "rates", OVERLAYS.format("rates"), (_IL, "new_lama_easy_small"),
+                "rates", OVERLAYS.format("table7"), (_IL, "new_lama_easy_small"),
                 (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
             ),
         ),

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from ckl_jax.cli import t5x
+from ckl_jax.jobs.experiment_scenarios import EXPERIMENTS
 from ckl_jax.jobs.gin_files import BUNDLED
 from ckl_jax.world.kilt import write_kilt
 from ckl_jax.world.timeline import make_world
@@ -49,6 +50,14 @@ def test_the_command_of_the_header_parses(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     argv = without_runs(header_command(name), tmp_path)
     assert t5x.main(["train", *argv, "--dry_run"]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_has_a_file_of_its_name(name):
+    """Whose header tells command, hours, hardware; CKL's, the paper's own."""
+    header = (BUNDLED / f"experiments/{name}.gin").read_text()
+    assert f"ckl experiment {name} --size" in header
+    assert "# Expected" in header and "# The paper" in header
 
 
 # Their data are not the simulated world's: the published size, and what GPT-2 reads before.
