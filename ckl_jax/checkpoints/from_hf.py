@@ -47,10 +47,24 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
             f"{folder} has no config.json: give the folder of a Hugging Face T5, GPT-2 or BERT, "
             "with config.json and model.safetensors in it."
         )
-    settings = read_json_object(folder / "config.json")
-    config = config_from_hf(settings, **overrides)
-    state = with_output(read_state(folder), settings)
+    config = read_config(folder / "config.json", **overrides)
+    state = with_output(read_state(folder), read_json_object(folder / "config.json"))
     return config, params_from_hf(state, config, str(folder))
+
+
+def read_config(path: str | Path, **overrides: Any) -> Config:
+    """The model of a `config.json`; see `hf_names.config_from_hf`.
+
+    Raises:
+      UserError: the file is missing, damaged, or of another model; the message names it.
+    """
+    settings = read_json_object(path)
+    try:
+        return config_from_hf(settings, **overrides)
+    except UserError as e:
+        raise UserError(f"{Path(path).parent}: {e}") from e
+    except (ValueError, TypeError, KeyError) as e:
+        raise UserError(f"{path} is no config.json of a T5, a GPT-2 or a BERT ({e}).") from e
 
 
 def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:

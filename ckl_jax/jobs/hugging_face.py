@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ckl_jax import __version__, files
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.from_hf import load_hf, read_config
 from ckl_jax.checkpoints.hf_names import Config
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
@@ -24,7 +24,7 @@ from ckl_jax.data.byte_level import (
 from ckl_jax.data.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.peft import merged, read_config, refuse_models
+from ckl_jax.jobs.peft import merged, refuse_models
 from ckl_jax.jobs.setup import load_params
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.gpt2 import GPT2Config

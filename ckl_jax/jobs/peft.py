@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, files
-from ckl_jax.checkpoints.hf_names import Config, config_from_hf, config_to_hf
+from ckl_jax.checkpoints.from_hf import read_config
+from ckl_jax.checkpoints.hf_names import config_to_hf
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
@@ -19,18 +20,6 @@ from ckl_jax.methods.lora import merge_lora
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
-
-
-def read_config(like: str) -> Config:
-    """The model of a `config.json`.
-
-    Raises:
-      UserError: the file is missing, damaged, or not of a T5 or a GPT-2.
-    """
-    try:
-        return config_from_hf(files.read_json_object(like))
-    except (ValueError, KeyError) as e:
-        raise UserError(f"{like} is no config.json of a T5 or a GPT-2 ({e}).") from e
 
 
 def refuse_models(folder: str) -> None:

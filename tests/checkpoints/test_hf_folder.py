@@ -220,7 +220,7 @@ def test_json_of_another_form_is_refused(tmp_path):
             load_hf(tmp_path)
     del settings["d_model"]
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match="config.json lacks d_model: it is no T5's"):
+    with pytest.raises(UserError, match=f"{tmp_path}: config.json lacks d_model: it is no T5's"):
         load_hf(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     for value, told in (
