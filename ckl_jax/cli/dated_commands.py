@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.cli import dump_commands
+from ckl_jax.cli.options import names
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
@@ -313,10 +314,7 @@ def _offices(kinds, command) -> None:
 def offices(args: argparse.Namespace) -> None:
     from ckl_jax.data.builders.wikidata_offices import read_offices, write_terms
 
-    properties, places = (
-        [name for part in text.split(",") if (name := part.strip())]
-        for text in (args.properties, args.instance_of)
-    )
+    properties, places = names(args.properties), names(args.instance_of)
     refuse_to_replace(args.out, args.wikidata)
     with ProgressLine() as progress:
         terms = read_offices(args.wikidata, properties, places, args.language, progress)

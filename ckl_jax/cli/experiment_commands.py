@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 
+from ckl_jax.cli.options import names
 from ckl_jax.errors import UserError
 
 
@@ -52,7 +53,7 @@ def experiment(args: argparse.Namespace) -> None:
     experiment = job.find(args.name)
     if args.tuning_seeds is not None and not any(s.tunings for s in experiment.scenarios):
         raise UserError(f"--tuning-seeds is of GPT-2, which {args.name} has none of; leave it out.")
-    methods = tuple(m for part in args.methods.split(",") if (m := part.strip()))
+    methods = names(args.methods)
     if not methods:
         raise UserError("--methods names none; give some of them, or leave it out.")
     job.run(args.name, job.Running(
@@ -101,10 +102,7 @@ def overlap(args: argparse.Namespace) -> None:
     from ckl_jax.analysis.render_table import print_cells
     from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
 
-    corpora, probes = (
-        tuple(n for part in text.split(",") if (n := part.strip()))
-        for text in (args.corpora, args.probes)
-    )
+    corpora, probes = names(args.corpora), names(args.probes)
     checks.require_names(CORPORA, **{"--corpora": corpora})
     checks.require_names(PROBES, **{"--probes": probes})
     answers = {p: [item.answers for item in read_probe(p, args.folder)] for p in probes}

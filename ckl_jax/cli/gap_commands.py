@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 
 from ckl_jax.cli.dated_commands import add_split_options, split_options
+from ckl_jax.cli.options import names
 from ckl_jax.cli.progress_line import ProgressLine
 
 
@@ -58,7 +59,7 @@ def gap(args: argparse.Namespace) -> None:
         rates = tuple(float(rate) for rate in args.rates.split(",") if rate.strip())
     except ValueError as e:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
-    masks = tuple(mask.strip() for mask in args.masks.split(",") if mask.strip())
+    masks = names(args.masks)
     settings = job.Gap(
         args.out, args.corpus, args.source, not args.no_clean, split_options(args), args.size,
         args.vocabulary_size, args.seed, masks, rates, args.tuning_documents, args.past_documents,

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 
+from ckl_jax.cli.options import names
 from ckl_jax.cli.progress_line import ProgressLine
 
 _RETURNS = "Exit code 1: an update should not ship; 2: bad input."
@@ -66,7 +67,7 @@ def temporalwiki(args: argparse.Namespace) -> int:
     from ckl_jax.jobs.temporalwiki_settings import METHODS, Updates
 
     condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
-    methods = tuple(name for part in args.methods.split(",") if (name := part.strip()))
+    methods = names(args.methods)
     updates = Updates(
         args.out, tuple(args.snapshots), METHODS if methods == ("all",) else methods,
         args.size, args.seed, args.months, args.model, args.initial_epochs, args.unchanged_share,
