@@ -139,13 +139,23 @@ class HeuristicFinder:
         """The words of `text`, whether each is a proper noun, and the dates, which hold none."""
         dates = find_dates(text)
         taken = {i for start, end, _ in dates for i in range(start, end)}
-        words = _words(text)
+        words = [_before(word, taken) for word in _words(text)]
         following = [*(word for _, _, word, _ in words[1:]), ""]
         names = [
             start not in taken and self._is_name(word, initial, after)
             for (start, _, word, initial), after in zip(words, following, strict=False)
         ]
         return words, names, dates
+
+
+def _before(word: tuple[int, int, str, bool], taken: set[int]) -> tuple[int, int, str, bool]:
+    """The word up to the date that begins within it, as in "Wadhawan.1998"."""
+    start, end, text, initial = word
+    cut = next((i for i in range(start, end) if i in taken), end)
+    if cut in (start, end):
+        return word
+    text = text[: cut - start].rstrip(".-'’&")
+    return start, start + len(text), text, initial
 
 
 def _runs(text: str, words: list[tuple[int, int, str, bool]], names: list[bool]) -> list[Span]:

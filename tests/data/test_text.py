@@ -176,6 +176,27 @@ def test_names_are_found(text, names):
     assert [text[a:b] for a, b, _ in finder.find(text)] == names
 
 
+_PIECES = (
+    "Wadhawan", "Corp", "UN", "the", "May", "1998", "12", "Q1", "of", "first", "quarter", "mid",
+    ".", "-", "'s", "&", ",", " ", " ", "\n",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=14))
+def test_no_span_lies_over_another(pieces):
+    """Also where a blank is missing, as in "Wadhawan.1998"."""
+    text = "".join(pieces)
+    spans = HeuristicFinder().find(text)
+    assert fill_spans(*mask_spans(text, spans)) == text  # which refuses spans that overlap
+    assert all(text[start:end] == text[start:end].strip() for start, end, _ in spans)
+
+
+def test_a_name_ends_where_a_date_begins_in_its_word():
+    text = "It is by Jagdish Wadhawan.1998, in London."
+    found = [(text[a:b], label) for a, b, label in HeuristicFinder().find(text)]
+    assert found == [("Jagdish Wadhawan", "ENTITY"), ("1998", "DATE"), ("London", "ENTITY")]
+
+
 def test_the_finder_s_name_tells_what_it_was_fitted_on():
     assert HeuristicFinder.fit(["a b"]).backend == HeuristicFinder.fit(["a b"]).backend
     assert HeuristicFinder.fit(["a b"]).backend != HeuristicFinder.fit(["a c"]).backend
