@@ -44,7 +44,8 @@ def figure_8(
             ("Type", *(f"{labels.short(p)} EM" for p in parts)),
             [text_row(t, *(parts[p].get(t, 0.0) for p in parts))
              for t in TYPES if any(parts[p].get(t) for p in parts)],
-            figures.as_png(_plot_parts(parts)) if parts else None,
+            figures.as_png(_plot_parts(parts)) if any(map(any, map(dict.values, parts.values())))
+            else None,
             ["Points of EM; a column adds up to the probe's score."],
         ),
         Section(

@@ -69,9 +69,10 @@ def write(
         if section.rows:
             text.append(markdown(section.headers, section.rows))
             print_cells(section.headers, section.rows, title=f"{name}: {section.title}")
+        unnamed = not (section.png or section.rows)
         for note in section.notes:
             text.append(f"- {note}")
-            print(note, flush=True)
+            print(f"{section.title}: {note}" if unnamed else note, flush=True)
         if section.notes:
             text.append("")
     write_json(out / f"{stem}.json", dict(numbers))

@@ -21,6 +21,8 @@ def is_experiment(folder: str | Path) -> bool:
 def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     """Writes seeds-TABLE.md and .json for each table that all folders have, and prints them.
 
+    Tables that only some have are told, and left out.
+
     Returns:
       The paths of the pages.
 
@@ -36,14 +38,14 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
         "smallest and the largest. A mean of FUAR is over the seeds in which something was gained."
     )
-    return [
-        experiment_tables.write(
-            f"seeds/{Path(name).stem}", "over seeds", _over([
-                read_json(Path(folder) / name) for folder in folders
-            ]), out, lead,
-        )
-        for name in names
-    ]  # fmt: skip
+    tables = {name: [read_json(Path(folder) / name) for folder in folders] for name in names}
+    written = [
+        experiment_tables.write(f"seeds/{Path(name).stem}", "over seeds", _over(found), out, lead)
+        for name, found in tables.items()
+    ]
+    if partly := sorted(set.union(*in_all) - set(names)):
+        print(f"Not in all of the folders, and left out: {', '.join(partly)}")
+    return written
 
 
 def _over(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.light_tuned import averaged_study, by_seed
-from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
+from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
 from ckl_jax.files import atomic_write, write_json
@@ -21,6 +21,8 @@ def compare(
     acquired: Sequence[str],
     published: Mapping[str, Mapping[str, float | None]],
     metric: str = "em",
+    parameters: Mapping[str, str] | None = None,
+    earlier: int = 0,
 ) -> dict[str, Any]:
     """The numbers of one scenario.
 
@@ -30,16 +32,30 @@ def compare(
       acquired: see `tables.fuar_tasks`.
       published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
       metric: "em" or "f1".
+      parameters: {row: trainable and all parameters, as printed}; None shows none.
+      earlier: phases before, of whose knowledge nothing is asked: n.d. in FUAR.
 
     Returns:
       {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
-      "paper"}}}}; a FUAR of None is "no gain".
+      "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR of None is "no gain".
     """
     table = compute_table(only_probes(load_study(runs), probes), metric, acquired=acquired)
-    return {
-        "probes": list(probes), "fuar": table["fuar"], "metrics": dict.fromkeys(probes, metric),
+    part = {
+        "probes": list(probes), "metrics": dict.fromkeys(probes, metric),
+        "fuar": table["fuar"] and table["fuar"].replace("(IL)", f"(IL{', n.d.' * earlier})"),
         "rows": _rows(table, probes, published),
     }  # fmt: skip
+    if parameters is not None:
+        part["parameters"] = {
+            row["key"]: {"ours": _sizes(row), "paper": parameters.get(row["key"])}
+            for row in table["rows"]
+        }
+    return part
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    """Trainable and all parameters: "540k / 1.33M"."""
+    return " / ".join("–" if row[n] is None else compact(row[n]) for n in ("trainable", "total"))
 
 
 def compare_tuned(
@@ -140,15 +156,16 @@ def only_probes(study: Study, probes: Sequence[str]) -> Study:
 def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
     """Headers and rows: ours with its interval, and the paper's in brackets."""
     metrics, named = part.get("metrics", {}), part.get("headers", {})
-    headers = ["Method", *(
+    sizes = part.get("parameters")
+    headers = ["Method", *(["Trainable / all"] if sizes else []), *(
         named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
         for p in part["probes"]
     )]  # fmt: skip
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")
     rows = [
-        [TableCell(_label(name)), *(_cell(c, k == FUAR) for k, c in row.items()
-                                    if k != FUAR or part["fuar"])]
+        [TableCell(_label(name)), *([_size(sizes[name])] if sizes else []),
+         *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"])]
         for name, row in part["rows"].items()
     ]  # fmt: skip
     return headers, rows
@@ -157,6 +174,10 @@ def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
 def _label(key: str) -> str:
     method, _, rate = key.partition("-")
     return f"{labels.method_label(method)} {rate}".strip() if rate else labels.method_label(key)
+
+
+def _size(found: Mapping[str, str | None]) -> TableCell:
+    return TableCell(f"{found['ours']} ({found['paper']})" if found["paper"] else found["ours"])
 
 
 def _cell(cell: Mapping[str, Any], ratio: bool) -> TableCell:

@@ -35,6 +35,17 @@ TABLE_2 = {
         "modular": (20.29, 12.66, 4.65, 19.24, 0.28),
     }),
 }  # fmt: skip
+_ALL, _FIRST = "737M / 737M", {
+    "lora": "403M / 738M", "k_adapter_k2": "427M / 762M", "k_adapter_k3": "440M / 775M",
+    "modular": "438M / 773M",
+}  # fmt: skip
+_WHOLE = {"initial": "0M / 737M", "vanilla": _ALL, "recadam": _ALL, "mix_review": _ALL}
+_SECOND = {
+    "lora": "404M / 740M", "k_adapter_k2": "427M / 788M", "k_adapter_k3": "440M / 813M",
+    "modular": "438M / 809M",
+}
+# Trainable and all parameters, by scenario and row (Tables 2 and 3).
+PARAMETERS = dict.fromkeys(("main", "small", "p1"), _WHOLE | _FIRST) | {"p1_p2": _WHOLE | _SECOND}
 _BEFORE = {"initial": (24.17, 8.69, 9.45)}
 TABLE_3 = {
     "small": _rows(_SMALL, _BEFORE | {

@@ -35,6 +35,10 @@ _KEPT = (
 )  # fmt: skip
 
 
+class NotProbed(UserError):
+    """A folder has no probe rows, at least not yet."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Scored:
     """One probe at one evaluation, as columns; N items in file order.
@@ -182,17 +186,26 @@ class Run:
         """Finds the rows of a run; reads none of them yet.
 
         Raises:
-          UserError: there is no such folder, or it has no rows.
+          NotProbed: there is no such folder, or it has no rows.
+          UserError: its summary is damaged, or tells of a last step whose rows are not there.
         """
         path = Path(path)
         if not path.is_dir():
-            raise UserError(f"No folder {path}; give a MODEL_DIR of `t5x train`.")
+            raise NotProbed(f"No folder {path}; give a MODEL_DIR of `t5x train`.")
         found = (path / "probes").glob("rows_*.jsonl")
         files = {int(m[1]): p for p in found if (m := _FILE.search(p.name))}
         if not files:
-            raise UserError(f"{path} {_why_no_rows(path)}")
+            raise NotProbed(f"{path} {_why_no_rows(path)}")
         trained = path.parent if path.name == EVAL else path
-        return cls(path, _read_summary(trained / "summary.json"), dict(sorted(files.items())))
+        summary = _read_summary(trained / "summary.json")
+        last = max(files)
+        if trained == path and last < summary.get("steps", 0):
+            raise UserError(
+                f"{path} was trained to step {summary['steps']}, and its last probe rows are of "
+                f"step {last}: some were removed; remove {path / 'summary.json'} too and start "
+                "the training again, which then asks the probes anew."
+            )
+        return cls(path, summary, dict(sorted(files.items())))
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import common_base
 from ckl_jax.analysis.ledger import fact_states
-from ckl_jax.analysis.rows import Run, Scored, initial_scores
+from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
 from ckl_jax.errors import UserError
 
 
@@ -91,7 +91,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     for folder in map(Path, run_dirs):
         try:
             runs.append(Run.open(folder))
-        except UserError as e:
+        except NotProbed as e:
             errors.append(e)
             notes.append(
                 f"{labels.method_label(labels.method_key(folder.name))}: not probed yet, "

@@ -223,8 +223,8 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
     else:
         what = "another vocabulary" if "vocabulary_digest" in different else "other corpora"
     raise UserError(
-        f"{place} was made with {what}, and runs may rest on it; choose another folder, remove "
-        "that one, or add --replace to the `ckl data` command that makes it."
+        f"{place} was made with {what}, and runs may rest on it; choose another folder, or remove "
+        "that one (of one that `ckl data` makes, --replace does so)."
     )
 
 

@@ -48,7 +48,7 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
             {"model": str(path), "weight": weight}
             for path, weight in zip(found, weights, strict=True)
         ]
-        kept = ("vocabulary_digest", "method", "phase", "scan_layers")
+        kept = ("vocabulary_digest", "method", "phase", "dense", "side", "scan_layers")
         about = {k: metadata[-1][k] for k in kept if k in metadata[-1]}
         about |= {"ckl_jax": __version__, "averaged": parts}
         store.save(0, {"params": unflatten(mean), "step": np.zeros((), np.int32)}, about)

@@ -23,7 +23,7 @@ from ckl_jax.data.dated_task import DatedTask
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.data.word_losses import DumpWriter, WordLosses, read_dump
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import artifacts, gradient_statistics
+from ckl_jax.jobs import additions, artifacts, gradient_statistics
 from ckl_jax.jobs.forgetting import Forgetting, PastText
 from ckl_jax.jobs.gradient_statistics import GradientStatistics
 from ckl_jax.jobs.progress import ProgressBar
@@ -218,13 +218,14 @@ class DynamicRun:
         )
 
     def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:
-        restored, dense = self.restored, self.restored.model.config
+        restored, config = self.restored, self.restored.model.config
         base = str(Path(restored.paths[0]).absolute())
         metadata = {
             "ckl_jax": __version__,
             "method": restored.method,
             "phase": phase_from(restored.paths[0]),
-            "scan_layers": dense.scan_layers,
+            **additions.record(config),
+            "scan_layers": config.scan_layers,
             "vocabulary_digest": digest_of(restored.model.output_vocabulary),
             "base_checkpoint": base,
             "base_from_model_dir": os.path.relpath(base, self.dir.absolute()),

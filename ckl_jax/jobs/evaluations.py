@@ -31,6 +31,11 @@ def make_evaluator(
     return probes.evaluator(model, partitioner.put_whole)
 
 
+def rows_file(folder: Path, step: int) -> Path:
+    """The file that has the rows of an evaluation."""
+    return folder / "probes" / f"rows_{step:06}.jsonl"
+
+
 def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict[str, dict]:
     """Writes the rows of one step, in two forms; writing them again changes nothing.
 
@@ -49,7 +54,7 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
       UserError: the folder cannot be written.
     """
     folder = Path(folder)
-    files.write_jsonl(folder / "probes" / f"rows_{step:06}.jsonl", rows)
+    files.write_jsonl(rows_file(folder, step), rows)
     scores = summarize(rows)
     for probe, values in scores.items():
         mine = [row for row in rows if row["probe"] == probe]

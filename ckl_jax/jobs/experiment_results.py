@@ -56,8 +56,10 @@ def _tables(name: str, experiment: Experiment, running: Running) -> Path:
     for scenario in (s for s in experiment.scenarios if s.name in experiment.published):
         published = experiment.published[scenario.name]
         parts[scenario.name] = experiment_tables.compare(
-            _folders(scenario, running), scenario.probes, scenario.acquired, published
-        )
+            _folders(scenario, running), scenario.probes, scenario.acquired, published,
+            parameters=published_ckl.PARAMETERS.get(scenario.name),
+            earlier=int(scenario.after is not None),
+        )  # fmt: skip
         if scenario.after and not scenario.tuned:
             parts[f"{scenario.name}_transfer"] = _transfer(scenario, experiment, running)
     if tuned := [s for s in experiment.scenarios if s.tuned]:

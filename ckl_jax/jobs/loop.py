@@ -20,8 +20,8 @@ from ckl_jax.checkpoints.restore import is_remote, restore_optimizer
 from ckl_jax.checkpoints.store import METRICS, CheckpointStore
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import artifacts, flops, setup
-from ckl_jax.jobs.evaluations import forget_later_steps, write_evaluation
+from ckl_jax.jobs import additions, artifacts, flops, setup
+from ckl_jax.jobs.evaluations import forget_later_steps, rows_file, write_evaluation
 from ckl_jax.jobs.metrics_log import Fetched, LateFetcher, MetricWriter
 from ckl_jax.jobs.mirror import Mirror
 from ckl_jax.jobs.processes import FolderLock, Stopped, StopSignal
@@ -207,7 +207,7 @@ class Loop:
                 )
             dataset = self.store.dataset(latest)
             self.seconds = float(dataset.get("train_seconds", 0.0))
-            self.owed = bool(dataset.get("owes_evaluation"))
+            self.owed = bool(dataset.get("owes_evaluation")) or self._lost_the_last_rows(latest)
             if self.owed:
                 self.newest_row = (latest, self.store.metadata(latest).get(METRICS, {}))
         self.finished = latest is not None and self._is_finished(latest)
@@ -232,6 +232,14 @@ class Loop:
         except (OSError, ValueError):
             return False
         return step == self._total() and isinstance(summary, dict) and summary.get("steps") == step
+
+    def _lost_the_last_rows(self, step: int) -> bool:
+        """Whether a run is at its end without the rows that are written before its checkpoint."""
+        here = jax.process_count() == 1 and not is_remote(self.job.model_dir)
+        return bool(
+            here and self.evaluator and step == self._total() and not self._is_finished(step)
+            and not rows_file(self.dir, step).exists()
+        )  # fmt: skip
 
     def _due(self, step: int) -> tuple[bool, bool]:
         job = self.job
@@ -328,13 +336,12 @@ class Loop:
         return {f"inference_eval/{probe}": values for probe, values in scores.items()}
 
     def _save(self, state: TrainState, step: int, owed: bool = False) -> None:
-        dense = self.job.method.dense
         metadata = {
             "ckl_jax": __version__,
             **_versions(),
             "method": self.job.method.name,
             "phase": self.context["phase"],
-            "dense": dataclasses.asdict(dense) if dataclasses.is_dataclass(dense) else {},
+            **additions.record(self.job.model.config),
             "scan_layers": self.job.model.config.scan_layers,
             "vocabulary_digest": digest_of(self.job.model.output_vocabulary),
             "base_checkpoint": self._base(),

@@ -89,8 +89,8 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
             raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
         if name.strip() in set(macros):
             raise UserError(
-                f"--gin {name.strip()}: the command sets it itself; leave it out, and say where "
-                "and what by its own flags (--out, --seed, --size)."
+                f"--gin {name.strip()}: the command sets it itself, for each training or by its "
+                "own flags (see --help); leave it out."
             )
 
 

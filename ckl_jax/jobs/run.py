@@ -9,7 +9,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.restore import holds_optimizer
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import gradient_squares, setup
-from ckl_jax.jobs.setup import is_added
+from ckl_jax.jobs.additions import is_added
 from ckl_jax.jobs.state import TrainState
 from ckl_jax.jobs.step import LossFn, make_train_step
 from ckl_jax.jobs.step_metrics import StepMetrics

@@ -17,6 +17,7 @@ from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, so
 from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
 from ckl_jax.errors import UserError
+from ckl_jax.jobs import additions
 from ckl_jax.jobs.mesh import Partitioner, params_logical_axes
 from ckl_jax.methods.method import Method
 from ckl_jax.models.base import BaseTransformerModel
@@ -105,7 +106,7 @@ def load_params(path: str) -> dict[str, Any]:
         if not Path(base).exists():
             raise UserError(
                 f"Checkpoint {found} rests on the model in {base}, which is not there any more; "
-                f"put it there again, or at {found.parent.parent / Path(base).name}."
+                f"put it there again, or beside {found.parent}, under its old name."
             ) from e
         raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
     inherited = scan_layout.convert(inherited, [*params, *missing])
@@ -186,15 +187,20 @@ def initial_params(
     if path:
         stored = {_IN_CHECKPOINT + p: x for p, x in flatten(load_params(path)).items()}
         stored = scan_layout.convert(stored, wanted)
+        if strict and not assignment_map:
+            additions.check_phase(path, wanted, stored)
         found = assign(
             wanted, stored, assignment_map, strict=strict,
             fallback_to_scratch=fallback_to_scratch, where=_where(path, method),
-            optional=() if complete else [p for p in wanted if is_added(p)],
+            optional=() if complete else [p for p in wanted if additions.is_added(p)],
             elsewhere=_optimizer_names(wanted),
             differ=lambda p, source: _shapes_differ(p, wanted[p].shape, stored[source].shape),
         )  # fmt: skip
+        if strict:
+            additions.check_settings(path, model.config)
         if not complete:
             _check_frozen(path, shapes.frozen, found)
+            _tell_of_going_on(path, shapes, found)
         last_use = {source: p for p, source in found.sources.items()}
         for p, source in found.sources.items():
             value = stored.pop(source) if last_use[source] == p else stored[source]
@@ -213,11 +219,6 @@ def initial_params(
     return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
 
 
-def is_added(path: str) -> bool:
-    """Whether a parameter was added by a method, so that a base checkpoint need not have it."""
-    return any(part.startswith(("lora_", "k_adapter_", "modular_")) for part in path.split("/"))
-
-
 def _optimizer_names(wanted: Iterable[str]) -> list[str]:
     """Names of the rest of a T5X state, which a run does not start from but rules may match."""
     slots = ("m", "v", "v_row", "v_col")
@@ -229,7 +230,7 @@ def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
     """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
     names = [_IN_CHECKPOINT + p for p in flatten(frozen)]
     elsewhere = [p for p in names if found.sources.get(p) != p]
-    if lacking := [p for p in elsewhere if is_added(p)]:
+    if lacking := [p for p in elsewhere if additions.is_added(p)]:
         raise UserError(
             f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
             "checkpoint of that phase, or leave the method's `phase` out."
@@ -239,6 +240,17 @@ def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
             f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "
             f"takes from elsewhere than {path}; run the method 'initial' with it first, and start "
             "from the checkpoint which that writes."
+        )
+
+
+def _tell_of_going_on(path: str, shapes: Shapes, found: Assignment) -> None:
+    trainable, frozen = flatten(shapes.trainable), flatten(shapes.frozen)
+    further = additions.goes_on_with(trainable, frozen, found.fresh)
+    if further and jax.process_index() == 0:
+        kind, phase = further
+        print(
+            f"{path} holds {kind}_{phase}, which this run trains further; for an update with "
+            f"parameters of its own give {kind}.{kind}.phase = {phase + 1}."
         )
 
 
