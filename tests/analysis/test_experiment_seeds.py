@@ -1,6 +1,7 @@
 """Tables of experiments over seeds: means and ranges of the tables' own numbers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,22 @@ def test_means_and_ranges(folder, tmp_path, capsys):
     assert found["fuar"]["values"] == [0.5, None, 1.5] and found["fuar"]["ours"] == 1.0
     told = (tmp_path / "all" / "seeds-ckl-table3.md").read_text()
     assert "30.00 (11.86) <sub>10.00–60.00</sub>" in told and "the mean over 3 seeds" in told
+
+
+def test_a_table_that_only_some_have_is_told_and_a_damaged_one_writes_none(
+    folder, tmp_path, capsys
+):
+    folders = [Path(folder(0, 10.0, 0.5)), Path(folder(1, 20.0, None))]
+    table = (folders[0] / "ckl-table3.json").read_text()
+    (folders[0] / "ckl-table7.json").write_text(table)
+    arguments = ["report", *map(str, folders), "--seeds", "--out", str(tmp_path / "all")]
+    assert main(arguments) == 0
+    assert "Not in all of the folders, and left out: ckl-table7.json" in capsys.readouterr().out
+    (folders[1] / "ckl-table7.json").write_text(table[:30])
+    (tmp_path / "all" / "seeds-ckl-table3.md").unlink()
+    assert main(arguments) == 2
+    assert "ckl-table7.json" in capsys.readouterr().err
+    assert not (tmp_path / "all" / "seeds-ckl-table3.md").exists()
 
 
 def test_what_is_no_other_seed_is_refused(folder, tmp_path, capsys):

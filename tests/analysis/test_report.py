@@ -258,6 +258,16 @@ def test_compact_numbers(count, text):
     assert compact(count) == text
 
 
+def test_a_damaged_summary_is_named_and_its_run_not_left_out(tmp_path, capsys):
+    for name in ("initial", "vanilla", "lora"):
+        make_run(tmp_path, name)
+    damaged = tmp_path / "lora" / "summary.json"
+    damaged.write_text(damaged.read_text()[:40])
+    assert ckl.main(["report", str(tmp_path)]) == 2
+    assert f"{damaged}: not JSON" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
+
+
 @pytest.mark.parametrize("file", ["config.gin", "log.txt"])
 def test_a_method_that_has_only_begun_is_noted(tmp_path, capsys, file):
     for name in ("initial", "vanilla"):

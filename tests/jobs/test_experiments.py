@@ -203,7 +203,8 @@ def test_two_phases_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     for part in parts.values():
         assert list(part["rows"]) == ["initial", "vanilla", "lora"]
         assert part["probes"] == ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
-    assert parts["p1_p2"]["fuar"] == "((IL), n.d., NLE-P2)"
+    assert parts["p1_p2"]["fuar"] == "((IL, n.d.), n.d., NLE-P2)"
+    assert parts["p1_p2"]["parameters"]["lora"]["paper"] == "404M / 740M"
     cell = parts["small"]["rows"]["lora"]["invariant_lama"]
     assert cell["paper"] == 14.26 and 0 <= cell["low"] <= cell["ours"] <= cell["high"] <= 100
     second = json.loads((tmp_path / "p1_p2" / "lora" / "summary.json").read_text())
