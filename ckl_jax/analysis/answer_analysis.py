@@ -34,6 +34,7 @@ def figure_8(
     shares = _share_rows(found, published)
     leader = study.vanilla or study.methods[0]
     parts = {p: contributions(leader.scores[p], found[p]) for p in PAIR if p in leader.scores}
+    right = any(any(part.values()) for part in parts.values())
     shared = {e.key: shared_persons(e, found) for e in study.entries}
     sections = [
         Section("Types of the answers", ("Type", *shares[0]), shares[1],
@@ -44,9 +45,9 @@ def figure_8(
             ("Type", *(f"{labels.short(p)} EM" for p in parts)),
             [text_row(t, *(parts[p].get(t, 0.0) for p in parts))
              for t in TYPES if any(parts[p].get(t) for p in parts)],
-            figures.as_png(_plot_parts(parts)) if any(map(any, map(dict.values, parts.values())))
-            else None,
-            ["Points of EM; a column adds up to the probe's score."],
+            figures.as_png(_plot_parts(parts)) if right else None,
+            ["Points of EM; a column adds up to the probe's score." if right
+             else "No answer of either probe is right: no figure."],
         ),
         Section(
             "(b) Persons that answer both UpdatedLAMA and NewLAMA",
