@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import statistics
-from ckl_jax.analysis.experiment_seeds import RECORD
+from ckl_jax.analysis.experiment_tables import RECORD, read_tables
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.seed_folders import check_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json, write_json
+from ckl_jax.files import atomic_write, write_json
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # scenario, row, column
 
@@ -153,8 +153,7 @@ def read_numbers(folder: str | Path) -> Numbers:
     """
     found: dict[str, dict[str, dict[str, float | None]]] = {}
     for path in sorted(Path(folder).glob("ckl-table*.json")):
-        parts = {name: part for name, part in read_json(path).items() if "rows" in part}
-        for scenario, part in parts.items():
+        for scenario, part in read_tables(path).items():
             found[scenario] = {
                 row: {name: c["ours"] for name, c in columns.items() if c["defined"]}
                 for row, columns in part["rows"].items()

@@ -7,15 +7,8 @@ from typing import Any
 from ckl_jax.analysis import experiment_tables, statistics
 from ckl_jax.analysis.seed_folders import check_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json
 
-RECORD = "experiments.json"
 _TABLES = "ckl-table*.json"
-
-
-def is_experiment(folder: str | Path) -> bool:
-    """Whether `folder` is of `ckl experiment`."""
-    return (Path(folder) / RECORD).is_file()
 
 
 def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
@@ -29,7 +22,7 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     Raises:
       UserError: folders of the same seed or of other settings, or no table is in all of them.
     """
-    check_seeds(folders, RECORD)
+    check_seeds(folders, experiment_tables.RECORD)
     in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
     names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
     if not names:
@@ -38,20 +31,32 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
         "smallest and the largest. A mean of FUAR is over the seeds in which something was gained."
     )
-    tables = {name: [read_json(Path(folder) / name) for folder in folders] for name in names}
+    tables = {
+        name: [experiment_tables.read_tables(Path(folder) / name) for folder in folders]
+        for name in names
+    }
     written = [
         experiment_tables.write(f"seeds/{Path(name).stem}", "over seeds", _over(found), out, lead)
         for name, found in tables.items()
     ]
-    if partly := sorted(set.union(*in_all) - set(names)):
+    partly = sorted(set.union(*in_all) - set(names))
+    for name, found in tables.items():
+        partly += [f"{what} of {name}" for what in _only_in_some(found)]
+    if partly:
         print(f"Not in all of the folders, and left out: {', '.join(partly)}")
     return written
 
 
 def _over(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The parts that all tables have, each number the mean over the tables."""
-    common = [name for name in tables[0] if all("rows" in t.get(name, ()) for t in tables)]
+    common = [name for name in tables[0] if all(name in t for t in tables)]
     return {name: _part([table[name] for table in tables]) for name in common}
+
+
+def _only_in_some(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows that not all tables have."""
+    held = [{f"{s}, {row}" for s, part in t.items() for row in part["rows"]} for t in tables]
+    return sorted(set.union(*held) - set.intersection(*held))
 
 
 def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

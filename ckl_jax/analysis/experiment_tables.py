@@ -10,9 +10,13 @@ from ckl_jax.analysis.light_tuned import averaged_study, by_seed
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_json_object, write_json
 
 FUAR = "fuar"
+RECORD = "experiments.json"
+_CELL = {"ours", "low", "high", "defined", "paper", "printed"}
+_AGAIN = "make it again by `ckl experiment`."
 
 
 def compare(
@@ -189,6 +193,35 @@ def _cell(cell: Mapping[str, Any], ratio: bool) -> TableCell:
         return TableCell(f"–{paper}")
     interval = "" if cell["ours"] is None else f"{text(cell['low'])}–{text(cell['high'])}"
     return TableCell(text(cell["ours"]) + paper, interval)
+
+
+def is_experiment(folder: str | Path) -> bool:
+    """Whether `folder` is of `ckl experiment`."""
+    return (Path(folder) / RECORD).is_file()
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """{scenario: its part} of a NAME.json that `write` wrote; parts without rows are left out.
+
+    Raises:
+      UserError: the file cannot be read, or holds something else.
+    """
+    parts = {k: p for k, p in read_json_object(path).items() if isinstance(p, dict) and "rows" in p}
+    for scenario, part in parts.items():
+        probes, rows = part.get("probes"), part["rows"]
+        if not isinstance(probes, list) or not isinstance(rows, dict):
+            raise UserError(f"{path}: {scenario} is no table; {_AGAIN}")
+        for row, columns in rows.items():
+            found = columns if isinstance(columns, dict) else {}
+            for column in dict.fromkeys((*probes, *found)):
+                cell = found.get(column)
+                if not isinstance(cell, dict) or not cell.keys() >= _CELL:
+                    raise UserError(
+                        f"{path}: {scenario} has no numbers of {column} in the row {row}; {_AGAIN}"
+                    )
+    if not parts:
+        raise UserError(f"{path} holds no table; {_AGAIN}")
+    return parts
 
 
 _LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."

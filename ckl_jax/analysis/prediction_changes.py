@@ -53,7 +53,17 @@ def table_12(
         )
     pair = [entries[key] for key in (beside, shown)]
     histories = {e.key: _history(e, probes) for e in pair}
-    epochs = [f"{epoch:g}" for epoch in histories[pair[-1].key][0]]
+    asked = [histories[entry.key][0] for entry in pair]
+    if asked[0] != asked[1]:
+        told = ", and ".join(
+            f"{e.run.path} after the epochs {', '.join(f'{x:g}' for x in epochs)}"
+            for e, epochs in zip(pair, asked, strict=True)
+        )
+        raise UserError(
+            f"Rows of probes are missing: there are those of {told}; remove the folder that lacks "
+            "some, and start again."
+        )
+    epochs = [f"{epoch:g}" for epoch in asked[0]]
     sections, numbers = [], {"examples": [], "changed": {}}
     for probe in probes:
         changes, counts = _picked(study, pair, histories, probe, items)

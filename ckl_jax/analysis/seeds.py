@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import drift_seeds, experiment_seeds, labels, page, statistics
+from ckl_jax.analysis import (
+    drift_seeds,
+    experiment_seeds,
+    experiment_tables,
+    labels,
+    page,
+    statistics,
+)
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio
 from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
@@ -59,7 +66,7 @@ def compare_seeds(
             raise UserError(
                 f"{folders[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
             )
-    if any(map(experiment_seeds.is_experiment, folders)):
+    if any(map(experiment_tables.is_experiment, folders)):
         return experiment_seeds.write(folders, Path(out))[-1]
     if any(drift_seeds.is_drift(folder) for folder in folders):
         summary = Summary(*drift_seeds.summarize(folders))

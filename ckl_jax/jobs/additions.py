@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
@@ -36,18 +36,24 @@ def check_settings(path: str, config: Any) -> None:
       path: the checkpoint.
       config: of the model, with its method in it.
     """
-    held = _settings(read_json_item(find_checkpoint(path), "metadata"))
-    mine = _settings(json.loads(json.dumps(record(config))))
-    for name in sorted(held.keys() & mine.keys()):
-        if held[name] != mine[name]:
-            raise UserError(
-                f"{path} was trained with {name} = {held[name]!r}, and this run has "
-                f"{mine[name]!r}, by which its earlier updates would do something else; give the "
-                "old value (configs.RestoreCheckpointConfig.strict = False takes the new one)."
-            )
+    metadata = read_json_item(find_checkpoint(path), "metadata")
+    wanted = json.loads(json.dumps(record(config)))
+    if name := first_difference(metadata, wanted):
+        held, mine = _settings(metadata)[name], _settings(wanted)[name]
+        raise UserError(
+            f"{path} was trained with {name} = {held!r}, and this run has {mine!r}, by which its "
+            "earlier updates would do something else; give the old value "
+            "(configs.RestoreCheckpointConfig.strict = False takes the new one)."
+        )
 
 
-def _settings(metadata: dict[str, Any]) -> dict[str, Any]:
+def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first setting that two records of what methods added both hold, and not alike."""
+    a, b = _settings(one), _settings(other)
+    return next((name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]), None)
+
+
+def _settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """{"lora.scale": 0.25, "k_adapter_0.taps": [1, 11], ...}."""
     dense = {f"lora.{k}": v for k, v in (metadata.get("dense") or {}).items() if k not in _SHAPES}
     sides = metadata.get("side") or []

@@ -16,6 +16,7 @@ from ckl_jax.checkpoints import scan_layout
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.errors import UserError
+from ckl_jax.jobs import additions
 from ckl_jax.jobs.setup import load_params
 from ckl_jax.trees.paths import flatten, unflatten
 
@@ -41,6 +42,12 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
     found = [find_checkpoint(model) for model in models]
     metadata = [read_json_item(path, "metadata") for path in found]
     _check_vocabularies(models, metadata)
+    for model, held in zip(models[:-1], metadata, strict=False):
+        if name := additions.first_difference(held, metadata[-1]):
+            raise UserError(
+                f"{model} and {models[-1]} were trained with different {name}; a mean of their "
+                "parameters is no model."
+            )
     with CheckpointStore(out) as store:
         store.require_empty()
         mean = _mean(models, weights)

@@ -78,10 +78,11 @@ class Loop:
             print(f"{self.dir} was trained {difference}: training goes on with the new settings.")
         key = jax.random.key(job.seed + 1)
         self.start_times = {"timing/init_or_restore_seconds": time.monotonic() - began}
-        if job.method.trains and step < job.total_steps:
+        if job.method.trains:
             began = time.monotonic()
             traced = job.trace()
             self.step_flops = flops.of_jaxpr(traced.jaxpr)
+        if job.method.trains and step < job.total_steps:
             compiled = traced.lower().compile()
             self.start_times["timing/compilation_seconds"] = time.monotonic() - began
         self._steps: list[Fetched] = []  # since the last row of metrics

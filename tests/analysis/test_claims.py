@@ -62,12 +62,16 @@ def test_what_is_missing_was_not_run():
     assert _verdicts(TABLE_2, TABLE_3)[2] == "not run"  # one seed has one table, one the other
 
 
+def _cell(value):
+    numbers = dict.fromkeys(("ours", "low", "high", "paper"), value)
+    return {**numbers, "defined": True, "printed": False}
+
+
 def test_the_command(tmp_path, capsys):
     for name, table in (("table2", TABLE_2), ("table3", TABLE_3)):
         parts = {
-            scenario: {"rows": {
-                row: {c: {"ours": v, "defined": True} for c, v in columns.items()}
-                for row, columns in rows.items()
+            scenario: {"probes": [c for c in rows["vanilla"] if c != "fuar"], "rows": {
+                row: {c: _cell(v) for c, v in columns.items()} for row, columns in rows.items()
             }}
             for scenario, rows in table.items()
         }  # fmt: skip

@@ -57,6 +57,32 @@ def test_a_table_that_only_some_have_is_told_and_a_damaged_one_writes_none(
     assert not (tmp_path / "all" / "seeds-ckl-table3.md").exists()
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda t: [], "is no JSON object"),
+        (lambda t: {}, "holds no table"),
+        (lambda t: t["small"]["rows"].update(vanilla=None) or t, "in the row vanilla"),
+        (lambda t: t["small"]["rows"]["vanilla"].update(fuar={}) or t, "no numbers of fuar in the"),
+        (lambda t: t["small"].pop("probes") and t, "small is no table"),
+    ],
+)
+def test_a_table_of_another_form_is_named(folder, tmp_path, capsys, damage, words):
+    folders = [Path(folder(0, 10.0, 0.5)), Path(folder(1, 20.0, None))]
+    path = folders[1] / "ckl-table3.json"
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    assert main(["report", *map(str, folders), "--seeds", "--out", str(tmp_path / "all")]) == 2
+    told = capsys.readouterr().err
+    assert words in told and str(path) in told and not (tmp_path / "all").exists()
+
+
+def test_the_folder_of_an_experiment_is_no_study(folder, capsys):
+    made = Path(folder(0, 10.0, 0.5))
+    (made / "main" / "lora" / "probes").mkdir(parents=True)
+    assert main(["report", str(made)]) == 2
+    assert f"give a scenario of it: {made / 'main'}." in capsys.readouterr().err
+
+
 def test_what_is_no_other_seed_is_refused(folder, tmp_path, capsys):
     first = folder(0, 10.0, 0.5)
     for other, words in (

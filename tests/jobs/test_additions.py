@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ckl_jax.analysis.rows import Run
-from ckl_jax.cli import t5x
+from ckl_jax.cli import ckl, t5x
 from ckl_jax.errors import UserError
 from ckl_jax.jobs import additions
 from tests.tiny import read_rows
@@ -67,8 +67,18 @@ def test_rows_that_were_removed_are_missed_and_made_again(first, tiny):
     argv = tiny.argv("k_adapter_k2", first, "experiments/ckl/p1.gin", TRAIN_STEPS=2)
     assert t5x.main(["train", *argv, "--gin.K2_TAPS=(0,1)"]) == 0
     assert read_rows(rows) == before
-    assert json.loads(summary.read_text())["steps"] == json.loads(held)["steps"] == 2
+    assert json.loads(summary.read_text()) == json.loads(held)
     assert Run.open(first).steps == (0, 2)
+
+
+def test_no_mean_of_models_whose_settings_differ(first, tiny, tmp_path, capsys):
+    other = tmp_path / "p1"
+    argv = tiny.argv("k_adapter_k2", other, "experiments/ckl/p1.gin", TRAIN_STEPS=1)
+    settings = ("--gin.K2_TAPS=(0,1)", "--gin.k_adapter.k_adapter.scale=1.0")
+    assert t5x.main(["train", *argv, *settings]) == 0
+    assert ckl.main(["average", str(first), str(other), "--out", str(tmp_path / "m")]) == 2
+    assert "were trained with different k_adapter_0.scale; a mean" in capsys.readouterr().err
+    assert not (tmp_path / "m" / "checkpoint_0").exists()
 
 
 def test_names_of_parameters_tell_what_was_added():
