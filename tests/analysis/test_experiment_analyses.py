@@ -182,6 +182,9 @@ def test_table_12_shows_what_modular_alone_gets_right(tmp_path):
     assert numbers["changed"] == {
         "vanilla": {"new_lama": [None, 75.0]}, "modular": {"new_lama": [75.0, 25.0]},
     }  # fmt: skip
+    (tmp_path / "modular" / "probes" / "rows_000003.jsonl").unlink()
+    with pytest.raises(UserError, match="Rows of probes are missing.*modular after the epochs"):
+        prediction_changes.table_12(load_study(folders), ["new_lama"])
 
 
 # --- answers
