@@ -37,16 +37,16 @@ def compare(
       published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
       metric: "em" or "f1".
       parameters: {row: trainable and all parameters, as printed}; None shows none.
-      earlier: phases before, of whose knowledge nothing is asked: n.d. in FUAR.
+      earlier: see `tables.fuar_tasks`.
 
     Returns:
       {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
       "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR of None is "no gain".
     """
-    table = compute_table(only_probes(load_study(runs), probes), metric, acquired=acquired)
+    study = only_probes(load_study(runs), probes)
+    table = compute_table(study, metric, acquired=acquired, earlier=earlier)
     part = {
-        "probes": list(probes), "metrics": dict.fromkeys(probes, metric),
-        "fuar": table["fuar"] and table["fuar"].replace("(IL)", f"(IL{', n.d.' * earlier})"),
+        "probes": list(probes), "fuar": table["fuar"], "metrics": dict.fromkeys(probes, metric),
         "rows": _rows(table, probes, published),
     }  # fmt: skip
     if parameters is not None:

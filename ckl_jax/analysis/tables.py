@@ -35,7 +35,9 @@ class FuarTasks:
     notation: str
 
 
-def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks | None:
+def fuar_tasks(
+    probes: Iterable[str], acquired: Sequence[str] = (), earlier: int = 0
+) -> FuarTasks | None:
     """The paper's choice for these probes; None if FUAR is not defined on them.
 
     ((IL), UL, NL) where all are there. Without NewLAMA, NewLAMA-Easy takes its place, or the mean
@@ -46,6 +48,7 @@ def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks
       probes: what the models were put to.
       acquired: the probes of newly acquired knowledge, in place of the choice above. Of a second
         phase, the paper counts its own half: ["new_lama_easy_p2"].
+      earlier: phases before, of whose knowledge nothing is asked: n.d. beside what is forgotten.
 
     Raises:
       UserError: the models were not put to a probe of `acquired`.
@@ -65,7 +68,8 @@ def fuar_tasks(probes: Iterable[str], acquired: Sequence[str] = ()) -> FuarTasks
     if forgotten is None or not (updated or chosen):
         return None
     name = " & ".join(map(labels.short, chosen)) or "n.d."
-    notation = f"(({labels.short(forgotten)}), {'UL' if updated else 'n.d.'}, {name})"
+    kept = ", ".join([labels.short(forgotten), *["n.d."] * earlier])
+    notation = f"(({kept}), {'UL' if updated else 'n.d.'}, {name})"
     return FuarTasks(forgotten, updated, [(p, 1.0) for p in chosen] or None, notation)
 
 
@@ -84,6 +88,7 @@ def compute_table(
     samples: int = SAMPLES,
     seed: int = 0,
     acquired: Sequence[str] = (),
+    earlier: int = 0,
 ) -> dict[str, Any]:
     """All numbers of the main table, in percent points, as JSON would hold them.
 
@@ -92,7 +97,7 @@ def compute_table(
       metric: "em" or "f1".
       samples: of the bootstrap.
       seed: of the bootstrap.
-      acquired: see `fuar_tasks`.
+      acquired, earlier: see `fuar_tasks`.
 
     Returns:
       {"metric", "probes", "fuar", "baseline", "rows": [{"key", "label", "trainable", "total",
@@ -101,7 +106,7 @@ def compute_table(
       or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
     """
     numbers = _Numbers(study, metric, samples, seed)
-    tasks = fuar_tasks(study.probes, acquired) if study.initial else None
+    tasks = fuar_tasks(study.probes, acquired, earlier) if study.initial else None
     rows = [_row(study, entry, numbers, tasks) for entry in study.entries]
     _add_tests(study, rows, numbers, tasks)
     return {

@@ -6,10 +6,11 @@ spans overlap about 84 % of the gold entities. spaCy's models are the option for
 carry `backend`, so that corpora masked by different finders are not mixed up.
 """
 
+import bisect
 import collections
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ckl_jax.errors import UserError, nearest
@@ -139,7 +140,8 @@ class HeuristicFinder:
         """The words of `text`, whether each is a proper noun, and the dates, which hold none."""
         dates = find_dates(text)
         taken = {i for start, end, _ in dates for i in range(start, end)}
-        words = [_before(word, taken) for word in _words(text)]
+        starts = [start for start, _, _ in dates]
+        words = [word if word[0] in taken else _before(word, starts) for word in _words(text)]
         following = [*(word for _, _, word, _ in words[1:]), ""]
         names = [
             start not in taken and self._is_name(word, initial, after)
@@ -148,13 +150,15 @@ class HeuristicFinder:
         return words, names, dates
 
 
-def _before(word: tuple[int, int, str, bool], taken: set[int]) -> tuple[int, int, str, bool]:
-    """The word up to the date that begins within it, as in "Wadhawan.1998"."""
+def _before(
+    word: tuple[int, int, str, bool], starts: Sequence[int]
+) -> tuple[int, int, str, bool]:
+    """The word up to the first of the dates' `starts` within it, as in "Wadhawan.1998"."""
     start, end, text, initial = word
-    cut = next((i for i in range(start, end) if i in taken), end)
-    if cut in (start, end):
+    next_date = bisect.bisect(starts, start)
+    if next_date == len(starts) or starts[next_date] >= end:
         return word
-    text = text[: cut - start].rstrip(".-'’&")
+    text = text[: starts[next_date] - start].rstrip(".-'’&")
     return start, start + len(text), text, initial
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.analysis.experiment_tables import RECORD
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.kilt import DEV, KILT_SETS, TRAIN, find_file
 from ckl_jax.errors import UserError
@@ -40,7 +41,7 @@ def run(name: str, running: Running) -> Path:
     with pipeline.only_one(running.root):
         began = time.monotonic()
         settings = {k: v for k, v in dataclasses.asdict(running).items() if k not in _FREE}
-        pipeline.record(running.root / "experiments.json", settings, "study", _is_older)
+        pipeline.record(running.root / RECORD, settings, "study", _is_older)
         if not running.is_full:
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         cells = trainings(experiment, running)
