@@ -84,22 +84,22 @@ class Ours:
 
     Attributes:
       compiled: the compiled step.
-      report: its cost (see `jobs.precompile.compile_report`).
+      report: its cost (see `train.precompile.compile_report`).
       traces: how often the step was traced; 1 however often it runs.
     """
 
     def __init__(self, shape: Shape, method: Any = None, **changes: Any):
         import jax
 
-        from ckl_jax.jobs.mesh import Partitioner
-        from ckl_jax.jobs.precompile import compile_report
-        from ckl_jax.jobs.setup import make_optimizer, param_shapes
-        from ckl_jax.jobs.state import TrainState
-        from ckl_jax.jobs.step import make_train_step
         from ckl_jax.methods.method import vanilla
         from ckl_jax.models.encoder_decoder import EncoderDecoderModel
         from ckl_jax.models.t5 import Transformer
         from ckl_jax.optim.adafactor import adafactor_hf
+        from ckl_jax.parallel.mesh import Partitioner
+        from ckl_jax.train.precompile import compile_report
+        from ckl_jax.train.setup import make_optimizer, param_shapes
+        from ckl_jax.train.state import TrainState
+        from ckl_jax.train.step import make_train_step
         from ckl_jax.trees.partition import split
 
         method = method or vanilla()

@@ -23,13 +23,13 @@ import numpy as np
 
 from benchmarks import measure
 from ckl_jax import files
-from ckl_jax.data.builders.clean import Options as CleanOptions
-from ckl_jax.data.builders.clean import clean
-from ckl_jax.data.builders.near_duplicates import first_of_each
-from ckl_jax.data.builders.shingles import signatures
-from ckl_jax.data.builders.split_files import split
-from ckl_jax.data.builders.time_splits import Options
 from ckl_jax.data.documents import Document, canonical_key, read_documents, write_documents
+from ckl_jax.papers.mind_the_gap.data.clean import Options as CleanOptions
+from ckl_jax.papers.mind_the_gap.data.clean import clean
+from ckl_jax.papers.mind_the_gap.data.near_duplicates import first_of_each
+from ckl_jax.papers.mind_the_gap.data.shingles import signatures
+from ckl_jax.papers.mind_the_gap.data.split_files import split
+from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 
 WORDS, CHANGED, SHARE = 550, 5, 0.05  # of a document, of a copy, of the documents that are copied
 

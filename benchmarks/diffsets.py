@@ -28,13 +28,14 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from benchmarks import measure
-from ckl_jax.data.builders import diffsets, fact_store, wikidata_json
-from ckl_jax.data.builders.diff import diff, legacy_diff
-from ckl_jax.data.builders.diffsets import Options, build, plan
-from ckl_jax.data.builders.dumps import open_dump
-from ckl_jax.data.builders.sentences import sentence_splitter
-from ckl_jax.data.builders.wiki_xml import read_pages
-from ckl_jax.data.builders.wikitext import Extractor
+from ckl_jax.data import wikidata_json
+from ckl_jax.data.sentences import sentence_splitter
+from ckl_jax.papers.temporalwiki.data import diffsets, fact_store
+from ckl_jax.papers.temporalwiki.data.algorithm1 import diff, legacy_diff
+from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan
+from ckl_jax.papers.temporalwiki.data.dumps import open_dump
+from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
+from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
 
 PAIRS = (
     ("enwiki-20120104", "enwiki-20150112"),

@@ -31,9 +31,13 @@ class Contestant:
         import numpy as np
         import optax
 
-        from ckl_jax.jobs.mesh import Partitioner
-        from ckl_jax.jobs.stream_runner import StreamConfig, StreamRunner, UpdateConfig
         from ckl_jax.methods.subsets import patterns_of
+        from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import (
+            StreamConfig,
+            StreamRunner,
+            UpdateConfig,
+        )
+        from ckl_jax.parallel.mesh import Partitioner
         from ckl_jax.trees.partition import split
         from ckl_jax.trees.paths import flatten
 

@@ -202,8 +202,8 @@ def main() -> None:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     measure.use_cores(1)
     from ckl_jax.data.relational import Dataset
-    from ckl_jax.jobs.ranking import Settings, open_scorer
-    from ckl_jax.probes.ranking import Evaluator
+    from ckl_jax.papers.lm_pub_quiz.probe import Settings, open_scorer
+    from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = Dataset.from_path(args.dataset)
     found, tokens = [], 0.0

@@ -58,8 +58,8 @@ def _dataset(args, count):
 
 def one(args, count):
     """Scores one size in this process."""
-    from ckl_jax.jobs.ranking import Settings, open_scorer
-    from ckl_jax.probes.ranking import Evaluator
+    from ckl_jax.papers.lm_pub_quiz.probe import Settings, open_scorer
+    from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = _dataset(args, count)
     evaluator = Evaluator(open_scorer(args.model, Settings()))

@@ -77,7 +77,8 @@ def command_of(case: dict) -> str:
 def compile_here(case: dict) -> dict:
     """Compiles a case in this process; returns its report."""
     from ckl_jax.cli.t5x import MODES
-    from ckl_jax.jobs import gin_config, topology
+    from ckl_jax.config import gin_config
+    from ckl_jax.parallel import topology
 
     topology.no_devices()
     mode = MODES["precompile"]

@@ -21,13 +21,13 @@ def ours(shape: Shape) -> Callable[[], float]:
     """The step that `t5x train` compiles for T5X's gin files."""
     import jax
 
-    from ckl_jax.jobs.setup import make_optimizer
-    from ckl_jax.jobs.state import TrainState
-    from ckl_jax.jobs.step import make_train_step
     from ckl_jax.methods.method import vanilla
     from ckl_jax.models.t5 import Transformer
     from ckl_jax.t5x_api.adafactor import Adafactor
     from ckl_jax.t5x_api.models import EncoderDecoderModel
+    from ckl_jax.train.setup import make_optimizer
+    from ckl_jax.train.state import TrainState
+    from ckl_jax.train.step import make_train_step
 
     module = Transformer(t5_config(shape))
     model = EncoderDecoderModel(module, z_loss=Z_LOSS, optimizer_def=Adafactor())

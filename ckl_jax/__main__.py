@@ -3,7 +3,7 @@
 import sys
 
 from ckl_jax.cli.t5x import main
-from ckl_jax.jobs.processes import die_with_parent
+from ckl_jax.parallel.processes import die_with_parent
 
 if __name__ == "__main__":
     die_with_parent()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import seqio
 
-from ckl_jax.data.builders.pool import read_json
-from ckl_jax.data.builders.probes import read_probe_csv
 from ckl_jax.data.documents import read_documents
+from ckl_jax.data.fact_files import read_probe_csv
+from ckl_jax.data.process_pool import read_json
 from ckl_jax.errors import UserError
 from tasks.rows import Rows, register_rows
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from ckl_jax.data.builders.diffsets import read_records
-from ckl_jax.data.builders.pool import read_json
+from ckl_jax.data.process_pool import read_json
+from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 
 
 class TwikiDiffset(tfds.core.GeneratorBasedBuilder):

@@ -1,6 +1,7 @@
 """Rules of the house: who may import whom, and that the requirements files say what is true."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "seqio", "tensorflow_datasets", "tensorflow_text", "clu"}
+
+JOBS = ("config", "convert", "papers", "parallel", "train")
 
 # room -> top-level names that its modules must not import, at any depth of the file
 FORBIDDEN = {
@@ -23,23 +26,37 @@ FORBIDDEN = {
     "ckl_jax/data": {"jax", "flax", "optax", "gin", *HEAVY},
     "ckl_jax/probes": {"gin", *HEAVY},
     "ckl_jax/checkpoints": {"gin", "torch", "pickle", *HEAVY},
-    "ckl_jax/jobs": {"torch", "pickle", "tensorflow"},
+    **{f"ckl_jax/{room}": {"torch", "pickle", "tensorflow"} for room in JOBS},
     "ckl_jax": {"torch", "pickle", "t5x"},
 }
 # The one module that may need T5X; it is for T5X's own command line, and nothing imports it.
 BRIDGE = ROOT / "ckl_jax" / "upstream.py"
+# The rooms of the core, lowest first; `ABOVE` says which may not be imported by which.
+KERNEL = {"models", "methods", "optim", "trees"}
+TRAINING = {"train", "convert"}
+TOP = {"papers", "t5x_api", "cli"}
+PAPERS = ("ckl", "temporalwiki", "lm_pub_quiz", "mind_the_gap")
 # room -> rooms of ours that it must not import
+_OF_DATA = {"models", "methods", "checkpoints", "config", "parallel", "analysis", *TRAINING, *TOP}
 ABOVE = {
-    "models": {"methods", "data", "probes", "jobs", "checkpoints", "analysis", "world", "cli"},
-    "optim": {"models", "methods", "data", "probes", "jobs", "analysis", "world", "cli"},
-    "trees": {"models", "methods", "data", "probes", "jobs", "analysis", "world", "cli"},
-    "methods": {"probes", "jobs", "checkpoints", "analysis", "world", "cli"},
-    "data": {"models", "methods", "probes", "jobs", "checkpoints", "analysis", "world", "cli"},
-    "world": {"models", "methods", "probes", "jobs", "checkpoints", "analysis", "cli"},
-    "analysis": {"models", "methods", "jobs", "checkpoints", "cli"},
-    "probes": {"methods", "jobs", "checkpoints", "analysis", "world", "cli"},
-    "jobs": {"cli"},
+    "trees": {*KERNEL, "data", "probes", "checkpoints", "analysis", "world", *TRAINING, *TOP},
+    "optim": {"models", "methods", "data", "probes", "analysis", "world", *TRAINING, *TOP},
+    "models": {"methods", "data", "probes", "checkpoints", "analysis", "world", *TRAINING, *TOP},
+    "methods": {"probes", "checkpoints", "analysis", "world", *TRAINING, *TOP},
+    "data": {"probes", "world", *_OF_DATA},
+    "world": {"probes", *_OF_DATA},
+    "analysis": _OF_DATA - {"analysis"},
+    "probes": {"methods", "checkpoints", "config", "analysis", "world", *TRAINING, *TOP},
+    "checkpoints": {"probes", "config", "parallel", "analysis", "world", *TRAINING, *TOP},
+    "config": {*KERNEL, "data", "probes", "checkpoints", "analysis", "world", *TRAINING, *TOP},
+    "parallel": {"methods", "data", "probes", "checkpoints", "analysis", "world", *TRAINING, *TOP},
+    "train": {"world", "convert", *TOP},
+    "convert": {"world", *TOP},
+    "t5x_api": {"world", "cli"},
+    "papers": {"t5x_api", "cli"},
 }
+# What a paper keeps apart from its jobs, held to the rules of the core's rooms of the same name.
+PARTS = {"data": {"jax", "flax", "optax", "gin", *HEAVY}, "analysis": FORBIDDEN["ckl_jax/analysis"]}
 
 
 def imports(path):
@@ -70,7 +87,55 @@ def test_rooms_import_nothing_forbidden(room):
 def test_rooms_import_only_rooms_below_them(room):
     for path in files(f"ckl_jax/{room}"):
         rooms = {n.split(".")[1] for n in imports(path) if n.startswith("ckl_jax.")}
-        assert not rooms & ABOVE[room], f"{path}: {rooms & ABOVE[room]}"
+        assert not rooms & (ABOVE[room] - {room}), f"{path}: {rooms & ABOVE[room]}"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_paper_imports_another(paper):
+    others = {other for other in PAPERS if other != paper}
+    for path in files(f"ckl_jax/papers/{paper}"):
+        found = {n.split(".")[2] for n in imports(path) if n.startswith("ckl_jax.papers.")}
+        assert not found & others, f"{path}: {found & others}"
+
+
+def test_the_papers_are_these():
+    papers = (ROOT / "ckl_jax" / "papers").iterdir()
+    folders = {p.name for p in papers if (p / "__init__.py").exists()}
+    assert folders == set(PAPERS)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_data_and_analysis_of_papers_need_no_jax(part):
+    for paper in PAPERS:
+        for path in (ROOT / "ckl_jax" / "papers" / paper / part).rglob("*.py"):
+            names = set(imports(path))
+            tops = {name.split(".")[0] for name in names}
+            assert not tops & PARTS[part], f"{path}: {tops & PARTS[part]}"
+            rooms = {n.split(".")[1] for n in names if n.startswith("ckl_jax.")}
+            assert not rooms & ({"train", "parallel", "config", "checkpoints", "models"}), path
+
+
+def test_no_imports_go_in_circles():
+    """Of modules with one another, also those within functions."""
+    modules = {}
+    for path in files("ckl_jax"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        modules[name.removesuffix(".__init__")] = path
+    graph = {name: set() for name in modules}
+    for name, path in modules.items():
+        for target in imports(path):
+            while target and target not in modules:
+                target = target.rpartition(".")[0]
+            graph[name] |= {target} - {name, "", "ckl_jax"}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def test_tests_mirror_the_package():
+    """Every folder of tests has its counterpart, and no test of a room lies in another."""
+    own = {"parity", "tasks", "tpu_scripts"}
+    for folder in {path.parent.relative_to(ROOT / "tests") for path in files("tests")}:
+        if folder.parts and folder.parts[0] not in own and folder.name != "golden":
+            assert (ROOT / "ckl_jax" / folder).is_dir(), f"tests/{folder} mirrors no folder"
 
 
 def test_models_and_methods_open_no_files():
@@ -89,7 +154,7 @@ def test_only_tasks_imports_seqio():
         assert "seqio" not in {name.split(".")[0] for name in imports(path)} or (
             relative
             in (
-                Path("ckl_jax/jobs/processes.py"),  # adds cache folders if it is installed
+                Path("ckl_jax/parallel/processes.py"),  # adds cache folders if it is installed
                 Path("ckl_jax/t5x_api/seqio_data.py"),  # T5X's gin files name SeqIO's own tasks
                 Path("benchmarks/upstream.py"),  # T5X's own model takes SeqIO's vocabulary
             )

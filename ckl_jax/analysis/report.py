@@ -9,8 +9,6 @@ from typing import Any
 
 import ckl_jax
 from ckl_jax.analysis import changes, figures, labels, page
-from ckl_jax.analysis.drift_seeds import is_drift
-from ckl_jax.analysis.experiment_tables import is_experiment
 from ckl_jax.analysis.render_table import as_markdown, print_table
 from ckl_jax.analysis.study import Study, load_study, seed_of
 from ckl_jax.analysis.tables import compute_table
@@ -33,16 +31,6 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     for path in map(Path, paths):
         if not path.is_dir():
             raise UserError(f"No folder {path}; give MODEL_DIRs or the folder of a demo.")
-        if is_drift(path):
-            raise UserError(
-                f"{path} is of `ckl mind-the-gap`, whose report is {path / 'report.html'}; several "
-                "such folders are compared by --seeds."
-            )
-        if is_experiment(path):
-            parts = sorted({str(run.parent) for run in path.glob("*/*") if is_run(run)})
-            raise UserError(
-                f"{path} is of `ckl experiment`; give a scenario of it: {', '.join(parts)}."
-            )
         inside = [path] if is_run(path) else _inside(path)
         if not inside:
             raise UserError(

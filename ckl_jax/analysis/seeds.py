@@ -1,24 +1,20 @@
 """The same experiment under several seeds: mean and range of every number of the main table."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import (
-    drift_seeds,
-    experiment_seeds,
-    experiment_tables,
-    labels,
-    page,
-    statistics,
-)
+from ckl_jax.analysis import labels, page, statistics
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio
 from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import cell_value, compute_table
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import atomic_write, read_json, write_json
+
+# Bindings that say when a model is asked, and not what it becomes.
+_OF_WHEN = ("EVAL_PERIOD",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +33,11 @@ class Summary:
     note: str
 
 
+Summarize = Callable[[Sequence[str | Path]], Summary]
+
+
 def compare_seeds(
-    folders: Sequence[str | Path], out: str | Path, *, acquired: Sequence[str] = ()
+    folders: Sequence[str | Path], out: str | Path, summarize: Summarize | None = None
 ) -> Path:
     """Writes seeds.html, seeds.md and seeds.json over experiments that differ by their seed.
 
@@ -46,16 +45,23 @@ def compare_seeds(
     and the new parameters do to a result; in a simulated world, the choice of facts as well.
 
     Args:
-      folders: of `ckl demo`, or all of them of `ckl mind-the-gap` or of `ckl experiment`.
+      folders: of one kind of study, one for each seed.
       out: folder to write.
-      acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
+      summarize: makes the table of such folders; default, that of demos (`of_demos`).
 
     Returns:
-      The path of seeds.html; of experiments that of the last table (`experiment_seeds.write`).
+      The path of seeds.html.
 
     Raises:
       UserError: fewer than two folders, one twice, or one without runs.
     """
+    check_folders(folders)
+    summary = (summarize or of_demos)(folders)
+    return _write(summary, folders, Path(out))
+
+
+def check_folders(folders: Sequence[str | Path]) -> None:
+    """Raises `UserError` for fewer than two folders, one given twice, or a single run."""
     if len(folders) < 2:
         raise UserError("Comparing seeds takes at least two demo folders; give more of them.")
     resolved = [Path(folder).resolve() for folder in folders]
@@ -66,16 +72,15 @@ def compare_seeds(
             raise UserError(
                 f"{folders[i]} is the MODEL_DIR of one run; --seeds compares folders of demos."
             )
-    if any(map(experiment_tables.is_experiment, folders)):
-        return experiment_seeds.write(folders, Path(out))[-1]
-    if any(drift_seeds.is_drift(folder) for folder in folders):
-        summary = Summary(*drift_seeds.summarize(folders))
-    else:
-        summary = _of_demos(folders, acquired)
-    return _write(summary, folders, Path(out))
 
 
-def _of_demos(folders: Sequence[str | Path], acquired: Sequence[str]) -> Summary:
+def of_demos(folders: Sequence[str | Path], acquired: Sequence[str] = ()) -> Summary:
+    """The main table of `ckl demo` over seeds.
+
+    Args:
+      folders: of demos.
+      acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
+    """
     # The intervals over items are not used here, hence the fewest samples.
     tables = [
         compute_table(load_study(find_runs([folder])), samples=2, acquired=acquired)
@@ -158,3 +163,38 @@ def _cell(column: dict, name: str) -> TableCell:
         return TableCell(f"{column['mean']:,.0f}", span)
     span = f"{ratio(column['low'])}–{ratio(column['high'])}"
     return TableCell(ratio(column["mean"]), ", ".join(filter(None, (span, none))))
+
+
+def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str] = ()) -> None:
+    """Refuses folders that are not of different seeds and else the same settings.
+
+    Args:
+      folders: each with its settings.
+      record: the file of them.
+      free: settings that may differ besides the seed.
+
+    Raises:
+      UserError: a folder has no record, the seed of another, or other settings.
+    """
+    first, seeds = read_json(Path(folders[0]) / record), set()
+    for folder in folders:
+        settings = read_json(Path(folder) / record)
+        if settings.get("seed") in seeds:
+            raise UserError(
+                f"{folder} has the seed {settings.get('seed')} of another folder; give folders of "
+                "different seeds."
+            )
+        seeds.add(settings.get("seed"))
+        names = [n for n in {**first, **settings} if n not in ("seed", *free)]
+        if other := [n for n in names if _deciding(first.get(n)) != _deciding(settings.get(n))]:
+            raise UserError(
+                f"{folder} was made with other settings than {folders[0]} ({', '.join(other)}); "
+                "give folders that differ by their seed alone."
+            )
+
+
+def _deciding(setting: Any) -> Any:
+    """A setting, of gin's bindings without those of when a model is asked."""
+    if not isinstance(setting, list):
+        return setting
+    return [b for b in setting if str(b).partition("=")[0].strip() not in _OF_WHEN]

@@ -74,7 +74,7 @@ def fuar_tasks(
 
 
 def _fact_tasks(probes: set[str]) -> FuarTasks | None:
-    """Of files of facts, see `data.fact_files`; None if they are not of just one interval."""
+    """Of files of facts, see `fact_files`; None if they are not of just one interval."""
     stems = [p.removesuffix("_unchanged") for p in probes if p.endswith("_unchanged")]
     if len(stems) != 1 or (changed := f"{stems[0]}_changed") not in probes:
         return None
@@ -278,6 +278,6 @@ def cell_value(row: dict, column: str) -> float | None:
 
 
 def mark(row: dict, column: str) -> str:
-    """"*" where a method differs from Vanilla, after Holm's correction."""
+    """ "*" where a method differs from Vanilla, after Holm's correction."""
     test = row["tests"].get(column)
     return "*" if test and test["p_holm"] <= ALPHA else ""

@@ -16,7 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from ckl_jax.checkpoints import damage, from_t5x, layout
+from ckl_jax.checkpoints import from_t5x, integrity, layout
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
 from ckl_jax.trees import keys
@@ -105,7 +105,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     name = f"{item}/metadata"
     if not (path / name).exists():
         return {}
-    check = damage.unreadable_object if item == "metadata" else damage.unreadable
+    check = integrity.unreadable_object if item == "metadata" else integrity.unreadable
     if found := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {found}; {REMEDY}")
     return json.loads((path / name).read_bytes())
@@ -322,5 +322,5 @@ def _damage(path: epath.Path) -> Iterator[None]:
         raise
     except Exception as e:
         raise UnreadableCheckpoint(
-            f"Checkpoint {path} is damaged or incomplete ({damage.sentence(path, e)}); {REMEDY}"
+            f"Checkpoint {path} is damaged or incomplete ({integrity.sentence(path, e)}); {REMEDY}"
         ) from e

@@ -77,9 +77,9 @@ def _benchmark(kinds, command) -> None:
 
 
 def benchmark(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import benchmark as builder
-    from ckl_jax.data.builders.dated_facts import check_day
     from ckl_jax.data.ckl_files import CORPORA
+    from ckl_jax.data.dated_facts import check_day
+    from ckl_jax.papers.ckl.data import benchmark as builder
 
     names = (
         "evidence", "per_relation", "light_tuning", "finder", "language", "ask", "wordings",
@@ -125,7 +125,7 @@ def _review(kinds, command) -> None:
 
 def review(args: argparse.Namespace) -> None:
     if args.apply:
-        from ckl_jax.data.builders import review as decisions
+        from ckl_jax.papers.ckl.data import review as decisions
 
         if not args.out:
             raise UserError("--apply needs --out, a folder for the reviewed files.")
@@ -137,7 +137,7 @@ def review(args: argparse.Namespace) -> None:
                   f"{counts['edited']:,} edited, {counts['undecided']:,} not decided")  # fmt: skip
         print(args.out)
         return
-    from ckl_jax.analysis import review_page
+    from ckl_jax.papers.ckl.analysis import review_page
 
     print(review_page.write(args.dir, args.out))
 
@@ -156,7 +156,7 @@ def _trex(kinds, command) -> None:
 
 
 def trex(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders.trex import draw
+    from ckl_jax.papers.ckl.data.trex import draw
 
     if Path(args.out).exists() and not args.replace:
         raise UserError(f"{args.out} is there already; add --replace, or choose another --out.")

@@ -23,7 +23,7 @@ def _import_hf(commands, command) -> None:
 
 
 def import_hf(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs.hugging_face import import_checkpoint
+    from ckl_jax.convert.hugging_face import import_checkpoint
 
     print(import_checkpoint(args.model, args.out, args.vocab_size, args.legacy_tokens))
 
@@ -38,7 +38,7 @@ def _import_haiku(commands, command) -> None:
 
 
 def import_haiku(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import haiku
+    from ckl_jax.convert import haiku
 
     print(haiku.import_haiku(args.weights, args.heads, args.out))
 
@@ -51,7 +51,7 @@ def _export_hf(commands, command) -> None:
 
 
 def export_hf(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs.hugging_face import export_checkpoint
+    from ckl_jax.convert.hugging_face import export_checkpoint
 
     print(export_checkpoint(args.model, args.like, args.out))
 
@@ -65,7 +65,7 @@ def _import_peft(commands, command) -> None:
 
 
 def import_peft(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import peft
+    from ckl_jax.convert import peft
 
     print(peft.import_peft(args.adapter, args.model, args.like, args.out))
 
@@ -79,7 +79,7 @@ def _export_peft(commands, command) -> None:
 
 
 def export_peft(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import peft
+    from ckl_jax.convert import peft
 
     print(peft.export_peft(args.model, args.like, args.out, args.scale))
 
@@ -95,7 +95,7 @@ def _average(commands, command) -> None:
 
 
 def average(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs.average import average as job
+    from ckl_jax.convert.average import average as job
 
     weights = args.weights or [1.0 / len(args.models)] * len(args.models)
     print(job(args.models, weights, args.out))

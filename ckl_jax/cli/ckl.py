@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -155,7 +156,7 @@ def _demo(commands) -> None:
 
 
 def demo(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import demo as job
+    from ckl_jax.papers.ckl import demo as job
 
     methods = names(args.methods)
     methods = job.METHODS if methods == ("all",) else methods
@@ -194,21 +195,41 @@ def _report(commands) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis.report import find_runs, write_report
+    from ckl_jax.analysis.report import find_runs, is_run, write_report
+    from ckl_jax.papers.ckl.analysis import experiment_seeds
+    from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
+    from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
+    from ckl_jax.papers.temporalwiki.analysis import report as temporalwiki
+    from ckl_jax.papers.temporalwiki.analysis.results import RECORD
 
-    acquired = names(args.acquired)
+    acquired, folders = names(args.acquired), [Path(run) for run in args.runs]
     if args.seeds:
-        from ckl_jax.analysis.seeds import compare_seeds
+        from ckl_jax.analysis.seeds import check_folders, compare_seeds, of_demos
 
-        out = Path(args.out) if args.out else Path(args.runs[0]).parent
-        print(compare_seeds(args.runs, out, acquired=acquired))
+        out = Path(args.out) if args.out else folders[0].parent
+        if any(map(is_experiment, folders)):
+            check_folders(folders)
+            print(experiment_seeds.write(folders, out)[-1])
+        elif any(map(mind_the_gap.is_study, folders)):
+            print(compare_seeds(folders, out, mind_the_gap.summarize))
+        else:
+            print(compare_seeds(folders, out, functools.partial(of_demos, acquired=acquired)))
         return
-    if len(args.runs) == 1 and (Path(args.runs[0]) / "temporalwiki.json").is_file():
-        from ckl_jax.analysis import temporalwiki_report
-
-        print(temporalwiki_report.write_report(args.runs[0], args.out))
+    for folder in folders:
+        if mind_the_gap.is_study(folder):
+            raise UserError(
+                f"{folder} is of `ckl mind-the-gap`, whose report is {folder / 'report.html'}; "
+                "several such folders are compared by --seeds."
+            )
+        if is_experiment(folder):
+            parts = sorted({str(run.parent) for run in folder.glob("*/*") if is_run(run)})
+            raise UserError(
+                f"{folder} is of `ckl experiment`; give a scenario of it: {', '.join(parts)}."
+            )
+    if len(folders) == 1 and (folders[0] / RECORD).is_file():
+        print(temporalwiki.write_report(args.runs[0], args.out))
         return
-    runs = find_runs(args.runs)
+    runs = find_runs(folders)
     out = Path(args.out) if args.out else runs[0].parent
     print(write_report(runs, out, acquired=acquired))
 
@@ -244,7 +265,7 @@ def _proper_nouns(commands) -> None:
 
 
 def proper_nouns(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis import text_report
+    from ckl_jax.papers.temporalwiki.analysis import text_report
 
     table = text_report.compare(args.runs, args.initial, args.formula)
     print(text_report.as_text(table))

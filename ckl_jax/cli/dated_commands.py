@@ -64,7 +64,7 @@ def _clean(kinds, command) -> None:
 
 
 def clean(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import clean as builder
+    from ckl_jax.papers.mind_the_gap.data import clean as builder
 
     names = (
         "source", "language", "language_id", "threshold", "tokenizer", "earliest", "latest",
@@ -76,7 +76,7 @@ def clean(args: argparse.Namespace) -> None:
     )
     workers = dump_commands.workers_of(args)
     if args.beam is not None:
-        from ckl_jax.data.builders import beam_clean
+        from ckl_jax.papers.mind_the_gap.data import beam_clean
 
         report = beam_clean.run(args.inputs, args.out, options, args.beam)
     else:
@@ -134,7 +134,7 @@ def add_split_options(p: argparse.ArgumentParser) -> None:
 
 def split_options(args: argparse.Namespace):
     """The `time_splits.Options` of arguments."""
-    from ckl_jax.data.builders.time_splits import Options
+    from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 
     names = (
         "test_period", "unit", "test_end", "validation_months", "per_month", "test_share",
@@ -147,7 +147,7 @@ def split_options(args: argparse.Namespace):
 
 
 def split(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import released_splits, split_files
+    from ckl_jax.papers.mind_the_gap.data import released_splits, split_files
 
     if args.beam is not None:
         return _split_by_beam(args)
@@ -171,7 +171,7 @@ def split(args: argparse.Namespace) -> None:
 
 
 def _split_by_beam(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import beam_split
+    from ckl_jax.papers.mind_the_gap.data import beam_split
 
     if args.ids:
         raise UserError("--beam does not join --ids; leave one of them out.")
@@ -206,7 +206,7 @@ def _vocabulary(kinds, command) -> None:
 
 
 def vocabulary(args: argparse.Namespace) -> None:
-    from ckl_jax.data.dated_vocabulary import DatedVocabulary
+    from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 
     recipe = DatedVocabulary(
         args.size, args.max_bytes, args.type, args.coverage, args.normalizer,
@@ -261,9 +261,10 @@ def _questions(kinds, command) -> None:
 
 
 def questions(args: argparse.Namespace) -> None:
-    from ckl_jax.data import newsqa, offices
+    from ckl_jax.data import offices
     from ckl_jax.data.questions import write_questions
     from ckl_jax.data.words import make_tokenizer
+    from ckl_jax.papers.mind_the_gap.data import newsqa
 
     simulated = args.source == "stream"
     if not simulated:
@@ -312,7 +313,7 @@ def _offices(kinds, command) -> None:
 
 
 def offices(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders.wikidata_offices import read_offices, write_terms
+    from ckl_jax.papers.mind_the_gap.data.wikidata_offices import read_offices, write_terms
 
     properties, places = names(args.properties), names(args.instance_of)
     refuse_to_replace(args.out, args.wikidata)

@@ -35,8 +35,8 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
 
 
 def drift(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis.drift_report import write_report
-    from ckl_jax.analysis.drift_study import DriftStudy
+    from ckl_jax.papers.mind_the_gap.analysis.report import write_report
+    from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
 
     study = DriftStudy(
         args.control, named(args.model), args.train,

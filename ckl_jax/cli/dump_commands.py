@@ -39,7 +39,7 @@ def _diffsets(kinds, command) -> None:
 
 
 def diffsets(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import diffsets as builder
+    from ckl_jax.papers.temporalwiki.data import diffsets as builder
 
     workers, part = workers_of(args), _part(args.shard)
     if args.beam is not None and part != (0, 1):
@@ -57,7 +57,7 @@ def diffsets(args: argparse.Namespace) -> None:
         print(f"{len(todo.shards):16,}  shards, by {_by(args, workers)}, into {args.out}")
         return
     if args.beam is not None:
-        from ckl_jax.data.builders import beam_diffsets
+        from ckl_jax.papers.temporalwiki.data import beam_diffsets
 
         manifest = beam_diffsets.build(todo, args.beam)
     else:
@@ -87,7 +87,7 @@ def _rest(kinds, command) -> None:
 
 
 def rest(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders.rest import write_rest
+    from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 
     counts = write_rest(
         args.snapshot, args.diffset, args.out, share=args.share, seed=args.seed,
@@ -134,10 +134,10 @@ def _probes(kinds, command) -> None:
 
 
 def probes(args: argparse.Namespace) -> None:
-    from ckl_jax.data.builders import probes as builder
-    from ckl_jax.data.builders.dumps import open_dump
-    from ckl_jax.data.builders.probe_rows import Job
-    from ckl_jax.data.builders.wikidata_json import FactRules
+    from ckl_jax.data.wikidata_json import FactRules
+    from ckl_jax.papers.temporalwiki.data import probes as builder
+    from ckl_jax.papers.temporalwiki.data.dumps import open_dump
+    from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 
     workers = workers_of(args)
     if not 0 < args.unchanged_share <= 1:
@@ -163,7 +163,7 @@ def probes(args: argparse.Namespace) -> None:
         return
     ends = dict(fix_point=args.fix_point, keep=args.keep, light_tuning=args.light_tuning)
     if args.beam is not None:
-        from ckl_jax.data.builders import beam_probes
+        from ckl_jax.papers.temporalwiki.data import beam_probes
 
         manifest = beam_probes.build(job, args.beam, **ends)
     else:

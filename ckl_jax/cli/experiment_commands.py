@@ -44,7 +44,7 @@ def _experiment(commands, command) -> None:
 
 
 def experiment(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import experiments as job
+    from ckl_jax.papers.ckl import experiments as job
 
     if args.name == "list":
         for name, found in job.EXPERIMENTS.items():
@@ -73,7 +73,7 @@ def _claims(commands, command) -> None:
 
 
 def claims(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis import claims as analysis
+    from ckl_jax.papers.ckl.analysis import claims as analysis
 
     print(analysis.write(args.folders, args.out or args.folders[0]))
 
@@ -97,10 +97,10 @@ def overlap(args: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ckl_jax import checks
-    from ckl_jax.analysis import answer_analysis
     from ckl_jax.analysis.mentions import corpus_texts
     from ckl_jax.analysis.render_table import print_cells
     from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
+    from ckl_jax.papers.ckl.analysis import answer_analysis
 
     corpora, probes = names(args.corpora), names(args.probes)
     checks.require_names(CORPORA, **{"--corpora": corpora})

@@ -53,7 +53,7 @@ def _mind_the_gap(commands, command) -> None:
 
 def gap(args: argparse.Namespace) -> None:
     from ckl_jax.errors import UserError
-    from ckl_jax.jobs import mind_the_gap as job
+    from ckl_jax.papers.mind_the_gap import study as job
 
     try:
         rates = tuple(float(rate) for rate in args.rates.split(",") if rate.strip())
@@ -90,9 +90,9 @@ def _ask(commands, command) -> None:
 
 def ask(args: argparse.Namespace) -> None:
     from ckl_jax.cli.drift_commands import named
-    from ckl_jax.jobs import asking
+    from ckl_jax.papers.mind_the_gap import office_holder_qa
 
-    settings = asking.Settings(
+    settings = office_holder_qa.Settings(
         args.epochs, args.learning_rate, args.batch_size, args.length, seed=args.seed
     )
-    print(asking.ask(named(args.model), args.questions, args.out, args.tune, settings))
+    print(office_holder_qa.ask(named(args.model), args.questions, args.out, args.tune, settings))

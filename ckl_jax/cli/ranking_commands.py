@@ -71,7 +71,7 @@ def _stream(commands, command) -> None:
 
 
 def stream(args: argparse.Namespace) -> None:
-    from ckl_jax.jobs import stream as job
+    from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
 
     job.run(job.Stream(
         args.out, args.size, args.seed, args.documents, args.model, args.dataset,
@@ -80,7 +80,7 @@ def stream(args: argparse.Namespace) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis.ranking_report import changes, draw
+    from ckl_jax.papers.lm_pub_quiz.analysis.ranking_report import changes, draw
 
     named = [text.split("=", 1) if "=" in text else (text, text) for text in args.results]
     names = [name for name, _ in named]
@@ -96,10 +96,10 @@ def compare(args: argparse.Namespace) -> None:
 
 def bear(args: argparse.Namespace) -> None:
     from ckl_jax import checks
-    from ckl_jax.analysis import ranking_report as report
     from ckl_jax.data.relational import Dataset
     from ckl_jax.files import write_json, write_jsonl
-    from ckl_jax.jobs import ranking
+    from ckl_jax.papers.lm_pub_quiz import probe
+    from ckl_jax.papers.lm_pub_quiz.analysis import ranking_report as report
 
     dataset = Dataset.from_path(args.dataset, args.relation_info, args.relations)
     checks.require_choice(("sum", "mean", "none"), **{"--reduction": args.reduction})
@@ -108,7 +108,7 @@ def bear(args: argparse.Namespace) -> None:
     if args.subjects:
         dataset = dataset.about(args.subjects)
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
-    settings = ranking.Settings(
+    settings = probe.Settings(
         out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
         args.conditional, False if args.no_bos else None, args.subsample,
         args.target, args.pll_metric, args.batch_size, args.dtype, tuple(args.gin),
@@ -117,7 +117,7 @@ def bear(args: argparse.Namespace) -> None:
         def show(code: str, done: int, whole: int) -> None:
             line(done + 1, whole, f"relations: {code}")
 
-        results = ranking.probe(args.model, dataset, settings, show)
+        results = probe.probe(args.model, dataset, settings, show)
     if args.subjects:
         print(f"{report.biases(results)}\nResults: {out}")
         return

@@ -96,7 +96,7 @@ _DYNAMIC = (
 )
 MODES = {
     "train": Mode(
-        "ckl_jax.jobs.train:train",
+        "ckl_jax.train.train:train",
         "train a model, resuming from the newest checkpoint in MODEL_DIR",
         (*_TRAIN, *_COMMON),
         upstream="t5x.train",
@@ -104,7 +104,7 @@ MODES = {
         t5x_entry="ckl_jax.t5x_api.train:train",
     ),
     "eval": Mode(
-        "ckl_jax.jobs.eval:evaluate",
+        "ckl_jax.train.eval:evaluate",
         "put the probes to checkpoints of a run",
         (*_CHECKPOINT, *_EVAL),
         upstream="t5x.eval",
@@ -112,7 +112,7 @@ MODES = {
         t5x_entry="ckl_jax.t5x_api.eval:evaluate",
     ),
     "infer": Mode(
-        "ckl_jax.jobs.infer:infer",
+        "ckl_jax.train.infer:infer",
         "write predictions or scores of many inputs to JSON lines",
         (*_CHECKPOINT, *_INFER),
         upstream="t5x.infer",
@@ -121,7 +121,7 @@ MODES = {
         t5x_entry="ckl_jax.t5x_api.infer:infer",
     ),
     "dynamic_eval": Mode(
-        "ckl_jax.jobs.dynamic_eval:dynamic_eval",
+        "ckl_jax.papers.mind_the_gap.dynamic_eval.dynamic_eval:dynamic_eval",
         "score a dated text while updating the model on what it has scored",
         (*_CHECKPOINT[:1], *_DYNAMIC),
         example="t5x dynamic_eval --gin_file=runs/stratified/config.gin "
@@ -129,10 +129,10 @@ MODES = {
         "--gin.MASK=\"'bias'\"",
     ),
     "precompile": Mode(
-        "ckl_jax.jobs.train:train",
+        "ckl_jax.train.train:train",
         "compile the train step; report parameters, memory, FLOPs; train nothing",
         (*_TRAIN, *_COMMON, ("COMPILE", "False stops after counting parameters")),
-        call="ckl_jax.jobs.precompile:precompile",
+        call="ckl_jax.train.precompile:precompile",
         upstream="t5x.main",
         # Neither changes a shape, and both may be costly to make.
         overrides=("VOCABULARY = None", "INITIAL_CHECKPOINT_PATH = None"),
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _explain(error: Exception) -> int:
     """Says what an error means where it is the loss of another process; else it goes on."""
-    from ckl_jax.jobs import processes
+    from ckl_jax.parallel import processes
 
     if not processes.are_several():
         raise error
@@ -180,7 +180,7 @@ def _explain(error: Exception) -> int:
 def _end(code: int) -> int:
     """Returns `code`; one of several processes that failed ends with it, waiting for no other."""
     if "jax" in sys.modules:
-        from ckl_jax.jobs import processes
+        from ckl_jax.parallel import processes
 
         if processes.are_several():
             processes.leave(code)
@@ -342,7 +342,7 @@ def _rewrite(argv: list[str]) -> list[str]:
 
 
 def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
-    from ckl_jax.jobs import gin_files
+    from ckl_jax.config import gin_files
 
     modes = "\n".join(f"  {mode:14}{MODES[mode].summary}" for mode in _offered())
     title = MODES[name].summary if name else "Train and evaluate models from gin files."
@@ -379,7 +379,9 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         arguments |= _pretended_devices(name, args)
     _check_processes(args)
     try:
-        from ckl_jax.jobs import gin_config, processes
+        from ckl_jax.config import gin_config, gin_scan
+        from ckl_jax.parallel import processes
+        from ckl_jax.t5x_api import names
     except ImportError as e:
         raise UserError(f"{e}; install the package's requirements.") from e
     _require_job(name, mode.entry)
@@ -396,6 +398,9 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
             stop_together=name == "train",
         )
     processes.set_data_folders(args.tfds_data_dir, _split(args.seqio_additional_cache_dirs))
+    for_t5x = mode.t5x_entry and gin_config.Alternative(
+        mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, names.install
+    )
     result = gin_config.run(
         mode.entry,
         files=args.gin_file,
@@ -404,8 +409,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         instead=mode.call or None,
         overrides=mode.overrides,
-        t5x_entry=mode.t5x_entry,
-        t5x_instead=mode.t5x_call,
+        other=for_t5x,
         **arguments,
     )
     if args.dry_run:
@@ -415,7 +419,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
 
 def _pretended_devices(name: str, args: argparse.Namespace) -> dict[str, str]:
     """Sets up devices that are not there, before JAX starts; returns arguments of the job."""
-    from ckl_jax.jobs import topology
+    from ckl_jax.parallel import topology
 
     if name != "precompile":
         flag = "devices" if args.devices is not None else "topology"
@@ -468,7 +472,7 @@ def _require_job(name: str, entry: str) -> None:
 def _run_upstream(name: str, mode: Mode, argv: list[str], dry_run: bool) -> int:
     from importlib.util import find_spec
 
-    from ckl_jax.jobs import gin_files
+    from ckl_jax.config import gin_files
 
     if not mode.upstream:
         raise UserError(f"T5X has no mode {name!r}; leave out --runner=upstream.")

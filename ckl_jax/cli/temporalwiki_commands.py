@@ -62,9 +62,9 @@ def _temporalwiki(commands, command) -> None:
 
 
 def temporalwiki(args: argparse.Namespace) -> int:
-    from ckl_jax.analysis import promotion
-    from ckl_jax.jobs import temporalwiki as job
-    from ckl_jax.jobs.temporalwiki_settings import METHODS, Updates
+    from ckl_jax.papers.temporalwiki import study as job
+    from ckl_jax.papers.temporalwiki.analysis import promotion
+    from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
 
     condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
     methods = names(args.methods)
@@ -97,7 +97,7 @@ def _promote(commands, command) -> None:
 
 
 def promote(args: argparse.Namespace) -> int:
-    from ckl_jax.analysis import promotion
+    from ckl_jax.papers.temporalwiki.analysis import promotion
 
     condition = promotion.parse(args.condition)
     verdict = promotion.compare_runs(args.model, args.relative_to, condition, args.interval)

@@ -60,8 +60,8 @@ def _kilt(kinds, command) -> None:
 
 
 def kilt(args: argparse.Namespace) -> None:
+    from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
     from ckl_jax.world.ckl import open_world
-    from ckl_jax.world.kilt import write_kilt
 
     world = open_world(args.source, args.seed, args.size, args.data)
     for name, records in write_kilt(world, args.out).items():

@@ -16,9 +16,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ckl_jax.data.builders.wordings import property_of
 from ckl_jax.data.ckl_files import BLANK
 from ckl_jax.data.taggers import EntityFinder, find_dates
+from ckl_jax.data.templates import property_of
 from ckl_jax.files import read_jsonl
 
 PERSON, NUMBER, DATE, OTHER, UNKNOWN = "person", "number", "date", "other", "unknown"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.builders.probes import read_probe_csv
 from ckl_jax.data.ckl_files import prompt_of, read_originals, read_probe
 from ckl_jax.data.documents import Document, read_documents
+from ckl_jax.data.fact_files import read_probe_csv
 from ckl_jax.data.prepare import Progress, describe, make_task
 from ckl_jax.errors import UserError
 
@@ -172,7 +172,7 @@ def prepare_facts(
     """Makes a cached task of facts, "subject relation object" each, cut to a length.
 
     Args:
-      path: CSV file with these columns; see `builders.probes.read_probe_csv`.
+      path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
       folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a fact at most.

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ckl_jax.data.builders.sorting import in_canonical_order
 from ckl_jax.data.cached import CachedTask, write_cached
 from ckl_jax.data.documents import Document, canonical_key, encodable, read_documents
+from ckl_jax.data.external_sort import in_canonical_order
 from ckl_jax.data.prepare import Progress, describe, make_task, vocabulary_meta
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError

@@ -5,16 +5,21 @@ object. What a changed fact was before is in `<interval>_changed.jsonl`, where t
 """
 
 import collections
+import csv
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ckl_jax.data.builders.probes import SETS, read_probe_csv
+from ckl_jax.data.documents import open_text
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import read_jsonl
+from ckl_jax.files import os_errors, read_jsonl
 
+COLUMNS = ("subject", "relation", "object")
+UNCHANGED, UPDATED, NEW, DELETED = "unchanged", "updated", "new", "deleted"
+# file -> classes that are filtered together; the paper has the first two
+SETS = {"unchanged": (UNCHANGED,), "changed": (UPDATED, NEW), "deleted": (DELETED,)}
 CLASSES = tuple(SETS)
 # What a name may end with, and the class that it stands for: "updated" is "changed".
 _CLASS_OF = {kind: title for title, kinds in SETS.items() for kind in kinds} | {c: c for c in SETS}
@@ -148,3 +153,28 @@ def _changes(path: str | os.PathLike, interval: str):
             f"{beside}: a line lacks a field of the probes ({e}); remove the file, or make it with "
             "`ckl data probes`."
         ) from e
+
+
+def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
+    """Yields the rows of a published file as text: subject, relation, object.
+
+    "NA", "None" and "1984" stay what they are; the column `objective` of older files is `object`.
+
+    Raises:
+      UserError: a column is missing, or a row has not all of them or an empty one.
+    """
+    with os_errors(path, "read"), open_text(path) as f:
+        reader = csv.DictReader(f)
+        names = {name: name for name in reader.fieldnames or ()}
+        names["object"] = "object" if "object" in names else "objective"
+        if missing := [c for c in COLUMNS if names.get(c) not in (reader.fieldnames or ())]:
+            raise UserError(f"{path} has no column {missing[0]!r}; it has {reader.fieldnames}.")
+        for row in reader:
+            found = {column: row[names[column]] for column in COLUMNS}
+            if None in found.values():
+                raise UserError(f"{path}, line {reader.line_num}: a cell is missing.")
+            if empty := [c for c, label in found.items() if not label.strip()]:
+                raise UserError(
+                    f"{path}, line {reader.line_num}: the {empty[0]} is empty; remove the line."
+                )
+            yield found

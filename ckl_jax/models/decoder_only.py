@@ -69,7 +69,7 @@ class DecoderOnlyModel(BaseTransformerModel):
         )
 
     def score_tree(self, params: Any, batch: Batch) -> jax.Array:
-        """Log probabilities of tokens after the paths of a tree, see `probes.tries`.
+        """Log probabilities of tokens after the paths of a tree, see `papers.lm_pub_quiz.tries`.
 
         Args:
           params: parameters.

@@ -472,7 +472,7 @@ def subtree_mask(ends: Array) -> Array:
     """Rows that hold trees in preorder: each position sees the path to it, [B, 1, T, T].
 
     Args:
-      ends: [B, T] int32, where the subtree of each position ends; see `probes.tries`.
+      ends: [B, T] int32, where the subtree of each position ends; see `papers.lm_pub_quiz.tries`.
     """
     length = ends.shape[-1]
     return causal_mask(length) & (jnp.arange(length)[:, None] < ends[:, None, None, :])

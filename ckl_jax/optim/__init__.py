@@ -1,0 +1,1 @@
+"""Optax transformations: optimizers, schedules, and the pulls and averages that methods use."""

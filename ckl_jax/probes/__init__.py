@@ -1,0 +1,4 @@
+"""Asking a model what it knows: answers, their metrics, and forgetting (FUAR).
+
+Begin with `closed_book.py`. A probe writes rows; whatever is computed of rows is in `analysis`.
+"""

@@ -27,8 +27,8 @@ class FactProbes:
     """Which facts to put, and how.
 
     Attributes:
-      files: CSV files of `ckl data probes` or as published; see `data.fact_files`.
-      length: tokens of a fact at most, and of a prompt.
+      files: CSV files of `ckl data probes` or as published; see
+      `data.fact_files`. length: tokens of a fact at most, and of a prompt.
       batch_size: facts at once.
       answers: when to ask for the object as well: at the "last" evaluation, "always" or "never".
       answer_tokens: of an answer at most; what follows its first full stop is left out.

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.eval import Done
-from ckl_jax.jobs.restored import RestoredModel, position
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.t5x_api import names, utils
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
+from ckl_jax.train.eval import Done
+from ckl_jax.train.restore import RestoredModel, position
 
 
 def evaluate(

@@ -1,16 +1,16 @@
-"""`t5x.infer`: T5X's arguments of an inference, over `jobs.infer`."""
+"""`t5x.infer`: T5X's arguments of an inference, over `train.infer`."""
 
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 
-from ckl_jax.jobs import infer as native
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.probes.answering import Answerer
 from ckl_jax.t5x_api import names, utils
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
+from ckl_jax.train import infer as native
 
 
 def infer(
@@ -37,7 +37,7 @@ def infer(
     use_orbax: bool = True,
     method: Method = vanilla(),  # noqa: B008 (a frozen record)
 ) -> list[Path]:
-    """Writes predictions or scores of a SeqIO task, as `jobs.infer.infer` says.
+    """Writes predictions or scores of a SeqIO task, as `train.infer.infer` says.
 
     Args:
       mode: "predict", "predict_with_aux" or "score".

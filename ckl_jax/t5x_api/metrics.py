@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ckl_jax.jobs.metrics_log import Fetched
-from ckl_jax.jobs.step_metrics import StepMetrics, speed
+from ckl_jax.train.metrics_log import Fetched
+from ckl_jax.train.step_metrics import StepMetrics, speed
 
 _SEGMENTS = "_segment_ids"
 _TOKENS = ("encoder_input_tokens", "decoder_target_tokens")
@@ -69,7 +69,7 @@ def packed_examples(segment_ids: jax.Array) -> jax.Array:
 
 
 def of_sums(objective: Any, sums: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a step of evaluation in the form of a train step's: see `jobs.step`."""
+    """The metrics of a step of evaluation in the form of a train step's: see `train.step`."""
     tokens = jnp.maximum(sums["tokens"], 1.0)
     denominator = jnp.where(sums["denominator"] > 0, sums["denominator"], 1.0)
     return {

@@ -11,8 +11,8 @@ import sys
 import types
 from importlib.machinery import ModuleSpec
 
+from ckl_jax.config import gin_config
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs import gin_config
 
 _HERE = "ckl_jax.t5x_api"
 # What `from t5x import <name>` and `from t5x.<package> import <name>` give; None is a package.

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from ckl_jax.jobs import mesh
-from ckl_jax.jobs.mesh import standard_logical_axis_rules
+from ckl_jax.parallel import mesh
+from ckl_jax.parallel.mesh import standard_logical_axis_rules
 from ckl_jax.t5x_api import names
 
 __all__ = ["ModelBasedPjitPartitioner", "PjitPartitioner", "standard_logical_axis_rules"]
@@ -12,7 +12,7 @@ __all__ = ["ModelBasedPjitPartitioner", "PjitPartitioner", "standard_logical_axi
 
 @dataclasses.dataclass(frozen=True)
 class PjitPartitioner(mesh.Partitioner):
-    """`jobs.mesh.Partitioner`; on CPU and GPU `num_partitions` counts too, as on TPU.
+    """`parallel.mesh.Partitioner`; on CPU and GPU `num_partitions` counts too, as on TPU.
 
     Attributes:
       params_on_devices: must be true.

@@ -3,12 +3,12 @@
 import functools
 from typing import Any
 
-from ckl_jax.jobs import configs
-from ckl_jax.jobs import precompile as native
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.t5x_api import utils
 from ckl_jax.t5x_api.train import native_arguments
 from ckl_jax.t5x_api.trainer import Trainer
+from ckl_jax.train import configs
+from ckl_jax.train import precompile as native
 
 _USED = (
     "model",
@@ -30,7 +30,7 @@ def precompile(
     compile: bool = True,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Compiles the step that `t5x_api.train.train` would run; see `jobs.precompile.precompile`.
+    """Compiles the step that `t5x_api.train.train` would run; see `train.precompile.precompile`.
 
     The arguments are those of either: T5X's own precompile has no trainer and no number of steps.
     Rows are taken to be whole ones: what packing adds, two arrays of segment numbers, is left out.

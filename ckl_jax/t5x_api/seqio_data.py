@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.data.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.jobs.inputs import Example
-from ckl_jax.jobs.quiet import quiet_imports
 from ckl_jax.t5x_api.task_errors import explained, load_vocabulary
+from ckl_jax.train.inputs import Example
 
 FEATURES = (
     "encoder_input_tokens",
@@ -235,7 +235,7 @@ def say_what_is_left_out(job: str, cfg: Any, evaluated: Sequence[str] | None = N
 
 
 class TaskInputs:
-    """The inputs of `t5x infer` out of a SeqIO task; the counterpart of `jobs.inputs`."""
+    """The inputs of `t5x infer` out of a SeqIO task; the counterpart of `train.inputs`."""
 
     def __init__(self, cfg: Any, model: Any):
         self._cfg = cfg

@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
+from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import user_code
 
 _NODE = re.compile(r"\{\{node (\w+)")
 
@@ -30,17 +30,17 @@ def explained(where: str, task: Any = None) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
-        *_, first = user_code.chain(e)
+        *_, first = user_tracebacks.chain(e)
         if isinstance(first, UserError):  # raised below SeqIO, which wraps what it meets
             raise first from e
-        if user_code.raised_in_package(e):
+        if user_tracebacks.raised_in_package(e):
             raise
         raise UserError(sentence(where, e, task)) from e
 
 
 def sentence(where: str, error: Exception, task: Any = None) -> str:
     """Task, user's function, original error, and what to do where that is known."""
-    text = user_code.described(error)
+    text = user_tracebacks.described(error)
     if "does not exist in any of the task cache directories" in text:
         text = text.partition(": ")[2]
         return (
@@ -54,9 +54,9 @@ def sentence(where: str, error: Exception, task: Any = None) -> str:
         )
     if wrong := _metric_without_names(error):
         return f"{where}: {wrong}; a metric function returns a dict of numbers by name."
-    place = user_code.place(error) or _place_in_graph(error, task)
+    place = user_tracebacks.place(error) or _place_in_graph(error, task)
     at = f", in {place}" if place else ""
-    return f"{where}: {text}{at}; {user_code.TRACEBACK_VARIABLE}=1 shows the traceback."
+    return f"{where}: {text}{at}; {user_tracebacks.TRACEBACK_VARIABLE}=1 shows the traceback."
 
 
 def load_vocabulary(vocabulary: Any, where: str) -> None:
@@ -67,8 +67,8 @@ def load_vocabulary(vocabulary: Any, where: str) -> None:
         raise
     except Exception as e:
         raise UserError(
-            f"{where} cannot be read: {user_code.described(e)}; give the path of a SentencePiece "
-            "model that is there."
+            f"{where} cannot be read: {user_tracebacks.described(e)}; give the path of a "
+            "SentencePiece model that is there."
         ) from e
 
 
@@ -77,14 +77,14 @@ def _place_in_graph(error: BaseException, task: Any) -> str | None:
 
     It names the node that failed, most often after the function that made it: "assert_less/Assert".
     """
-    text = " ".join(map(str, user_code.chain(error)))
+    text = " ".join(map(str, user_tracebacks.chain(error)))
     if task is None or "user-defined function" not in text:
         return None
     steps = [step for part in getattr(task, "tasks", [task]) for step in part.preprocessors]
     node = _NODE.search(text)
-    if node and (found := user_code.use(node[1], steps)):
+    if node and (found := user_tracebacks.use(node[1], steps)):
         return found
-    own = user_code.definitions(steps)
+    own = user_tracebacks.definitions(steps)
     return " or ".join(own) if own else None
 
 
@@ -104,6 +104,6 @@ def _name(function: Any) -> str:
 
 
 def _frames(error: BaseException) -> Iterator[types.FrameType]:
-    for each in user_code.chain(error):
+    for each in user_tracebacks.chain(error):
         for frame, _ in traceback.walk_tb(each.__traceback__):
             yield frame

@@ -1,4 +1,4 @@
-"""`t5x.train`: T5X's arguments of a training run, over `jobs.train`."""
+"""`t5x.train`: T5X's arguments of a training run, over `train.train`."""
 
 import functools
 from collections.abc import Callable
@@ -8,8 +8,6 @@ from typing import Any
 import jax
 
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import train as native
-from ckl_jax.jobs.state import TrainState
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.t5x_api import names, utils
@@ -17,6 +15,8 @@ from ckl_jax.t5x_api.metrics import T5XMetrics
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
 from ckl_jax.t5x_api.trainer import Trainer, unknown_actions
+from ckl_jax.train import train as native
+from ckl_jax.train.state import TrainState
 
 
 def train(
@@ -82,7 +82,7 @@ def train(
       method: how to update the model; T5X has no such argument.
       probes: closed-book probes; T5X has no such argument.
       clip_norm: bound of the global gradient norm; T5X has no such argument.
-      progress: see `jobs.train.train`.
+      progress: see `train.train.train`.
       Others: must be left out.
 
     Returns:
@@ -156,7 +156,7 @@ def native_arguments(
     relative_steps: int | None,
     random_seed: int | None,
 ) -> dict[str, Any]:
-    """The arguments of `jobs.train.train` that T5X's mean.
+    """The arguments of `train.train.train` that T5X's mean.
 
     Raises:
       UserError: the model has no optimizer, or the trainer no learning rate.

@@ -1,4 +1,4 @@
-"""`t5x.trainer`: what gin files bind of it; the loop itself is `jobs.train`."""
+"""`t5x.trainer`: what gin files bind of it; the loop itself is `train.train`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

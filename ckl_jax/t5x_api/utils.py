@@ -11,10 +11,11 @@ from ckl_jax.checkpoints.assignment import compile_rule
 from ckl_jax.checkpoints.layout import T5X_NAMES
 from ckl_jax.checkpoints.restore import stored_step
 from ckl_jax.checkpoints.store import KeepBest
+from ckl_jax.config import missing_modules
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import configs, missing_modules
 from ckl_jax.optim import schedules
 from ckl_jax.t5x_api import checkpoints, names
+from ckl_jax.train import configs
 
 _NEVER = 2**31
 
@@ -90,7 +91,7 @@ class DatasetConfig:
         seed: int,
         model: Any,
     ) -> Any:
-        """The batches of training, see `jobs.configs.DatasetConfig.make_source`."""
+        """The batches of training, see `train.configs.DatasetConfig.make_source`."""
         seed = seed if self.seed is None else self.seed
         if self.is_cached_folder:
             native = configs.DatasetConfig(
@@ -104,7 +105,7 @@ class DatasetConfig:
         if method.mixture is not None or method.statistics_examples:
             raise UserError(
                 f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
-                "jobs.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
+                "train.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
             )
         return seqio_data.TaskStream(self, total_steps, seed, model)
 

@@ -190,7 +190,7 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
         ]  # fmt: skip
 
     def relations() -> list[dict[str, Any]]:
-        """Their wordings, in the form that `data.builders.wordings` reads."""
+        """Their wordings, in the form that `data.templates` reads."""
         places = {"s": "[X]", "o": "[Y]"}
         return [
             {

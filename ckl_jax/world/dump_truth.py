@@ -9,7 +9,7 @@ from ckl_jax.world.months import Month, PageState, Sentence
 
 @dataclasses.dataclass(frozen=True)
 class TextChange:
-    """What a diffset has to say of a page: kind as in `data.builders.diff`, and the sentences."""
+    """What a diffset has to say of a page: kind as in `algorithm1`, and the sentences."""
 
     page: int
     title: str

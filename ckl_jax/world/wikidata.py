@@ -2,7 +2,7 @@
 
 The files are ParaRel's (`probes/pararel/trex/P*.jsonl` and `patterns/`, MIT) for what is invariant,
 and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The texts are made from
-ParaRel's patterns and the wordings of `data.builders.wordings`, not from articles.
+ParaRel's patterns and the wordings of `data.templates`, not from articles.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.builders import wordings
+from ckl_jax.data import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
@@ -32,7 +32,7 @@ _INVARIANT = (
 
 
 def _office(prop: str, title: str, previous: bool) -> Relation:
-    cloze, question = _texts(wordings.office(title, previous))
+    cloze, question = _texts(templates.office(title, previous))
     if previous:
         state = (cloze, f"{{o}} was the previous {title} of {{s}}.",
                  f"{{s}} had {{o}} as its previous {title}.")  # fmt: skip
@@ -45,14 +45,14 @@ def _office(prop: str, title: str, previous: bool) -> Relation:
 
 def _membership(prop: str, title: str, previous: bool) -> Relation:
     when, verb = ("previous", "was") if previous else ("current", "is")
-    cloze, question = _texts(wordings.membership(title, previous))
+    cloze, question = _texts(templates.membership(title, previous))
     state = (cloze, f"{{o}} {verb} the {when} {title} of {{s}}.",
              f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.")  # fmt: skip
     news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
     return _relation(prop, previous, cloze, question, state, news)
 
 
-def _texts(wording: wordings.Wording) -> tuple[str, str]:
+def _texts(wording: templates.Wording) -> tuple[str, str]:
     return _placed(wording.cloze), _placed(wording.question)
 
 
@@ -69,7 +69,7 @@ def _relation(
     state: tuple[str, ...],
     news: tuple[str, ...],
 ) -> Relation:
-    name = prop + wordings.PREVIOUS if previous else prop
+    name = prop + templates.PREVIOUS if previous else prop
     return Relation(name, prop, CHANGING, "item", "item", cloze, question, state, news)
 
 
@@ -145,7 +145,7 @@ class _Reader:
 
     def read_invariant(self) -> None:
         for prop in _INVARIANT:
-            question = _placed(wordings.question(prop))
+            question = _placed(templates.question(prop))
             patterns = _patterns(self.directory / f"probes/pararel/patterns/{prop}.jsonl")
             self.relations[f"{prop}_trex"] = Relation(
                 f"{prop}_trex", prop, INVARIANT, "item", "item", patterns[0], question, patterns
@@ -160,7 +160,7 @@ class _Reader:
             self.facts += self._sample([[fact] for fact in triples.values()])
 
     def read_changing(self) -> None:
-        offices, memberships = wordings.OFFICES, wordings.MEMBERSHIPS
+        offices, memberships = templates.OFFICES, templates.MEMBERSHIPS
         for prop, previous in itertools.product([*offices, *memberships], (False, True)):
             make, titles = (_office, offices) if prop in offices else (_membership, memberships)
             relation = make(prop, titles[prop], previous)
@@ -177,7 +177,7 @@ class _Reader:
 
     def _history(self, row: dict[str, Any]) -> list[Fact]:
         """Returns the successive facts of one row; a value that is still listed has not changed."""
-        name = row["relation"] + (wordings.PREVIOUS if row["slot"] == "previous" else "")
+        name = row["relation"] + (templates.PREVIOUS if row["slot"] == "previous" else "")
         if name not in self.relations:
             return []
         subject = self._entity(row["subject_id"], row["subject"])
@@ -196,5 +196,5 @@ class _Reader:
 
 def _patterns(path: Path) -> tuple[str, ...]:
     """Returns three whole sentences among ParaRel's patterns of a relation."""
-    kept = map(_placed, wordings.whole_sentences(path)[:3])
+    kept = map(_placed, templates.whole_sentences(path)[:3])
     return tuple(itertools.islice(itertools.cycle(kept), 3))

@@ -10,7 +10,13 @@ import pytest
 from ckl_jax.analysis import perplexity as p
 from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import backward_transfer, fuar
-from tests.analysis.temporalwiki_published import METHODS, MONTHS, TABLE_3, TABLE_5, TABLE_6
+from tests.papers.temporalwiki.analysis.temporalwiki_published import (
+    METHODS,
+    MONTHS,
+    TABLE_3,
+    TABLE_5,
+    TABLE_6,
+)
 
 KINDS = ("updated", "new")
 

@@ -14,8 +14,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from ckl_jax.checkpoints import from_t5x, restore
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.state import TrainState
 from ckl_jax.optim.adafactor import adafactor_t5x
+from ckl_jax.train.state import TrainState
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.parity.golden import packing
 from tests.parity.golden_t5 import GOLDEN

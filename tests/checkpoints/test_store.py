@@ -16,7 +16,8 @@ import numpy as np
 import optax
 import pytest
 
-from ckl_jax.checkpoints import damage, layout, restore, store
+from ckl_jax.checkpoints import integrity as damage
+from ckl_jax.checkpoints import layout, restore, store
 from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
 from ckl_jax.errors import UserError
 from ckl_jax.optim.adafactor import adafactor_t5x
@@ -61,7 +62,7 @@ def test_a_state_with_optax_tuples_and_a_key_returns_bit_for_bit(tmp_path, state
 
 
 def test_a_train_state_record_returns_as_one(tmp_path):
-    from ckl_jax.jobs.state import TrainState
+    from ckl_jax.train.state import TrainState
 
     record = TrainState.create({"a": jnp.ones(3)}, optax.adam(1e-3))
     with CheckpointStore(tmp_path) as s:

@@ -13,8 +13,8 @@ import sys
 import jax, jax.numpy as jnp, numpy as np, optax
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.store import CheckpointStore, restore_params
-from ckl_jax.jobs import processes
-from ckl_jax.jobs.mesh import Partitioner
+from ckl_jax.parallel import processes
+from ckl_jax.parallel.mesh import Partitioner
 
 def make_state(mesh_shape):
     p = Partitioner(mesh_shape=mesh_shape)

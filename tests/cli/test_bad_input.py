@@ -16,8 +16,8 @@ import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
-from ckl_jax.jobs import train
-from ckl_jax.jobs.processes import FolderLock
+from ckl_jax.parallel.processes import FolderLock
+from ckl_jax.train import train
 from tests.tiny import ROOT, newest_step
 
 QUIET = {"PROBES": None}

@@ -11,9 +11,9 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.builders.dumps import open_dump
 from ckl_jax.data.documents import read_documents
-from tests.data.builders.dump_files import page, write_multistream
+from ckl_jax.papers.temporalwiki.data.dumps import open_dump
+from tests.papers.temporalwiki.data.dump_files import page, write_multistream
 
 
 @pytest.fixture(scope="module")

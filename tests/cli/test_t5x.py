@@ -62,7 +62,7 @@ def test_module_and_script_are_one_command():
 
 
 def test_help_lists_modes_flags_macros_and_files(capsys, monkeypatch):
-    from ckl_jax.jobs import gin_files
+    from ckl_jax.config import gin_files
 
     monkeypatch.setattr(gin_files, "bundled_files", lambda: ["models/a.gin", "models/b.gin"])
     assert t5x.main(["train", "--help"]) == 0
@@ -73,7 +73,7 @@ def test_help_lists_modes_flags_macros_and_files(capsys, monkeypatch):
 
 
 def test_help_lists_no_mode_whose_job_is_missing(capsys, monkeypatch):
-    monkeypatch.setitem(t5x.MODES, "guess", t5x.Mode("ckl_jax.jobs.nothing:run", "a guess"))
+    monkeypatch.setitem(t5x.MODES, "guess", t5x.Mode("ckl_jax.train.nothing:run", "a guess"))
     assert t5x.main(["--help"]) == 0
     out = capsys.readouterr().out
     assert "guess" not in out and "{train,eval,infer," in out and "\n  precompile " in out
@@ -143,7 +143,7 @@ def test_each_mistake_is_one_sentence(job, capsys, argv, expected):
 
 
 def test_a_mode_whose_job_is_missing_says_so(job, capsys, monkeypatch):
-    monkeypatch.setitem(t5x.MODES, "eval", t5x.Mode("ckl_jax.jobs.nothing:run", "eval"))
+    monkeypatch.setitem(t5x.MODES, "eval", t5x.Mode("ckl_jax.train.nothing:run", "eval"))
     assert "not part of ckl_jax" in error(capsys, "eval", "--gin_file=job.gin")
 
 

@@ -10,7 +10,7 @@ from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.epochs import EpochPlan
 from ckl_jax.data.pipeline import BatchSource
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import facts_task
+from ckl_jax.papers.ckl import facts_task
 
 
 class Letters:

@@ -8,7 +8,6 @@ import pytest
 
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.dated_task import WordEncoder
-from ckl_jax.data.newsqa import date_of_address, read_dates, read_newsqa
 from ckl_jax.data.offices import Term, office_questions, read_terms
 from ckl_jax.data.questions import (
     Question,
@@ -19,6 +18,7 @@ from ckl_jax.data.questions import (
 )  # fmt: skip
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.papers.mind_the_gap.data.newsqa import date_of_address, read_dates, read_newsqa
 from ckl_jax.probes.metrics import f1
 from ckl_jax.world.offices import terms
 from ckl_jax.world.stream import stream_world

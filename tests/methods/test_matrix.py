@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.state import TrainState
-from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.methods.method import Method, combine
@@ -18,6 +16,8 @@ from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.replay import replay
 from ckl_jax.models.t5 import Transformer
 from ckl_jax.optim.adafactor import adafactor_hf
+from ckl_jax.train.state import TrainState
+from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, loop_to_scan, scan_to_loop
 from tests.helpers import (

@@ -10,9 +10,6 @@ import pytest
 from scipy.special import log_softmax
 
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import gradient_squares
-from ckl_jax.jobs.state import TrainState, swapped
-from ckl_jax.jobs.step import make_train_step
 from ckl_jax.methods.ema import ema
 from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.lora import lora
@@ -21,6 +18,9 @@ from ckl_jax.methods.method import combine, vanilla
 from ckl_jax.models.distillation import TEACHER, Distillation, taught, teacher_losses
 from ckl_jax.optim.fisher_pull import fisher_pull
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
+from ckl_jax.train import fisher as gradient_squares
+from ckl_jax.train.state import TrainState, swapped
+from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.helpers import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckl_jax.probes.ranking_results import DatasetResults
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
 GOLDEN = Path(__file__).parent / "golden"
 _KNOWN = {"metric_values", "lm_pub_quiz_version", "time_start", "time_end", "dataset_path"}

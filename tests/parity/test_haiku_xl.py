@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.from_haiku import load_haiku
+from ckl_jax.convert.haiku import import_haiku
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.haiku import import_haiku
-from ckl_jax.jobs.setup import load_params
 from ckl_jax.models.recurrent import RecurrentModel
 from ckl_jax.models.transformer_xl import Transformer
+from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten
 from tests.tiny import ROOT
 

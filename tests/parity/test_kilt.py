@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("rouge", reason="needs the extra `kilt`")
 
-from ckl_jax.data.kilt import read_kilt
-from ckl_jax.probes import kilt
+from ckl_jax.papers.ckl import kilt
+from ckl_jax.papers.ckl.data.kilt import read_kilt
 from tests.real_data import shared_data
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "kilt.json").read_text(encoding="utf-8"))

@@ -13,9 +13,9 @@ from ckl_jax.data.statements import statements
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer
-from ckl_jax.probes.ranking import Evaluator
-from ckl_jax.probes.ranking_results import DatasetResults
-from ckl_jax.probes.scorers import CausalScorer
+from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from tests.parity.ranked import assert_same, unpack
 
 RUNS = {  # name -> (reduction, conditional score, BOS)

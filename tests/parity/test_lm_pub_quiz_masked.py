@@ -10,8 +10,8 @@ from ckl_jax.data.statements import fill
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import Transformer
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.probes.masked_scorer import MaskedScorer
-from ckl_jax.probes.ranking import Evaluator
+from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
+from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from tests.parity.ranked import assert_same, unpack
 
 WORD, ANSWER = "within_word_l2r", "answer_l2r+word_l2r"

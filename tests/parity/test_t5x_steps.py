@@ -9,12 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from ckl_jax.jobs.state import TrainState
-from ckl_jax.jobs.step import make_train_step
 from ckl_jax.models import decoding
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.optim.adafactor import adafactor_t5x
+from ckl_jax.train.state import TrainState
+from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.parity import golden_t5
 from tests.parity.golden import steps

@@ -17,9 +17,9 @@ import pytest
 
 from ckl_jax.checkpoints import restore
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.jobs.state import TrainState
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.optim.adafactor import adafactor_t5x
+from ckl_jax.train.state import TrainState
 from tests.helpers import assert_trees_close, random_params
 
 UPSTREAM = os.environ.get("CKL_UPSTREAM_PYTHON")

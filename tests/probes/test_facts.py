@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.jobs.evaluations import write_evaluation
 from ckl_jax.probes.facts import FactProbes
+from ckl_jax.train.evaluations import write_evaluation
 from tests.helpers import TINY_GPT2, model_of, random_params
 
 CONTEXT = {"run": "r", "method": "m", "phase": 1, "epoch": 2, "step": 3}

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckl_jax.jobs.metrics_log import Fetched
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import Transformer
 from ckl_jax.t5x_api import metrics
+from ckl_jax.train.metrics_log import Fetched
 from tests.helpers import TINY
 
 # T5X's (commit cc342d4): models.compute_base_metrics and trainer.train_with_lr of a packed batch.

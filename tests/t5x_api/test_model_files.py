@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ckl_jax.jobs import gin_files
+from ckl_jax.config import gin_files
 
 # Numbers of parameters of the published checkpoints (Hugging Face's google/mt5-*, google/byt5-*).
 PUBLISHED = {

@@ -16,8 +16,9 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import t5x
+from ckl_jax.config import gin_config, gin_files
 from ckl_jax.errors import UserError
-from ckl_jax.jobs import gin_config, gin_files, mesh
+from ckl_jax.parallel import mesh
 from ckl_jax.t5x_api import names
 from ckl_jax.trees import keys
 

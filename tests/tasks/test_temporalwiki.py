@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 from ckl_jax.cli import ckl
-from ckl_jax.data.builders.diffsets import read_records
-from ckl_jax.data.builders.probes import read_probe_csv
 from ckl_jax.data.documents import read_documents
+from ckl_jax.data.fact_files import read_probe_csv
 from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 
 pytestmark = pytest.mark.slow  # importing SeqIO and TFDS takes many seconds
 

@@ -9,14 +9,15 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
-from ckl_jax.data.builders import diffsets, probe_stages, probes
-from ckl_jax.data.builders.diffsets import Options, build, plan, read_records
-from ckl_jax.data.builders.dumps import open_dump
-from ckl_jax.data.builders.fact_diff import classify
-from ckl_jax.data.builders.probe_filters import without_commas
-from ckl_jax.data.builders.probe_rows import Job
-from ckl_jax.data.builders.wikidata_json import FactRules, read_entities
+from ckl_jax.data import fact_files
+from ckl_jax.data.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data import diffsets, probe_stages, probes
+from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records
+from ckl_jax.papers.temporalwiki.data.dumps import open_dump
+from ckl_jax.papers.temporalwiki.data.fact_diff import classify
+from ckl_jax.papers.temporalwiki.data.probe_filters import without_commas
+from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
 from ckl_jax.world.dump_truth import fact_changes, text_changes
 from ckl_jax.world.months import months
@@ -137,9 +138,9 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     )
     changed = [(s, o) for (s, _, o), (kind, _) in truth.items() if kind in CHANGED]
     pairs = {(labels[s], labels.get(o)) for s, o in changed}
-    drawn = list(probes.read_probe_csv(tmp_path / "probes/lighttuning_changed_20.csv"))
+    drawn = list(fact_files.read_probe_csv(tmp_path / "probes/lighttuning_changed_20.csv"))
     assert drawn and {(row["subject"], row["object"]) for row in drawn} <= pairs
-    rows = list(probes.read_probe_csv(tmp_path / "probes/0501-1001_changed.csv"))
+    rows = list(fact_files.read_probe_csv(tmp_path / "probes/0501-1001_changed.csv"))
     assert len(rows) == manifest["table_2"]["changed"]["final"]
     plain = {tuple(_words(without_commas(p))) for p in found.values()}
     assert {tuple(row.values()) for row in rows} <= plain

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from ckl_jax.data.builders.split_files import split
-from ckl_jax.data.builders.time_splits import Options
 from ckl_jax.data.documents import read_documents, write_documents
+from ckl_jax.papers.mind_the_gap.data.split_files import split
+from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 from ckl_jax.world.stream import stream
 
 pytestmark = pytest.mark.slow

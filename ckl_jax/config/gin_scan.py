@@ -1,0 +1,206 @@
+"""Reads gin files without running them, to say in a sentence what is wrong with them.
+
+Gin's own messages name the configurable that failed, not the macro that is unset, and stop at
+the first import. This walk over the parsed statements knows the file and line of every macro.
+"""
+
+import dataclasses
+import re
+import tokenize
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gin import config_parser
+
+from ckl_jax.config import gin_files
+from ckl_jax.errors import UserError, nearest
+
+COMMAND_LINE = "the command line"
+
+
+@dataclasses.dataclass(frozen=True)
+class Macro:
+    """`%NAME` in a value."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """`@scope/selector` or `@scope/selector()` in a value."""
+
+    selector: str
+
+
+class _Delegate(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_selector, evaluate):
+        return Reference(scoped_selector)
+
+    def macro(self, name):
+        return Macro(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """One `scope/selector.parameter = value`, or a macro's `NAME = value` (parameter "")."""
+
+    scope: str
+    selector: str
+    parameter: str
+    value: Any
+    where: str
+
+    @property
+    def name(self) -> str:
+        scoped = f"{self.scope}/{self.selector}" if self.scope else self.selector
+        return f"{scoped}.{self.parameter}" if self.parameter else scoped
+
+
+@dataclasses.dataclass
+class Scan:
+    """All statements of the files and the command line, in order."""
+
+    bindings: list[Binding] = dataclasses.field(default_factory=list)
+    imports: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    files: list[str] = dataclasses.field(default_factory=list)
+
+    def macros(self) -> dict[str, Binding]:
+        """Returns the last definition of each macro."""
+        return {b.name: b for b in self.bindings if not b.parameter}
+
+    def macros_used(self) -> dict[str, Binding]:
+        """Returns the macros in the values that hold at the end, each with a binding that does."""
+        last = {b.name: b for b in self.bindings}
+        return {m.name: b for b in last.values() for m in _macros(b.value)}
+
+    def is_for_t5x(self) -> bool:
+        """Whether the files import T5X's modules, or the script that runs them."""
+        modules = {module for imports in self.imports.values() for module in imports.values()}
+        return any(module.split(".")[0] in ("t5x", "__main__") for module in modules)
+
+    def selectors(self) -> set[str]:
+        return {b.selector for b in self.bindings if b.parameter}
+
+
+def scan(paths: Sequence[Path], command_line: Sequence[str], folders: Sequence[Path]) -> Scan:
+    """Parses the files with what they include, then the bindings of the command line.
+
+    Raises:
+      UserError: a file is missing, does not parse, or includes itself.
+    """
+    result = Scan()
+    for path in paths:
+        _scan_file(path, folders, result, [])
+    for binding in command_line:
+        statements = _statements(binding, COMMAND_LINE, hint=_quote_hint(binding))
+        _collect(statements, COMMAND_LINE, folders, result, [])
+    return result
+
+
+def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
+    """Raises `UserError` for a macro or parameter that is required but not set, or unknown."""
+    in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
+    known = {b.name for b in in_files if not b.parameter}
+    known |= {m.name for b in in_files for m in _macros(b.value)}
+    for b in result.bindings:
+        if b.where == COMMAND_LINE and not b.parameter and b.name not in known:
+            raise UserError(
+                f"--gin.{b.name}: the gin files use no macro {b.name!r}."
+                + (nearest(b.name, known) or _listed(known))
+            )
+    macros = result.macros()
+    for name, user in result.macros_used().items():
+        if name in set_later:
+            continue
+        value = macros[name].value if name in macros else None
+        if name != "gin.REQUIRED" and (name not in macros or _required(value)):
+            where = macros[name].where if name in macros else user.where
+            raise UserError(
+                f"The macro {name} is not set ({where} needs it); add --gin.{name}=VALUE (text in "
+                f"two kinds of quotes: --gin.{name}=\"'text'\") or set it in a gin file."
+            )
+    for binding in {b.name: b for b in result.bindings}.values():
+        if _required(binding.value) and binding.name not in set_later:
+            raise UserError(
+                f"{binding.name} is required ({binding.where}) but nothing sets it; add "
+                f"--gin.{binding.name}=VALUE or set it in a gin file."
+            )
+
+
+def _listed(names: set[str]) -> str:
+    names = sorted(name for name in names if name != "gin.REQUIRED")
+    if len(names) > 12:
+        return f" They use {len(names)} others; see `t5x train --help` and the files."
+    return f" They use {', '.join(names)}." if names else " They use none."
+
+
+def _required(value: Any) -> bool:
+    return value == Macro("gin.REQUIRED")
+
+
+def _macros(value: Any) -> Iterator[Macro]:
+    if isinstance(value, Macro):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _macros(pair)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _macros(item)
+
+
+def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
+    if path in stack:
+        raise UserError(f"{path} includes itself through {stack[-1]}.")
+    result.files.append(str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
+    except OSError as e:
+        raise UserError(f"Cannot read the gin file {path}: {e}.") from e
+    _collect(_statements(text, str(path)), str(path), folders, result, [*stack, path])
+
+
+def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) -> None:
+    for s in statements:
+        where = source if source == COMMAND_LINE else f"{source}, line {s.location.line_num}"
+        if isinstance(s, config_parser.BindingStatement):
+            binding = Binding(s.scope or "", s.selector, s.arg_name or "", s.value, where)
+            result.bindings.append(binding)
+        elif isinstance(s, config_parser.ImportStatement):
+            result.imports.setdefault(source, {})[s.bound_name()] = s.module
+        elif isinstance(s, config_parser.IncludeStatement):
+            path = gin_files.find_include(s.filename, folders)
+            if path is None:
+                raise UserError(f"{where}: {gin_files.unknown_file(s.filename, folders)}")
+            _scan_file(path, folders, result, stack)
+
+
+def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
+    """Yields the statements of `text`; a syntax error becomes one sentence."""
+    try:
+        yield from config_parser.ConfigParser(text, _Delegate())
+    except Exception as e:  # gin raises SyntaxError, tokenize its own kinds
+        if isinstance(e, UserError):
+            raise
+        if isinstance(e, tokenize.TokenError):  # (message, place)
+            e = SyntaxError("it ends within a statement: a bracket or a quote is open")
+        message = str(getattr(e, "msg", None) or e)
+        token = re.search(r"Failed to parse token '(.*?)'", message)
+        what = f"cannot read the value {token[1]!r}" if token else message.split("\n")[0]
+        line = getattr(e, "lineno", None)
+        where = f"{source}, line {line}" if line and source != COMMAND_LINE else source
+        shown = f" in {text!r}" if source == COMMAND_LINE else ""
+        if re.match(r"\s*(from \S+ )?import .*,", text.split("\n")[(line or 1) - 1]):
+            hint = " An import of gin names one thing; give each a line of its own."
+        raise UserError(f"Gin syntax error in {where}: {what.rstrip('.')}{shown}.{hint}") from e
+
+
+def _quote_hint(binding: str) -> str:
+    """Says how to quote a value that looks like text without inner quotes."""
+    name, _, value = (part.strip() for part in binding.partition("="))
+    if not value or value[0] in "'\"@%[({" or value in ("True", "False", "None"):
+        return ""
+    return f" If {value!r} is meant as text it needs inner quotes: --gin.{name}=\"'{value}'\"."

@@ -1,0 +1,119 @@
+"""`ckl export-peft` and `ckl import-peft`: LoRA adapters to Hugging Face's PEFT, and from it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import __version__, files
+from ckl_jax.checkpoints.from_hf import read_config
+from ckl_jax.checkpoints.hf_names import config_to_hf
+from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.scan_layout import is_stacked
+from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.convert import hugging_face
+from ckl_jax.convert.hugging_face import adapter_scale, refuse_models
+from ckl_jax.errors import UserError
+from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.t5 import T5Config
+from ckl_jax.train.setup import load_params
+from ckl_jax.trees import paths
+
+
+def _read_config(like: str, params: Any) -> T5Config | GPT2Config:
+    """The model of a config.json, with its layers as `params` have them."""
+    config = read_config(like)
+    if not isinstance(config, (T5Config, GPT2Config)):
+        raise UserError(
+            f"{like} is of another model than T5 or GPT-2, whose adapters alone go to PEFT and "
+            "come from it; `ckl export-hf` merges them."
+        )
+    return dataclasses.replace(config, scan_layers=bool(is_stacked(paths.flatten(params))))
+
+
+def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
+    """Writes a LoRA run as the adapter `out`, and the model under it as `out/base`.
+
+    CKL's LoRA trains the decoder beside the adapters, so the base is not the model that training
+    started from; it is written whole.
+
+    Args:
+      checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
+      like: a config.json of the same architecture; its tokenizer is taken along, as by
+        `hugging_face.export_checkpoint`.
+      out: the folder to write.
+      scale: factor of the low-rank path, where the checkpoint does not say it.
+
+    Returns:
+      What was done, and how to load it.
+
+    Raises:
+      UserError: `out` holds a model, there are no adapters, or the parameters do not fit the
+        configuration.
+    """
+    refuse_models(out)
+    params = load_params(checkpoint)
+    config = _read_config(like, params)
+    flat = paths.flatten(params)
+    scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
+    count = save_peft(out, params, config, scale, Path(out) / "base")
+    base = {path: x for path, x in flat.items() if not is_adapter(path)}
+    tokenizer = hugging_face.tokenizer_files(checkpoint, Path(like).parent, config)
+    save_hf(Path(out) / "base", paths.unflatten(base), config)
+    hugging_face.copy(tokenizer, Path(out) / "base")
+    return (
+        f"An adapter of {count:,} parameters in {out}, its base in {out}/base. Load them with\n"
+        f"  PeftModel.from_pretrained({config_to_hf(config)['architectures'][0]}.from_pretrained("
+        f"'{out}/base'), '{out}')"
+    )
+
+
+def import_peft(adapter: str, base: str, like: str, out: str) -> str:
+    """Writes a PEFT adapter on a base checkpoint of ours as `checkpoint_0` of `out`.
+
+    Args:
+      adapter: the folder that PEFT's `save_pretrained` wrote.
+      base: a MODEL_DIR or a `checkpoint_<step>` with the model under it.
+      like: its config.json.
+      out: the new MODEL_DIR; gets `lora.gin`, the method that fits.
+
+    Returns:
+      What was done, and how to use it.
+
+    Raises:
+      UserError: the adapter does not fit, or `out` already holds a checkpoint.
+    """
+    params = load_params(base)
+    config = _read_config(like, params)
+    over = "ckl_lora.gin" if isinstance(config, T5Config) else "temporalwiki_lora.gin"
+    tree, settings = load_peft(adapter, config)
+    flat = paths.flatten(params) | paths.flatten(tree)
+    with CheckpointStore(out) as store:
+        store.require_empty()
+        held = read_json_item(find_checkpoint(base), "metadata")
+        metadata = {
+            "ckl_jax": __version__,
+            "imported_from": Path(adapter).name,
+            "dense": settings,
+            "vocabulary_digest": held.get("vocabulary_digest"),
+        }
+        state = {"params": paths.unflatten(flat), "step": np.zeros((), np.int32)}
+        store.save(0, state, metadata)
+    lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
+    with files.atomic_write(Path(out) / "lora.gin") as f:
+        f.write(
+            f"# The method of the imported adapter; lay it over {over}. `trunk = ()` trains\n"
+            "# the adapter alone, as PEFT does.\n"
+            "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
+            f"lora.lora:\n{lines}\n    trunk = ()\n"
+        )
+    model = next((f for f in (Path(base), Path(base).parent) if (f / "model.gin").is_file()), None)
+    of_base = f"--gin_file={model}/model.gin " if model else ""
+    return (
+        f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
+        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={over} {of_base}"
+        f"--gin_file={out}/lora.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
+    )

@@ -1,0 +1,158 @@
+"""Entities of a Wikidata JSON dump: one a line, and of each its name, its page and its facts.
+
+A fact is (property, item). Facts are the main values of statements whose rank is not deprecated;
+qualifiers and references count only if asked for, as they do in the paper's released code.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.json_rows import parse
+from ckl_jax.errors import UserError
+
+Fact = tuple[str, str]  # "P31", "Q5"
+Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
+
+
+@dataclasses.dataclass(frozen=True)
+class FactRules:
+    """What is read of an entity.
+
+    Attributes:
+      language: of labels; without one, the label for all languages (`mul`) is taken.
+      site: whose page belongs to an item.
+      deprecated: also statements of deprecated rank.
+      qualifiers, references: also values in these places.
+    """
+
+    language: str = "en"
+    site: str = "enwiki"
+    deprecated: bool = False
+    qualifiers: bool = False
+    references: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Entity:
+    """What is kept of an entity.
+
+    Attributes:
+      id: "Q42" or "P31".
+      label: "" if there is none.
+      title: of its page on the site; "" if there is none.
+      revision: 0 if not given.
+      facts: each once, in the order of the dump.
+      line: of the dump; no part of what the entity is.
+    """
+
+    id: str
+    label: str = ""
+    title: str = ""
+    revision: int = 0
+    facts: tuple[Fact, ...] = ()
+    line: int = dataclasses.field(default=0, compare=False)
+
+
+def entity_lines(path: str | os.PathLike) -> Iterator[Line]:
+    """Yields the lines that hold an entity, without the comma at their end.
+
+    Raises:
+      UserError: the file is truncated or damaged, or its list is not closed.
+    """
+    opened, closed, number, offset = False, False, 0, 0
+    for number, offset, line in read_lines(path):
+        line = line.strip().rstrip(b",")
+        if line == b"[":
+            opened = True
+        elif line == b"]":
+            closed = True
+        elif line:
+            yield number, offset, line
+    if opened and not closed:
+        raise UserError(
+            f"{path}, line {number} (byte {offset:,} of the JSON): the list of entities stops "
+            "without its ']': the file was cut, fetch it again."
+        )
+
+
+def read_entities(path: str | os.PathLike, rules: FactRules = FactRules()) -> Iterator[Entity]:  # noqa: B008
+    """Yields the items and properties of a dump.
+
+    Raises:
+      UserError: as `entity_lines` and `parse_entity`.
+    """
+    for line in entity_lines(path):
+        if entity := parse_entity(path, line, rules):
+            yield entity
+
+
+def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entity | None:
+    """Reads one line; None for what is neither an item nor a property (lexemes, ...).
+
+    Raises:
+      UserError: the line is not JSON or no entity; the message names file, line and byte.
+    """
+    try:
+        entity = parse(line[2])
+        if entity["id"][0] not in "QP":
+            return None
+        return Entity(
+            entity["id"],
+            _label(entity.get("labels") or {}, rules.language),
+            _title(entity.get("sitelinks") or {}, rules.site),
+            int(entity.get("lastrevid") or 0),
+            tuple(dict.fromkeys(_facts(entity.get("claims") or {}, rules))),
+            line[0],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
+        if isinstance(e, ValueError) and not isinstance(e, UserError):
+            what = f"not JSON ({e})"
+        else:
+            what = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
+        raise UserError(
+            f"{path}, line {line[0]} (byte {line[1]:,} of the JSON): {what}; fetch the dump again."
+        ) from e
+
+
+def _label(labels: dict[str, Any], language: str) -> str:
+    found = labels.get(language) or labels.get("mul") or {}
+    return " ".join(found.get("value", "").split())
+
+
+def _title(sitelinks: dict[str, Any], site: str) -> str:
+    link = sitelinks.get(site) or ""
+    return (link if isinstance(link, str) else link["title"]).replace("_", " ")
+
+
+def _facts(claims: dict[str, Any], rules: FactRules) -> Iterator[Fact]:
+    for statements in claims.values():
+        for statement in statements:
+            if statement.get("rank") != "deprecated" or rules.deprecated:
+                for snak in _snaks(statement, rules):
+                    if item := _item(snak):
+                        yield snak["property"], item
+
+
+def _snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, Any]]:
+    yield statement["mainsnak"]
+    groups = []
+    if rules.qualifiers:
+        groups.append(statement.get("qualifiers") or {})
+    if rules.references:
+        groups += [r.get("snaks") or {} for r in statement.get("references") or []]
+    for group in groups:
+        for snaks in group.values():
+            yield from snaks
+
+
+def _item(snak: dict[str, Any]) -> str:
+    """The item that a snak names; "" for other values and for "none" and "unknown"."""
+    if snak.get("snaktype") != "value":
+        return ""
+    value = snak["datavalue"]["value"]
+    if snak["datavalue"]["type"] != "wikibase-entityid" or value.get("entity-type") != "item":
+        return ""
+    return value.get("id") or f"Q{value['numeric-id']}"  # dumps before 2016 have no id

@@ -1,0 +1,1 @@
+"""One folder for each paper, with all that only it needs. No paper imports another."""

@@ -1,0 +1,220 @@
+"""What right answers are made of (CKL's Figure 8), and how often corpora name answers."""
+
+import collections
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ckl_jax.analysis import figures, labels
+from ckl_jax.analysis.mentions import count_mentions
+from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.data.answer_types import PERSON, TYPES, AnswerTypes
+from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
+from ckl_jax.probes.metrics import normalize_answer
+
+PAIR = ("updated_lama", "new_lama")
+_BINS = ((0, 0), (1, 9), (10, 99), (100, None))
+
+
+def figure_8(
+    study: Study, types: AnswerTypes, published: Mapping[str, Mapping[str, float]], persons: int
+) -> tuple[list, dict]:
+    """Sections and numbers of Figure 8.
+
+    Args:
+      study: with Vanilla, put to UpdatedLAMA and NewLAMA.
+      types: tells the types of answers.
+      published: {probe: {type: percent of the answers}}, the paper's.
+      persons: that the paper found in both probes.
+    """
+    initial = study.initial.scores
+    probes = [p for p in study.probes if p in initial]
+    found = {p: types_of(initial[p], types) for p in probes}
+    shares = _share_rows(found, published)
+    leader = study.vanilla or study.methods[0]
+    parts = {p: contributions(leader.scores[p], found[p]) for p in PAIR if p in leader.scores}
+    right = any(any(part.values()) for part in parts.values())
+    shared = {e.key: shared_persons(e, found) for e in study.entries}
+    sections = [
+        Section("Types of the answers", ("Type", *shares[0]), shares[1],
+                notes=["In percent of a probe's answers, and in brackets the paper's (Table 5). "
+                       f"Types are told by {types.how}."]),
+        Section(
+            f"(a) The types that make up the EM of {leader.label}",
+            ("Type", *(f"{labels.short(p)} EM" for p in parts)),
+            [text_row(t, *(parts[p].get(t, 0.0) for p in parts))
+             for t in TYPES if any(parts[p].get(t) for p in parts)],
+            figures.as_png(_plot_parts(parts)) if right else None,
+            ["Points of EM; a column adds up to the probe's score." if right
+             else "No answer of either probe is right: no figure."],
+        ),
+        Section(
+            "(b) Persons that answer both UpdatedLAMA and NewLAMA",
+            ("Model", "Items of each", "UL EM", "NL EM"),
+            [text_row(e.label, *shared[e.key]) for e in study.entries if shared[e.key]],
+            notes=["Each person's items are paired, as many of either probe, in the order of the "
+                   f"files. The paper found {persons} pairs, and the EM on UL still much higher."],
+        ),
+    ]  # fmt: skip
+    counted = {p: dict(collections.Counter(of)) for p, of in found.items()}
+    return sections, {"types": counted, "contributions": parts, "shared_persons": shared}
+
+
+def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
+    """[N] the type of each item's first answer."""
+    return [
+        types(relation, row["answers"][0], row.get("input", ""))
+        for relation, row in zip(scored.relations, scored.rows, strict=True)
+    ]
+
+
+def _share_rows(found: Mapping[str, Sequence[str]], published) -> tuple[list[str], list]:
+    headers = [f"{labels.short(p)} % (the paper's)" for p in found]
+    rows = []
+    for kind in TYPES:
+        ours = {p: 100.0 * of.count(kind) / len(of) for p, of in found.items()}
+        printed = {p: published.get(p, {}).get(kind) for p in found}
+        if any(ours.values()) or any(printed.values()):
+            cells = [
+                f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "") for p in found
+            ]
+            rows.append(text_row(kind, *cells))
+    return headers, rows
+
+
+def contributions(scored: Scored, kinds: Sequence[str]) -> dict[str, float]:
+    """{type: points of EM that its right answers make}; they add up to the probe's EM."""
+    sums: dict[str, float] = collections.defaultdict(float)
+    for kind, right in zip(kinds, scored.em, strict=True):
+        sums[kind] += 100.0 * float(right) / len(kinds)
+    return dict(sums)
+
+
+def shared_persons(
+    entry: Entry, kinds: Mapping[str, Sequence[str]]
+) -> tuple[int, float, float] | None:
+    """Pairs of items with one person for an answer, and EM in percent on those of each probe.
+
+    None where a model was not put to both probes, or nobody answers both.
+    """
+    if any(p not in entry.scores or p not in kinds for p in PAIR):
+        return None
+    by_person = [_by_person(entry.scores[p], kinds[p]) for p in PAIR]
+    right: tuple[list, list] = ([], [])
+    for person, items in by_person[0].items():
+        pairs = min(len(items), len(by_person[1].get(person, ())))
+        for side, mine in enumerate(by_person):
+            right[side].extend(mine.get(person, [])[:pairs])
+    if not right[0]:
+        return None
+    return len(right[0]), *(100.0 * float(np.mean(side)) for side in right)
+
+
+def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = collections.defaultdict(list)
+    for row, kind, right in zip(scored.rows, kinds, scored.em, strict=True):
+        if kind == PERSON:
+            found[normalize_answer(row["answers"][0])].append(float(right))
+    return found
+
+
+def _plot_parts(parts: Mapping[str, Mapping[str, float]]):
+    shown = [t for t in TYPES if any(part.get(t) for part in parts.values())]
+    with figures.style():
+        figure, (ax,) = figures.panels(1)
+        figure.set_figwidth(6.4)
+        left = np.zeros(len(parts))
+        for i, kind in enumerate(shown):
+            values = np.array([part.get(kind, 0.0) for part in parts.values()])
+            ax.barh(range(len(parts)), values, left=left, label=kind, color=f"C{i}",
+                    edgecolor="white", lw=0.5)  # fmt: skip
+            left += values
+        ax.set_yticks(range(len(parts)), [labels.short(p) for p in parts])
+        ax.invert_yaxis()
+        ax.set(xlabel="EM (%)")
+        figures.legend(figure, [ax])
+    return figure
+
+
+# --- overlap of entities
+
+
+def overlap(
+    study: Study, corpora: Mapping[str, Callable[[], Iterable[str]]], leader: str = "vanilla"
+) -> tuple[list, dict]:
+    """Sections and numbers of how often corpora name the answers of probes.
+
+    Args:
+      study: the runs.
+      corpora: {name: makes its texts}; the last one is that of the update.
+      leader: the method whose EM is shown by how often the answer is named.
+    """
+    scores = study.initial.scores
+    answers = {p: [row["answers"] for row in scores[p].rows] for p in study.probes if p in scores}
+    mentions = mentions_of(answers, corpora)
+    numbers = {
+        p: {c: {"items": len(n), "named": int((n > 0).sum()), "median": float(np.median(n))}
+            for c, n in x.items()}
+        for p, x in mentions.items()
+    }  # fmt: skip
+    sections = [named(mentions), *_by_mentions(study, mentions, list(corpora)[-1], leader)]
+    return sections, {"mentions": numbers}
+
+
+def mentions_of(
+    answers: Mapping[str, Sequence[Sequence[str]]],
+    corpora: Mapping[str, Callable[[], Iterable[str]]],
+) -> dict[str, dict[str, np.ndarray]]:
+    """{probe: {corpus: [N] how often it names the accepted answers of each item}}."""
+    names = {a for items in answers.values() for accepted in items for a in accepted}
+    counts = count_mentions(names, {name: make() for name, make in corpora.items()})
+    return {
+        p: {c: np.array([sum(counts[c][a] for a in accepted) for accepted in items])
+            for c in counts}
+        for p, items in answers.items()
+    }  # fmt: skip
+
+
+def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    """The share of each probe's items whose answer each corpus names."""
+    corpora = list(next(iter(mentions.values())))
+    headers = ["Probe", *(f"in {c} %" for c in corpora), "in all %", "in none %",
+               *(f"median in {c}" for c in corpora)]  # fmt: skip
+    rows = []
+    for probe, of in mentions.items():
+        there = np.stack([of[c] > 0 for c in corpora])
+        rows.append(text_row(
+            labels.long(probe), *(100.0 * float(n.mean()) for n in there),
+            100.0 * float(there.all(0).mean()), 100.0 * float((~there.any(0)).mean()),
+            *(float(np.median(of[c])) for c in corpora),
+        ))  # fmt: skip
+    return Section("Answers that corpora name", headers, rows, notes=[
+        "Any accepted answer of an item, as whole words, in any case; medians are mentions an item."
+    ])  # fmt: skip
+
+
+def _by_mentions(
+    study: Study, mentions: Mapping[str, Mapping[str, np.ndarray]], corpus: str, leader: str
+) -> list[Section]:
+    entry = next((e for e in study.methods if e.key == leader), None)
+    if entry is None:
+        return []
+    headers = ["Probe", *(f"{_bin(low, high)}: items, EM" for low, high in _BINS)]
+    rows = []
+    for probe, of in mentions.items():
+        if probe in entry.scores:
+            inside = [_within(of[corpus], *limits) for limits in _BINS]
+            em = entry.scores[probe].em
+            cells = [f"{n.sum():,}, {100.0 * em[n].mean():.2f}" if n.any() else "–" for n in inside]
+            rows.append(text_row(labels.long(probe), *cells))
+    title = f"EM of {entry.label} by how often {corpus} names the answer"
+    return [Section(title, headers, rows)]
+
+
+def _within(counts: np.ndarray, low: int, high: int | None) -> np.ndarray:
+    return (counts >= low) & (counts <= (np.inf if high is None else high))
+
+
+def _bin(low: int, high: int | None) -> str:
+    return str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"

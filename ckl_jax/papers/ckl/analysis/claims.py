@@ -1,0 +1,212 @@
+"""Which claims of CKL's paper hold in experiments of one's own: one row a claim, over seeds.
+
+A claim is an inequality between numbers of tables; its margin is by how much it holds, in points of
+exact match or of FUAR, below 0 by how much it does not. Over several seeds it is "yes" where every
+margin is above 0, "no" where every one is below, else "unclear".
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
+from ckl_jax.analysis.seeds import check_seeds
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, write_json
+from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD, read_tables
+
+Numbers = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # scenario, row, column
+
+_EXPANSION = ("lora", "k_adapter_k2", "k_adapter_k3", "modular")
+_OTHERS = ("vanilla", "recadam", "mix_review")
+_KEPT, _NEW, _QUESTIONS = "invariant_lama", "new_lama_easy_small", "new_questions_easy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """An inequality of the paper.
+
+    Attributes:
+      text: what is claimed.
+      where: of the paper.
+      unit: of the margin.
+      margin: of some numbers; None where they lack what it needs, NaN where no method gained
+        anything, so that none is the best.
+    """
+
+    text: str
+    where: str
+    unit: str
+    margin: Callable[[Numbers], float | None]
+
+
+def _fuar(numbers: Numbers, scenario: str, methods: Sequence[str]) -> float | None:
+    """The lowest ratio of some methods; "no gain" is the worst of all."""
+    rows = numbers.get(scenario, {})
+    found = [rows[m]["fuar"] for m in methods if m in rows and "fuar" in rows[m]]
+    return min((math.inf if v is None else v for v in found), default=None)
+
+
+def _are_best(
+    scenario: str,
+    methods: Sequence[str] = _EXPANSION,
+    every: Sequence[str] = (*_OTHERS, *_EXPANSION),
+) -> Callable[[Numbers], float | None]:
+    """By how much the lowest ratio of some methods is below the lowest of the others."""
+    rest = [m for m in every if m not in methods]
+
+    def margin(numbers: Numbers) -> float | None:
+        if not set(every) <= set(numbers.get(scenario, {})):
+            return None  # the best of some is not the best
+        ours, others = (_fuar(numbers, scenario, m) for m in (methods, rest))
+        return None if ours is None or others is None else others - ours  # inf - inf is NaN
+
+    return margin
+
+
+def _kept_more(first: str, second: str) -> Callable[[Numbers], float | None]:
+    """By how much more is kept in one scenario than in another, on average over methods."""
+
+    def margin(numbers: Numbers) -> float | None:
+        a, b = numbers.get(first, {}), numbers.get(second, {})
+        methods = [m for m in (*_OTHERS, *_EXPANSION) if m in a and m in b]
+        if not methods:
+            return None
+        return sum(a[m][_KEPT] - b[m][_KEPT] for m in methods) / len(methods)
+
+    return margin
+
+
+def _learned_less_than_nothing(scenario: str) -> Callable[[Numbers], float | None]:
+    """By how much Vanilla answers new questions worse than the model before it did."""
+
+    def margin(numbers: Numbers) -> float | None:
+        rows = numbers.get(scenario, {})
+        if not {"initial", "vanilla"} <= set(rows):
+            return None
+        return rows["initial"][_QUESTIONS] - rows["vanilla"][_QUESTIONS]
+
+    return margin
+
+
+def _with_rate(column: str, low_is_more: bool) -> Callable[[Numbers], float | None]:
+    """The score of Vanilla at its lowest learning rate over that at its highest, or under it."""
+
+    def margin(numbers: Numbers) -> float | None:
+        rows = numbers.get("rates", {})
+        rates = sorted(float(name.partition("-")[2]) for name in rows if name.startswith("vanilla"))
+        if len(rates) < 2:
+            return None
+        low, high = (rows[f"vanilla-{rate:g}"][column] for rate in (rates[0], rates[-1]))
+        return low - high if low_is_more else high - low
+
+    return margin
+
+
+CLAIMS = (
+    Claim("methods that add parameters have the lowest FUAR", "Table 2", "FUAR",
+          _are_best("main")),
+    Claim("the same of SMALL, many passes over few articles", "Table 3", "FUAR",
+          _are_best("small")),
+    Claim("many passes over few articles forget more than few over all", "Tables 2, 3", "points",
+          _kept_more("main", "small")),
+    Claim("two phases forget more than one of the same articles", "Table 3", "points",
+          _kept_more("small", "p1_p2")),
+    Claim("a lower learning rate forgets less", "Table 7", "points", _with_rate(_KEPT, True)),
+    Claim("a lower learning rate learns less", "Table 7", "points", _with_rate(_NEW, False)),
+    Claim("of GPT-2's, Mix-Review has the lowest FUAR", "Table 10", "FUAR",
+          _are_best("gpt2_1e-4", ("mix_review",), (*_OTHERS, *_EXPANSION[:-1]))),
+    Claim("at a larger learning rate GPT-2 (Vanilla) knows less new than before", "Table 11",
+          "points", _learned_less_than_nothing("gpt2_1e-3")),
+)  # fmt: skip
+
+
+def judge(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
+    """[{"claim", "where", "unit", "verdict", "seeds", "mean", "low", "high", "values"}] over seeds.
+
+    A margin that is 0, or that no method gained anything for, decides nothing.
+
+    "verdict" is "yes", "no", "unclear" or "not run"; "seeds" is how many have the numbers that it
+    takes, of which it is; "values" are the margins, None where there is none.
+    """
+    return [_judged(claim, [claim.margin(n) for n in numbers]) for claim in CLAIMS]
+
+
+def _judged(claim: Claim, margins: Sequence[float | None]) -> dict[str, Any]:
+    known = [m for m in margins if m is not None]
+    holds, fails = all(m > 0 for m in known), all(m < 0 for m in known)
+    verdict = "yes" if holds else "no" if fails else "unclear"
+    about = {"claim": claim.text, "where": claim.where, "unit": claim.unit}
+    about |= {"verdict": verdict if known else "not run", "seeds": len(known)}
+    values = [m if m is not None and math.isfinite(m) else None for m in margins]
+    return {**about, **statistics.spread(values)}
+
+
+def read_numbers(folder: str | Path) -> Numbers:
+    """The numbers of all tables in a folder of `ckl experiment`.
+
+    Raises:
+      UserError: there are none.
+    """
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for path in sorted(Path(folder).glob("ckl-table*.json")):
+        for scenario, part in read_tables(path).items():
+            found[scenario] = {
+                row: {name: c["ours"] for name, c in columns.items() if c["defined"]}
+                for row, columns in part["rows"].items()
+            }
+    if not found:
+        raise UserError(
+            f"{folder} has no table of an experiment; make one by `ckl experiment ckl/table2 --out "
+            f"{folder}`."
+        )
+    return found
+
+
+def write(folders: Sequence[str | Path], out: str | Path) -> Path:
+    """Writes claims.json and claims.md over folders that differ by seed, and prints the table.
+
+    Returns:
+      The path of claims.md.
+
+    Raises:
+      UserError: see `read_numbers`; or the folders are not of different seeds and one experiment.
+    """
+    if len({Path(folder).resolve() for folder in folders}) < len(folders):
+        raise UserError("A folder is named twice; give one of each seed.")
+    numbers = [read_numbers(folder) for folder in folders]
+    if len(folders) > 1:
+        check_seeds(folders, RECORD)
+    rows = judge(numbers)
+    write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
+    headers = ["Claim", "In the paper", "Holds", "Margin"]
+    cells = [
+        [TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)]
+        for r in rows
+    ]
+    seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
+    note = (
+        f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
+        "0 for every seed that has the tables; no: below 0 for every one."
+    )
+    with atomic_write(Path(out) / "claims.md") as f:
+        f.write(f"{markdown(headers, cells)}\n{note}\n")
+    print_cells(headers, cells)
+    print(note)
+    return Path(out) / "claims.md"
+
+
+def _verdict(row: Mapping[str, Any]) -> TableCell:
+    seeds, all_seeds = row["seeds"], len(row["values"])
+    partly = f"{seeds} of {all_seeds} seeds" if 0 < seeds < all_seeds else ""
+    return TableCell(row["verdict"], partly)
+
+
+def _margin(row: Mapping[str, Any]) -> TableCell:
+    if row["mean"] is None:
+        return TableCell("–")
+    span = f"{row['low']:+.2f} to {row['high']:+.2f}" if len(row["values"]) > 1 else ""
+    return TableCell(f"{row['mean']:+.2f} {row['unit']}", span)

@@ -1,0 +1,204 @@
+"""Scores while models go on training: CKL's Figures 2, 3 and 9, and forgetting by repetition.
+
+The paper has these figures as pictures without numbers; what its tables say of their last points is
+given beside ours.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import figures, labels
+from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.statistics import precision_curve
+from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
+
+KEPT = "invariant_lama"
+DRAWN = ("main", "small", "p1 → p2")  # the scenarios of Figure 3
+METHODS = ("vanilla", "k_adapter_k2")  # and its methods
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """InvariantLAMA during one training, or during phases one after the other.
+
+    Attributes:
+      scenario: such as "small", or "p1 → p2".
+      key: of the method.
+      points: [(epochs of all phases so far, steps so far, EM in percent)], the first before the
+        first step.
+      rows: of each phase's corpus, where they are known.
+    """
+
+    scenario: str
+    key: str
+    points: Sequence[tuple[float, int, float]]
+    rows: Sequence[int] = ()
+
+    @property
+    def forgotten(self) -> float:
+        """Points of exact match from the first to the last point."""
+        return self.points[0][2] - self.points[-1][2]
+
+
+def line_of(
+    scenario: str, phases: Sequence[Entry], start: float, rows: Sequence[int] = ()
+) -> Line:
+    """The line of a model through its phases.
+
+    Args:
+      scenario: its name.
+      phases: the runs, the first phase's first.
+      start: EM in percent of the model before.
+      rows: see `Line`.
+    """
+    points, passes, steps = [(0.0, 0, start)], 0.0, 0
+    for entry in phases:
+        run = entry.run
+        for step in run.steps:
+            scores = run.means_at(step)
+            if step and KEPT in scores:
+                points.append((passes + run.epoch_at(step), steps + step, 100.0 * scores[KEPT]))
+        passes, steps = points[-1][0], points[-1][1]
+    return Line(scenario, phases[0].key, points, rows)
+
+
+def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[list, dict]:
+    """Sections and numbers of Figure 2: the score of each probe after every epoch."""
+    curves = figures.read_curves(study)
+    drawn = figures.plot_curves(study, curves)
+    initial = {p: 100.0 * float(s.em.mean()) for p, s in study.initial.scores.items()}
+    rows = [text_row("Initial", 0, *(initial.get(p) for p in study.probes))]
+    for entry in study.methods:
+        for _, epoch, scores in curves[entry.key]:
+            if epoch:
+                rows.append(text_row(entry.label, f"{epoch:g}", *map(scores.get, study.probes)))
+        last = published.get(entry.key, {})
+        rows.append(text_row(f"{entry.label}, the paper's last", "4", *map(last.get, study.probes)))
+    headers = ["Method", "Epoch", *(f"{labels.short(p)} EM" for p in study.probes)]
+    sections = [Section(
+        "Scores at each epoch", headers, rows, drawn and figures.as_png(drawn),
+        ["The dashed line is the Initial model. The paper prints no numbers of Figure 2; its last "
+         "points are those of Table 2."],
+    )]  # fmt: skip
+    return sections, {"initial": initial, "curves": curves}
+
+
+def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
+    """Sections and numbers of Figure 3, InvariantLAMA after every epoch, and what repeats cost."""
+    rows = [
+        text_row(
+            line.scenario, labels.method_label(line.key),
+            ", ".join(f"{n:,}" for n in line.rows) or None, f"{line.points[-1][0]:g}",
+            line.points[-1][1], line.points[0][2], line.points[-1][2], line.forgotten,
+        )
+        for line in lines
+    ]  # fmt: skip
+    headers = ["Scenario", "Method", "Rows of an epoch", "Epochs", "Steps", "IL before", "IL after",
+               "Forgotten"]  # fmt: skip
+    sections = [
+        Section("InvariantLAMA at each epoch", png=figures.as_png(_plot_lines(lines))),
+        Section(
+            "Forgetting by epochs, rows and steps", headers, rows,
+            figures.as_png(_plot_repeats(lines)),
+            ["EM in percent, of every cell that this folder holds, its last evaluation. In the "
+             "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
+             "epoch of P1, then P2 passes over one of the two."],
+        ),
+    ]  # fmt: skip
+    return sections, {"lines": [dataclasses.asdict(line) for line in lines]}
+
+
+_STYLES = {"main": ("-", "o"), "small": ("--", "s"), "p1": (":", "v"), "p1 → p2": ("-.", "^")}
+
+
+def _plot_lines(lines: Sequence[Line]):
+    """A panel for each method that the paper draws, a line for each of its scenarios."""
+    shown = [line for line in lines if line.scenario in DRAWN and line.key in METHODS]
+    methods = list(dict.fromkeys(line.key for line in shown))
+    with figures.style():
+        figure, axes = figures.panels(len(methods))
+        for ax, method in zip(axes, methods, strict=True):
+            for line in (line for line in shown if line.key == method):
+                style, marker = _STYLES[line.scenario]
+                ax.plot(
+                    [p[0] for p in line.points], [p[2] for p in line.points], ls=style,
+                    marker=marker, label=line.scenario, color=labels.color(method),
+                )  # fmt: skip
+            ax.set(title=labels.method_label(method), xlabel="epoch", ylabel="IL EM (%)")
+            ax.set_ylim(bottom=0)
+        figures.legend(figure, axes)
+    return figure
+
+
+def _plot_repeats(lines: Sequence[Line]):
+    """What was forgotten in the end; colours are methods, signs are scenarios."""
+    axes_of = {0: "epochs", 1: "steps"}
+    with figures.style():
+        figure, axes = figures.panels(2)
+        for ax, (which, title) in zip(axes, axes_of.items(), strict=True):
+            for line in lines:
+                ax.plot(
+                    line.points[-1][which], line.forgotten, ls="", color=labels.color(line.key),
+                    marker=_STYLES[line.scenario][1], ms=8, alpha=0.8,
+                )  # fmt: skip
+            for key in dict.fromkeys(line.key for line in lines):
+                ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
+            for scenario in dict.fromkeys(line.scenario for line in lines):
+                sign = _STYLES[scenario][1]
+                ax.plot([], [], ls="", marker=sign, color="#707070", label=scenario)
+            ax.set(xlabel=title, ylabel="IL forgotten (points)")
+            ax.set_xlim(left=0)
+        figures.legend(figure, axes)
+    return figure
+
+
+def figure_9(study: Study) -> tuple[list, dict]:
+    """Sections and numbers of Figure 9: P@k of each probe, from a search of as many beams."""
+    drawn = figures.plot_precision(study)
+    sections = [Section(
+        "P@k", png=drawn and figures.as_png(drawn),
+        notes=["Share of items with a right answer among the first k of a beam search as wide as "
+               "the largest k (how the paper got its candidates is not said). It prints no numbers "
+               "of Figure 9."],
+    )]  # fmt: skip
+    numbers: dict[str, Any] = {}
+    for probe in study.probes:
+        curves = {
+            e.key: (e.label, _curves(e.scores[probe]))
+            for e in study.entries if probe in e.scores and e.scores[probe].beams.max() > 2
+        }  # fmt: skip
+        if not curves:
+            continue
+        ks = sorted({k for _, (all_items, _) in curves.values() for k in all_items})
+        headers = ["Method", *(f"P@{k}" for k in ks), *(f"P@{k}, of relations" for k in ks)]
+        rows = [
+            text_row(label, *map(items.get, ks), *map(relations.get, ks))
+            for label, (items, relations) in curves.values()
+        ]
+        sections.append(Section(
+            labels.long(probe), headers, rows,
+            notes=["In percent, over items; then as LAMA has it, the mean over relations of their "
+                   "means."],
+        ))  # fmt: skip
+        numbers[probe] = {
+            key: {"items": items, "relations": relations}
+            for key, (_, (items, relations)) in curves.items()
+        }
+    return sections, numbers
+
+
+def _curves(scored: Scored) -> tuple[dict[int, float], dict[int, float]]:
+    """({k: percent of items}, {k: mean over relations of percent}), of the widest search."""
+    wide = scored.beams == scored.beams.max()
+    relations = np.array(scored.relations)[wide]
+    ranks, beams = scored.hit_rank[wide], scored.beams[wide]
+    of_items = precision_curve(ranks, beams)
+    each = [precision_curve(ranks[relations == r], beams[relations == r]) for r in set(relations)]
+    return (
+        {k: 100.0 * v for k, v in of_items.items()},
+        {k: 100.0 * float(np.mean([curve[k] for curve in each])) for k in of_items},
+    )

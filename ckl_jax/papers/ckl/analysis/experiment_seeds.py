@@ -1,0 +1,79 @@
+"""Tables of `ckl experiment` under several seeds: mean and range of every number."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.seeds import check_seeds
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl.analysis import experiment_tables
+
+_TABLES = "ckl-table*.json"
+
+
+def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
+    """Writes seeds-TABLE.md and .json for each table that all folders have, and prints them.
+
+    Tables that only some have are told, and left out.
+
+    Returns:
+      The paths of the pages.
+
+    Raises:
+      UserError: folders of the same seed or of other settings, or no table is in all of them.
+    """
+    check_seeds(folders, experiment_tables.RECORD)
+    in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
+    names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
+    if not names:
+        raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")
+    lead = (
+        f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
+        "smallest and the largest. A mean of FUAR is over the seeds in which something was gained."
+    )
+    tables = {
+        name: [experiment_tables.read_tables(Path(folder) / name) for folder in folders]
+        for name in names
+    }
+    written = [
+        experiment_tables.write(f"seeds/{Path(name).stem}", "over seeds", _over(found), out, lead)
+        for name, found in tables.items()
+    ]
+    partly = sorted(set.union(*in_all) - set(names))
+    for name, found in tables.items():
+        partly += [f"{what} of {name}" for what in _only_in_some(found)]
+    if partly:
+        print(f"Not in all of the folders, and left out: {', '.join(partly)}")
+    return written
+
+
+def _over(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The parts that all tables have, each number the mean over the tables."""
+    common = [name for name in tables[0] if all(name in t for t in tables)]
+    return {name: _part([table[name] for table in tables]) for name in common}
+
+
+def _only_in_some(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The rows that not all tables have."""
+    held = [{f"{s}, {row}" for s, part in t.items() for row in part["rows"]} for t in tables]
+    return sorted(set.union(*held) - set.intersection(*held))
+
+
+def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kept = {key: value for key, value in parts[0].items() if key not in ("rows", "notes", "seeds")}
+    rows = {}
+    for row, columns in parts[0]["rows"].items():
+        if all(row in part["rows"] for part in parts):
+            rows[row] = {
+                name: _cell([part["rows"][row][name] for part in parts]) for name in columns
+            }
+    return {**kept, "rows": rows}
+
+
+def _cell(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    spread = statistics.spread([cell["ours"] for cell in cells])
+    return {
+        **cells[0], "ours": spread["mean"], "low": spread["low"], "high": spread["high"],
+        "defined": any(cell["defined"] for cell in cells), "values": spread["values"],
+    }  # fmt: skip

@@ -1,0 +1,255 @@
+"""A table of a paper with our numbers beside its own."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
+from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
+from ckl_jax.analysis.tables import compute_table
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_json_object, write_json
+from ckl_jax.papers.ckl.analysis.light_tuned import averaged_study, by_seed
+
+FUAR = "fuar"
+RECORD = "experiments.json"
+_CELL = {"ours", "low", "high", "defined", "paper", "printed"}
+_AGAIN = "make it again by `ckl experiment`."
+
+
+def compare(
+    runs: Sequence[Path],
+    probes: Sequence[str],
+    acquired: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+    metric: str = "em",
+    parameters: Mapping[str, str] | None = None,
+    earlier: int = 0,
+) -> dict[str, Any]:
+    """The numbers of one scenario.
+
+    Args:
+      runs: MODEL_DIRs, the Initial model's first.
+      probes: the columns.
+      acquired: see `tables.fuar_tasks`.
+      published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
+      metric: "em" or "f1".
+      parameters: {row: trainable and all parameters, as printed}; None shows none.
+      earlier: see `tables.fuar_tasks`.
+
+    Returns:
+      {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
+      "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR of None is "no gain".
+    """
+    study = only_probes(load_study(runs), probes)
+    table = compute_table(study, metric, acquired=acquired, earlier=earlier)
+    part = {
+        "probes": list(probes), "fuar": table["fuar"], "metrics": dict.fromkeys(probes, metric),
+        "rows": _rows(table, probes, published),
+    }  # fmt: skip
+    if parameters is not None:
+        part["parameters"] = {
+            row["key"]: {"ours": _sizes(row), "paper": parameters.get(row["key"])}
+            for row in table["rows"]
+        }
+    return part
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    """Trainable and all parameters: "540k / 1.33M"."""
+    return " / ".join("–" if row[n] is None else compact(row[n]) for n in ("trainable", "total"))
+
+
+def compare_tuned(
+    runs: Sequence[Sequence[Path]], published: Mapping[str, Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """The numbers of models that were fine-tuned on one data set after another (KILT).
+
+    Args:
+      runs: of each data set the MODEL_DIRs, the same models in the same order.
+      published: {row: {data set: score in percent}}, as the paper printed them.
+
+    Returns:
+      As `compare`, all data sets beside each other; also {"metrics": {data set: its metric's name}}
+      and "notes", sentences about answers that were too long.
+    """
+    part: dict[str, Any] = {"probes": [], "fuar": None, "rows": {}, "metrics": {}, "notes": []}
+    for folders in runs:
+        study = tuned_study(folders)
+        probes = study.probes
+        for key, columns in _rows(compute_table(study, "score"), probes, published).items():
+            columns.pop(FUAR)
+            part["rows"].setdefault(key, {}).update(columns)
+        for probe in probes:
+            rows = study.entries[0].scores[probe].rows
+            part["metrics"][probe] = rows[0]["metric"]
+            if cut := sum(row["cut"] for row in rows):
+                part["notes"].append(
+                    f"{probe}, asking: {cut:,} of {len(rows):,} records have no answer that fits."
+                )
+        part["probes"] += probes
+    return part
+
+
+def compare_averaged(
+    folders: Mapping[str, Mapping[str, Sequence[Path]]],
+    acquired: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    """The numbers of models that were light-tuned several times (GPT-2), means over the seeds.
+
+    Args:
+      folders: see `light_tuned.averaged_study`.
+      acquired: see `tables.fuar_tasks`.
+      published: {row: {probe: EM in percent, "fuar": ...}}, as the paper printed them.
+
+    Returns:
+      As `compare`; also {"seeds": {row: {probe: [EM of each seed]}}} and "notes".
+    """
+    study = averaged_study(folders)
+    table = compute_table(study, "score", acquired=acquired)
+    seeds = {row: {p: by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
+    widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
+    count = len(next(iter(next(iter(seeds.values())).values())))
+    note = (
+        f"Means over {count} seeds of light-tuning, which differ by {widest:.2f} points at most; "
+        "intervals are over items, of these means."
+    )
+    if count == 1:
+        note = "One seed of light-tuning."
+    return {
+        "probes": study.probes, "fuar": table["fuar"], "seeds": seeds, "notes": [note],
+        "rows": _rows(table, study.probes, published),
+    }  # fmt: skip
+
+
+def _rows(
+    table: Mapping[str, Any],
+    probes: Sequence[str],
+    published: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, Any]:
+    """The cells of a table beside what was printed, by row and column."""
+    rows = {}
+    for row in table["rows"]:
+        printed = published.get(row["key"], {})
+        columns = {probe: row["scores"].get(probe) for probe in probes} | {FUAR: row["fuar"]}
+        rows[row["key"]] = {
+            column: {
+                "ours": value["value"] if value else None, "low": value and value["low"],
+                "high": value and value["high"], "defined": value is not None,
+                "paper": printed.get(column), "printed": column in printed,
+            }
+            for column, value in columns.items()
+        }  # fmt: skip
+    return rows
+
+
+def only_probes(study: Study, probes: Sequence[str]) -> Study:
+    """The study of these probes: the Initial model was put to those of other scenarios too."""
+
+    def chosen(entry: Entry) -> Entry:
+        scores = {probe: x for probe, x in entry.scores.items() if probe in probes}
+        return dataclasses.replace(entry, scores=scores)
+
+    initial = study.initial and chosen(study.initial)
+    return Study(initial, tuple(map(chosen, study.methods)), study.notes)
+
+
+def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
+    """Headers and rows: ours with its interval, and the paper's in brackets."""
+    metrics, named = part.get("metrics", {}), part.get("headers", {})
+    sizes = part.get("parameters")
+    headers = ["Method", *(["Trainable / all"] if sizes else []), *(
+        named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+        for p in part["probes"]
+    )]  # fmt: skip
+    if part["fuar"]:
+        headers.append(f"FUAR {part['fuar']}")
+    rows = [
+        [TableCell(_label(name)), *([_size(sizes[name])] if sizes else []),
+         *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"])]
+        for name, row in part["rows"].items()
+    ]  # fmt: skip
+    return headers, rows
+
+
+def _label(key: str) -> str:
+    method, _, rate = key.partition("-")
+    return f"{labels.method_label(method)} {rate}".strip() if rate else labels.method_label(key)
+
+
+def _size(found: Mapping[str, str | None]) -> TableCell:
+    return TableCell(f"{found['ours']} ({found['paper']})" if found["paper"] else found["ours"])
+
+
+def _cell(cell: Mapping[str, Any], ratio: bool) -> TableCell:
+    def text(value: float | None) -> str:
+        return "no gain" if value is None and ratio else f"{value:.2f}"
+
+    paper = f" ({text(cell['paper'])})" if cell["printed"] else ""
+    if not cell["defined"]:
+        return TableCell(f"–{paper}")
+    interval = "" if cell["ours"] is None else f"{text(cell['low'])}–{text(cell['high'])}"
+    return TableCell(text(cell["ours"]) + paper, interval)
+
+
+def is_experiment(folder: str | Path) -> bool:
+    """Whether `folder` is of `ckl experiment`."""
+    return (Path(folder) / RECORD).is_file()
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """{scenario: its part} of a NAME.json that `write` wrote; parts without rows are left out.
+
+    Raises:
+      UserError: the file cannot be read, or holds something else.
+    """
+    parts = {k: p for k, p in read_json_object(path).items() if isinstance(p, dict) and "rows" in p}
+    for scenario, part in parts.items():
+        probes, rows = part.get("probes"), part["rows"]
+        if not isinstance(probes, list) or not isinstance(rows, dict):
+            raise UserError(f"{path}: {scenario} is no table; {_AGAIN}")
+        for row, columns in rows.items():
+            found = columns if isinstance(columns, dict) else {}
+            for column in dict.fromkeys((*probes, *found)):
+                cell = found.get(column)
+                if not isinstance(cell, dict) or not cell.keys() >= _CELL:
+                    raise UserError(
+                        f"{path}: {scenario} has no numbers of {column} in the row {row}; {_AGAIN}"
+                    )
+    if not parts:
+        raise UserError(f"{path} holds no table; {_AGAIN}")
+    return parts
+
+
+_LEAD = "Ours, and in brackets the paper's; below, 95 % intervals of a bootstrap over items."
+
+
+def write(
+    name: str,
+    title: str,
+    parts: Mapping[str, Mapping[str, Any]],
+    out: Path,
+    lead: str = _LEAD,
+) -> Path:
+    """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables below `lead`.
+
+    Returns:
+      The path of NAME.md.
+    """
+    stem = name.replace("/", "-")
+    write_json(out / f"{stem}.json", parts)
+    text = [f"# {name}: {title}\n\n{lead}\n"]
+    for scenario, part in parts.items():
+        made = cells(part)
+        text.append(f"## {scenario}\n\n{markdown(*made)}")
+        print_cells(*made, title=f"{name}, {scenario}: ours (the paper's)")
+        for note in part.get("notes", ()):
+            text.append(f"- {note}")
+            print(note, flush=True)
+    path = out / f"{stem}.md"
+    with atomic_write(path) as f:
+        f.write("\n".join(text).rstrip("\n") + "\n")
+    return path

@@ -1,0 +1,157 @@
+"""How predictions change from epoch to epoch: CKL's Table 12 (appendix H)."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.data.ckl_files import BLANK
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """An item and what was answered after each epoch: {label of a model: [answers]}."""
+
+    probe: str
+    question: str
+    answer: str
+    predictions: dict[str, list[str]]
+
+
+def table_12(
+    study: Study, probes: Sequence[str], shown: str = "modular", beside: str = "vanilla",
+    items: int = 5,
+) -> tuple[list, dict]:  # fmt: skip
+    """Sections and numbers of Table 12.
+
+    The paper picks items that Modular gets right in the end and Initial got wrong; in all that it
+    prints, Vanilla is wrong in the end. Here such items come first, then those that Vanilla gets
+    right too; within each, in the order of the file.
+
+    Args:
+      study: with the runs of both methods, probed after every epoch.
+      probes: which.
+      shown: the method whose items are shown.
+      beside: the other.
+      items: of a probe at most.
+
+    Raises:
+      UserError: one of them was not run.
+    """
+    entries = {e.key: e for e in study.methods}
+    if missing := [key for key in (beside, shown) if key not in entries]:
+        raise UserError(
+            f"Table 12 shows {beside} beside {shown}, and {missing[0]} was not run; leave "
+            "--methods out."
+        )
+    pair = [entries[key] for key in (beside, shown)]
+    histories = {e.key: _history(e, probes) for e in pair}
+    asked = [histories[entry.key][0] for entry in pair]
+    if asked[0] != asked[1]:
+        told = ", and ".join(
+            f"{e.run.path} after the epochs {', '.join(f'{x:g}' for x in epochs)}"
+            for e, epochs in zip(pair, asked, strict=True)
+        )
+        raise UserError(
+            f"Rows of probes are missing: there are those of {told}; remove the folder that lacks "
+            "some, and start again."
+        )
+    epochs = [f"{epoch:g}" for epoch in asked[0]]
+    sections, numbers = [], {"examples": [], "changed": {}}
+    for probe in probes:
+        changes, counts = _picked(study, pair, histories, probe, items)
+        sections.append(_section(probe, changes, counts, epochs, [e.label for e in pair]))
+        numbers["examples"] += [dataclasses.asdict(change) for change in changes]
+    rows = []
+    for entry in pair:
+        shares = _changed_shares(entry, histories[entry.key], probes)
+        numbers["changed"][entry.key] = shares
+        rows += [text_row(entry.label, labels.long(p), *shares[p]) for p in probes if p in shares]
+    headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
+    sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
+    return sections, numbers
+
+
+History = tuple[list[float], list[dict[str, Scored]]]
+
+
+def _history(entry: Entry, probes: Sequence[str]) -> History:
+    """The epochs at which a run was probed, and its scores then."""
+    run = entry.run
+    steps = [step for step in run.steps if step]
+    kept = [{p: s for p, s in run.at(step).items() if p in probes} for step in steps]
+    return [run.epoch_at(step) for step in steps], kept
+
+
+def _picked(
+    study: Study, pair: Sequence[Entry], histories: dict[str, History], probe: str, items: int
+) -> tuple[list[Change], tuple[int, int]]:
+    """The items that are shown, and how many there are: of all, and of those Vanilla misses."""
+    last = [e.scores.get(probe) for e in (*pair, study.initial)]
+    if any(scored is None for scored in last):
+        return [], (0, 0)
+    right = last[-2].em > 0
+    wanted = np.flatnonzero(right & (last[-1].em == 0))
+    missed = [i for i in wanted if last[0].em[i] == 0]
+    chosen = [*missed, *(i for i in wanted if i not in set(missed))][:items]
+    changes = []
+    for i in chosen:
+        row = last[-2].rows[i]
+        old = row.get("old_answers") or ()
+        answer = f"{old[0]} → {row['answers'][0]}" if old else row["answers"][0]
+        said = {
+            e.label: [scores[probe].rows[i]["predictions"][0] for scores in histories[e.key][1]]
+            for e in pair
+        }
+        changes.append(Change(probe, row.get("input", "").replace(BLANK, "____"), answer, said))
+    return changes, (len(wanted), len(missed))
+
+
+def _section(
+    probe: str,
+    changes: Sequence[Change],
+    counts: tuple[int, int],
+    epochs: Sequence[str],
+    models: Sequence[str],
+) -> Section:
+    headers = ["Item", "Answer", "Model", *(f"epoch {epoch}" for epoch in epochs)]
+    rows = []
+    for change in changes:
+        for n, (label, said) in enumerate(change.predictions.items()):
+            shown = (change.question, change.answer) if n == 0 else ("", "")
+            rows.append(text_row(*shown, label, *said))
+    note = (
+        f"{labels.count(counts[0], 'item')} that {models[-1]} gets right in the end and Initial "
+        f"did not; {models[0]} gets {counts[1]:,} of them wrong."
+    )
+    return Section(labels.long(probe), headers, rows, notes=[note])
+
+
+def _changed_shares(
+    entry: Entry, history: History, probes: Sequence[str]
+) -> dict[str, list[Any]]:
+    """{probe: percent of items whose first answer differs from that of the epoch before}.
+
+    The first is None where the run was not asked before its first epoch.
+    """
+    before = entry.run.at(0) if 0 in entry.run.steps else {}
+    shares: dict[str, list[Any]] = {}
+    for probe in probes:
+        said = [
+            [row["predictions"][0] for row in scores[probe].rows] if probe in scores else None
+            for scores in (before, *history[1])
+        ]
+        if any(said[1:]):
+            shares[probe] = [
+                None if a is None or b is None
+                else 100.0 * float(np.mean([x != y for x, y in zip(a, b, strict=True)]))
+                for a, b in itertools.pairwise(said)
+            ]  # fmt: skip
+    return shares

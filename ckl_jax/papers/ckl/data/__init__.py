@@ -1,0 +1,1 @@
+"""CKL's corpora and probes, built of dated facts and text: begin with `benchmark.py`."""

@@ -1,0 +1,467 @@
+"""Builds InvariantLAMA, UpdatedLAMA, NewLAMA and NewLAMA-Easy of dated facts and dated text.
+
+Documents are read as a stream, twice for NewLAMA-Easy; memory holds the items and what is found for
+them. The folder that is written is whole or not there.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data import plugins
+from ckl_jax.data import templates as wordings
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.ckl_files import ProbeItem
+from ckl_jax.data.ckl_writer import write_probe, write_rows
+from ckl_jax.data.dated_facts import read_dated_facts
+from ckl_jax.data.documents import Document, read_documents, spread
+from ckl_jax.data.fact_probes import (
+    INVARIANT_LAMA,
+    NEW_LAMA,
+    UPDATED_LAMA,
+    Candidate,
+    Counts,
+    Period,
+    candidates,
+)
+from ckl_jax.data.process_pool import Progress, no_progress
+from ckl_jax.data.sentences import normalise, sentence_splitter
+from ckl_jax.data.taggers import make_finder
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
+from ckl_jax.papers.ckl.data import benchmark_filters, training_rows
+from ckl_jax.papers.ckl.data.evidence import Found, Sentence, Watch
+from ckl_jax.papers.ckl.data.recent_sentences import (
+    Recent,
+    question,
+    recent_sentences,
+    rewritten,
+    same,
+)
+from ckl_jax.papers.ckl.data.training_rows import Parts
+
+MADE_BY = "ckl data benchmark"
+NEW_LAMA_EASY = "new_lama_easy"
+LIGHT_TUNING = "trex_5000"
+PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
+NOTE, REQUIRE = "note", "require"
+PARTS = {name: f"{NEW_LAMA_EASY}_{name}" for name in ("small", "p1", "p2", "5000")}
+_MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
+_FITTED_ON = 20_000  # documents, of which the finder learns how words are written
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to build.
+
+    Attributes:
+      evidence: "note" what is found, or "require" it (see `_lacks`).
+      per_relation: items of a relation at most, drawn by `seed`; 0: all.
+      light_tuning: items of InvariantLAMA set aside to tune a decoder-only model on, also drawn.
+      finder: of entities; see `taggers.make_finder`.
+      language: of the sentences.
+      stand_alone, paraphrase, ask: plug-ins, "module:function"; "" is none.
+      wordings: file of wordings, beside the built-in ones; "" is none.
+      patterns: folder of ParaRel's patterns in place of the built-in ones; "" is none.
+      training_rows: write the documents as CKL's corpora too; see `training_rows`.
+      row_words, row_spans: of a row; see `training_rows.write_corpora` (CKL: 350 tokens).
+      small: share of the documents that are SMALL's, with NewLAMA-Easy's parts; 0: none.
+      half: the first day of P2; "": the day that halves SMALL's documents of D1.
+      seed: of the draws.
+    """
+
+    evidence: str = NOTE
+    per_relation: int = 0
+    light_tuning: int = 0
+    finder: str = "heuristic"
+    language: str = "en"
+    stand_alone: str = ""
+    paraphrase: str = ""
+    ask: str = ""
+    wordings: str = ""
+    patterns: str = ""
+    training_rows: bool = False
+    row_words: int = 250
+    row_spans: int = 0
+    small: float = 0.0
+    half: str = ""
+    seed: int = 0
+
+
+Paths = Sequence[str | os.PathLike]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What a corpus says of an item: `answer` is "new" (or the only one) or "old"."""
+
+    side: str
+    answer: str
+    found: Found
+
+    def rows(self, probe: str, key: str) -> Iterator[dict[str, Any]]:
+        for s in reversed(self.found.newest):
+            yield {
+                "probe": probe, "id": key, "side": self.side, "answer": self.answer,
+                "document": s.document, "date": s.date, "title": s.title, "sentence": s.text,
+                "sentences": self.found.count,
+            }  # fmt: skip
+
+
+def build(
+    facts: Paths,
+    corpora: Paths,
+    dates: tuple[str, str],
+    out: str | os.PathLike,
+    options: Options = Options(),
+    *,
+    replace: bool = False,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Builds the probes that there are facts and documents for.
+
+    Args:
+      facts: files and folders; see `dated_facts`.
+      corpora: JSONL(.gz) of dated documents, each of D0, D1 or later by its date.
+      dates: the last days of D0 and of D1.
+      out: folder to write: CKL's files, evidence.jsonl, manifest.json.
+      replace: a benchmark that is there may go.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      UserError: bad input (nothing is written then), or nothing to ask.
+    """
+    _need_documents(options, corpora)
+    builder = _Builder(Period(*dates), options, progress)
+    check_out(out, MADE_BY, replace)
+    counts: Counts = collections.Counter()
+    found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
+    items, evidence = builder.items(found, list(corpora), counts)
+    if not items:
+        raise UserError(_nothing(counts))
+    manifest = {
+        "made_by": MADE_BY, "dates": list(dates), "options": dataclasses.asdict(options),
+        "facts": [os.fspath(p) for p in facts], "corpora": [os.fspath(p) for p in corpora],
+        "finder": builder.finder.backend, "documents": builder.documents,
+        "items": {probe: len(items[probe]) for probe in items},
+        "with_evidence": _with_evidence(evidence),
+        "by_relation": {
+            p: _by_relation(items[p]) for p in items if not p.startswith(NEW_LAMA_EASY)
+        },
+        "half": builder.parts.half,
+    }  # fmt: skip
+    with atomic_folder(out) as work:
+        for probe in items:
+            # Parts share the answers of the whole, and its ids.
+            (write_rows if probe in PARTS.values() else write_probe)(probe, work, items[probe])
+        if options.training_rows:
+            manifest["rows"] = builder.write_corpora(list(corpora), work, counts)
+        manifest["counts"] = dict(sorted(counts.items()))
+        write_jsonl(work / "evidence.jsonl", (
+            row for probe, key, several in evidence for e in several for row in e.rows(probe, key)
+        ))  # fmt: skip
+        write_json(work / "manifest.json", manifest)
+    return manifest
+
+
+def _nothing(counts: Counts) -> str:
+    reasons = "; ".join(
+        f"{n:,} {what}" for what, n in sorted(counts.items()) if n and not what.startswith("no wo")
+    )
+    names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
+    more = f"; give --wordings for relations such as {names[0]!r}" if names else ""
+    return f"Nothing is left to ask ({reasons}){more}."
+
+
+def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
+    """Says why a folder cannot be written, before there is any work.
+
+    Raises:
+      UserError: it is a file; it holds something, and that may not be replaced, or is not `made_by`
+        the same command.
+    """
+    out = Path(out)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; give a folder.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    manifest = out / "manifest.json"
+    ours = manifest.is_file() and _made_by(manifest) == made_by
+    if not ours:
+        raise UserError(f"{out} is not empty and was not made by `{made_by}`; choose another.")
+    if not replace:
+        raise UserError(f"{out} holds what was made before; add --replace, or choose another.")
+
+
+def _made_by(manifest: Path) -> str:
+    value = read_json(manifest)
+    return value.get("made_by", "") if isinstance(value, dict) else ""
+
+
+def _with_evidence(evidence) -> dict[str, dict[str, int]]:
+    """Probe -> "D0 old" and so on -> items."""
+    counts: dict[str, collections.Counter[str]] = {}
+    for probe, _, several in evidence:
+        names = {f"{e.side} {e.answer}" for e in several if e.found.count}
+        counts.setdefault(probe, collections.Counter()).update(names)
+    return {probe: dict(sorted(c.items())) for probe, c in counts.items()}
+
+
+def _by_relation(items: Iterable[ProbeItem]) -> dict[str, int]:
+    return dict(collections.Counter(item.relation for item in items).most_common())
+
+
+Built = dict[str, list[ProbeItem]]
+Proof = list[tuple[str, str, list[Evidence]]]  # probe, id, what was found
+
+
+class _Builder:
+    """Reads the corpora and makes items."""
+
+    def __init__(self, period: Period, options: Options, progress: Progress):
+        _check(options)
+        self.period, self.options, self.progress = period, options, progress
+        self.documents: dict[str, int] = {}
+        self.parts = Parts(options.small, options.half, options.seed)
+        self.split: Callable[[str], list[str]] = sentence_splitter(options.language)
+        self.stand_alone = plugins.load(options.stand_alone, "--decontextualize")
+        self.paraphrase = plugins.load(options.paraphrase, "--back-translate")
+        self.ask = plugins.load(options.ask, "--ask")
+        self.wordings = wordings.built_in()
+        if options.patterns:
+            self.wordings = wordings.with_patterns(self.wordings, options.patterns)
+        if options.wordings:
+            self.wordings |= wordings.read_wordings(options.wordings)
+
+    def items(
+        self, found: list[Candidate], corpora: list, counts: Counts
+    ) -> tuple[Built, Proof]:
+        options = self.options
+        # Labels are names as they stand: how a corpus writes "nice" says nothing of Nice.
+        left = benchmark_filters.kept(
+            found, make_finder(options.finder), counts, options.per_relation, options.seed
+        )
+        texts = spread(self._texts(corpora), _FITTED_ON)
+        self.finder = make_finder(options.finder, texts)
+        del texts
+        watch, pairs = Watch(), []
+        for c in left:
+            old = watch.add(c.subjects, c.old_answers) if c.old_answers else None
+            pairs.append((watch.add(c.subjects, c.answers), old))
+        recent = self._watched(corpora, watch, counts)
+        items: Built = {}
+        proof: Proof = []
+        for candidate, (new, old) in zip(left, pairs, strict=True):
+            evidence = [Evidence(side, "new", watch.of(new, side)) for side in ("D0", "D1")]
+            if old is not None:
+                evidence += [Evidence(side, "old", watch.of(old, side)) for side in ("D0", "D1")]
+            if options.evidence == REQUIRE and (why := _lacks(candidate.probe, evidence)):
+                counts[f"{candidate.probe}: {why}"] += 1
+                continue
+            several = items.setdefault(candidate.probe, [])
+            several.append(_item(candidate, str(len(several))))
+            proof.append((candidate.probe, several[-1].id, evidence))
+        if easy := self._easy(self._unknown(recent, corpora, counts), counts):
+            items[NEW_LAMA_EASY] = [item for item, _ in easy]
+            proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
+            items |= self._parts(easy)
+        self._set_aside(items, proof)
+        order = (*PROBES, *PARTS.values(), LIGHT_TUNING)
+        return {p: items[p] for p in order if items.get(p)}, proof
+
+    def _parts(self, easy: list[tuple[ProbeItem, Evidence]]) -> Built:
+        """NewLAMA-Easy of SMALL and of its halves, and what is not of SMALL."""
+        if not self.parts.share:
+            return {}
+        found: Built = {probe: [] for probe in PARTS.values()}
+        for item, evidence in easy:
+            (sentence,) = evidence.found.newest
+            names = self.parts.names(sentence.document, sentence.date) or ("5000",)
+            for name in names:
+                part = found[PARTS[name]]
+                part.append(dataclasses.replace(item, probe=PARTS[name]))
+        del found[PARTS["5000"]][_MOST_BESIDES:]
+        return found
+
+    def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
+        """Writes the training rows of all documents; call it after `items`."""
+        documents = self._read(corpora, "for training")
+        return training_rows.write_corpora(
+            documents, folder, self.parts, self.finder, self.options.row_words,
+            self.options.row_spans, counts,
+        )  # fmt: skip
+
+    def _set_aside(self, items: Built, proof: Proof) -> None:
+        """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
+        lasting, seed = items.get(INVARIANT_LAMA, []), self.options.seed
+        if lasting and self.options.light_tuning >= len(lasting):
+            raise UserError(
+                f"--light-tuning {self.options.light_tuning} leaves nothing of the {len(lasting)} "
+                "items of InvariantLAMA; give a smaller number."
+            )
+        drawn = sorted(lasting, key=lambda i: hash64("light", seed, i.input, i.answers))
+        aside = {item.id for item in drawn[: self.options.light_tuning]}
+        items[INVARIANT_LAMA] = [i for i in lasting if i.id not in aside]
+        items[LIGHT_TUNING] = [
+            dataclasses.replace(i, probe=LIGHT_TUNING) for i in lasting if i.id in aside
+        ]
+        proof[:] = [
+            (LIGHT_TUNING if p == INVARIANT_LAMA and key in aside else p, key, found)
+            for p, key, found in proof
+        ]
+
+    def _read(self, corpora: list, what: str) -> Iterator[tuple[str, Document]]:
+        """(side, document) of all documents of D0 and D1."""
+        done: collections.Counter[str] = collections.Counter({"D0": 0, "D1": 0, "later": 0})
+        for path in corpora:
+            for document in read_documents(path):
+                side = self.period.side(document.date)
+                done[side or "later"] += 1
+                if done.total() % 1000 == 0:
+                    self.progress(done.total(), 0, f"documents read {what}")
+                if side:
+                    yield side, document
+        self.documents = dict(done)
+
+    def _texts(self, corpora: list) -> Iterator[str]:
+        """All texts; where SMALL is halved is known when they have been read."""
+        days: collections.Counter[str] = collections.Counter()
+        for side, document in self._read(corpora, "to learn words"):
+            days[document.date] += side == "D1" and self.parts.is_small(document.id)
+            yield document.text
+        if self.parts.share and not +days:
+            raise UserError(
+                f"--small {self.parts.share:g} draws none of the {self.documents['D1']:,} "
+                "documents of D1; give a larger share, or documents dated between --dates."
+            )
+        self.parts = self.parts.halved(+days)
+
+    def _sentences(self, document: Document) -> list[str]:
+        return [s for line in document.text.splitlines() for s in self.split(line)]
+
+    def _watched(self, corpora: list, watch: Watch, counts: Counts) -> list[list[Recent]]:
+        """Shows all documents to `watch`; returns what could be asked of each recent one."""
+        recent = []
+        for side, document in self._read(corpora, "for evidence"):
+            sentences = self._sentences(document)
+            watch.read(document, sentences, side)
+            if side == "D1":
+                recent.append(recent_sentences(
+                    document, sentences, self.finder, counts, self.stand_alone is None
+                ))  # fmt: skip
+        counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
+        return [r for r in recent if r]
+
+    def _unknown(
+        self, recent: list[list[Recent]], corpora: list, counts: Counts
+    ) -> list[list[Recent]]:
+        """What D0 does not say: not the sentence, nor any that names all of its entities."""
+        if not recent:
+            return []
+        watch = Watch(most=1)
+        pairs = {r: watch.add(r.others[:1], (r.answer,), r.others[1:]) for s in recent for r in s}
+        wanted, known = {same(r) for r in pairs}, set()
+        for side, document in self._read(corpora, "for what is known"):
+            if side == "D0":
+                sentences = self._sentences(document)
+                known |= wanted.intersection(map(normalise, sentences))
+                watch.read(document, sentences, side)
+        new = [
+            [r for r in s if same(r) not in known and not watch.of(pairs[r], "D0").count]
+            for s in recent
+        ]
+        counts["sentences that D0 knows"] += sum(map(len, recent)) - sum(map(len, new))
+        return new
+
+    def _easy(
+        self, recent: list[list[Recent]], counts: Counts
+    ) -> list[tuple[ProbeItem, Evidence]]:
+        chosen = list(rewritten(recent, counts, self.stand_alone, self.paraphrase))
+        by_statement: dict[str, dict[str, Recent]] = {}
+        for r in chosen:
+            by_statement.setdefault(r.statement, {})[r.answer] = r
+        left = [r for several in by_statement.values() if len(several) == 1
+                for r in several.values()]  # fmt: skip
+        counts[f"{NEW_LAMA_EASY}: a repeat"] += len(chosen) - len(left)
+        statements = [r.statement for r in left]
+        asked = self._asked(statements, [r.answer for r in left])
+        return [
+            (
+                ProbeItem(str(i), NEW_LAMA_EASY, s, (r.answer,), question=q, meta={"date": r.date}),
+                Evidence("D1", "new", _as_found(r)),
+            )
+            for i, (r, s, q) in enumerate(zip(left, statements, asked, strict=True))
+        ]
+
+    def _asked(self, statements: list[str], answers: list[str]) -> list[str]:
+        """A question for each statement: the plug-in's, and the rule's where that has none."""
+        given = self.ask(statements, answers) if self.ask else [""] * len(statements)
+        return [g or question(s) for g, s in zip(given, statements, strict=True)]
+
+
+def _check(options: Options) -> None:
+    checks.require_int(0, **{
+        "--per-relation": options.per_relation, "--light-tuning": options.light_tuning,
+        "--row-words": options.row_words, "--row-spans": options.row_spans,
+    })  # fmt: skip
+    if not 0 <= options.small <= 1:
+        raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
+    default = Options()
+    rows = {"--row-words": "row_words", "--row-spans": "row_spans"}
+    for flag, name in rows.items():
+        if not options.training_rows and getattr(options, name) != getattr(default, name):
+            raise UserError(f"{flag} is of training rows; add --training-rows, or leave it out.")
+    if options.half and not options.small:
+        raise UserError("--half parts SMALL; add --small, a share of the documents.")
+    if options.evidence not in (NOTE, REQUIRE):
+        raise UserError(
+            f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."
+            + nearest(options.evidence, (NOTE, REQUIRE))
+        )
+
+
+def _need_documents(options: Options, corpora: Paths) -> None:
+    needing = {
+        "--evidence require": options.evidence == REQUIRE, "--small": options.small,
+        "--training-rows": options.training_rows,
+    }  # fmt: skip
+    for name, is_set in needing.items():
+        if is_set and not corpora:
+            raise UserError(f"{name} needs --corpus, the dated documents of D0 and D1.")
+
+
+def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
+    """What of the paper's definitions the corpora do not bear out; "" if they do.
+
+    A fact that stays is in D0, an updated one in D0 as it was and in D1 as it is, a new one in D1
+    and not in D0.
+    """
+    found = {(e.side, e.answer): e.found.count for e in evidence}
+    if probe == INVARIANT_LAMA:
+        return "" if found["D0", "new"] else "no sentence of D0 says it"
+    if probe == UPDATED_LAMA and not found["D0", "old"]:
+        return "no sentence of D0 has the old answer"
+    if probe == NEW_LAMA and found["D0", "new"]:
+        return "a sentence of D0 has the answer"
+    return "" if found["D1", "new"] else "no sentence of D1 has the answer"
+
+
+def _item(candidate: Candidate, key: str) -> ProbeItem:
+    meta = {} if candidate.probe == INVARIANT_LAMA else {"date": candidate.date}
+    if candidate.note:
+        meta["note"] = candidate.note
+    return ProbeItem(
+        key, candidate.probe, candidate.statement, candidate.answers, candidate.old_answers,
+        candidate.relation, candidate.question, meta,
+    )  # fmt: skip
+
+
+def _as_found(recent: Recent) -> Found:
+    sentence = Sentence(recent.date, recent.document, recent.title, recent.sentence)
+    return Found(1, [sentence])

@@ -1,0 +1,266 @@
+"""A person's decisions on the items of probes, and the files that follow from them.
+
+Probes that share a file of answers (NewLAMA-Easy and its parts) are reviewed as one. Decisions are
+JSON: {"format", "benchmark", "decisions": {"new_lama/3": {"action": "keep" | "drop" | "edit", and
+of an edit "statement", "question", "answers", "old_answers"}}}.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.ckl_files import (
+    PROBES,
+    ProbeItem,
+    available_probes,
+    normalize_blank,
+    read_probe,
+)
+from ckl_jax.data.ckl_writer import write_answers, write_rows
+from ckl_jax.data.fact_probes import same_name
+from ckl_jax.data.json_rows import numbered_rows
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
+from ckl_jax.papers.ckl.data.benchmark import check_out
+
+FORMAT = "ckl-review-1"
+MADE_BY = "ckl data review"
+EVIDENCE = "evidence.jsonl"
+KEEP, DROP, EDIT = "keep", "drop", "edit"
+ACTIONS = (KEEP, DROP, EDIT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reviewable:
+    """What is reviewed of a folder.
+
+    Attributes:
+      probes: name -> items.
+      keys: (probe, id) -> key; items of several probes that are one have one key.
+      items: key -> item.
+      digest: of what a reviewer sees; decisions are for items of one digest.
+    """
+
+    probes: Mapping[str, Sequence[ProbeItem]]
+    keys: Mapping[tuple[str, str], str]
+    items: Mapping[str, ProbeItem]
+    digest: str
+
+
+def read_reviewable(directory: str | os.PathLike) -> Reviewable:
+    """Reads the probes of a folder in CKL's layout.
+
+    Raises:
+      UserError: it has none, or one cannot be read.
+    """
+    names = available_probes(directory)
+    if not names:
+        raise UserError(
+            f"{directory} has no probe, such as {PROBES['new_lama'].path}; give a folder in CKL's "
+            "layout, as `ckl data benchmark` writes it."
+        )
+    probes = {name: read_probe(name, directory) for name in names}
+    keys: dict[tuple[str, str], str] = {}
+    items: dict[str, ProbeItem] = {}
+    for name, several in probes.items():
+        leader = _leader(name, names)
+        for item in several:
+            key = f"{leader}/{item.id}"
+            if key in items and items[key].input != item.input:
+                key = f"{name}/{item.id}"
+            keys[name, item.id] = key
+            items.setdefault(key, item)
+    seen = [[key, i.input, i.question, i.answers, i.old_answers] for key, i in items.items()]
+    digest = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
+    return Reviewable(probes, keys, items, digest)
+
+
+def _leader(name: str, names: Sequence[str]) -> str:
+    """The first of the probes that share the file of answers of one."""
+    answers = PROBES[name].answers
+    return next((n for n in names if answers and PROBES[n].answers == answers), name)
+
+
+def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
+    """The rows of a folder's evidence; none where there is no such file.
+
+    Raises:
+      UserError: a row lacks a field.
+    """
+    path = Path(directory) / EVIDENCE
+    rows = []
+    for where, row in numbered_rows(path) if path.is_file() else ():
+        for field in ("probe", "id", "side", "answer", "sentence"):
+            if not isinstance(row.get(field), str):
+                raise UserError(f"{where}: the field {field!r} is missing or no text.")
+        rows.append(row)
+    return rows
+
+
+# --- decisions
+
+
+def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str, dict[str, Any]]:
+    """Reads decisions and checks each.
+
+    Returns:
+      Key -> decision, in the order of the file.
+
+    Raises:
+      UserError: the file is none of decisions, or of other items; a key or an action is unknown; an
+        edit has not one blank, or no answer.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise UserError(f"{path} is no file of decisions: its 'format' is not {FORMAT!r}.")
+    decisions = value.get("decisions")
+    if not isinstance(decisions, dict):
+        raise UserError(f"{path}: 'decisions' is no map of items to decisions.")
+    if value.get("benchmark") != reviewable.digest:
+        raise UserError(
+            f"{path} was exported for other items (benchmark {value.get('benchmark')!r}, here "
+            f"{reviewable.digest!r}); write the page again and import the file there."
+        )
+    for key, decision in decisions.items():
+        _check(key, decision, reviewable, f"{path}, {key}")
+    return decisions
+
+
+def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
+    if key not in reviewable.items:
+        raise UserError(f"{where}: there is no such item.{nearest(key, reviewable.items)}")
+    action = decision.get("action") if isinstance(decision, dict) else None
+    if action not in ACTIONS:
+        raise UserError(f"{where}: 'action' is {action!r}; it is one of {', '.join(ACTIONS)}.")
+    if action == EDIT:
+        edited(reviewable.items[key], decision, where)
+
+
+def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeItem:
+    """The item with what an edit says.
+
+    Raises:
+      UserError: see `read_decisions`.
+    """
+    statement = decision.get("statement", item.input)
+    question = decision.get("question", item.question)
+    for field, value in (("statement", statement), ("question", question)):
+        if not isinstance(value, str):
+            raise UserError(f"{where}: {field!r} is {str(value)[:40]!r}; give a text.")
+    answers, old = (
+        _several(decision, field, default, where)
+        for field, default in (("answers", item.answers), ("old_answers", item.old_answers))
+    )
+    updated = PROBES[item.probe].updated
+    if not answers or (updated and not old):
+        raise UserError(f"{where}: {'answers' if not answers else 'old_answers'!r} has no answer.")
+    if updated and same_name(answers, old):
+        raise UserError(f"{where}: an answer is both among 'answers' and among 'old_answers'.")
+    return dataclasses.replace(
+        item, input=normalize_blank(" ".join(statement.split()), f"{where}, 'statement'"),
+        question=" ".join(question.split()), answers=answers,
+        old_answers=old if updated else (),
+    )  # fmt: skip
+
+
+def _several(
+    decision: Mapping[str, Any], field: str, default: tuple[str, ...], where: str
+) -> tuple[str, ...]:
+    value = decision.get(field, list(default))
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise UserError(f"{where}: {field!r} is {str(value)[:40]!r}; give a list of texts.")
+    return tuple(dict.fromkeys(text for v in value if (text := " ".join(v.split()))))
+
+
+# --- files
+
+
+def apply(
+    directory: str | os.PathLike,
+    decisions: str | os.PathLike,
+    out: str | os.PathLike,
+    undecided: str = KEEP,
+    *,
+    replace: bool = False,
+) -> dict[str, Any]:
+    """Writes the probes of a folder as they are after a review.
+
+    Args:
+      directory: in CKL's layout.
+      decisions: what its page exported.
+      out: folder to write, in the same layout, with a manifest; a probe of which nothing is left is
+        left out.
+      undecided: "keep" or "drop" items without a decision.
+      replace: a reviewed folder that is there may go.
+
+    Returns:
+      The manifest.
+
+    Raises:
+      UserError: see `read_reviewable`, `read_decisions`; nothing is left; `out` cannot be written.
+    """
+    if undecided not in (KEEP, DROP):
+        raise UserError(f"--undecided is {undecided!r}; it is {KEEP} or {DROP}.")
+    if Path(out).resolve() == Path(directory).resolve():
+        raise UserError(f"--out is {out}, the folder that was reviewed; give another.")
+    check_out(out, MADE_BY, replace)
+    reviewable = read_reviewable(directory)
+    actions = read_decisions(decisions, reviewable)
+    left = {name: _left(name, reviewable, actions, undecided) for name in reviewable.probes}
+    if not any(left.values()):
+        raise UserError(f"{decisions} leaves no item; nothing is written.")
+    manifest = {
+        "made_by": MADE_BY, "reviewed": os.fspath(directory), "benchmark": reviewable.digest,
+        "undecided": undecided,
+        "probes": {name: _counts(name, reviewable, actions, left[name]) for name in left},
+    }  # fmt: skip
+    with atomic_folder(out) as work:
+        _write(work, left)
+        kept = {(name, item.id) for name, items in left.items() for item in items}
+        if evidence := read_evidence(directory):
+            rows = [row for row in evidence if (row["probe"], row["id"]) in kept]
+            write_jsonl(work / EVIDENCE, rows)
+        write_json(work / "manifest.json", manifest)
+    return manifest
+
+
+def _left(
+    name: str, reviewable: Reviewable, actions: Mapping[str, dict[str, Any]], undecided: str
+) -> list[ProbeItem]:
+    left = []
+    for item in reviewable.probes[name]:
+        key = reviewable.keys[name, item.id]
+        decision = actions.get(key, {"action": undecided})
+        if decision["action"] == EDIT:
+            left.append(edited(item, decision, key))
+        elif decision["action"] == KEEP:
+            left.append(item)
+    return left
+
+
+def _counts(
+    name: str, reviewable: Reviewable, actions: Mapping[str, dict[str, Any]], left: Sequence
+) -> dict[str, int]:
+    keys = [reviewable.keys[name, item.id] for item in reviewable.probes[name]]
+    return {
+        "items": len(left),
+        "dropped": len(keys) - len(left),
+        "edited": sum(actions.get(k, {}).get("action") == EDIT for k in keys),
+        "undecided": sum(k not in actions for k in keys),
+    }
+
+
+def _write(work: Path, left: Mapping[str, Sequence[ProbeItem]]) -> None:
+    """Each probe's rows, and each file of answers with those of all probes that share it."""
+    together: dict[str, list[str]] = {}
+    for name, items in left.items():
+        if items:
+            write_rows(name, work, items)
+            together.setdefault(PROBES[name].answers, []).append(name)
+    for names in together.values():
+        items = {item.id: item for name in reversed(names) for item in left[name]}
+        write_answers(names[0], work, list(items.values()))

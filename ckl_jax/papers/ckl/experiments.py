@@ -1,0 +1,111 @@
+"""`ckl experiment`: the tables of a paper by their names, cell by cell, ours beside the paper's.
+
+An experiment is a set of scenarios; a scenario is what each method is trained on, and its cells are
+trainings of a method's gin file under the scenario's overlay (`gin_configs/experiments`), each in a
+process of its own. Experiments share a folder, and with it the cells that they have in common.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import results
+from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
+from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
+from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
+from ckl_jax.papers.ckl.settings import Running
+from ckl_jax.papers.ckl.trainings import refuse_own, trainings
+from ckl_jax.probes import metrics
+from ckl_jax.train import subprocess_runs
+from ckl_jax.world.ckl import check_world, open_world
+
+__all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
+_FREE = ("out", "jobs", "methods", "tuning_seeds", "keep_light_tuned")  # settings that may change
+
+
+def run(name: str, running: Running) -> Path:
+    """Trains all cells of an experiment that are not there yet, and writes its tables.
+
+    Returns:
+      The path of the table in Markdown.
+
+    Raises:
+      UserError: there is no such experiment; or a training failed: its log's last lines are in the
+        message.
+    """
+    experiment = find(name)
+    _check(name, experiment, running)
+    with subprocess_runs.only_one(running.root):
+        began = time.monotonic()
+        settings = {k: v for k, v in dataclasses.asdict(running).items() if k not in _FREE}
+        subprocess_runs.record(running.root / RECORD, settings, "study", _is_older)
+        if not running.is_full:
+            _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
+        cells = trainings(experiment, running)
+        width = max(len(cell.name) for cell in cells)
+        with subprocess_runs.compiling_once() as environment:
+            subprocess_runs.run_all(cells, running.jobs, width, environment)
+        path = results.write(name, experiment, running)
+        print(f"Done in {time.monotonic() - began:.0f} s: {path}", flush=True)
+        return path
+
+
+def _is_older(name: str, before: Any, now: Any) -> bool:
+    """Whether the record is of before there was a choice of the source."""
+    return name == "source" and before is None and now == "simulated"
+
+
+def _check(name: str, experiment: Experiment, running: Running) -> None:
+    """Refuses what would fail after hours, before anything is written."""
+    known = list(dict.fromkeys(c.method for s in experiment.scenarios for c in s.cells))
+    if running.methods and not set(running.methods) & set(known):
+        raise UserError(
+            f"{name} has no cells of --methods {','.join(running.methods)}; it has those of "
+            f"{', '.join(known)}."
+        )
+    refuse_own(experiment, running)
+    if any(scenario.tuned for scenario in experiment.scenarios):
+        _check_kilt(name, running)
+    if not running.is_full:
+        check_world(running.source, running.size, running.data)
+    else:
+        for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
+            find_checkpoint(Path(running.data) / model)
+    if running.bindings:
+        _check_bindings(trainings(experiment, running), running.of(tuned=False))
+
+
+def _check_bindings(cells: Sequence[subprocess_runs.Training], bindings: Sequence[str]) -> None:
+    """Refuses bindings that bind nothing, by the files of the first cell."""
+    from ckl_jax.config import gin_config  # slow, and needed for this only
+
+    names = [a.removeprefix("--gin_file=") for a in cells[0].command if "--gin_file=" in a]
+    gin_config.read(names, bindings)
+
+
+def _check_kilt(name: str, running: Running) -> None:
+    """Refuses what would be missing after the models of Table 2 are trained."""
+    metrics.rouge_l("a", "a")
+    if running.source != "simulated":
+        raise UserError(f"{name}: of --source {running.source} no KILT is made; leave it out.")
+    if running.is_full:
+        for name, form in KILT_SETS.items():
+            for split in (DEV, TRAIN)[: 1 + form.trains]:
+                find_file(Path(running.data) / KILT, name, split)
+
+
+def _prepare(running: Running, kilt: bool) -> None:
+    from ckl_jax.papers.ckl import simulated
+    from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
+
+    print(f"Data: {running.source}, seed {running.seed}", flush=True)
+    data = running.root / "data"
+    simulated.prepare(
+        str(data), running.seed, running.size, source=running.source, facts_dir=running.data
+    )
+    if kilt:
+        write_kilt(open_world("simulated", running.seed, running.size), data / KILT)

@@ -1,0 +1,173 @@
+"""KILT's data sets put to a model, and how an answer is scored (CKL, appendix F).
+
+Two readings of the scores differ in what counts as accurate and in what an empty answer gets:
+"paper", CKL's, and "kilt", KILT's own scoring.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, read_dev
+from ckl_jax.probes import closed_book, metrics
+from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.probe_lengths import ProbeLengths
+
+PAPER, KILT = "paper", "kilt"
+READINGS = (PAPER, KILT)
+METRICS = ("accuracy", "em", "f1", "rouge_l")
+_STEP = 64  # tokens, to which the width of a data set's inputs is rounded up
+
+
+def score_answer(
+    prediction: str,
+    answers: Sequence[str],
+    names: Sequence[str] = METRICS,
+    reading: str = PAPER,
+) -> dict[str, float]:
+    """Scores of one answer, each in 0..1.
+
+    Args:
+      prediction: what the model wrote; blanks around it do not count.
+      answers: the right ones; the first is the one that is trained on.
+      names: which of `METRICS`.
+      reading: "paper": accurate is what equals the first answer, and an empty prediction is scored
+        as any other. "kilt": accurate is what equals any answer, and an empty one gets 0.
+
+    Raises:
+      UserError: ROUGE-L is asked for and its package is missing.
+    """
+    checks.require_choice(READINGS, reading=reading)
+    prediction = prediction.strip()
+    if reading == KILT and not prediction:
+        return dict.fromkeys(names, 0.0)
+    scorers = {
+        "accuracy": lambda: prediction in (answers if reading == KILT else answers[:1]),
+        "em": lambda: metrics.exact_match(prediction, answers),
+        "f1": lambda: metrics.f1(prediction, answers),
+        "rouge_l": lambda: metrics.rouge_l(prediction, answers),
+    }
+    return {name: float(scorers[name]()) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class KiltProbes(ProbeLengths):
+    """Which data sets' dev files to put, and how to decode and score.
+
+    Attributes:
+      data_dir: folder of KILT's files.
+      probes: names in `papers.ckl.data.kilt.KILT_SETS`.
+      batch_size: records decoded at once; the last batch is padded.
+      beam_size: of the search.
+      input_lengths, target_lengths: {data set: tokens} that replace Table 9's; the key "*" replaces
+        all. A target length counts the start token, as Hugging Face's does.
+      reading: of the scores, "paper" or "kilt"; see `score_answer`.
+    """
+
+    data_dir: str
+    probes: tuple[str, ...]
+    batch_size: int = 32
+    beam_size: int = 2
+    input_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    reading: str = PAPER
+
+    formats = KILT_SETS
+    batch_size_macro = "PROBE_BATCH_SIZE"
+
+    def __post_init__(self) -> None:
+        checks.require_names(KILT_SETS, **{"KiltProbes.probes": self.probes})
+        checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
+        checks.require_size(**{"KiltProbes.beam_size": self.beam_size})
+        checks.require_choice(READINGS, KILT_SCORING=self.reading)
+        self.check_lengths()
+
+    def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "KiltEvaluator":
+        """The data sets of this record on one model."""
+        return KiltEvaluator(self, model, put_batch)
+
+
+class KiltEvaluator:
+    """Puts the records of a `KiltProbes` to one model; keeps tokens and compilations."""
+
+    def __init__(self, config: KiltProbes, model: EncoderDecoderModel, put_batch=None):
+        """Reads the dev files, and says on stderr how much of them does not fit.
+
+        Args:
+          config: the data sets.
+          model: the model with its method in it.
+          put_batch: places a dict of host arrays on the devices; default: as they are.
+
+        Raises:
+          UserError: a file is missing or malformed, the model is no encoder-decoder, or the
+            package of a metric is missing.
+        """
+        self.config, self.model = config, model
+        if model.task_features != ("inputs", "targets"):
+            raise UserError(
+                "KILT is put to encoder-decoders here, and a "
+                f"{type(model.config).__name__} is none; set PROBES to None."
+            )
+        if any(KILT_SETS[name].metric == "rouge_l" for name in config.probes):
+            metrics.rouge_l("a", "a")  # says what is missing before anything is decoded
+        self._answerer = Answerer(model, config.batch_size, put_batch=put_batch)
+        self._sets = {name: self._read(name) for name in config.probes}
+
+    def _read(self, name: str) -> tuple[list[KiltRecord], list[list[int]], list[bool]]:
+        """The records, their tokens, and whether no right answer of one fits."""
+        records, vocabulary = read_dev(self.config.data_dir, name), self.model.input_vocabulary
+        most, length = self.config.lengths(name)
+        rows = [ids + [vocabulary.eos_id] for ids in vocabulary.encode_many(
+            [record.input for record in records])]  # fmt: skip
+        cut = [
+            all(len(ids) > length - 1 for ids in vocabulary.encode_many(record.answers))
+            for record in records
+        ]
+        long = sum(len(row) > most for row in rows)
+        if (long or any(cut)) and jax.process_index() == 0:
+            print(
+                f"KILT {name}, dev: of {len(records):,} records, inputs longer than {most} tokens, "
+                f"which are cut: {long:,}; without an answer that {length} tokens hold (the start "
+                f"counts): {sum(cut):,}.",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+        return records, rows, cut
+
+    def rows(
+        self, params: Any, context: Mapping[str, Any], *, last: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one row per record.
+
+        Args:
+          params: all parameters, as the model takes them.
+          context: put into every row: run, method, phase, epoch, step.
+          last: not used.
+        """
+        del last
+        for name, (records, tokens, cut) in self._sets.items():
+            most, length = self.config.lengths(name)
+            # No longer than the longest needs, in steps that data sets share compilations by.
+            width = min(most, -(-max(map(len, tokens)) // _STEP) * _STEP)
+            said = self._answerer.answers(params, tokens, width, length, self.config.beam_size)
+            for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
+                yield {
+                    **context, "probe": name, **self._row(name, record, predictions),
+                    "cut": int(no_answer_fits),
+                }  # fmt: skip
+
+    def _row(self, name: str, record: KiltRecord, predictions: list[str]) -> dict[str, Any]:
+        own = KILT_SETS[name].metric
+        wanted = [m for m in METRICS if m == own or m != "rouge_l"]  # which is slow
+        scores = score_answer(predictions[0], record.answers, wanted, self.config.reading)
+        return {
+            "item": record.id, "relation": "", "input": record.input,
+            "answers": list(record.answers), "old_answers": [],
+            **closed_book.judge(predictions, predictions, record.answers), **scores,
+            "em": int(scores["em"]), "metric": own, "score": scores[own],
+        }  # fmt: skip

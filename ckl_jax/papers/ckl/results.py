@@ -1,0 +1,196 @@
+"""What is made of an experiment's cells: tables and figures, the paper's numbers beside ours."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.analysis.mentions import corpus_texts
+from ckl_jax.analysis.study import Study, load_study
+from ckl_jax.analysis.transfer import compare_transfers
+from ckl_jax.data.answer_types import AnswerTypes, labelled_finder
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.ckl_files import CORPORA
+from ckl_jax.files import read_json
+from ckl_jax.papers.ckl import gpt2
+from ckl_jax.papers.ckl.analysis import (
+    answer_analysis,
+    experiment_curves,
+    experiment_pages,
+    experiment_tables,
+    prediction_changes,
+    published_ckl,
+)
+from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
+from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
+from ckl_jax.papers.ckl.demo import METHODS
+from ckl_jax.papers.ckl.scenarios import INITIAL, KILT, Cell, Experiment, Scenario
+from ckl_jax.papers.ckl.settings import Running
+from ckl_jax.train import subprocess_runs
+
+
+def write(name: str, experiment: Experiment, running: Running) -> Path:
+    """Writes an experiment's table or figure; returns the path of its Markdown."""
+    return _ANALYSES[experiment.analysis](name, experiment, running)
+
+
+def _folders(scenario: Scenario, running: Running) -> list[Path]:
+    """The MODEL_DIRs of a scenario, the Initial model's first where it was trained here."""
+    initial = running.root / INITIAL
+    folders = [running.folder(scenario, cell) for cell in _shown(scenario, running)]
+    return [initial, *folders] if initial.is_dir() else folders
+
+
+def _shown(scenario: Scenario, running: Running) -> list[Cell]:
+    """The cells that were asked for, and those that an earlier start has trained."""
+    chosen = running.chosen(scenario)
+    return [
+        cell
+        for cell in scenario.cells
+        if cell in chosen or (running.folder(scenario, cell) / subprocess_runs.SUMMARY).exists()
+    ]
+
+
+def _tables(name: str, experiment: Experiment, running: Running) -> Path:
+    parts = {}
+    for scenario in (s for s in experiment.scenarios if s.name in experiment.published):
+        published = experiment.published[scenario.name]
+        parts[scenario.name] = experiment_tables.compare(
+            _folders(scenario, running), scenario.probes, scenario.acquired, published,
+            parameters=published_ckl.PARAMETERS.get(scenario.name),
+            earlier=int(scenario.after is not None),
+        )  # fmt: skip
+        if scenario.after and not scenario.tuned:
+            parts[f"{scenario.name}_transfer"] = _transfer(scenario, experiment, running)
+    if tuned := [s for s in experiment.scenarios if s.tuned]:
+        folders = [[running.folder(s, cell) for cell in running.chosen(s)] for s in tuned]
+        parts[KILT] = experiment_tables.compare_tuned(folders, experiment.published[KILT])
+        parts[KILT]["notes"] += _cut_in_training(running)
+    return experiment_tables.write(name, experiment.title, parts, running.root)
+
+
+def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> dict[str, Any]:
+    cells, initial = _shown(scenario, running), running.root / INITIAL
+    first, second = (
+        [running.folder(name, cell) for cell in cells] for name in (scenario.after, scenario.name)
+    )
+    published = [experiment.published[name] for name in (scenario.after, scenario.name)]
+    return compare_transfers(
+        initial if initial.is_dir() else None, first, second, scenario.probes, published
+    )
+
+
+def _f1(name: str, experiment: Experiment, running: Running) -> Path:
+    (scenario,) = experiment.scenarios
+    part = experiment_tables.compare(
+        _folders(scenario, running), scenario.probes, scenario.acquired,
+        experiment.published[scenario.name], "f1",
+    )  # fmt: skip
+    part["notes"] = ["The FUAR that the paper prints here follows from no formula over its scores."]
+    return experiment_tables.write(name, experiment.title, {"main_f1": part}, running.root)
+
+
+def _cut_in_training(running: Running) -> list[str]:
+    """Sentences about the training files of which the lengths cut something."""
+    tasks = [running.data_dir / "prepared" / KILT / name for name in KILT_SETS]
+    cut = [t for t in tasks if (t / CUT).exists() and any(read_json(t / CUT)["cut"].values())]
+    told = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
+    return [*told, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
+
+
+def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:
+    parts = {
+        scenario.name: experiment_tables.compare_averaged(
+            gpt2.tuned_folders(scenario, running), scenario.acquired,
+            experiment.published[scenario.name],
+        )
+        for scenario in experiment.scenarios
+    }  # fmt: skip
+    return experiment_tables.write(name, experiment.title, parts, running.root)
+
+
+def _study(scenario: Scenario, running: Running) -> Study:
+    """The cells of a scenario that are trained, be it of another experiment."""
+    cells = running.chosen(scenario)
+    others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
+    more = [c for c in others if (running.folder(scenario, c) / subprocess_runs.SUMMARY).exists()]
+    every = dataclasses.replace(scenario, cells=(*cells, *more))
+    everything = dataclasses.replace(running, methods=())
+    return only_probes(load_study(_folders(every, everything)), scenario.probes)
+
+
+def _curves(name: str, experiment: Experiment, running: Running) -> Path:
+    (scenario,) = experiment.scenarios
+    study = _study(scenario, running)
+    made = experiment_curves.figure_2(study, experiment.published[scenario.name])
+    return experiment_pages.write(name, experiment.title, *made, running.root)
+
+
+def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
+    studies = {s.name: _study(s, running) for s in experiment.scenarios}
+    rows_of = {s.name: _rows_of(s, running) for s in experiment.scenarios}
+    lines = []
+    for scenario in experiment.scenarios:
+        study, rows = studies[scenario.name], rows_of[scenario.name]
+        if scenario.after:
+            rows = [*rows_of[scenario.after], *rows]
+        for entry in study.methods:
+            phases, title = [entry], scenario.name
+            if scenario.after:
+                first = {e.key: e for e in studies[scenario.after].methods}
+                phases, title = [first[entry.key], entry], f"{scenario.after} → p2"
+            start = 100.0 * float(study.initial.scores[experiment_curves.KEPT].em.mean())
+            lines.append(experiment_curves.line_of(title, phases, start, rows))
+    made = experiment_curves.figure_3(lines)
+    return experiment_pages.write(name, experiment.title, *made, running.root)
+
+
+_CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
+
+
+def _rows_of(scenario: Scenario, running: Running) -> list[int]:
+    """The rows of a scenario's corpus, if they can be counted."""
+    task = running.data_dir / "prepared" / "tasks" / _CORPORA[scenario.name]
+    return [len(CachedTask.open(task))] if task.is_dir() else []
+
+
+def _answers(name: str, experiment: Experiment, running: Running) -> Path:
+    (scenario,) = experiment.scenarios
+    study = _study(scenario, running)
+    types = AnswerTypes.of_folder(running.probe_dir, labelled_finder())
+    sections, numbers = answer_analysis.figure_8(
+        study, types, published_ckl.ANSWER_TYPES, published_ckl.SHARED_PERSONS
+    )
+    corpora = {
+        name: functools.partial(corpus_texts, running.probe_dir / CORPORA[name])
+        for name in ("d0_small", "d1") if (running.probe_dir / CORPORA[name]).is_file()
+    }  # fmt: skip
+    if corpora:
+        more, counted = answer_analysis.overlap(study, corpora)
+        sections, numbers = [*sections, *more], {**numbers, **counted}
+    return experiment_pages.write(name, experiment.title, sections, numbers, running.root)
+
+
+def _precision(name: str, experiment: Experiment, running: Running) -> Path:
+    (scenario,) = experiment.scenarios
+    made = experiment_curves.figure_9(_study(scenario, running))
+    return experiment_pages.write(name, experiment.title, *made, running.root)
+
+
+def _predictions(name: str, experiment: Experiment, running: Running) -> Path:
+    (scenario,) = experiment.scenarios
+    made = prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
+    return experiment_pages.write(name, experiment.title, *made, running.root)
+
+
+_ANALYSES: dict[str, Callable[[str, Experiment, Running], Path]] = {
+    "tables": _tables,
+    "light_tuned": _light_tuned,
+    "f1": _f1,
+    "curves": _curves,
+    "repeats": _repeats,
+    "answers": _answers,
+    "precision": _precision,
+    "predictions": _predictions,
+}

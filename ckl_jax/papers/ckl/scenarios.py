@@ -1,0 +1,215 @@
+"""What `ckl experiment` runs: the tables of CKL's paper as scenarios, and their cells."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.papers.ckl.analysis import published_ckl
+from ckl_jax.papers.ckl.data.kilt import KILT_SETS
+from ckl_jax.papers.ckl.demo import METHODS
+
+INITIAL = "initial"
+KILT = "kilt"  # the table, and the folder of its files
+OVERLAYS = "experiments/ckl/{}.gin"
+_IL, _P1, _P2 = "invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"
+_MAIN = (_IL, "updated_lama", "new_lama", "new_lama_easy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One training of a scenario.
+
+    Attributes:
+      name: of its row; a method, and a learning rate where there are several.
+      method: of `ckl_<method>.gin`.
+      rate: LEARNING_RATE; None is the overlay's.
+    """
+
+    name: str
+    method: str
+    rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """What a decoder-only model is tuned on for one epoch, and asked then.
+
+    Attributes:
+      name: of its folders.
+      overlay: gin file.
+      probe: the column of the table.
+    """
+
+    name: str
+    overlay: str
+    probe: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """What methods are trained on.
+
+    Attributes:
+      name: of its folder, and in the paper's numbers.
+      overlay: gin file.
+      probes: what models are asked.
+      cells: the trainings.
+      acquired: probes that FUAR takes for new knowledge; () is the usual choice.
+      after: the scenario whose models these start from; None is the Initial model.
+      tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
+        of KILT: no update, so that no method adds a second set.
+      tunings: of GPT-2, which is asked after them; () is T5, which is asked as it is.
+    """
+
+    name: str
+    overlay: str
+    probes: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    acquired: tuple[str, ...] = ()
+    after: str | None = None
+    tuned: bool = False
+    tunings: tuple[Tuning, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A table or figure of a paper.
+
+    Attributes:
+      title: what it shows.
+      scenarios: in order; those that are not published are shown in no table.
+      published: {scenario: {row: {probe: EM in percent, "fuar": ...}}}; the data sets of KILT are
+        one table, "kilt", each by its metric.
+    """
+
+    title: str
+    scenarios: tuple[Scenario, ...]
+    published: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    analysis: str = "tables"  # what is made of the cells, see `experiment_results`
+
+
+def _every(methods: Sequence[str]) -> tuple[Cell, ...]:
+    return tuple(Cell(method, method) for method in methods)
+
+
+def _at(method: str, *rates: float) -> tuple[Cell, ...]:
+    return tuple(Cell(f"{method}-{rate:g}", method, rate) for rate in rates)
+
+
+def _kilt(name: str) -> Scenario:
+    """Fine-tuning on a data set of KILT; those of AIDA CoNLL-YAGO answer the untrained ones too."""
+    asked = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
+    cells = (Cell(INITIAL, "vanilla"), *_every(METHODS))
+    return Scenario(
+        f"{KILT}_{name}", OVERLAYS.format(f"table9/{name}"),
+        asked if name == "aidayago2" else (name,), cells, after="main", tuned=True,
+    )  # fmt: skip
+
+
+def _gpt2(name: str, overlay: str) -> Scenario:
+    kinds = {"invariant": _IL, "questions": "new_questions_easy"}
+    tunings = tuple(Tuning(k, OVERLAYS.format(f"light_tuning_{k}"), p) for k, p in kinds.items())
+    cells = _every([m for m in METHODS if m != "modular"])  # which needs an encoder
+    asked = tuple(kinds.values())
+    return Scenario(name, OVERLAYS.format(overlay), asked, cells, asked[1:], tunings=tunings)
+
+
+def _only(scenario: Scenario, *methods: str) -> Scenario:
+    """The cells of some methods."""
+    return dataclasses.replace(scenario, cells=_every(methods))
+
+
+_TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(METHODS))
+_HALVES = (_IL, _P1, _P2)
+_TABLE_3 = (
+    Scenario("small", OVERLAYS.format("small"), _HALVES, _every(METHODS)),
+    Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(METHODS), (_P1,)),
+    Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(METHODS), (_P2,), "p1"),
+)
+_DRAWN = ("vanilla", "k_adapter_k2")  # of Figures 2 and 3
+EXPERIMENTS = {
+    "ckl/table2": Experiment(
+        "the main experiment",
+        (_TABLE_2,),
+        published_ckl.TABLE_2,
+    ),
+    "ckl/table3": Experiment(
+        "fewer articles, and two phases",
+        _TABLE_3,
+        published_ckl.TABLE_3,
+    ),
+    "ckl/table7": Experiment(
+        "learning rates",
+        (
+            Scenario(
+                "rates", OVERLAYS.format("table7"), (_IL, "new_lama_easy_small"),
+                (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
+            ),
+        ),
+        published_ckl.TABLE_7,
+    ),
+    "ckl/table8": Experiment(
+        "models of Table 2, fine-tuned on KILT",
+        (_TABLE_2, *(_kilt(name) for name, form in KILT_SETS.items() if form.trains)),
+        published_ckl.TABLE_8,
+    ),
+    "ckl/table10": Experiment(
+        "GPT-2, light-tuned",
+        (_gpt2("gpt2_1e-4", "table10"),),
+        published_ckl.TABLE_10,
+        "light_tuned",
+    ),
+    "ckl/table11": Experiment(
+        "GPT-2 at a larger learning rate, light-tuned",
+        (_gpt2("gpt2_1e-3", "table11"),),
+        published_ckl.TABLE_11,
+        "light_tuned",
+    ),
+    "ckl/table12": Experiment(
+        "predictions that change while training goes on",
+        (_only(_TABLE_2, "vanilla", "modular"),),
+        analysis="predictions",
+    ),
+    "ckl/table13": Experiment(
+        "the main experiment in F1",
+        (_TABLE_2,),
+        published_ckl.TABLE_13,
+        "f1",
+    ),
+    "ckl/figure2": Experiment(
+        "scores at each epoch",
+        (_only(_TABLE_2, *_DRAWN),),
+        published_ckl.TABLE_2,
+        "curves",
+    ),
+    "ckl/figure3": Experiment(
+        "what is forgotten at each epoch, by passes over how much text",
+        (_only(_TABLE_2, *_DRAWN), *(_only(s, *_DRAWN) for s in _TABLE_3)),
+        analysis="repeats",
+    ),
+    "ckl/figure8": Experiment(
+        "types of right answers, and how often corpora name them",
+        (_only(_TABLE_2, "vanilla"),),
+        analysis="answers",
+    ),
+    "ckl/figure9": Experiment(
+        "precision at k",
+        (_TABLE_2,),
+        analysis="precision",
+    ),
+}  # fmt: skip
+
+
+def find(name: str) -> Experiment:
+    """The experiment of that name.
+
+    Raises:
+      UserError: there is none; the message lists those that there are.
+    """
+    if name not in EXPERIMENTS:
+        raise UserError(
+            f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}."
+            f"{nearest(name, EXPERIMENTS)}"
+        )
+    return EXPERIMENTS[name]

@@ -1,0 +1,108 @@
+"""The trainings of an experiment: command lines of `t5x train`, each after what it starts from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.papers.ckl import gpt2
+from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, OVERLAYS, Cell, Experiment, Scenario
+from ckl_jax.papers.ckl.settings import Running
+from ckl_jax.train import subprocess_runs
+
+_PROBES = "closed_book.ClosedBook.probes"
+# What is set besides `Running.macros`, so that a user's binding would put results elsewhere.
+_OWN = ("CACHE_DIRS", "PROBE_DIR", "INITIAL_CHECKPOINT_PATH", "LIGHT_TUNE_NAME", _PROBES)
+# Methods that add parameters add a second set in a second phase.
+_PHASES = {
+    "lora": "lora.lora", "k_adapter_k2": "k_adapter.k_adapter",
+    "k_adapter_k3": "k_adapter.k_adapter", "modular": "modular.modular",
+}  # fmt: skip
+
+
+def refuse_own(experiment: Experiment, running: Running) -> None:
+    """Refuses bindings of what the experiment sets itself.
+
+    Raises:
+      UserError: there is such a binding.
+    """
+    own = [*running.macros(running.root), *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
+    cells = [cell for scenario in experiment.scenarios for cell in scenario.cells]
+    if any(cell.rate is not None for cell in cells):
+        own.append("LEARNING_RATE")
+    subprocess_runs.refuse_own(running.bindings, own)
+
+
+def trainings(experiment: Experiment, running: Running) -> list[subprocess_runs.Training]:
+    """The Initial models' trainings, where they are made here, and those of all cells."""
+    decoders = [s for s in experiment.scenarios if s.tunings]
+    others = [s for s in experiment.scenarios if not s.tunings]
+    made = [_initial(others, running)] if others and not running.is_full else []
+    for scenario in others:
+        for cell in running.chosen(scenario):
+            made.append(_training(running, scenario, cell))
+    for scenario in decoders:
+        made += gpt2.trainings(scenario, running)
+    return made
+
+
+def _initial(scenarios: Sequence[Scenario], running: Running) -> subprocess_runs.Training:
+    probes = tuple(dict.fromkeys(p for s in scenarios if not s.tuned for p in s.probes))
+    macros = {**_macros(running, running.root / INITIAL), "INITIAL_CHECKPOINT_PATH": None}
+    bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.of(tuned=False)]
+    command = subprocess_runs.t5x("train", ["ckl_initial.gin", *_small(running)], macros, bindings)
+    return subprocess_runs.Training(INITIAL, running.root / INITIAL, command)
+
+
+def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
+    """What the Initial model is asked: of every experiment, which share it."""
+    scenarios = [s for e in EXPERIMENTS.values() for s in e.scenarios if not s.tuned]
+    found = [p for s in scenarios if not s.tunings for p in s.probes]
+    return tuple(dict.fromkeys((*probes, *found)))
+
+
+def _small(running: Running) -> list[str]:
+    """The gin files of data and models that are made here."""
+    tiny = ["tiny.gin"] if running.size == "tiny" else []
+    return [*tiny, *(["data/wikidata.gin"] if running.source == "wikidata" else [])]
+
+
+def _training(running: Running, scenario: Scenario, cell: Cell) -> subprocess_runs.Training:
+    target = running.folder(scenario, cell)
+    macros = _macros(running, target)
+    bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}"]
+    base, after = _start(running, scenario, cell)
+    if base is not None:
+        macros["INITIAL_CHECKPOINT_PATH"] = str(base)
+    if scenario.after and not scenario.tuned and cell.method in _PHASES:
+        bindings.append(f"{_PHASES[cell.method]}.phase = 1")
+    if cell.rate is not None:
+        macros["LEARNING_RATE"] = cell.rate
+    full = ["ckl_full.gin"] if running.is_full else []
+    world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
+    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
+    command = subprocess_runs.t5x("train", files, macros, [*bindings, *running.of(scenario.tuned)])
+    return subprocess_runs.Training(f"{scenario.name} {cell.name}", target, command, after)
+
+
+def _start(
+    running: Running, scenario: Scenario, cell: Cell
+) -> tuple[Path | None, tuple[str, ...]]:
+    """The model that a cell starts from (None: the gin file's), and the trainings it waits for."""
+    if scenario.after is None or cell.name == INITIAL:
+        given = Path(running.data) / INITIAL if running.is_full and scenario.after else None
+        base, after = (given, ()) if running.is_full else (running.root / INITIAL, (INITIAL,))
+    else:
+        base = running.folder(scenario.after, cell)
+        after = (f"{scenario.after} {cell.name}",)
+    first = running.chosen(scenario)[0]
+    if scenario.tuned and cell != first:  # which makes the cached task
+        after += (f"{scenario.name} {first.name}",)
+    return base, after
+
+
+def _macros(running: Running, target: Path) -> dict[str, Any]:
+    macros = running.macros(target)
+    if not running.is_full:
+        macros["PROBE_DIR"] = str(running.probe_dir)
+        macros["CACHE_DIRS"] = (str(running.world / "prepared" / "tasks"),)
+    return macros

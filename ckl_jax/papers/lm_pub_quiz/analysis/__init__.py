@@ -1,0 +1,1 @@
+"""Tables, curves and figures of ranking: begin with `ranking_report.py`."""

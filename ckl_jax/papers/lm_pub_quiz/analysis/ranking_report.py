@@ -1,0 +1,131 @@
+"""Results of ranking in words and figures: accuracies, biases, and what differs between models."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import figures, statistics
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_json
+from ckl_jax.papers.lm_pub_quiz import ranking_metrics
+from ckl_jax.papers.lm_pub_quiz.analysis import ranking_figures
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+
+
+def summary(results: DatasetResults) -> str:
+    """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
+    right = np.concatenate([_by_instance(result) for result in results])
+    low, high = statistics.interval(statistics.bootstrap_means(right[None])[0])
+    (overall,) = results.get_metrics("accuracy").values()
+    lines = [
+        f"accuracy {100 * overall['accuracy']:.2f} % of {overall['support']:.0f} rows "
+        f"(95 % interval {100 * low:.2f} to {100 * high:.2f})"
+    ]
+    for key in ("cardinality", "domains"):
+        if key == "domains" and not all(key in r.relation_info for r in results):
+            continue
+        for group, values in results.get_metrics("accuracy", key).items():
+            lines.append(
+                f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {values['support']:.1f}"
+            )
+    return "\n".join(lines)
+
+
+def biases(results: DatasetResults) -> str:
+    """The options of each relation by how likely they are found, as a mean over templates."""
+    lines = []
+    for result in results:
+        mean = np.mean(list(result.answer_bias().values()), axis=0)
+        order = np.argsort(-mean, kind="stable")[:5]
+        options = ", ".join(f"{result.answer_space[i]} {mean[i]:.3f}" for i in order)
+        lines.append(f"{result.code}: {options}{', ...' if len(mean) > 5 else ''}")
+    return "\n".join(lines)
+
+
+def changes(folders: Mapping[str, str]) -> list[str]:
+    """How many rows have another best option than by the first model, a line for each other one."""
+    (first, base), *others = (
+        (name, DatasetResults.from_path(path)) for name, path in folders.items()
+    )
+    lines = []
+    for name, results in others:
+        shared = [code for code in base.relations if code in results.relations]
+        best = [
+            tuple(r[code].reduced().scores.argmax(axis=1) for r in (base, results))
+            for code in shared
+        ]
+        same_rows = [pair for pair in best if len(pair[0]) == len(pair[1])]
+        changed = sum(int(np.sum(a != b)) for a, b in same_rows)
+        rows = sum(len(a) for a, _ in same_rows)
+        lines.append(f"{name}: another best option than {first} in {changed:,} of {rows:,} rows")
+    return lines
+
+
+def _by_instance(result: RelationResult) -> np.ndarray:
+    """The share of an instance's templates that are answered right, [instances]."""
+    right = ranking_metrics.correct(result.reduced().scores, result.answers)
+    numbers = [row["instance_index"] for row in result.table]
+    return np.bincount(numbers, right) / np.bincount(numbers)
+
+
+def as_json(results: DatasetResults) -> dict[str, Any]:
+    """The same scores by relation, cardinality and domain, for `summary.json`."""
+    found = {"overall": results.get_metrics("accuracy")["overall"]}
+    keys: tuple[Any, ...] = (None, "cardinality")
+    if all("domains" in result.relation_info for result in results):
+        keys += ("domains",)
+    for key in keys:
+        found[key or "relations"] = results.get_metrics("accuracy", key)
+    return found
+
+
+def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
+    """A row for each instance and template: the right option, its rank from 1, and the best one."""
+    for result in results:
+        scores, labels = result.reduced().scores, result.answer_space
+        ranks = ranking_metrics.ranks(scores, result.answers)
+        best = scores.argmax(axis=1)
+        for row, rank, found in zip(result.table, ranks, best, strict=True):
+            yield {
+                "relation": result.code, "sub_id": row["sub_id"], "sub_label": row["sub_label"],
+                "template": row.get("template_index", 0), "answer": labels[row["answer_idx"]],
+                "rank": int(rank) + 1, "best": labels[found], "correct": bool(rank == 0),
+            }  # fmt: skip
+
+
+def draw(
+    folders: Mapping[str, str], out: str, bias: Sequence[str] = (), relation_info: str | None = None
+) -> list[str]:
+    """Draws the results of several models beside each other.
+
+    Args:
+      folders: {name: folder of results}.
+      out: the folder of the figures.
+      bias: relations whose answer biases to draw.
+      relation_info: JSON of domains by relation, where the results do not say them.
+
+    Returns:
+      The files that were written: domains.png, where all results have domains, and
+      bias_<relation>.png.
+
+    Raises:
+      UserError: a folder holds no results, or lacks a relation.
+    """
+    info = read_json(relation_info) if relation_info else None
+    models = {name: DatasetResults.from_path(path, info) for name, path in folders.items()}
+    for code in bias:
+        for name, results in models.items():
+            if code not in results.relations:
+                raise UserError(f"{folders[name]} has no relation {code!r}.")
+    wanted = {}
+    if all("domains" in result.relation_info for results in models.values() for result in results):
+        wanted["domains"] = ranking_figures.plot_domains(models)
+    wanted |= {f"bias_{code}": ranking_figures.plot_bias(models, code) for code in bias}
+    written = []
+    for name, figure in wanted.items():
+        with atomic_write(Path(out) / f"{name}.png", "wb") as f:
+            f.write(figures.as_png(figure))
+        written.append(f"{out}/{name}.png")
+    return written

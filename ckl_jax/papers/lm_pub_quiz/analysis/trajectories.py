@@ -1,0 +1,108 @@
+"""What a model still knows along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import files
+from ckl_jax.analysis import figures
+from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz import ranking_metrics
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+
+SCORES = {
+    "ranking": "ranking, all facts",
+    "ranking_same_items": "ranking, facts with a one-piece answer",
+    "mask_filling": "mask filling, facts with a one-piece answer",
+}
+
+
+def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
+    """Writes `trajectories.json` and `trajectories.png`, and prints the table.
+
+    Args:
+      folders: {name: MODEL_DIR} in the order of the stream.
+      out: where to.
+      dataset: name of the dataset that the trainings were asked.
+
+    Returns:
+      The path of the figure.
+
+    Raises:
+      UserError: a training holds no such results.
+    """
+    points: dict[str, dict[str, float]] = {}
+    for i, (name, folder) in enumerate(folders.items()):
+        steps = _steps(folder, dataset)
+        if i == 0 and len(steps) > 1:
+            points["start"] = _scores(folder, dataset, steps[0])
+        points[name] = _scores(folder, dataset, steps[-1])
+    files.write_json(out / "trajectories.json", {"dataset": dataset, "scores": points})
+    print(table(points))
+    with files.atomic_write(out / "trajectories.png", "wb") as f:
+        f.write(figures.as_png(plot(points)))
+    return out / "trajectories.png"
+
+
+def _steps(folder: Path, dataset: str) -> list[str]:
+    found = sorted(path.stem for path in (folder / "mask_filling" / dataset).glob("*.jsonl"))
+    if not found:
+        raise UserError(f"{folder} holds no answers to {dataset!r}; was it trained with it?")
+    return found
+
+
+def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
+    """The three scores in percent, of template 0."""
+    ranked = DatasetResults.from_path(folder / "ranking" / dataset / step)
+    right = {
+        (result.code, row["sub_id"]): bool(correct)
+        for result in ranked
+        for row, correct in zip(
+            result.table, ranking_metrics.correct(result.scores, result.answers), strict=True
+        )
+        if row["template_index"] == 0
+    }
+    rows = list(files.read_jsonl(folder / "mask_filling" / dataset / f"{step}.jsonl"))
+    asked = [row for row in rows if row["template"] == 0]
+    return {
+        "ranking": 100 * float(np.mean(list(right.values()))),
+        "ranking_same_items": 100 * float(
+            np.mean([right[row["relation"], row["sub_id"]] for row in asked])
+        ),
+        "mask_filling": 100 * float(np.mean([row["rank"] == 0 for row in asked])),
+        "facts": len(right),
+        "one_piece_facts": len(asked),
+    }  # fmt: skip
+
+
+def relative(points: Mapping[str, Mapping[str, float]], score: str) -> list[float]:
+    """A score along the stream in percent of the first; NaN where that is 0."""
+    values = [point[score] for point in points.values()]
+    return [100 * value / values[0] if values[0] else float("nan") for value in values]
+
+
+def table(points: Mapping[str, Mapping[str, float]]) -> str:
+    """Each score along the stream, in percent, and in percent of the first."""
+    lines = [f"{'':44s}" + "".join(f"{name:>16s}" for name in points)]
+    for score, label in SCORES.items():
+        shares = ("    –" if math.isnan(r) else f"{r:5.1f}" for r in relative(points, score))
+        cells = zip(points.values(), shares, strict=True)
+        lines.append(f"{label:44s}" + "".join(f"{p[score]:7.2f} ({r}%)" for p, r in cells))
+    return "\n".join(lines)
+
+
+def plot(points: Mapping[str, Mapping[str, float]]) -> Any:
+    """Scores relative to the first, along the stream."""
+    with figures.style():
+        figure, (ax,) = figures.panels(1)
+        figure.set_size_inches(6.4, 4.0)
+        for score, marker in zip(SCORES, "os^", strict=True):
+            ax.plot(list(points), relative(points, score), marker=marker, label=SCORES[score])
+        ax.set_ylabel("% of the score at the start")
+        ax.set_ylim(bottom=0)
+        ax.tick_params(axis="x", rotation=20)
+        ax.legend(loc="upper right", fontsize=9)
+    return figure

@@ -1,0 +1,220 @@
+"""`ckl stream`: a BERT trained on a stream of experiences, and what it still knows after each.
+
+LM-PUB-QUIZ's experiment (Ploner et al. 2024, section 3.3): continued masked language modelling on
+one experience after another, and after each the facts known at the start, by ranking and by filling
+a mask. Here an experience is a span of dates. Each training is a `t5x train` of
+`lm_pub_quiz_bert.gin` in a process of its own.
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks, files
+from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.convert.hugging_face import model_gin
+from ckl_jax.data.causal import document_text, prepare_rows
+from ckl_jax.data.documents import Document, read_documents, write_documents
+from ckl_jax.data.masked_vocabulary import MaskedVocabulary, open_vocabulary, train_word_pieces
+from ckl_jax.data.relational import Dataset
+from ckl_jax.errors import UserError
+from ckl_jax.models.bert import BertConfig
+from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
+from ckl_jax.train import subprocess_runs
+from ckl_jax.world.ckl import open_world
+from ckl_jax.world.quiz import write_quiz
+from ckl_jax.world.render import articles, pages
+
+GIN = "lm_pub_quiz_bert.gin"
+INITIAL = "initial"
+_TINY = BertConfig(emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512,
+                   max_positions=64)  # fmt: skip
+_OWN = (
+    "MODEL_DIR", "CACHE_DIRS", "RANDOM_SEED", "RANKING_DATASET", "FILLING_DATASET", "EPOCHS",
+    "MIXTURE_OR_TASK_NAME", "HELD_OUT_TASKS", "INITIAL_CHECKPOINT_PATH", "EVAL_PERIOD",
+)  # fmt: skip
+_PIECES = 6000
+_LENGTH = 24
+_WIDTH = 12  # of the column of names
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """What is made, and where.
+
+    Attributes:
+      out: folder of everything.
+      size, seed: of the simulated world, whose old pages the first model is trained on.
+      documents: file of dated documents to be the stream, JSONL; None is the world's news.
+      model: folder of `ckl import-hf`; None is a small new model. Needs `documents` and `dataset`.
+      dataset: folder of the facts to ask for; None is the world's.
+      experiences: parts of the stream, of equally many documents, by date.
+      epochs: passes over each.
+      initial_epochs: passes over the old pages.
+      bindings: gin bindings for every training.
+    """
+
+    out: str = "runs/stream"
+    size: str = "small"
+    seed: int = 0
+    documents: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    experiences: int = 5
+    epochs: int = 3
+    initial_epochs: int = 40
+    bindings: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        checks.require_int(1, **{
+            "--experiences": self.experiences, "--epochs": self.epochs,
+            "--initial-epochs": self.initial_epochs,
+        })  # fmt: skip
+        given = [bool(x) for x in (self.model, self.documents, self.dataset)]
+        if any(given) and not all(given):
+            raise UserError(
+                "--model, --documents and --dataset belong together: a model that is not the "
+                "simulated world's knows none of its facts. Give all three, or none."
+            )
+
+    @property
+    def root(self) -> Path:
+        return Path(self.out)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the experiences."""
+        return [f"experience_{i + 1}" for i in range(self.experiences)]
+
+
+def run(stream: Stream) -> Path:
+    """Does all of it, or goes on with it; returns the path of the figure.
+
+    Raises:
+      UserError: bad settings or documents; or a training failed: its log's last lines are said.
+    """
+    subprocess_runs.refuse_own(stream.bindings, _OWN)
+    _check(stream)
+    with subprocess_runs.only_one(stream.root):
+        started = time.monotonic()
+        settings = dataclasses.asdict(stream)
+        settings.pop("out")
+        subprocess_runs.record(stream.root / "stream.json", settings, "stream")
+        print("1. Data", flush=True)
+        first = _prepare(stream)
+        print("2. Training", flush=True)
+        trainings = _trainings(stream, first)
+        subprocess_runs.run_all(trainings, jobs=1, width=_WIDTH)
+        print("3. Trajectories", flush=True)
+        folders = {t.name: t.folder for t in trainings}
+        path = trajectories.write(folders, stream.root, Path(_dataset(stream)).name)
+        print(f"Done in {time.monotonic() - started:.0f} s: {path}", flush=True)
+        return path
+
+
+def _check(stream: Stream) -> None:
+    """Refuses what is not there before anything is written."""
+    if stream.model:
+        with files.os_errors(stream.documents, "read"), open(stream.documents, "rb"):
+            pass
+        find_checkpoint(stream.model)
+        Dataset.from_path(stream.dataset)
+
+
+def _dataset(stream: Stream) -> str:
+    return stream.dataset or str(stream.root / "quiz")
+
+
+def _prepare(stream: Stream) -> Path:
+    """Makes what is not there; returns the folder of the model's vocabulary and its model.gin."""
+    if stream.model:
+        _rows(stream, _split(stream, read_documents(stream.documents)), Path(stream.model))
+        return Path(stream.model)
+    world = open_world("simulated", stream.seed, stream.size)
+    write_quiz(world, _dataset(stream), instances=12)
+    old = list(_sentences(pages(world)))
+    model = stream.root / "model"
+    if not (model / "model.gin").exists():
+        texts = [document_text(d) for d in old]
+        vocabulary = train_word_pieces(texts, model, _PIECES)
+        config = dataclasses.replace(_TINY, vocab_size=vocabulary.vocab_size)
+        with files.atomic_write(model / "model.gin") as f:
+            f.write(model_gin(config, model))
+    news = _split(stream, [d for d, _ in articles(world)])
+    parts = {INITIAL: old, **{name: list(_sentences(some)) for name, some in news.items()}}
+    _rows(stream, parts, model)
+    return model
+
+
+def _sentences(documents: Iterable[Document]) -> Iterator[Document]:
+    """Each sentence of the simulated world's as a document.
+
+    A model so small learns a row with several of them by heart, and not what each one says.
+    """
+    for document in documents:
+        for number, sentence in enumerate(document.text.removesuffix(".").split(". ")):
+            yield Document(f"{document.id}-{number}", document.date, "", f"{sentence}.")
+
+
+def _split(stream: Stream, documents: Any) -> dict[str, list[Document]]:
+    """The experiences: equally many documents, in the order of their dates."""
+    ordered = sorted(documents, key=lambda d: (d.date, d.id))
+    if len(ordered) < stream.experiences:
+        raise UserError(
+            f"{stream.documents or 'The stream'} has {len(ordered)} documents, fewer than "
+            f"--experiences {stream.experiences}."
+        )
+    cuts = [i * len(ordered) // stream.experiences for i in range(stream.experiences + 1)]
+    return {
+        name: ordered[a:b] for name, a, b in zip(stream.names, cuts[:-1], cuts[1:], strict=True)
+    }
+
+
+def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None:
+    sources = {}
+    for name, documents in parts.items():
+        sources[name] = stream.root / "documents" / f"{name}.jsonl"
+        if not sources[name].exists():
+            write_documents(sources[name], documents)
+    vocabulary = open_vocabulary(model)
+    if not isinstance(vocabulary, MaskedVocabulary):
+        raise UserError(f"{model} is no BERT's or RoBERTa's; `ckl stream` trains masked models.")
+    length = 512 if stream.model else _LENGTH
+    prepare_rows(sources, stream.root / "rows", vocabulary, length)
+
+
+def _trainings(stream: Stream, model: Path) -> list[subprocess_runs.Training]:
+    """Initial, where it is made here, and the experiences, each from the one before."""
+    common = {
+        "CACHE_DIRS": (str(stream.root / "rows"),), "RANDOM_SEED": stream.seed,
+        "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
+        "RANKING_DATASET": _dataset(stream), "FILLING_DATASET": _dataset(stream),
+    }  # fmt: skip
+    small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
+    fresh = {**small, "LEARNING_RATE": 2e-3}
+    names = [*([] if stream.model else [INITIAL]), *stream.names]
+    made: list[subprocess_runs.Training] = []
+    for name in names:
+        before = made[-1].folder if made else stream.model and Path(stream.model)
+        macros = {
+            **common, **({} if stream.model else fresh if name == INITIAL else small),
+            "MODEL_DIR": str(stream.root / name), "MIXTURE_OR_TASK_NAME": name,
+            "HELD_OUT_TASKS": (name,), "EVAL_PERIOD": 10**9,  # at the end alone
+            "INITIAL_CHECKPOINT_PATH": str(before) if before else None,
+            "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
+        }  # fmt: skip
+        first = bool(stream.model) and not made
+        bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
+        command = subprocess_runs.t5x("train", [GIN, str(model / "model.gin")], macros, bindings)
+        after = (made[-1].name,) if made else ()
+        made.append(subprocess_runs.Training(name, stream.root / name, command, after))
+    return made
+
+
+def _warmup(name: str) -> tuple[str, ...]:
+    """Only the training that begins with random parameters has one."""
+    if name != INITIAL:
+        return ()
+    return ("schedules.warmup_linear_to_fraction.warmup_fraction = 0.1",)

@@ -1,0 +1,340 @@
+"""`ckl probe bear`: rank the options of a relational dataset by any model that there is here."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
+from ckl_jax.data.byte_level import ByteLevelVocabulary
+from ckl_jax.data.masked_vocabulary import MaskedVocabulary
+from ckl_jax.data.relational import Dataset
+from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, write_jsonl
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models import bert, gpt2, t5
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.bert import BertConfig
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.masked import MaskedModel
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, FillScorer
+from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
+from ckl_jax.papers.lm_pub_quiz.masked_scorer import SCHEMES, MaskedScorer
+from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import compile_cache
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.restore import RestoredModel
+
+JOB = "jobs/ranking.gin"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How to rank; see `ranking.Evaluator` and `scorers.CausalScorer`.
+
+    Attributes:
+      out: folder of the results.
+      templates: numbers, or None for all.
+      reduction, conditional_score, bos, subsample: what a score is.
+      target: "answer" or "statement", what an encoder-decoder is to write; see
+        `papers.lm_pub_quiz.fill_scorer`.
+      pll_metric: what a masked model has hidden beside a token; see
+      `papers.lm_pub_quiz.masked_scorer`. batch_size: rows of the model at once.
+      dtype: of the activations; None is the model's own, float32 of one from Hugging Face.
+      bindings: gin bindings over those of a run, such as another place of its vocabulary.
+    """
+
+    out: str | None = None
+    templates: tuple[int, ...] | None = None
+    reduction: str | None = "sum"
+    conditional_score: bool = False
+    bos: bool | None = None
+    subsample: int | None = None
+    target: str = "answer"
+    pll_metric: str = SCHEMES[0]
+    batch_size: int | None = None
+    dtype: str | None = None
+    bindings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.require_choice(TARGETS, **{"--target": self.target})
+        checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
+        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def probe(
+    model: str, dataset: Dataset, settings: Settings, progress: Progress | None = None
+) -> DatasetResults:
+    """Ranks by a model in a folder.
+
+    Args:
+      model: a Hugging Face folder, a MODEL_DIR, or a checkpoint in one.
+      dataset: the relations.
+      settings: how.
+      progress: see `Evaluator.evaluate_dataset`.
+
+    Raises:
+      UserError: the folder is none of these.
+    """
+    folder = Path(model)
+    if (folder / "config.json").exists():
+        return _rank_hugging_face(folder, dataset, settings, progress)
+    from ckl_jax.config import gin_config
+
+    if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
+        raise UserError(
+            f"{model} is no model: it has neither Hugging Face's config.json nor a folder "
+            "checkpoint_<step>; give one that has, or a checkpoint."
+        )
+    checkpoint = Path(str(find_checkpoint(folder)))
+    return gin_config.run(
+        rank,
+        files=_gin_files(checkpoint.parent),
+        bindings=[
+            f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent),
+            *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
+            *settings.bindings,
+        ],
+        dataset=dataset, settings=settings, name=str(folder), progress=progress,
+    )  # fmt: skip
+
+
+def _gin_files(run: Path) -> list[str]:
+    """The gin files that describe the model of a run."""
+    if (run / "config.gin").exists():
+        return [str(run / "config.gin"), JOB]
+    if (run / "model.gin").exists():
+        text = (run / "model.gin").read_text(encoding="utf-8")
+        kinds = {
+            "gpt2.GPT2Config": "models/gpt2.gin", "bert.BertConfig": "models/bert.gin",
+            "transformer_xl.TransformerXLConfig": "models/transformer_xl.gin",
+        }  # fmt: skip
+        base = next((file for name, file in kinds.items() if name in text), "models/t5.gin")
+        return [base, str(run / "model.gin"), JOB]
+    raise UserError(
+        f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
+        "such a folder, or one from Hugging Face with config.json."
+    )
+
+
+def _method(run: Path) -> list[str]:
+    return [] if (run / "config.gin").exists() else ["METHOD = None"]
+
+
+def rank(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    dataset: Dataset,
+    settings: Settings,
+    name: str,
+    method: Method | None = None,
+    partitioner: Partitioner | None = None,
+    progress: Progress | None = None,
+) -> DatasetResults:
+    """Ranks by one checkpoint.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoint.
+      dataset: the relations.
+      settings: how.
+      name: of the model, for the results.
+      method: the one that trained the checkpoint; None is none.
+      partitioner: mesh and rules.
+      progress: see `Evaluator.evaluate_dataset`.
+
+    Raises:
+      UserError: the checkpoint does not fit.
+    """
+    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
+    with restored.on_mesh():
+        params = restored.load(restored.paths[-1])
+        put = restored.partitioner.put_whole
+        scorer = _scorer(restored.model, params, put, settings)
+        return _rank(scorer, name, dataset, settings, progress)
+
+
+def _rank_hugging_face(
+    folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
+) -> DatasetResults:
+    compile_cache.enable()
+    return _rank(open_scorer(folder, settings), str(folder), dataset, settings, progress)
+
+
+def open_scorer(folder: Path, settings: Settings) -> Any:
+    """The scorer of a model in a Hugging Face folder."""
+    config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
+    if isinstance(config, BertConfig):
+        model = MaskedModel(bert.Transformer(config), vocabulary=MaskedVocabulary(folder))
+    elif isinstance(config, GPT2Config):
+        model = DecoderOnlyModel(gpt2.Transformer(config), vocabulary=ByteLevelVocabulary(folder))
+    else:
+        vocabulary = Vocabulary(folder / "spiece.model")
+        model = EncoderDecoderModel(t5.Transformer(config), vocabulary, vocabulary)
+    return _scorer(model, jax.device_put(params), None, settings)
+
+
+def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
+    _check_fit(model, settings)
+    size = settings.batch_size
+    if isinstance(model, DecoderOnlyModel):
+        return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
+    if isinstance(model, MaskedModel):
+        return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
+    return FillScorer(model, params, settings.target, size, put)
+
+
+def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
+    """Refuses settings that this kind of model has no use for."""
+    default = Settings()
+    kinds = {
+        "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
+        "--target": ("target", EncoderDecoderModel, "encoder-decoders (T5)"),
+        "--no-bos": ("bos", DecoderOnlyModel, "causal models (GPT-2)"),
+    }
+    for flag, (name, kind, called) in kinds.items():
+        if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
+            raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
+    if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
+        if settings.target == TARGETS[0]:
+            raise UserError(
+                "--conditional is of whole statements; an encoder-decoder's answers are scored "
+                "given their statement anyway: leave it out, or add --target statement."
+            )
+
+
+def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults:
+    if settings.out is not None:
+        with os_errors(settings.out):
+            Path(settings.out).mkdir(parents=True, exist_ok=True)
+    digest = tree_digest(scorer.params)[:16]
+    return Evaluator(scorer, name, settings.conditional_score, digest).evaluate_dataset(
+        dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
+        reduction=settings.reduction, progress=progress,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """An evaluation of `train.train.train`: the accuracy on a dataset, whole and by domain.
+
+    The scores of all options go to `<folder>/ranking/<dataset>/<step>` in LM-PUB-QUIZ's layout; the
+    scalars say how many seconds it took.
+
+    Attributes:
+      dataset: folder of the dataset; None evaluates nothing.
+      folder: MODEL_DIR.
+      relation_info: see `Dataset.from_path`.
+      relations: codes; () is all.
+      templates, subsample, target, bos, pll_metric, batch_size: see `Settings`.
+    """
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] | None = (0,)
+    subsample: int | None = None
+    target: str = "answer"
+    bos: bool | None = None
+    pll_metric: str = SCHEMES[0]
+    batch_size: int | None = None
+
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        settings = Settings(
+            bos=self.bos, subsample=self.subsample, target=self.target, pll_metric=self.pll_metric,
+            batch_size=self.batch_size,
+        )  # fmt: skip
+        scorer = _scorer(model, None, partitioner.put_whole, settings)
+        evaluator = Evaluator(scorer, Path(self.folder).name)
+
+        def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+            del last
+            started = time.monotonic()
+            scorer.params = params
+            results = evaluator.evaluate_dataset(dataset, self.templates, subsample=self.subsample)
+            if jax.process_index() == 0:
+                results.save(Path(self.folder) / "ranking" / dataset.name / f"{step:06}")
+            scalars = {**_scalars(results), "seconds": time.monotonic() - started}
+            return {f"inference_eval/{dataset.name}": scalars}
+
+        return evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskFilling:
+    """An evaluation of `train.train.train`: answers of one piece at a masked model's mask.
+
+    A row for each goes to `<folder>/mask_filling/<dataset>/<step>.jsonl`.
+
+    Attributes:
+      dataset, folder, relation_info, relations, templates, batch_size: see `Ranking`.
+    """
+
+    dataset: str | None = None
+    folder: str = "."
+    relation_info: str | None = None
+    relations: tuple[str, ...] = ()
+    templates: tuple[int, ...] = (0,)
+    batch_size: int | None = None
+
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], dict[str, dict[str, float]]]:
+        """Reads the dataset; returns `(params, step, last) -> scores`."""
+        if self.dataset is None:
+            return lambda params, step, last: {}
+        if not isinstance(model, MaskedModel):
+            raise UserError(
+                f"Only masked models fill masks, not a {type(model).__name__}; rank by it instead "
+                "(ranking.Ranking)."
+            )
+        dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
+        filler = MaskFiller(
+            model, None, batch_size=self.batch_size, put_batch=partitioner.put_whole
+        )
+
+        def evaluate(params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+            del last
+            filler.params = params
+            rows = list(fill_dataset(filler, dataset, self.templates))
+            if jax.process_index() == 0:
+                folder = Path(self.folder) / "mask_filling" / dataset.name
+                write_jsonl(folder / f"{step:06}.jsonl", rows)
+            ranks = np.array([row["rank"] for row in rows])
+            shares = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
+            return {f"inference_eval/{dataset.name}_mask_filling": {**shares, "items": len(rows)}}
+
+        return evaluate
+
+
+def _scalars(results: DatasetResults) -> dict[str, float]:
+    """Accuracies in percent: of all rows, and by domain where the dataset has any."""
+    found = {"accuracy": results.get_metrics("accuracy")["overall"]["accuracy"]}
+    if all("domains" in result.relation_info for result in results):
+        for domain, values in results.get_metrics("accuracy", "domains").items():
+            found[f"accuracy/{domain}"] = values["accuracy"]
+    return {name: 100 * value for name, value in found.items()}

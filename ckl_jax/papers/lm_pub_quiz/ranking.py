@@ -1,0 +1,260 @@
+"""Ranking probes: which of a relation's answers a model finds most likely in a statement.
+
+LM-PUB-QUIZ's procedure (Ploner et al. 2024, section 2; Wiland et al. 2024): every instance is put
+into every template with every option, and an option's score is the sum, or the mean, of its
+statement's token scores. `Dataset`, `Evaluator` and `DatasetResults` are the field's three nouns.
+"""
+
+import dataclasses
+import datetime
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import __version__, checks
+from ckl_jax.data.relational import Dataset, Relation
+from ckl_jax.data.statements import Statement, fill
+from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
+from ckl_jax.papers.lm_pub_quiz.scorers import StatementError, TokenScores
+
+REDUCTIONS = ("sum", "mean", None)
+# Statements that are held at once: what bounds the memory of a relation with 1,000 options.
+_CHUNK = 100_000
+
+
+@dataclasses.dataclass
+class Evaluator:
+    """Scores the options of relations.
+
+    Attributes:
+      scorer: a model that scores tokens, see `papers.lm_pub_quiz.scorers`.
+      model_name: for the results.
+      conditional_score: only tokens from the first one of the answer on are scored.
+      parameters: digest of the model's, so that what other ones scored is not taken for theirs;
+        None compares names of models alone.
+    """
+
+    scorer: Any
+    model_name: str = "model"
+    conditional_score: bool = False
+    parameters: str | None = None
+
+    def evaluate_dataset(
+        self,
+        dataset: Dataset,
+        template_index: int | Sequence[int] | None = None,
+        *,
+        subsample: int | None = None,
+        save_path: str | os.PathLike | None = None,
+        reduction: str | None = "sum",
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> DatasetResults:
+        """Scores every relation.
+
+        With `save_path` each relation is written when it is done; a later call with the same
+        settings reads it back and scores the others.
+
+        Args:
+          dataset: the relations.
+          template_index: one template, some, or None for all.
+          subsample: score so many instances of each relation.
+          save_path: a folder in LM-PUB-QUIZ's layout of results.
+          reduction: "sum", "mean", or None for token scores.
+          progress: called before a relation is scored: its code, its number, relations in all.
+
+        Raises:
+          UserError: there is no such template, a statement is too long, a score is no number, or
+            `save_path` holds results of other settings.
+        """
+        checks.require_choice(REDUCTIONS, reduction=reduction)
+        checks.require_int(subsample=subsample)
+        for relation in dataset:
+            _templates(relation, template_index)
+        results = DatasetResults(dataset.name)
+        if save_path is not None:
+            results = DatasetResults.open(save_path, dataset.name)
+        for number, relation in enumerate(dataset):
+            metadata = self._metadata(dataset, relation, template_index, reduction, subsample)
+            if results.has(relation.code, metadata):
+                results.describe(relation.code, _info(relation))
+                continue
+            if progress:
+                progress(relation.code, number, len(dataset))
+            results.add(
+                self.evaluate_relation(
+                    relation, template_index, subsample=subsample, reduction=reduction,
+                    metadata=metadata,
+                )  # fmt: skip
+            )
+        return results
+
+    def evaluate_relation(
+        self,
+        relation: Relation,
+        template_index: int | Sequence[int] | None = None,
+        *,
+        subsample: int | None = None,
+        reduction: str | None = "sum",
+        metadata: dict[str, Any] | None = None,
+    ) -> RelationResult:
+        """Scores one relation; rows are instance by instance, then template by template."""
+        started = _now()
+        templates = _templates(relation, template_index)
+        whole = len(relation.instances)
+        if subsample is not None:
+            relation = relation.subsample(subsample)
+        scores: list[Any] = []
+        tokens: list[dict[str, Any]] = []
+        per_instance = len(templates) * len(relation.answer_labels)
+        step = max(1, _CHUNK // per_instance)
+        for start in range(0, len(relation.instances), step):
+            part = list(_statements(relation, templates, start, start + step))
+            found = self._token_scores(relation, templates, start, part)
+            if reduction is None:
+                rows = self._raw(found, part, len(relation.answer_labels))
+                scores += [row.pop("pll_scores") for row in rows]
+                tokens += rows
+            else:
+                scores.append(_reduced(found, reduction).reshape(-1, len(relation.answer_labels)))
+        table = _table(relation, templates)
+        if tokens:
+            table = [{**row, **more} for row, more in zip(table, tokens, strict=True)]
+        own = metadata or {}
+        return RelationResult(
+            code=relation.code,
+            table=table,
+            scores=scores if reduction is None else np.concatenate(scores),
+            metadata={
+                **own, "num_original_instances": whole, "time_start": started, "time_end": _now(),
+                "answer_space_labels": list(relation.answer_labels),
+                "answer_space_ids": list(relation.answer_ids),
+                "relation_info": _info(relation),
+            },
+        )  # fmt: skip
+
+    def _token_scores(
+        self,
+        relation: Relation,
+        templates: Sequence[int],
+        start: int,
+        statements: Sequence[Statement],
+    ) -> TokenScores:
+        """Of the statements of the instances from `start` on."""
+        try:
+            found = self.scorer.token_scores(statements, self.conditional_score)
+        except StatementError as e:
+            where = _where(relation, templates, start, e.number)
+            raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
+        except UserError as e:
+            raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
+        if not np.isfinite(found.values).all():
+            bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
+            raise UserError(
+                f"{_where(relation, templates, start, bad)}: the model's score of "
+                f"{statements[bad].text!r} is not a number; its parameters are damaged, or float32 "
+                "is needed."
+            )
+        return found
+
+    def _raw(
+        self, found: TokenScores, statements: Sequence[Statement], options: int
+    ) -> list[dict[str, Any]]:
+        """Token scores and roles, a row for each `options` statements."""
+        rows = []
+        for i, statement in enumerate(statements):
+            if i % options == 0:
+                rows.append(_raw_row())
+            kept = np.flatnonzero(found.scored[i])
+            place = {int(token): n for n, token in enumerate(kept)}
+            subject, answer = self.scorer.roles(statement)
+            taken = {*subject, *answer}
+            row = rows[-1]
+            row["pll_scores"].append([float(v) for v in found.values[i, kept]])
+            row["tokens"].append(self.scorer.pieces(found.ids[i, kept]))
+            row["sub_indices"].append([place[t] for t in subject if t in place])
+            row["obj_indices"].append([place[t] for t in answer if t in place])
+            row["template_indices"].append([n for t, n in place.items() if t not in taken])
+        return rows
+
+    def _metadata(self, dataset, relation, template_index, reduction, subsample) -> dict[str, Any]:
+        return {
+            "templates": list(relation.templates),
+            "template_index": template_index,
+            "model_name_or_path": self.model_name,
+            "subsampled": subsample,
+            **self.scorer.settings,
+            "ckl_jax_version": __version__,
+            "reduction": reduction,
+            "conditional_score": self.conditional_score,
+            "dataset_path": dataset.path,
+            "dataset_name": dataset.name,
+            "parameters": self.parameters,
+            "facts": relation.digest(),
+        }
+
+
+def _info(relation: Relation) -> dict[str, Any]:
+    return {**relation.info, "cardinality": relation.cardinality}
+
+
+def _raw_row() -> dict[str, list]:
+    names = ("pll_scores", "tokens", "sub_indices", "obj_indices", "template_indices")
+    return {name: [] for name in names}
+
+
+def _now() -> str:
+    return datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _templates(relation: Relation, chosen: int | Sequence[int] | None) -> list[int]:
+    if chosen is None:
+        return list(range(len(relation.templates)))
+    numbers = [chosen] if isinstance(chosen, int) else list(chosen)
+    if len(set(numbers)) < len(numbers):
+        raise UserError(f"Templates {numbers} name one twice; give each once.")
+    for number in numbers:
+        if not 0 <= number < len(relation.templates):
+            raise UserError(
+                f"{relation.code} has no template {number}; it has {len(relation.templates)}, "
+                "counted from 0."
+            )
+    return numbers
+
+
+def _statements(
+    relation: Relation, templates: Sequence[int], start: int, stop: int
+) -> Iterator[Statement]:
+    for instance in relation.instances[start:stop]:
+        for template in templates:
+            for label in relation.answer_labels:
+                yield fill(relation.templates[template], instance.sub_label, label)
+
+
+def _where(relation: Relation, templates: Sequence[int], start: int, number: int) -> str:
+    """Which statement that is, the `number`-th of those from instance `start` on."""
+    row, option = divmod(int(number), len(relation.answer_labels))
+    instance, template = divmod(row, len(templates))
+    place = relation.instances[start + instance].where or f"instance {start + instance}"
+    label = relation.answer_labels[option]
+    return f"{relation.code}, {place}, template {templates[template]}, option {label[:40]!r}"
+
+
+def _reduced(found: TokenScores, reduction: str) -> np.ndarray:
+    """[S] float64, summed in double precision as LM-PUB-QUIZ does."""
+    total = found.values.astype(np.float64).sum(axis=1)
+    return total if reduction == "sum" else total / found.scored.sum(axis=1)
+
+
+def _table(relation: Relation, templates: Sequence[int]) -> list[dict[str, Any]]:
+    """The columns of results beside the scores, in LM-PUB-QUIZ's order."""
+    return [
+        {
+            "sub_id": instance.sub_id, "sub_label": instance.sub_label, **instance.rest,
+            "answer_idx": instance.answer_idx, "template_index": template, "instance_index": i,
+        }
+        for i, instance in enumerate(relation.instances)
+        for template in templates
+    ]  # fmt: skip

@@ -1,0 +1,461 @@
+"""Results of ranking on disk, in LM-PUB-QUIZ's layout, and their metrics.
+
+A folder holds `<relation>_results.jsonl`, a row for each instance and template with the scores of
+all options, and metadata. The released generation writes `metadata_results.json`, which is what is
+written here; the development one `metadata.json` and `metadata_relations.json`, which is read too,
+and so are the forms of before 2024-12.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.data.relational import MULTIPLE, SINGLE
+from ckl_jax.data.tables import table_files, table_rows
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import atomic_write, read_json, write_json
+from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
+
+METADATA = "metadata_results.json"
+_DEVELOPMENT = ("metadata.json", "metadata_relations.json")
+_SUFFIX = "_results"
+SUFFIX = f"{_SUFFIX}.jsonl"
+# What the development version says of all relations at once.
+_WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
+_OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
+_SPACE = ("answer_space_labels", "answer_space_ids")
+_RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
+# What says when, or follows from the rest: not a difference of settings.
+_VARIES = (
+    "metric_values", "time_start", "time_end", "num_original_instances", "answer_space_labels",
+    "answer_space_ids", "relation_info", "ckl_jax_version", "dataset_path",
+)  # fmt: skip
+_CHANGED = {
+    "parameters": "scored by other parameters of the model",
+    "facts": "scored with other subjects, answers or options",
+}
+
+
+@dataclasses.dataclass
+class RelationResult:
+    """The scores of one relation.
+
+    Attributes:
+      code: the relation.
+      table: a dict for each of R rows: subject, `answer_idx`, `template_index`, ...
+      scores: [R, K] float64; for token scores a list of R lists of K lists.
+      metadata: settings, answer space and relation info, as they are written.
+    """
+
+    code: str
+    table: list[dict[str, Any]]
+    scores: Any
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def answers(self) -> np.ndarray:
+        """[R] int, the right options."""
+        return np.array([row["answer_idx"] for row in self.table], int)
+
+    @property
+    def answer_space(self) -> list[str]:
+        """The labels of the options."""
+        return self.metadata.get("answer_space_labels", [])
+
+    @property
+    def relation_info(self) -> Mapping[str, Any]:
+        return self.metadata.get("relation_info") or {}
+
+    @property
+    def instance_table(self) -> Any:
+        """The rows with their scores as a pandas DataFrame, by LM-PUB-QUIZ's name.
+
+        Raises:
+          UserError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as e:
+            raise UserError(
+                "instance_table needs pandas: pip install pandas, or use `table` and `scores`."
+            ) from e
+        return pandas.DataFrame(list(self.rows()))
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it holds token scores."""
+        return not isinstance(self.scores, np.ndarray)
+
+    def reduced(self, reduction: str = "sum") -> "RelationResult":
+        """The same with one score an option: the sum or mean of its token scores."""
+        if not self.is_raw:
+            return self
+        reduce = {"sum": np.sum, "mean": np.mean}.get(reduction)
+        if reduce is None:
+            raise UserError(f"reduction is {reduction!r}; choose from sum, mean.")
+        scores = [[float(reduce(np.asarray(option))) for option in row] for row in self.scores]
+        table = [{k: v for k, v in row.items() if k not in _RAW} for row in self.table]
+        metadata = {**self.metadata, "reduction": reduction}
+        return RelationResult(self.code, table, np.array(scores), metadata)
+
+    def filter_subset(
+        self, indices: Sequence[int], *, keep_answer_space: bool = False
+    ) -> "RelationResult":
+        """Some rows, by their numbers; without `keep_answer_space` only the answers of these rows
+        stay options, in the order of the rows.
+
+        Raises:
+          UserError: there is no such row.
+        """
+        if wrong := [i for i in indices if not 0 <= i < len(self.table)]:
+            raise UserError(f"{self.code} has no row {wrong[0]}; it has {len(self.table)}.")
+        table = [dict(self.table[i]) for i in indices]
+        scores = [self.scores[i] for i in indices]
+        if keep_answer_space:
+            scores = scores if self.is_raw else np.array(scores)
+            return dataclasses.replace(self, table=table, scores=scores)
+        kept = list(dict.fromkeys(row["answer_idx"] for row in table))
+        for row in table:
+            row["answer_idx"] = kept.index(row["answer_idx"])
+            row |= {name: [row[name][i] for i in kept] for name in _RAW if name in row}
+        scores = [[s[i] for i in kept] for s in scores]
+        scores = scores if self.is_raw else np.array(scores)
+        space = {name: [self.metadata[name][i] for i in kept] for name in _SPACE
+                 if name in self.metadata}  # fmt: skip
+        return RelationResult(self.code, table, scores, {**self.metadata, **space})
+
+    def get_metric(self, name: str) -> Any:
+        """A metric of `ranking_metrics` by name, or "support"; token scores are summed first."""
+        if name == "support":
+            return len(self.table)
+        return metrics.metric(name)(self.reduced().scores, self.answers)
+
+    def answer_bias(self) -> dict[int, np.ndarray]:
+        """How likely each option is found whatever the subject (Ploner et al. 2024, section 3.2).
+
+        Returns:
+          {template: [K]}, the softmax over the options, averaged over the template's subjects.
+          Where every option is right as often, the ideal is 1 / K.
+        """
+        scores = self.reduced().scores
+        templates = np.array([row.get("template_index", 0) for row in self.table])
+        return {
+            int(t): metrics.softmax(scores[templates == t]).mean(axis=0)
+            for t in np.unique(templates)
+        }
+
+    @property
+    def cardinality(self) -> str:
+        """As the dataset says it, else from the instances of one template.
+
+        (LM-PUB-QUIZ counts over all templates, by which every relation has several instances an
+        answer.)
+        """
+        if "cardinality" in self.relation_info:
+            return self.relation_info["cardinality"]
+        by_template = collections.defaultdict(list)
+        for row in self.table:
+            by_template[row.get("template_index", 0)].append(row["answer_idx"])
+        answers = next(iter(by_template.values()))
+        return MULTIPLE if len(set(answers)) < len(answers) else SINGLE
+
+    def groups(self, key: str) -> list[str]:
+        """The relation's groups by a key of its info, such as "domains" or "cardinality".
+
+        Raises:
+          UserError: its info lacks the key.
+        """
+        if key == "cardinality":
+            return [self.cardinality]
+        if key not in self.relation_info:
+            raise UserError(
+                f"{self.code} has no {key!r} in its relation info; give a `relation_info` with it, "
+                f"or choose from {', '.join(self.relation_info) or 'none'}."
+                f"{nearest(key, self.relation_info)}"
+            )
+        value = self.relation_info[key]
+        return [value] if isinstance(value, str) else list(value)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows of its file."""
+        for row, scores in zip(self.table, self.scores, strict=True):
+            yield {**row, "pll_scores": _rounded(scores)}
+
+
+def _rounded(scores: Any) -> list:
+    if isinstance(scores, np.ndarray):
+        return [round(s, 10) for s in scores.tolist()]
+    return [_rounded(s) if isinstance(s, list) else round(float(s), 10) for s in scores]
+
+
+class DatasetResults:
+    """Results by relation."""
+
+    def __init__(
+        self, name: str, relations: Sequence[RelationResult] = (), path: Path | None = None
+    ):
+        self.name, self.path = name, path
+        self.relations = {relation.code: relation for relation in relations}
+
+    @classmethod
+    def from_path(
+        cls,
+        path: str | os.PathLike,
+        relation_info: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> "DatasetResults":
+        """Reads a folder, of either generation.
+
+        Args:
+          path: the folder.
+          relation_info: {relation: {"domains": [...]}}, laid over what the results say.
+
+        Raises:
+          UserError: the folder holds no results, or a file is malformed.
+        """
+        folder = Path(path)
+        metadata = _read_metadata(folder)
+        if metadata is None:
+            raise UserError(f"{folder} holds no {METADATA}; give a folder of ranking results.")
+        found, tables = [], table_files(folder, _SUFFIX)
+        for code, own in metadata.items():
+            extra = (relation_info or {}).get(code, {})
+            own = {**own, "relation_info": {**(own.get("relation_info") or {}), **extra}}
+            if code in tables:
+                found.append(_read_relation(tables[code], code, own))
+        names = [r.metadata.get("dataset_name") for r in found]
+        return cls(next(filter(None, names), folder.name), found, folder)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike, name: str) -> "DatasetResults":
+        """A folder to write to: with the relations that are finished, or new."""
+        folder = Path(path)
+        if (folder / METADATA).exists():
+            found = cls.from_path(folder)
+            found.name = name
+            return found
+        return cls(name, path=folder)
+
+    def has(self, code: str, settings: Mapping[str, Any]) -> bool:
+        """Whether a relation is there, scored with these settings.
+
+        Raises:
+          UserError: it was scored with others.
+        """
+        if code not in self.relations:
+            return False
+        old = self.relations[code].metadata
+        for key in sorted(settings.keys() - set(_VARIES)):
+            if _plain(old.get(key)) != _plain(settings[key]):
+                was = _CHANGED.get(key, f"scored with {key}={old.get(key)!r}, now it is "
+                                        f"{settings[key]!r}")  # fmt: skip
+                raise UserError(
+                    f"{self.path} holds {code} {was}; choose another folder for the results, or "
+                    "remove that one."
+                )
+        return True
+
+    def describe(self, code: str, info: Mapping[str, Any]) -> None:
+        """Lays what a dataset says of a relation today, such as its domains, over what is kept."""
+        result = self.relations[code]
+        known = {**result.relation_info, **info}
+        if known != result.relation_info:
+            metadata = {**result.metadata, "relation_info": known}
+            self.add(dataclasses.replace(result, metadata=metadata))
+
+    def add(self, result: RelationResult) -> None:
+        """Adds a relation, and writes it if the results have a folder."""
+        self.relations[result.code] = result
+        if self.path is not None:
+            self._write(self.path, result)
+
+    def save(self, path: str | os.PathLike, development: bool = False) -> None:
+        """Writes all relations.
+
+        Args:
+          path: the folder.
+          development: in the layout of LM-PUB-QUIZ's development version instead.
+
+        Raises:
+          UserError: the folder cannot be written.
+        """
+        if development:
+            return self._save_development(Path(path))
+        for result in self.relations.values():
+            self._write(Path(path), result)
+
+    def _save_development(self, folder: Path) -> None:
+        known: dict[str, Any] = {}
+        first: Mapping[str, Any] = {}
+        for code, result in self.relations.items():
+            own = result.metadata
+            with atomic_write(folder / f"{code}{SUFFIX}") as f:
+                for row in result.rows():
+                    f.write(json.dumps(_developed(row, own)) + "\n")
+            known[code] = {k: v for k, v in own.items() if k not in _WHOLE}
+            known[code]["metric_values"] = {}
+            first = own
+        whole = {"dataset_name": self.name, "dataset_path": first.get("dataset_path")}
+        whole |= {f"model_{k}": first[k] for k in _OF_MODEL if k in first}
+        whole["model_name"] = first.get("model_name_or_path")
+        write_json(folder / _DEVELOPMENT[0], whole)
+        write_json(folder / _DEVELOPMENT[1], known)
+
+    def _write(self, folder: Path, result: RelationResult) -> None:
+        with atomic_write(folder / f"{result.code}{SUFFIX}") as f:
+            for row in result.rows():
+                f.write(json.dumps(row) + "\n")
+        # Last: what the metadata name is complete.
+        values = {"accuracy": result.get_metric("accuracy"), "support": len(result.table)}
+        known = _read_metadata(folder) or {}
+        known[result.code] = {"metric_values": values, **result.metadata}
+        write_json(folder / METADATA, known)
+
+    def filter_subset(
+        self, indices: Mapping[str, Sequence[int]], *, keep_answer_space: bool = False
+    ) -> "DatasetResults":
+        """Some rows of some relations, see `RelationResult.filter_subset`."""
+        found = [
+            self[code].filter_subset(rows, keep_answer_space=keep_answer_space)
+            for code, rows in indices.items()
+        ]
+        return DatasetResults(self.name, found)
+
+    def reduced(self, reduction: str = "sum") -> "DatasetResults":
+        """The same with one score an option, see `RelationResult.reduced`."""
+        return DatasetResults(self.name, [result.reduced(reduction) for result in self])
+
+    def get_metadata(self) -> dict[str, Any]:
+        """The metadata that all relations have alike."""
+        several = [result.metadata for result in self]
+        return {k: v for k, v in several[0].items() if all(m.get(k) == v for m in several)}
+
+    def joined_instance_table(self) -> Any:
+        """The rows of all relations as a pandas DataFrame, by relation and number."""
+        tables = {result.code: result.instance_table for result in self}
+        import pandas
+
+        return pandas.concat(tables, names=["relation"])
+
+    def get_metrics(
+        self,
+        names: str | Sequence[str],
+        accumulate: bool | str | None = True,
+        divide_support: bool = True,
+    ) -> dict[str, dict[str, Any]]:
+        """Metrics of relations, or their means.
+
+        Args:
+          names: of metrics, see `ranking_metrics.METRICS`; "support" is there without being named.
+          accumulate: True is the mean over all, weighted by support; "domains", "cardinality" or
+            another key of the relation info is the mean by group; False or None is none.
+          divide_support: a relation of several groups counts in each with a share of its support.
+
+        Returns:
+          {"overall", group or relation: {metric: value, "support": n}}.
+
+        Raises:
+          UserError: a metric or key is unknown, or there are no relations.
+        """
+        names = [names] if isinstance(names, str) else list(names)
+        if not self.relations:
+            raise UserError("There are no results to take a metric of.")
+        support = {code: len(r.table) for code, r in self.relations.items()}
+        found: dict[str, dict[str, Any]] = {}
+        for name in names:
+            values = {code: r.get_metric(name) for code, r in self.relations.items()}
+            for group, entry in self._groups(values, support, accumulate, divide_support).items():
+                found.setdefault(group, {})[name] = entry["value"]
+                found[group]["support"] = entry["support"]
+        return found
+
+    def _groups(self, values, support, accumulate, divide_support) -> dict[str, dict[str, Any]]:
+        if not accumulate:
+            return {c: {"value": v, "support": support[c]} for c, v in values.items()}
+        groups = None
+        if accumulate is not True:
+            groups = {code: r.groups(accumulate) for code, r in self.relations.items()}
+        return metrics.accumulate(values, support, groups, divide_support)
+
+    def __getitem__(self, code: str) -> RelationResult:
+        return self.relations[code]
+
+    def __iter__(self) -> Iterator[RelationResult]:
+        return iter(self.relations.values())
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+
+def _developed(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A row in the development version's words; the inverse of `_current`."""
+    row = dict(row)
+    subject, template = row.pop("sub_label"), metadata["templates"][row["template_index"]]
+    first = {name: row.pop(name) for name in ("pll_scores", "template_index", "instance_index",
+                                              "answer_idx")}  # fmt: skip
+    return {
+        **first, **row, "template": template, "answers": metadata["answer_space_labels"],
+        "subject": subject,
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
+    if (folder / METADATA).exists():
+        return read_json(folder / METADATA)
+    whole, relations = (folder / name for name in _DEVELOPMENT)
+    if not relations.exists():
+        return None
+    common = read_json(whole) if whole.exists() else {}
+    common = {"model_name_or_path": common.get("model_name"), **common}
+    return {code: {**common, **own} for code, own in read_json(relations).items()}
+
+
+def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationResult:
+    rows, scores = [], []
+    for where, found in table_rows(file):
+        row = _current(found, metadata)
+        if "pll_scores" not in row or "answer_idx" not in row:
+            raise UserError(f"{where}: `pll_scores` or `answer_idx` is missing.")
+        rows.append(row)
+        scores.append(row.pop("pll_scores"))
+    if not rows:
+        raise UserError(f"{file} is empty; score {code} again.")
+    support = (metadata.get("metric_values") or {}).get("support")
+    if isinstance(support, int) and support != len(rows):
+        raise UserError(
+            f"{file} has {len(rows)} rows, where {METADATA} says {support}: it is cut off; remove "
+            f"it, and the next start scores {code} again."
+        )
+    if any(isinstance(option, list) for option in scores[0]):
+        return RelationResult(code, rows, scores, metadata)
+    widths = {len(row) for row in scores}
+    if len(widths) > 1:
+        raise UserError(f"{file}: rows have {sorted(widths)} scores; all must have as many.")
+    return RelationResult(code, rows, np.array(scores, float), metadata)
+
+
+def _current(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the development version or of an older one, in the released version's words."""
+    row = dict(row)
+    for unneeded in ("template", "answers"):
+        row.pop(unneeded, None)
+    if "subject" in row:
+        row["sub_label"] = row.pop("subject")
+    if "instance" in row and "instance_index" not in row:
+        row["instance_index"] = row.pop("instance")
+    if "answer_idx" not in row and "predicted_tokens" in row:  # surprisals in ranked order
+        labels = metadata.get("answer_space_labels", [])
+        by_label = dict(zip(row.pop("predicted_tokens"), row["pll_scores"], strict=True))
+        row["pll_scores"] = [-by_label[label] for label in labels]
+        row["answer_idx"] = metadata.get("answer_space_ids", []).index(row["obj_id"])
+    return row

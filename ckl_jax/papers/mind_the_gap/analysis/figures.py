@@ -1,0 +1,120 @@
+"""Figures of staleness; each function makes a matplotlib figure, or None without data."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.figures import legend, style
+from ckl_jax.analysis.forgetting import ALL as POOLED
+from ckl_jax.analysis.forgetting import START
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import largest_slopes
+
+_TOPICS = 6  # curves that are drawn
+_DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
+_LEGEND_WIDTH = 60  # characters of names that fit below a figure
+_INCREASE = "perplexity over the control's (%)"
+_PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+Curves = Mapping[str, Mapping[str, Any]]
+
+
+def plot_months(results: Mapping[str, Any]):
+    """The relative increase of every model by month (Figures 1, 3 and 5), with 95 % bands."""
+    return _plot(results["months"], "month", bands=True)
+
+
+def plot_weeks(results: Mapping[str, Any]):
+    """The same by week."""
+    return _plot(results["weeks"], "week") if results["weeks"] else None
+
+
+def plot_groups(results: Mapping[str, Any]):
+    """The stale model's curves by part of speech (solid) and topic (dotted), as in Figure 2."""
+    speech, topics = results["groups"]["parts of speech"], results["groups"]["topics"]
+    solid = {name: curve for name, curve in speech.items() if curve}
+    dotted = {name: topics[name] for name in largest_slopes(topics, _TOPICS)}
+    if not solid and not dotted:
+        return None
+    short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
+    return _plot(solid, "month", dotted=short, logarithmic=_is_dwarfed([*solid.values()]))
+
+
+def _is_dwarfed(curves: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one curve is so high that another cannot be seen."""
+    highest = sorted(max(map(abs, curve["values"])) for curve in curves)
+    return len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
+
+
+def plot_forgetting(results: Mapping[str, Any]):
+    """How much worse each updated model is on the past, month by month (Figure 9)."""
+    curves = {
+        name: {
+            "labels": list(pooled), "places": range(len(pooled)), "values": list(pooled.values())
+        }
+        for name, periods in results["forgetting"].items()
+        if len(pooled := {m: v for m, v in periods[POOLED].items() if m != START}) > 1
+    }
+    if not curves:
+        return None
+    return _plot(
+        curves, "updated to the end of", ylabel="perplexity of past text, change (%)",
+        order=list(results["months"]),
+    )  # fmt: skip
+
+
+def _plot(
+    curves: Curves,
+    unit: str,
+    bands: bool = False,
+    dotted: Curves | None = None,
+    ylabel: str = _INCREASE,
+    order: Sequence[str] = (),
+    logarithmic: bool = False,
+):
+    """A line for each curve; `order` gives names their colours, those of the other figures."""
+    from matplotlib.figure import Figure
+
+    with style():
+        beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+        figure = Figure(figsize=(10.4 if beside else 8.4, 4.6))
+        ax = figure.subplots()
+        ticks = _positions([*curves.values(), *(dotted or {}).values()])
+        for i, (name, curve) in enumerate(curves.items()):
+            _line(ax, ticks, name, curve, order.index(name) if order else i, "-", bands)
+        for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
+            _line(ax, ticks, name, curve, i, ":", False)
+        _ticks(ax, ticks, unit)
+        ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
+        ax.set(xlabel=unit, ylabel=ylabel)
+        if logarithmic:
+            ax.set_yscale("symlog", linthresh=_LINEAR_TO)
+            lowest = min(min(curve["values"]) for curve in curves.values())
+            ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
+        if beside:
+            figure.legend(loc="outside right upper", fontsize=9)
+        else:
+            legend(figure, [ax])
+    return figure
+
+
+def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """{label of a bin: its place in time}: a group may lack a bin that others have."""
+    pairs = (zip(curve["labels"], curve["places"], strict=True) for curve in curves)
+    return dict(sorted(set(itertools.chain.from_iterable(pairs)), key=lambda pair: pair[1]))
+
+
+def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, band: bool) -> None:
+    x = [ticks[label] for label in curve["labels"]]
+    color = _PALETTE[i % len(_PALETTE)]
+    marker = "." if len(x) < 40 else None
+    ax.plot(x, curve["values"], dashes, marker=marker, color=color, label=name)
+    if band:
+        ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
+
+
+def _ticks(ax, places: Mapping[str, int], unit: str) -> None:
+    every = max(1, -(-len(places) // 12))
+    shown = list(places.items())[::every]
+    names, at = zip(*shown, strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
+    ax.set_xlabel(unit)

@@ -1,0 +1,242 @@
+"""What the dumps of several models say together: the numbers of Tables 2 to 4, and all curves.
+
+One model is the control, which has seen the test period's time; the first of the others is the
+stale one, and what comes after it are updates of it, or models beside it.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.documents import read_documents, spread
+from ckl_jax.data.word_losses import read_about, read_dump
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
+from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
+from ckl_jax.papers.mind_the_gap.analysis.word_groups import PartsOfSpeech, Topics
+
+CONTROL = "control"
+
+
+@dataclasses.dataclass(frozen=True)
+class DriftStudy:
+    """What is compared, and how.
+
+    Attributes:
+      control: dump of the control model.
+      models: {name: dump}, the stale one first.
+      train: the stale model's training documents, JSONL; without them there are no emerging new
+        words and no topics.
+      tagger: of parts of speech, see `word_classes.make_tagger`; "" is none.
+      topics: how many; 0 is none.
+      topic_assignment: "hard" or "soft", see `Topics`.
+      topic_documents: of the training documents, how many topics are learned from, spread evenly.
+      emerging_least, emerging_factor: see `WordCounts.emerging`.
+      bin_months: of a point of the curves by month; 12 for years.
+      first_month: that the first of them begins with; "": that of the first test document.
+      week_least: documents that a week needs to be on its curve.
+      samples, seed: of the bootstrap over documents.
+    """
+
+    control: str
+    models: Mapping[str, str]
+    train: str | None = None
+    tagger: str = "heuristic"
+    topics: int = 0
+    topic_assignment: str = "hard"
+    topic_documents: int = 20_000
+    emerging_least: int = 50
+    emerging_factor: float = 5.0
+    bin_months: int = 1
+    first_month: str = ""
+    week_least: int = 5
+    samples: int = staleness.SAMPLES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.models or CONTROL in self.models:
+            raise UserError(
+                "Give a control and one model or more, of which none is called 'control': "
+                "--control DUMP --model NAME=DUMP."
+            )
+        checks.require_int(0, **{"--topics": self.topics})
+        checks.require_size(**{"--bin-months": self.bin_months})
+        checks.require_int(1, **{"--bootstrap": self.samples, "--week-least": self.week_least})
+        if self.topics and self.train is None:
+            raise UserError("Topics are learned from training documents: give --train too.")
+
+    @property
+    def dumps(self) -> dict[str, str]:
+        return {CONTROL: self.control, **self.models}
+
+    @property
+    def stale(self) -> str:
+        """The name of the model that the others are updates of."""
+        return next(iter(self.models))
+
+
+def compute(study: DriftStudy) -> dict[str, Any]:
+    """All numbers, as JSON values. Reads each dump a few times, and the training documents twice.
+
+    Raises:
+      UserError: see `read_totals`, `bins_of`, `WordCounts.of`, `Topics.fit`.
+    """
+    about = {name: read_about(folder) for name, folder in study.dumps.items()}
+    words = _word_counts(study)
+    speech = _parts_of_speech(study)
+    topics = _topics(study)
+    mentions = []
+    if words:
+        found = words.emerging(study.emerging_least, study.emerging_factor)
+        memory = about[study.stale].get("memory_length") or 0
+        mentions = [emerging.EmergingMentions([w.word for w in found], memory)]
+    groupings = [*speech, *topics, *mentions]
+    totals = staleness.read_totals(study.dumps, groupings)
+    months = {name: _curve(study, totals, name, staleness.ALL) for name in study.models}
+    results = {
+        "settings": dataclasses.asdict(study), "about": about, "stale": study.stale,
+        "perplexity": {name: t.perplexity() for name, t in totals.items()},
+        "words": dict(zip(totals[CONTROL].groups, totals[CONTROL].words.sum(1).tolist(),
+                          strict=True)),
+        "months": {name: curve.as_dict() for name, curve in months.items()},
+        "reduction": {name: _reduction(study, totals, name) for name in _updates(study)},
+        "slopes": {name: _slopes(months[study.stale], months[name]) for name in _updates(study)},
+        "groups": {
+            kind: {name: _group_curve(study, totals, name) for g in grouping for name in g.names}
+            for kind, grouping in (("parts of speech", speech), ("topics", topics))
+        },
+        "weeks": _weeks(study, totals),
+        "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
+    }  # fmt: skip
+    if speech:
+        results["tagger"] = speech[0].backend
+    if words:
+        results["emerging"] = _emerging(study, words, found)
+    return results
+
+
+def _updates(study: DriftStudy) -> list[str]:
+    return list(study.models)[1:]
+
+
+def _curve(study, totals, name: str, group: str, **options: Any) -> staleness.Curve:
+    options = {**_bins(study), **options}
+    return staleness.relative_increase(
+        totals[name], totals[CONTROL], group=group, samples=study.samples, seed=study.seed,
+        **options,
+    )  # fmt: skip
+
+
+def _bins(study: DriftStudy) -> dict[str, Any]:
+    return {"months": study.bin_months, "first": study.first_month}
+
+
+def _group_curve(study: DriftStudy, totals, group: str) -> dict[str, Any] | None:
+    """The stale model's curve on a group of words; None if no test document has one."""
+    if not totals[CONTROL].group(group).words.any():
+        return None
+    return _curve(study, totals, study.stale, group).as_dict()
+
+
+def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, float]]:
+    """{group: how much lower a model's perplexity is than the stale one's, percent}."""
+    found = {}
+    for group in totals[name].groups:
+        if totals[name].group(group).words.any():
+            overall = staleness.relative_increase(
+                totals[name], totals[study.stale], group=group, samples=study.samples,
+                seed=study.seed, **_bins(study),
+            ).overall  # fmt: skip
+            found[group] = {
+                "value": -overall["value"], "low": -overall["high"], "high": -overall["low"]
+            }
+    return found
+
+
+def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | None:
+    if len(stale.labels) < 3:
+        return None
+    return {
+        name: dataclasses.asdict(staleness.compare_slopes(stale, other, paired=name == "paired"))
+        for name in ("unpaired", "paired")
+    }
+
+
+def _weeks(study: DriftStudy, totals) -> dict[str, Any]:
+    """The curve of each model by week, and from when on it is better than the control."""
+    found = {}
+    for name in study.models:
+        if staleness.bins_of(totals[name].dates, "week", study.week_least).labels:
+            curve = _curve(study, totals, name, staleness.ALL, unit="week", least=study.week_least)
+            found[name] = {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}
+    return found
+
+
+def _forgetting(dump: str) -> dict[str, Any] | None:
+    """{period: {snapshot: percent}}: what the run beside a dump says of text of the past."""
+    path = Path(dump).parent / "summary.json"
+    tasks = read_json(path).get("forgetting") if path.is_file() else None
+    if not tasks:
+        return None
+    if len(tasks) == 1:
+        return next(iter(tasks.values()))
+    return {f"{t} {p}": values for t, periods in tasks.items() for p, values in periods.items()}
+
+
+# --- groups of words
+
+
+def _test_words(study: DriftStudy) -> Iterator[Sequence[str]]:
+    for shard in read_dump(study.control):
+        yield from (document.words for document in shard.documents())
+
+
+def _train_texts(study: DriftStudy) -> Iterator[str]:
+    return (document.text for document in read_documents(study.train))
+
+
+def _word_counts(study: DriftStudy) -> emerging.WordCounts | None:
+    if study.train is None:
+        return None
+    return emerging.WordCounts.of(_test_words(study), (t.split() for t in _train_texts(study)))
+
+
+def _parts_of_speech(study: DriftStudy) -> list[PartsOfSpeech]:
+    if not study.tagger:
+        return []
+    texts = _train_texts(study) if study.train else map(" ".join, _test_words(study))
+    return [PartsOfSpeech.make(study.tagger, texts)]
+
+
+def _topics(study: DriftStudy) -> list[Topics]:
+    if not study.topics:
+        return []
+    texts = spread(_train_texts(study), study.topic_documents)
+    return [Topics.fit(texts, study.topics, study.topic_assignment, study.seed)]
+
+
+def _emerging(
+    study: DriftStudy, counts: emerging.WordCounts, found: Sequence[emerging.EmergingWord]
+) -> dict[str, Any]:
+    by_month: dict[str, set[str]] = {}
+    for shard in read_dump(study.control):
+        by_month.setdefault(shard.month, set()).update(shard.words)
+    return {
+        "words": [dataclasses.asdict(word) for word in found],
+        "types": len(found), "mentions": sum(word.test for word in found),
+        "train_words": counts.train_words, "test_words": counts.test_words,
+        "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},
+    }  # fmt: skip
+
+
+def largest_slopes(groups: Mapping[str, Any], most: int) -> list[str]:
+    """The groups whose curves rise and fall most: half of `most` of either kind."""
+    ranked = sorted(
+        (name for name, curve in groups.items() if curve and len(curve["values"]) > 2),
+        key=lambda name: -groups[name]["line"]["slope"],
+    )
+    half = most // 2
+    chosen = ranked if len(ranked) <= most else [*ranked[:half], *ranked[-half:]]
+    return chosen

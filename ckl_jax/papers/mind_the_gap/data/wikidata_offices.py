@@ -1,0 +1,165 @@
+"""Who held which office when, out of a Wikidata JSON dump: a table for `data.offices.read_terms`.
+
+A statement such as (Norway, head of government, Erna Solberg) has the start and the end of the time
+as qualifiers (P580, P582), and often the office (P39). The dump is read twice, for statements and
+for the names of holders and offices; lines without either are not parsed.
+"""
+
+import csv
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from ckl_jax.data.offices import Term
+from ckl_jax.data.process_pool import Progress, no_progress
+from ckl_jax.data.wikidata_json import entity_lines
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write
+
+# What the holder of an office is called where the statement does not say.
+ROLES = {
+    "P6": "head of government", "P35": "head of state", "P169": "chief executive",
+    "P286": "head coach", "P488": "chairperson", "P1075": "rector", "P1037": "director",
+}  # fmt: skip
+_START, _END, _OFFICE, _INSTANCE = "P580", "P582", "P39", "P31"
+_ID = re.compile(rb'"id"\s*:\s*"(Q\d+)"')
+_TIME = re.compile(r"\+0*(\d{4})-(\d\d)-(\d\d)T")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Statement:
+    place: str
+    property: str
+    holder: str  # its item
+    office: str  # its item; "" if it is not said
+    start: str
+    end: str
+
+
+def read_offices(
+    path: str | os.PathLike,
+    properties: Collection[str] = ("P6", "P35"),
+    kinds: Collection[str] = (),
+    language: str = "en",
+    progress: Progress = no_progress,
+) -> list[Term]:
+    """Returns the terms of a dump.
+
+    Args:
+      path: of the dump, plain, gzip or bzip2.
+      properties: of `ROLES`.
+      kinds: items that a place is an instance of, such as Q3624078 (sovereign state); (): any.
+      language: of names.
+      progress: called with (lines read, 0, of what) now and then.
+
+    Raises:
+      UserError: the dump is damaged, there is no such property, or it has no terms.
+    """
+    if unknown := [p for p in properties if p not in ROLES]:
+        raise UserError(f"{unknown[0]} is no office; there are {', '.join(ROLES)}.")
+    statements = list(_statements(path, properties, set(kinds), language, progress))
+    wanted = {item for s in statements for item in (s.holder, s.office) if item}
+    names = dict(_names(path, wanted, language, progress))
+    terms = [_term(s, names) for s in statements if s.holder in names]
+    if not terms:
+        raise UserError(
+            f"{os.fspath(path)} has no dated statements of {', '.join(properties)}"
+            f"{' of ' + ', '.join(kinds) if kinds else ''} whose holders it names; is it a dump of "
+            f"Wikidata{', and --instance-of right' if kinds else ''}? An excerpt may have none."
+        )
+    return terms
+
+
+def write_terms(path: str | os.PathLike, terms: Iterable[Term]) -> None:
+    """Writes a table for `data.offices.read_terms`."""
+    with atomic_write(path) as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow(("role", "place", "holder", "start", "end", "aliases"))
+        for t in terms:
+            writer.writerow((t.role, t.place, t.holder, t.start, t.end, ";".join(t.aliases)))
+
+
+def _statements(path, properties, kinds, language, progress) -> Iterator[_Statement]:
+    marks = [f'"{p}"'.encode() for p in properties]
+    for i, (number, _, line) in enumerate(entity_lines(path)):
+        if i % 10_000 == 0:
+            progress(i, 0, "entities searched for offices")
+        if any(mark in line for mark in marks):
+            entity = _parse(path, number, line)
+            place = _name(entity, language)
+            claims = entity.get("claims") or {}
+            instance_of = {_item(claim.get("mainsnak")) for claim in _of(claims, _INSTANCE)}
+            of_kind = not kinds or kinds & instance_of
+            for prop in properties if place and of_kind else ():
+                for claim in _of(claims, prop):
+                    yield from _dated(place, prop, claim)
+
+
+def _parse(path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        entity = json.loads(line)
+    except ValueError as e:
+        raise UserError(f"{path}, line {number}: not JSON ({e}); fetch the dump again.") from e
+    return entity if isinstance(entity, dict) else {}
+
+
+def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
+    found = claims.get(prop, []) if isinstance(claims, dict) else []
+    return [c for c in found if c.get("rank") != "deprecated"]
+
+
+def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
+    qualifiers = claim.get("qualifiers") or {}
+    start, end = (_time(qualifiers.get(name)) for name in (_START, _END))
+    if (holder := _item(claim.get("mainsnak"))) and (start or end):
+        office = _item((qualifiers.get(_OFFICE) or [None])[0])
+        yield _Statement(place, prop, holder, office, start, end)
+
+
+def _item(snak: dict[str, Any] | None) -> str:
+    value = ((snak or {}).get("datavalue") or {}).get("value")
+    if not isinstance(value, dict) or value.get("entity-type") != "item":
+        return ""
+    return value.get("id") or f"Q{value.get('numeric-id')}"  # dumps before 2016 have no id
+
+
+def _time(snaks: list[dict[str, Any]] | None) -> str:
+    """A date as `data.offices.Term` has it: 00 for what is unknown; "" for none or before 1 AD."""
+    value = ((snaks or [{}])[0].get("datavalue") or {}).get("value") or {}
+    match = _TIME.match(value.get("time", ""))
+    precision = value.get("precision", 0)  # 9 is a year, 10 a month, 11 a day
+    if not match or precision < 9:
+        return ""
+    year, month, day = match.groups()
+    return f"{year}-{month if precision > 9 else '00'}-{day if precision > 10 else '00'}"
+
+
+def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[str, list[str]]]:
+    """Yields (item, its label and aliases) of the items wanted."""
+    for i, (number, _, line) in enumerate(entity_lines(path)):
+        if i % 10_000 == 0:
+            progress(i, 0, "entities searched for names")
+        match = _ID.search(line)
+        if match and match[1].decode() in wanted:
+            entity = _parse(path, number, line)
+            aliases = entity.get("aliases") or {}
+            others = aliases.get(language, []) if isinstance(aliases, dict) else []
+            if label := _name(entity, language):
+                yield entity["id"], [label, *(a["value"] for a in others)]
+
+
+def _name(entity: dict[str, Any], language: str) -> str:
+    labels = entity.get("labels") or {}
+    found = (labels.get(language) or labels.get("mul") or {}) if isinstance(labels, dict) else {}
+    return " ".join(found.get("value", "").split())
+
+
+def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:
+    role = names.get(statement.office, [ROLES[statement.property]])[0]
+    role = role.removesuffix(f" of {statement.place}").removesuffix(f" of the {statement.place}")
+    holder, *aliases = names[statement.holder]
+    return Term(role, statement.place, holder, statement.start, statement.end,
+                tuple(a for a in aliases if ";" not in a))  # fmt: skip

@@ -1,0 +1,358 @@
+"""One run of dynamic evaluation: where it begins, the stream, its checkpoints, and its summary."""
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax import __version__, files
+from ckl_jax.analysis import forgetting as analysis
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.store import CheckpointStore, KeepBest
+from ckl_jax.data.chunks import Segment
+from ckl_jax.data.dated_task import DatedTask
+from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.data.word_losses import DumpWriter, WordLosses, read_dump
+from ckl_jax.errors import UserError
+from ckl_jax.methods.subsets import Mask, patterns_of
+from ckl_jax.optim import gradient_squares
+from ckl_jax.papers.mind_the_gap.dynamic_eval import gradient_statistics
+from ckl_jax.papers.mind_the_gap.dynamic_eval.gradient_statistics import GradientStatistics
+from ckl_jax.papers.mind_the_gap.dynamic_eval.past_text import Forgetting, PastText
+from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import (
+    DivergedError,
+    StreamConfig,
+    StreamRunner,
+    UpdateConfig,
+)
+from ckl_jax.papers.mind_the_gap.dynamic_eval.step import StreamState
+from ckl_jax.train import adapters, artifacts
+from ckl_jax.train.progress import ProgressBar
+from ckl_jax.train.restore import RestoredModel, phase_from
+from ckl_jax.train.setup import Shapes
+from ckl_jax.trees.partition import merge, split
+from ckl_jax.trees.paths import flatten
+
+DUMP, SUMMARY, STATISTICS = "dump", "summary.json", "gradient_statistics.npz"
+DIVERGED = "diverged.json"
+_SNAPSHOT = "month_end"
+_PROGRESS_SECONDS = 0.5
+
+
+class KeepSnapshots(KeepBest):
+    """The checkpoints that stay besides the newest: those of the ends of months."""
+
+    def stay(self, values: Mapping[int, float | None]) -> list[int]:
+        return [step for step, value in values.items() if value]
+
+
+class DynamicRun:
+    """A configured run; arguments as those of `dynamic_eval.dynamic_eval`.
+
+    Raises:
+      UserError: the settings do not fit the model.
+    """
+
+    def __init__(
+        self, restored: RestoredModel, task: DatedTask, output_dir: str, mask: Mask,
+        include_output_bias: bool, updates: UpdateConfig, stream: StreamConfig,
+        statistics: GradientStatistics | None, past: PastText | None, keep_snapshots: bool,
+        checkpoint_period: int, progress: str,
+    ):  # fmt: skip
+        self.restored, self.task, self.dir = restored, task, Path(output_dir)
+        self.mask, self.updates, self.period = mask, updates, checkpoint_period
+        self.progress = progress
+        model, params = restored.model, restored.shapes.params
+        self.stream = stream.for_model(model)
+        self.patterns = patterns_of(
+            mask, list(flatten(params)), include_output_bias=include_output_bias,
+            architecture=type(model.config).__name__,
+        )  # fmt: skip
+        self.shapes = Shapes(params, *self._split(params))
+        self.tx = updates.transformation() if self.patterns else None
+        self.statistics = statistics or GradientStatistics()
+        if self._wants_statistics():
+            self.statistics.open()
+        self.past = past if past and past.tasks else None
+        kept = KeepSnapshots(_SNAPSHOT) if keep_snapshots else None
+        self.store = CheckpointStore(str(self.dir), keep=1, keep_best=kept)
+        self.seconds, self.pieces = 0.0, 0
+
+    def __call__(self) -> dict[str, Any]:
+        """Runs the stream to its end; see `dynamic_eval`."""
+        if (done := self._summary_of_finished()) is not None:
+            print(f"{self.dir} is scored already to its last document; nothing to do.")
+            return done
+        path = self.restored.paths[0]
+        params = self.restored.load(path)
+        files.remove_parts(self.dir)
+        artifacts.write_config(self.dir)
+        artifacts.write_model_info(self.dir, self.shapes)
+        trainable, frozen = self._split(params)
+        del params
+        self.frozen_digest = tree_digest(frozen)
+        self.runner = StreamRunner(
+            self.restored.model, self.shapes.trainable, self.shapes.frozen, self.stream,
+            self.updates, self.tx, self.restored.partitioner,
+        )  # fmt: skip
+        forgetting = self._forgetting()
+        if forgetting:
+            forgetting.measure(merge(trainable, frozen), analysis.START, 0)
+        start, state = self._start(trainable, frozen)
+        del trainable
+        writer = DumpWriter(self.dir / DUMP, self._about(), resume_at=start)
+        self._read(start, state, frozen, writer, forgetting)
+        self.store.close()
+        return self._write_summary(forgetting)
+
+    def _split(self, params: Any) -> tuple[Any, Any]:
+        return split(params, self.patterns) if self.patterns else ({}, params)
+
+    def _wants_statistics(self) -> bool:
+        if self.tx is None:
+            return False
+        opt_state = jax.eval_shape(self.tx.init, self.shapes.trainable)
+        return gradient_squares.wants_statistics(opt_state)
+
+    def _summary_of_finished(self) -> dict[str, Any] | None:
+        path = self.dir / SUMMARY
+        if not path.exists():
+            return None
+        summary = files.read_json(path)
+        done = self.store.latest_step() == summary.get("documents") == len(self.task)
+        return summary if done else None
+
+    def _forgetting(self) -> Forgetting | None:
+        if self.past is None:
+            return None
+        return Forgetting(
+            self.past, self.restored.model, self.shapes.params, self.stream,
+            self.restored.partitioner, self.dir,
+        )  # fmt: skip
+
+    def _start(self, trainable: Any, frozen: Any) -> tuple[int, StreamState]:
+        """The number of the first document, and the state before it."""
+        latest = self.store.latest_step()
+        if latest is None:
+            state = self.runner.start(trainable)
+            if self._wants_statistics():
+                mean, batches = self._collect(trainable, frozen)
+                opt_state = gradient_squares.with_statistics(state.opt_state, mean, batches)
+                shapes = self.runner.state_shapes(self.shapes.trainable).opt_state
+                opt_state = jax.tree.map(
+                    lambda x, like: jax.device_put(x, like.sharding), opt_state, shapes
+                )
+                state = state.replace(opt_state=opt_state)
+            return 0, state
+        shapes = self.runner.state_shapes(self.shapes.trainable)
+        latest, held = self.store.restore(_as_dict(shapes, np.int32(0)))
+        digest = self.store.metadata(latest).get("frozen_digest")
+        if digest and digest != self.frozen_digest:
+            raise UserError(
+                f"{self.dir} was begun with another checkpoint than {self.restored.paths[0]}: the "
+                "parameters that do not learn differ; use another EVAL_OUTPUT_DIR."
+            )
+        held.pop("step")
+        self.seconds = float(self.store.dataset(latest).get("seconds", 0.0))
+        print(f"Resuming behind document {latest} of {len(self.task)}.", flush=True)
+        return latest, StreamState(**held)
+
+    def _collect(self, trainable: Any, frozen: Any) -> tuple[Any, int]:
+        about = {
+            "checkpoint": str(Path(self.restored.paths[0]).absolute()),
+            "trainable": sorted(flatten(trainable)),
+        }
+        return gradient_statistics.collect(
+            self.statistics, self.dir / STATISTICS, about, self.restored.model, trainable, frozen,
+            self.stream, self.updates.reduction, self.restored.partitioner,
+        )  # fmt: skip
+
+    def _read(self, start: int, state: StreamState, frozen: Any, writer, forgetting) -> None:
+        name = self.mask if isinstance(self.mask, str) else "patterns"
+        total = len(self.task)
+        with ProgressBar(total, f"dynamic_eval {name}", start=start, mode=self.progress) as bar:
+            meter = _Meter(bar, start)
+
+            def take(document: WordLosses, pieces: int) -> None:
+                writer.add(document)
+                meter.add(document, pieces)
+
+            segments = self.runner.segments(self.task, start, self.period)
+            try:
+                for segment, after in self.runner.run(state, frozen, segments, take):
+                    meter.pause()
+                    writer.flush()
+                    self._end_segment(segment, after, frozen, forgetting, meter.seconds)
+                    meter.go_on()
+            except DivergedError as e:
+                writer.flush()
+                self.store.close()
+                raise self._diverged(str(e), e.document) from e
+            self.seconds += meter.seconds
+            self.pieces = meter.pieces
+
+    def _end_segment(self, segment: Segment, state, frozen, forgetting, seconds: float) -> None:
+        if self.tx is not None and not bool(_all_finite(state.params)):
+            self.store.close()
+            last = segment.documents[-1]
+            raise self._diverged(
+                f"The update after document {last.number} ({last.id!r}, {last.date}) with learning "
+                f"rate {self.updates.learning_rate:g} left parameters that are not finite",
+                segment.end,
+            )
+        if forgetting and segment.month_end and self.tx is not None:
+            forgetting.measure(merge(state.params, frozen), segment.month, segment.end)
+        self._save(segment, state, self.seconds + seconds)
+
+    def _diverged(self, what: str, documents: int) -> UserError:
+        advice = "check the checkpoint"
+        if self.tx is not None:
+            advice = "lower LEARNING_RATE and give another EVAL_OUTPUT_DIR"
+        files.write_json(self.dir / DIVERGED, {"documents": documents, "what": what})
+        return UserError(
+            f"{what}: stopped; the documents before it, {documents}, are in {self.dir / DUMP}; "
+            f"{advice}."
+        )
+
+    def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:
+        restored, config = self.restored, self.restored.model.config
+        base = str(Path(restored.paths[0]).absolute())
+        metadata = {
+            "ckl_jax": __version__,
+            "method": restored.method,
+            "phase": phase_from(restored.paths[0]),
+            **adapters.record(config),
+            "scan_layers": config.scan_layers,
+            "vocabulary_digest": digest_of(restored.model.output_vocabulary),
+            "base_checkpoint": base,
+            "base_from_model_dir": os.path.relpath(base, self.dir.absolute()),
+            "frozen_digest": self.frozen_digest,
+            "frozen_paths": sorted(flatten(self.shapes.frozen)),
+            "month": segment.month,
+            "mask": self.mask,
+        }
+        position = {"next_step": segment.end, "epoch": 0, "seconds": seconds}
+        metrics = {_SNAPSHOT: 1.0} if segment.month_end else {}
+        tree = _as_dict(state, np.int32(segment.end))
+        self.store.save(segment.end, tree, metadata, position, metrics)
+
+    def _about(self) -> dict[str, Any]:
+        """What decides the numbers of the dump."""
+        updates = {}
+        if self.tx is not None:
+            optimizer = {"optimizer": _name(self.updates.optimizer)}
+            updates = dataclasses.asdict(self.updates) | optimizer
+        return {
+            "checkpoint": str(Path(self.restored.paths[0]).absolute()),
+            "model": type(self.restored.model.config).__name__,
+            "vocabulary_digest": digest_of(self.restored.model.output_vocabulary),
+            "task": self.task.folder.name,
+            "mask": self.mask if isinstance(self.mask, str) else list(self.mask),
+            "chunk_length": self.stream.chunk_len,
+            "memory_length": self.stream.memory_length,
+            "reset_at_doc": self.stream.reset_at_doc,
+            "score_eos": self.stream.score_eos,
+            "checkpoint_period": self.period,
+            "updates": updates,
+        }
+
+    def _write_summary(self, forgetting: Forgetting | None) -> dict[str, Any]:
+        months: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0])
+        pieces = 0
+        for shard in read_dump(self.dir / DUMP):
+            sums = months[shard.month]
+            sums[0] += len(shard)
+            sums[1] += len(shard.words)
+            sums[2] += float(shard.nll.sum(dtype="f8"))
+            pieces += int(shard.pieces.sum())
+        summary = {
+            **_perplexity(*map(sum, zip(*months.values(), strict=True))),
+            "pieces": pieces,
+            "mask": self.mask,
+            "trainable_parameters": _count(self.shapes.trainable),
+            "total_parameters": _count(self.shapes.params),
+            "learning_rate": self.updates.learning_rate if self.tx is not None else None,
+            "seconds": round(self.seconds, 3),
+            "pieces_per_second": round(pieces / max(self.seconds, 1e-9), 1),
+            "device": jax.devices()[0].device_kind,
+            "months": {month: _perplexity(*sums) for month, sums in months.items()},
+        }
+        if forgetting:
+            summary["forgetting"] = analysis.summarize(forgetting.rows())
+        files.write_json(self.dir / SUMMARY, summary)
+        print(
+            f"{summary['documents']} documents, {summary['words']} words: word perplexity "
+            f"{summary['word_perplexity']:.2f}; {self.dir / SUMMARY} says it by month."
+        )
+        nats = sum(sums[2] for sums in months.values()) / max(pieces, 1)
+        guessing = float(np.log(self.restored.model.config.vocab_size))
+        if nats > guessing:
+            print(
+                f"That is {nats:.2f} nats a piece, where guessing costs {guessing:.2f}: the "
+                "learning rate is too high, or the model is not one of such text."
+            )
+        return summary
+
+
+class _Meter:
+    """Tells the progress bar what was done, now and then; seconds without checkpoints."""
+
+    def __init__(self, bar: ProgressBar, done: int):
+        self._bar, self._done, self._told = bar, done, (0.0, 0)
+        self.seconds, self.pieces = 0.0, 0
+        self._clock = time.monotonic()
+
+    def add(self, document: WordLosses, pieces: int) -> None:
+        self._done += 1
+        self.pieces += pieces
+        now = self.seconds + time.monotonic() - self._clock
+        if now - self._told[0] >= _PROGRESS_SECONDS or self._done == self._bar.total:
+            loss = float(document.nll.sum()) / max(pieces, 1)
+            seconds, tokens = now - self._told[0], self.pieces - self._told[1]
+            self._bar.update(self._done, seconds=seconds, loss=loss, tokens=tokens)
+            self._told = (now, self.pieces)
+
+    def pause(self) -> None:
+        self.seconds += time.monotonic() - self._clock
+
+    def go_on(self) -> None:
+        self._clock = time.monotonic()
+
+
+def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
+    mean = nll / max(words, 1)
+    return {
+        "documents": int(documents), "words": int(words), "nll": nll,
+        "word_perplexity": math.exp(min(mean, 700.0)),
+    }  # fmt: skip
+
+
+def _name(function: Any) -> str:
+    """Of an optimizer: "optax.adam"."""
+    if isinstance(function, functools.partial):
+        return f"{_name(function.func)} {sorted(function.keywords.items())}"
+    inner = getattr(function, "__wrapped__", function)
+    return f"{inner.__module__}.{inner.__name__}" if hasattr(inner, "__name__") else "an object"
+
+
+@jax.jit
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def _count(tree: Any) -> int:
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
+
+
+def _as_dict(state: StreamState, step: Any) -> dict[str, Any]:
+    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    return {"step": step, **fields}

@@ -1,0 +1,117 @@
+"""How well a model that learns from a stream still predicts the past (Mind the Gap, Figure 9)."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks, files
+from ckl_jax.analysis.forgetting import START
+from ckl_jax.data.dated_task import DatedTask
+from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.papers.mind_the_gap.dynamic_eval.dated_tasks import open_dated
+from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train.vocabulary_check import check_task_vocabulary
+
+FOLDER = "forgetting"
+_UNITS = {"year": 4, "month": 7}
+_PERIOD = 1000  # documents that are read at once
+
+
+@dataclasses.dataclass(frozen=True)
+class PastText:
+    """Dated tasks of the past, scored statically at the end of every month of the stream.
+
+    Attributes:
+      tasks: by folder or by name in `cache_dirs`; () measures nothing.
+      cache_dirs: folders of dated tasks.
+      unit: what a period is: "year" or "month".
+      lanes: documents that are scored side by side.
+      seen: whether the model was trained on them; said in the rows.
+    """
+
+    tasks: Sequence[str] = ()
+    cache_dirs: Sequence[str] = ()
+    unit: str = "year"
+    lanes: int = 4
+    seen: bool = False
+
+    def __post_init__(self) -> None:
+        checks.require_names(empty=True, PAST_TASKS=self.tasks)
+        checks.require_choice(_UNITS, PAST_UNIT=self.unit)
+        checks.require_size(PAST_LANES=self.lanes)
+        checks.require_bool(PAST_SEEN=self.seen)
+
+
+class Forgetting:
+    """Scores past text and writes `forgetting/rows_<documents>.jsonl`.
+
+    Args:
+      past: what to score.
+      model: with its method in it.
+      params: `jax.ShapeDtypeStruct`s of all parameters, with shardings.
+      stream: how it is read, as the stream that is learned from.
+      partitioner: its mesh.
+      folder: of the run.
+
+    Raises:
+      UserError: a task is missing or of another vocabulary.
+    """
+
+    def __init__(
+        self,
+        past: PastText,
+        model: BaseTransformerModel,
+        params: Any,
+        stream: StreamConfig,
+        partitioner: Partitioner,
+        folder: str | Path,
+    ):
+        self.past, self._folder = past, Path(folder) / FOLDER
+        self._tasks = {name: open_dated(name, past.cache_dirs) for name in past.tasks}
+        for name, task in self._tasks.items():
+            check_task_vocabulary(task.task, name, model.output_vocabulary)
+        lanes = past.lanes if stream.reset_at_doc else 1
+        stream = dataclasses.replace(stream, lanes=lanes)
+        self._runner = StreamRunner(model, {}, params, stream, UpdateConfig(), None, partitioner)
+
+    def measure(self, params: Any, snapshot: str, documents: int) -> None:
+        """Scores all tasks and writes their rows.
+
+        Args:
+          params: all parameters.
+          snapshot: the month whose end it is, or "start".
+          documents: that were learned from.
+        """
+        path = self._folder / f"rows_{documents:09}.jsonl"
+        if snapshot == START and path.exists():  # the checkpoint is the same
+            return
+        rows = [
+            {"snapshot": snapshot, "documents": documents, "task": Path(name).name, **row}
+            for name, task in self._tasks.items()
+            for row in self._rows(task, params)
+        ]
+        files.write_jsonl(path, rows)
+
+    def _rows(self, task: DatedTask, params: Any) -> Iterator[dict[str, Any]]:
+        sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+
+        def take(document: WordLosses, pieces: int) -> None:
+            del pieces
+            entry = sums[document.date[: _UNITS[self.past.unit]]]
+            entry[0] += len(document.words)
+            entry[1] += float(document.nll.sum(dtype="f8"))
+
+        segments = self._runner.segments(task, 0, _PERIOD)
+        for _ in self._runner.run(self._runner.start({}), params, segments, take):
+            pass
+        for period, (words, nll) in sums.items():
+            yield {"period": period, "words": words, "nll": nll, "seen": self.past.seen}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yields the rows of all snapshots, the first snapshot first."""
+        for path in sorted(self._folder.glob("rows_*.jsonl")):
+            yield from files.read_jsonl(path)

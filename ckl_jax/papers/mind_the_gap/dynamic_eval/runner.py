@@ -1,0 +1,305 @@
+"""Reads a dated task through a model chunk by chunk: settings, compiled step, and losses."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ckl_jax import checks
+from ckl_jax.data import chunks
+from ckl_jax.data.dated_task import DatedTask
+from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.optim.clipping import clip_by_global_norm
+from ckl_jax.papers.mind_the_gap.dynamic_eval.step import REDUCTIONS, StreamState, make_stream_step
+from ckl_jax.parallel.mesh import Partitioner
+
+_BLOCKS_BEHIND = 2  # blocks that the host reads behind the device, so that neither waits
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamConfig:
+    """How a stream is read.
+
+    Attributes:
+      chunk_len: T, pieces that are scored at once, and learned from at once.
+      memory_length: positions of the model's memory; None is the model's own, of an
+        encoder-decoder `chunk_len`: its encoder reads the previous chunk. 0 is for models without.
+      reset_at_doc: whether the memory is emptied where a document begins.
+      score_eos: also score the end of a document, as a word of its own.
+      block_rows: chunks of one call of the compiled step.
+      lengths: how many lengths of chunks are compiled: T, its half, its quarter, ..., so that a
+        short document is not computed as a long one.
+      lanes: documents that are read side by side where nothing is learned and the memory is
+        emptied between them: faster on an accelerator.
+    """
+
+    chunk_len: int = 512
+    memory_length: int | None = None
+    reset_at_doc: bool = True
+    score_eos: bool = False
+    block_rows: int = 64
+    lengths: int = 3
+    lanes: int = 1
+
+    def __post_init__(self) -> None:
+        checks.require_size(
+            CHUNK_LENGTH=self.chunk_len, BLOCK_ROWS=self.block_rows, CHUNK_LENGTHS=self.lengths,
+            LANES=self.lanes,
+        )  # fmt: skip
+        checks.require_int(0, MEMORY_LENGTH=self.memory_length)
+        checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
+
+    def for_model(self, model: BaseTransformerModel) -> "StreamConfig":
+        """The same with the memory's length; 0 is none.
+
+        Raises:
+          UserError: the model has fewer positions than a chunk, or a memory is asked for that it
+            does not have.
+        """
+        most = getattr(model.config, "max_positions", None)
+        if most is not None and self.chunk_len > most:
+            raise UserError(
+                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {most} positions; give "
+                f"{most} or fewer."
+            )
+        length = self.memory_length
+        if not jax.tree.leaves(jax.eval_shape(lambda: model.initial_memory(1))):
+            if length:
+                raise UserError(
+                    f"MEMORY_LENGTH is {length}, but a {type(model.config).__name__} has no "
+                    "memory; leave it at None."
+                )
+            length = 0
+        elif length is None:
+            own = getattr(model, "memory_length", None)
+            length = self.chunk_len if isinstance(model, EncoderDecoderModel) else own
+        lanes = self.lanes if self.reset_at_doc else 1
+        return dataclasses.replace(self, lanes=lanes, memory_length=length)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateConfig:
+    """How a model learns from what it has just scored.
+
+    Attributes:
+      optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
+        `krause.rms_decay`.
+      learning_rate: a number; it does not change along the stream.
+      reduction: of a chunk's loss: "mean" over its tokens, or their "sum".
+      num_updates: K, steps on a chunk.
+      update_every: chunks for one step.
+      min_tokens: shorter chunks are scored and not learned.
+      clip_norm: bound of the global gradient norm, or None.
+    """
+
+    optimizer: Callable[..., optax.GradientTransformation] = optax.sgd
+    learning_rate: float = 1e-3
+    reduction: str = "mean"
+    num_updates: int = 1
+    update_every: int = 1
+    min_tokens: int = 1
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.optimizer):
+            raise UserError(
+                f"OPTIMIZER is {self.optimizer!r}; give a function, such as @optax.sgd (without "
+                "parentheses)."
+            )
+        at_least_0 = {"LEARNING_RATE": self.learning_rate}
+        checks.require_number("a finite number, 0 or more", 0.0, **at_least_0)
+        if self.learning_rate is None:
+            raise UserError("LEARNING_RATE is None; give a number.")
+        checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
+        checks.require_size(
+            NUM_UPDATES=self.num_updates, UPDATE_EVERY=self.update_every,
+            MIN_TOKENS=self.min_tokens,
+        )  # fmt: skip
+        checks.require_positive(CLIP_NORM=self.clip_norm)
+        if self.num_updates > 1 and self.update_every > 1:
+            raise UserError(
+                f"NUM_UPDATES is {self.num_updates} and UPDATE_EVERY {self.update_every}: several "
+                "steps on one chunk and one step for several exclude each other; give 1 for one."
+            )
+
+    def transformation(self) -> optax.GradientTransformation:
+        tx = self.optimizer(self.learning_rate)
+        return optax.chain(clip_by_global_norm(self.clip_norm), tx) if self.clip_norm else tx
+
+    def step_options(self) -> dict[str, Any]:
+        names = ("reduction", "num_updates", "update_every", "min_tokens")
+        return {name: getattr(self, name) for name in names}
+
+
+class DivergedError(UserError):
+    """The loss of a chunk is not finite, or far above that of guessing.
+
+    Attributes:
+      document: the number of its document.
+    """
+
+    def __init__(self, message: str, document: int):
+        super().__init__(message)
+        self.document = document
+
+
+class StreamRunner:
+    """A model, the compiled step, and how blocks get through it.
+
+    Args:
+      model: with its method in it.
+      trainable, frozen: `jax.ShapeDtypeStruct`s with shardings; {} trains nothing.
+      stream: how it is read; see `StreamConfig.for_model`.
+      updates: how it learns.
+      tx: the transformation of `trainable`; None updates nothing.
+      partitioner: its mesh.
+    """
+
+    def __init__(
+        self,
+        model: BaseTransformerModel,
+        trainable: Any,
+        frozen: Any,
+        stream: StreamConfig,
+        updates: UpdateConfig,
+        tx: optax.GradientTransformation | None,
+        partitioner: Partitioner,
+    ):
+        self.stream, self._tx, self._partitioner = stream, tx, partitioner
+        self.eos_id = model.output_vocabulary.eos_id
+        self.lengths = chunks.buckets(stream.chunk_len, stream.lengths)
+        self._every = updates.update_every if tx else 1
+        self._rate = updates.learning_rate if tx else None
+        self._guessing = float(np.log(model.config.vocab_size))
+        self._initial_memory = lambda: model.initial_memory(stream.lanes, stream.memory_length)
+        step = make_stream_step(
+            model, tx, lengths=self.lengths, lanes=stream.lanes, memory_length=stream.memory_length,
+            reset_at_doc=stream.reset_at_doc, **updates.step_options(),
+        )  # fmt: skip
+        shapes = self.state_shapes(trainable)
+        out = jax.tree.map(lambda x: x.sharding, shapes)
+        lowered = jax.jit(step, donate_argnums=0, out_shardings=(out, None)).lower(
+            shapes, frozen, self._row_shapes(), jax.ShapeDtypeStruct((), jnp.int32)
+        )
+        self._compiled = lowered.compile()
+
+    def state_shapes(self, trainable: Any) -> StreamState:
+        """Shapes and shardings of the state."""
+        put = self._partitioner
+        abstract = jax.eval_shape(self._make, trainable)
+        shardings = jax.tree.map(lambda x: x.sharding, trainable)
+        tree = StreamState(
+            shardings,
+            put.state_shardings(abstract.opt_state, trainable, shardings) if trainable else (),
+            jax.tree.map(lambda _: put.replicated, abstract.memory),
+            shardings if abstract.gradients else (),
+            put.replicated,
+        )
+        return jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, tree
+        )
+
+    def start(self, trainable: Any) -> StreamState:
+        """The state before the first document; the arrays of `trainable` are copied."""
+        shapes = self.state_shapes(trainable)
+        make = jax.jit(self._make, out_shardings=jax.tree.map(lambda x: x.sharding, shapes))
+        return make(trainable)
+
+    def _make(self, trainable: Any) -> StreamState:
+        trainable = jax.tree.map(jnp.copy, trainable)
+        return StreamState.create(trainable, self._tx, self._initial_memory(), self._every)
+
+    def _row_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        rows, lanes, width = self.stream.block_rows, self.stream.lanes, self.stream.chunk_len + 1
+        shapes = {
+            "tokens": ((rows, lanes, width), np.int32), "lengths": ((rows, lanes), np.int32),
+            "begins": ((rows, lanes), np.bool_), "bucket": ((rows,), np.int32),
+        }  # fmt: skip
+        sharding = self._partitioner.replicated
+        return {n: jax.ShapeDtypeStruct(*x, sharding=sharding) for n, x in shapes.items()}
+
+    def segments(self, task: DatedTask, start: int, period: int) -> Iterator[chunks.Segment]:
+        """The segments of a task from document `start` on; see `data.chunks`."""
+        eos = self.eos_id if self.stream.score_eos else None
+        return chunks.segments(chunks.stream_documents(task, start, eos), period)
+
+    def run(
+        self,
+        state: StreamState,
+        frozen: Any,
+        segments: Iterator[chunks.Segment],
+        take: Callable[[WordLosses, int], None],
+    ) -> Iterator[tuple[chunks.Segment, StreamState]]:
+        """Scores segments, and learns from them.
+
+        Args:
+          state: donated.
+          frozen: the other parameters.
+          segments: of documents.
+          take: called with each document in its order, and how many pieces it has.
+
+        Yields:
+          Each segment when all of it was taken, and the state behind it.
+
+        Raises:
+          DivergedError: see there; the documents before that one were taken.
+        """
+        late: collections.deque = collections.deque()
+        for segment, block, assembler, last in chunks.read_ahead(self._blocks(segments)):
+            rows = jax.device_put(block.rows, self._partitioner.replicated)
+            state, losses = self._compiled(state, frozen, rows, np.int32(block.count))
+            losses.copy_to_host_async()
+            late.append((segment, block, assembler, losses))
+            while len(late) > (0 if last else _BLOCKS_BEHIND):
+                self._take(*late.popleft(), take)
+            if last:
+                yield segment, state
+
+    def _blocks(self, segments: Iterator[chunks.Segment]) -> Iterator[tuple]:
+        config = self.stream
+        for segment in segments:
+            assembler = chunks.Assembler(segment, config.chunk_len)
+            made = chunks.blocks(
+                segment, self.lengths, config.block_rows, self.eos_id, config.lanes
+            )
+            block = next(made)
+            for following in made:
+                yield segment, block, assembler, False
+                block = following
+            yield segment, block, assembler, True
+
+    def _take(self, segment, block, assembler, losses, take) -> None:
+        losses = np.asarray(losses)
+        for place in block.places:
+            found = losses[place.row, place.lane, : place.stop - place.start]
+            self._check(segment.documents[place.document], place, found)
+            for document in assembler.add(place, found):
+                take(document, int(document.pieces.sum()))
+
+    def _check(self, document: chunks.StreamDocument, place: chunks.Place, losses) -> None:
+        mean = float(losses.mean())
+        if np.isfinite(mean) and mean < _HOPELESS * self._guessing:
+            return
+        where = (
+            f"chunk {place.start // self.stream.chunk_len} of document {document.number} "
+            f"({document.id!r}, {document.date})"
+        )
+        rate = "without any update" if self._rate is None else f"with learning rate {self._rate:g}"
+        raise DivergedError(
+            f"The loss is {mean:.4g} nats a piece at {where} {rate}, where guessing costs "
+            f"{self._guessing:.3g}",
+            document.number,
+        )
+
+
+# Times the loss of guessing at which an update is said to have diverged: a model that is merely
+# wrong stays far below.
+_HOPELESS = 20.0

@@ -1,0 +1,219 @@
+"""`ckl ask`: questions of one time, put to models whose training ends at different times.
+
+Mind the Gap (Lazaridou et al. 2021, section 5): each model is tuned on questions of another year,
+which teach it the form and not the answers, and then asked. Closed-book questions show how far its
+knowledge is from their time; questions about a passage, whose answer can be copied, are the
+contrast.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.data.dated_task import WordEncoder
+from ckl_jax.data.epochs import random_keys
+from ckl_jax.data.process_pool import open_folder
+from ckl_jax.data.questions import Question, question_batch, question_rows, read_questions
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_jsonl, write_jsonl
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.optim.clipping import clip_by_global_norm
+from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.probes import metrics
+from ckl_jax.probes.continuing import Continuer
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.restore import RestoredModel
+from ckl_jax.train.state import TrainState
+from ckl_jax.train.step import make_train_step
+
+JOB = "jobs/asking.gin"
+Rows = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How models are tuned and asked. What the paper does not say are settings like the others.
+
+    Attributes:
+      epochs: passes over the questions of the other time; 0 does not tune.
+      learning_rate: of Adam, constant.
+      batch_size: questions at once.
+      length: pieces of a question and its answer at most; of a longer passage the end is kept.
+      clip_norm: bound of the global gradient norm.
+      seed: of the order of the questions.
+    """
+
+    epochs: int = 5
+    learning_rate: float = 1e-4
+    batch_size: int = 32
+    length: int = 512
+    clip_norm: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
+        checks.require_int(1, **{"--batch-size": self.batch_size})
+        checks.require_int(4, **{"--length": self.length})
+        checks.require_positive(**{
+            "--learning-rate": self.learning_rate, "--clip-norm": self.clip_norm,
+        })  # fmt: skip
+
+
+def ask(
+    models: Mapping[str, str],
+    questions: str,
+    out: str,
+    tune: str | None = None,
+    settings: Settings = Settings(),  # noqa: B008 (a frozen record)
+) -> Path:
+    """Asks every model, writes what each says, and a table and figure of all.
+
+    Args:
+      models: {name: MODEL_DIR or checkpoint}, in the order of the figure.
+      questions: file of what is asked, see `data.questions`.
+      out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
+        the same settings is not asked again.
+      tune: file of questions to tune on; None tunes on none.
+      settings: how.
+
+    Returns:
+      The path of asked.json.
+
+    Raises:
+      UserError: a file or a checkpoint is missing or does not fit, or a question is in both files.
+    """
+    from ckl_jax.config import gin_config
+
+    asked_now, tuned_on = read_questions(questions), read_questions(tune) if tune else []
+    if both := {q.question for q in asked_now} & {q.question for q in tuned_on}:
+        raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
+    answers = {name: Path(out) / f"{name}.jsonl" for name in models}
+    configs = {n: _config_of(models[n]) for n, path in answers.items() if not path.exists()}
+    folder = open_folder(out, {
+        "questions": str(Path(questions).resolve()), "tune": tune and str(Path(tune).resolve()),
+        **dataclasses.asdict(settings),
+    })  # fmt: skip
+    found: dict[str, Rows] = {}
+    for name, path in answers.items():
+        if name in configs:
+            checkpoint, config = configs[name]
+            rows = gin_config.run(
+                asked, files=[str(config), JOB],
+                bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}"],
+                questions=asked_now, tune=tuned_on, settings=settings, name=name,
+            )  # fmt: skip
+            write_jsonl(path, rows)
+        found[name] = list(read_jsonl(path))
+    return analysis.write(found, folder)
+
+
+def _config_of(model: str) -> tuple[Path, Path]:
+    """The checkpoint of a model, and the gin file of its run."""
+    checkpoint = Path(str(find_checkpoint(model)))
+    config = checkpoint.parent / "config.gin"
+    if not config.is_file():
+        raise UserError(f"{checkpoint.parent} has no config.gin; give the folder of a run.")
+    return checkpoint, config
+
+
+def asked(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    questions: Sequence[Question],
+    tune: Sequence[Question],
+    settings: Settings,
+    name: str = "",
+    method: Method | None = None,
+    partitioner: Partitioner | None = None,
+) -> Rows:
+    """What one model says.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoint.
+      questions, tune, settings: see `ask`.
+      name: for lines of progress.
+      method: the one that trained the checkpoint; None is none.
+      partitioner: mesh and rules.
+
+    Returns:
+      A row for each question: `id`, `date`, `question`, `answers`, `prediction`, `em`, `f1`.
+    """
+    if not isinstance(model, DecoderOnlyModel):
+        raise UserError(
+            f"Questions are put to decoder-only models here, and a {type(model.config).__name__} "
+            "is none; probe a T5 by `t5x eval`."
+        )
+    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
+    with restored.on_mesh():
+        params = restored.load(restored.paths[-1])
+        if tune and settings.epochs:
+            params = _tuned(restored, params, tune, settings, name)
+        return _rows(restored, params, questions, settings)
+
+
+def _encoded(restored: RestoredModel, questions: Sequence[Question], length: int):
+    vocabulary = restored.model.vocabulary
+    return question_rows(questions, WordEncoder(vocabulary), vocabulary.eos_id, length)
+
+
+def _tuned(
+    restored: RestoredModel,
+    params: Any,
+    questions: Sequence[Question],
+    settings: Settings,
+    name: str,
+) -> Any:
+    """The parameters after `epochs` passes, the loss of the answers alone; all of them train."""
+    vocabulary = restored.model.vocabulary
+    rows = _encoded(restored, questions, settings.length)
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    tx = optax.chain(clip_by_global_norm(settings.clip_norm), optax.adam(settings.learning_rate))
+    step = jax.jit(make_train_step(restored.model.loss_fn, tx, dropout=False), donate_argnums=0)
+    state, key = TrainState.create(params, tx), jax.random.key(settings.seed)
+    for epoch in range(settings.epochs):
+        losses = []
+        order = np.argsort(random_keys(len(rows), settings.seed, epoch), kind="stable")
+        for start in range(0, len(rows), settings.batch_size):
+            part = [rows[i] for i in order[start : start + settings.batch_size]]
+            batch = question_batch(part, width, vocabulary.eos_id)
+            missing = settings.batch_size - len(part)  # rows without weights: one shape for all
+            batch = {k: np.pad(x, ((0, missing), (0, 0))) for k, x in batch.items()}
+            state, told = step(state, {}, restored.partitioner.put_whole(batch), key)
+            losses.append(told["loss"])
+        mean = float(np.mean(jax.device_get(losses)))
+        print(f"   {name}  tuned, epoch {epoch + 1}/{settings.epochs}  loss {mean:.3f}", flush=True)
+    return state.params
+
+
+def _rows(
+    restored: RestoredModel, params: Any, questions: Sequence[Question], settings: Settings
+) -> Rows:
+    vocabulary = restored.model.vocabulary
+    rows = _encoded(restored, questions, settings.length)
+    # The context of the first piece is an end, as where the model was trained.
+    prompts = [[vocabulary.eos_id, *prompt] for prompt, _ in rows]
+    longest = max(len(answer) for _, answer in rows)
+    answerer = Continuer(
+        restored.model, settings.batch_size, put_batch=restored.partitioner.put_whole
+    )
+    said = answerer.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
+    return [
+        {
+            "id": q.id, "date": q.date, "question": q.question, "answers": list(q.answers),
+            "prediction": texts[0], "em": metrics.exact_match(texts[0], q.answers),
+            "f1": metrics.f1(texts[0], q.answers),
+        }
+        for q, texts in zip(questions, said, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,348 @@
+"""`ckl mind-the-gap`: how fast a model goes stale on dated text, and what updates win back.
+
+Corpus -> TIME-STRATIFIED and CONTROL splits -> a vocabulary and a Transformer-XL for each -> word
+losses of the test documents under both -> dynamic evaluation of the stale one, by mask, at rates
+chosen on its validation text -> report (Mind the Gap, sections 2 to 6). Each training and each
+evaluation is a `t5x` process of its own.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.dated_task import prepare_dated
+from ckl_jax.data.documents import read_documents, spread, write_documents
+from ckl_jax.data.process_pool import Progress, no_progress
+from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.data.word_classes import make_tagger
+from ckl_jax.errors import UserError
+from ckl_jax.files import read_json, write_json
+from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
+from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
+from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
+from ckl_jax.papers.mind_the_gap.data.clean import clean
+from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
+from ckl_jax.papers.mind_the_gap.data.past_holdout import hold_out_past
+from ckl_jax.papers.mind_the_gap.data.split_files import split
+from ckl_jax.papers.mind_the_gap.data.time_splits import Options
+from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
+from ckl_jax.train import subprocess_runs
+from ckl_jax.world import stream
+
+RECORD = "mind_the_gap.json"
+ARMS = ("time_stratified", "control")
+STALE, CONTROL = ARMS
+MASKS = ("all", "bias", "embedding")
+# Gin files of the model, pieces of its vocabulary, size of the simulated stream.
+SIZES = {
+    "tiny": (("mind_the_gap_demo.gin", "mind_the_gap_tiny.gin"), 600, "tiny"),
+    "small": (("mind_the_gap_demo.gin",), 2000, "small"),
+}
+_TRAIN = "mind_the_gap_train.gin"
+_EVALUATE = "mind_the_gap_dynamic_eval.gin"
+_PIECES = "transformer_xl.TransformerXLConfig.vocab_size"
+_TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
+
+
+@dataclasses.dataclass(frozen=True)
+class Gap:
+    """What is made, and where.
+
+    Attributes:
+      out: folder of everything.
+      corpus: file of dated documents; None is the simulated stream.
+      source: its form, one of `dated_sources.SOURCES`.
+      clean: drop other languages and near-duplicates of `corpus` and tokenise it first; not if it
+        is cleaned already.
+      options: of the splits.
+      size: of the models, one of SIZES, and of the simulated stream.
+      vocabulary_size: pieces; None is that of `size`.
+      seed: of stream, splits, parameters and data order.
+      masks: what dynamic evaluation updates.
+      rates: learning rates of dynamic evaluation, of which the best on validation text is taken.
+      tuning_documents: how many of the validation documents that is tried on, spread evenly.
+      past_documents: of each year of the past, held out of training to see what is forgotten; 0
+        measures no forgetting.
+      tagger, topics, emerging_least: see `DriftStudy`.
+      jobs: processes at once; 0 is one for each core.
+      bindings: gin bindings for every training and evaluation.
+      skip_bad: leave malformed documents of `corpus` out where it is cleaned.
+    """
+
+    out: str = "runs/mind-the-gap"
+    corpus: str | None = None
+    source: str = "jsonl"
+    clean: bool = True
+    options: Options = Options()
+    size: str = "small"
+    vocabulary_size: int | None = None
+    seed: int = 0
+    masks: Sequence[str] = MASKS
+    rates: Sequence[float] = (0.01, 0.03, 0.1, 0.3)
+    tuning_documents: int = 200
+    past_documents: int = 20
+    tagger: str = "heuristic"
+    topics: int = 0
+    emerging_least: int = 50
+    jobs: int = 0
+    bindings: Sequence[str] = ()
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        checks.require_choice(SIZES, **{"--size": self.size})
+        checks.require_int(0, **{
+            "--seed": self.seed, "--jobs": self.jobs, "--past-documents": self.past_documents,
+            "--topics": self.topics,
+        })  # fmt: skip
+        checks.require_size(**{"--emerging-least": self.emerging_least})
+        if self.tagger and self.tagger != "heuristic":
+            make_tagger(self.tagger, ())  # it is there
+        if self.topics:
+            require_scikit_learn()
+        checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
+        checks.require_int(300, **{"--vocabulary-size": self.vocabulary_size})
+        for rate in self.rates:
+            checks.require_positive(**{"--rates": rate})
+        if self.masks:
+            checks.require_size(**{"--tuning-documents": self.tuning_documents})
+            if not self.rates:
+                raise UserError("No --rates are given for dynamic evaluation; give one or more.")
+
+    @property
+    def root(self) -> Path:
+        return Path(self.out)
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def pieces(self) -> int:
+        return self.vocabulary_size or SIZES[self.size][1]
+
+    def vocabulary(self, arm: str) -> Path:
+        return self.data / f"{arm}.model"
+
+    def task(self, arm: str, text: str) -> Path:
+        """The cached task of a text in the vocabulary of an arm."""
+        return self.data / "tasks" / f"{arm}_{text}"
+
+    def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
+        """Where the losses of a text go; of a model that learns, at a rate."""
+        at = "" if rate is None else f"-{rate:g}"
+        return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
+
+
+def run(gap: Gap, progress: Progress = no_progress) -> Path:
+    """Does all of it, or goes on with it; returns the path of the report.
+
+    Raises:
+      UserError: bad corpus or settings, before anything is trained; or a process failed: its log's
+        last lines are in the message.
+    """
+    if gap.bindings:
+        from ckl_jax.config import gin_config  # slow, and needed for this only
+
+        own = macros(gap, ARMS[0])
+        subprocess_runs.refuse_own(gap.bindings, own)
+        set_later = [f"{name} = None" for name in own]
+        read = gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
+        values = {b.name: b.value for b in read.scan.bindings}
+        checks.require_int(1, **{f"--gin {n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
+    with subprocess_runs.only_one(gap.root):
+        return _run(gap, progress)
+
+
+def _run(gap: Gap, progress: Progress) -> Path:
+    began = time.monotonic()
+    settings = dataclasses.asdict(gap)
+    # The folder of the splits keeps their options, which may change until there are some.
+    for free in ("out", "jobs", "masks", "rates", "tagger", "topics", "emerging_least", "options"):
+        settings.pop(free)
+    if not gap.skip_bad:
+        settings.pop("skip_bad")
+    subprocess_runs.record(gap.root / RECORD, settings, "study")
+    print(f"1. Data: {gap.corpus or 'simulated stream'}", flush=True)
+    prepare(gap, progress)
+    with subprocess_runs.compiling_once() as environment:
+        print("2. Training both arms", flush=True)
+        _run_all(gap, [training(gap, arm) for arm in ARMS], environment)
+        print("3. Word losses of the test documents", flush=True)
+        _run_all(gap, [evaluation(gap, arm, _TEST, "none") for arm in ARMS], environment)
+        print("4. Learning rates, on validation text", flush=True)
+        _run_all(gap, [
+            evaluation(gap, STALE, _TUNING, mask, rate)
+            for mask in gap.masks for rate in gap.rates
+        ], environment)  # fmt: skip
+        rates = choose_rates(gap)
+        print("5. Dynamic evaluation", flush=True)
+        updates = [evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()]
+        _run_all(gap, updates, environment)
+    print("6. Report", flush=True)
+    report = _report(gap, rates)
+    print(f"Done in {time.monotonic() - began:.0f} s: {report}", flush=True)
+    return report
+
+
+def _run_all(
+    gap: Gap, jobs: Sequence[subprocess_runs.Training], environment: Mapping[str, str]
+) -> None:
+    width = max((len(job.name) for job in jobs), default=0)
+    subprocess_runs.run_all(jobs, gap.jobs, width, environment)
+
+
+# --- data
+
+
+def prepare(gap: Gap, progress: Progress = no_progress) -> None:
+    """Makes splits, vocabularies and tasks; what is there is not made again."""
+    data = gap.data
+    corpus = _corpus(gap, progress)
+    if gap.past_documents:
+        rest, past = data / "rest.jsonl.gz", data / "past.jsonl.gz"
+        begun = (data / "splits" / "settings.json").exists()
+        if not (begun and rest.exists() and past.exists()):
+            hold_out_past(corpus, rest, past, gap.options, gap.past_documents)
+        corpus = rest
+    splits = data / "splits"
+    split(corpus, splits, gap.options, progress=progress)
+    for arm in ARMS:
+        path = gap.vocabulary(arm)
+        if not path.exists():
+            recipe = DatedVocabulary(gap.pieces, model_type="bpe", seed=gap.seed)
+            recipe.train(splits / f"{arm}_train.jsonl.gz", path)
+        vocabulary = Vocabulary(path)
+        for name in (f"{arm}_train", f"{arm}_validation", _TEST):
+            prepare_dated(
+                splits / f"{name}.jsonl.gz", gap.task(arm, name.removeprefix(f"{arm}_")), vocabulary
+            )
+    vocabulary = Vocabulary(gap.vocabulary(STALE))
+    if gap.masks and not (gap.task(STALE, _TUNING) / "manifest.json").exists():
+        text = read_documents(splits / f"{STALE}_validation.jsonl.gz")
+        tuning = spread(text, gap.tuning_documents)
+        prepare_dated(tuning, gap.task(STALE, _TUNING), vocabulary)
+    if gap.past_documents:
+        prepare_dated(past, gap.task(STALE, _PAST), vocabulary)
+
+
+def _corpus(gap: Gap, progress: Progress) -> Path:
+    """The corpus, tokenised."""
+    if gap.corpus is None:
+        path = gap.data / "stream.jsonl.gz"
+        if not path.exists():
+            write_documents(path, stream.stream(gap.seed, SIZES[gap.size][2]))
+        return path
+    if not gap.clean:
+        return Path(gap.corpus)
+    path = gap.data / "corpus.jsonl.gz"
+    if not path.exists():
+        options = Cleaning(source=gap.source, skip_bad=gap.skip_bad)
+        clean([gap.corpus], path, options, gap.jobs or 1, progress)
+    return path
+
+
+# --- processes
+
+
+def gin_files(gap: Gap) -> list[str]:
+    """Of the trainings, from the general to the particular."""
+    return [_TRAIN, *SIZES[gap.size][0]]
+
+
+def macros(gap: Gap, arm: str) -> dict[str, Any]:
+    """What the gin files of an arm's training are told."""
+    return {
+        "MODEL_DIR": str(gap.root / arm), "CACHE_DIRS": (str(gap.data / "tasks"),),
+        "MIXTURE_OR_TASK_NAME": gap.task(arm, "train").name,
+        "HELD_OUT_TASKS": (gap.task(arm, _VALIDATION).name,),
+        "VOCABULARY_PATH": str(gap.vocabulary(arm)), "RANDOM_SEED": gap.seed,
+    }  # fmt: skip
+
+
+def training(gap: Gap, arm: str) -> subprocess_runs.Training:
+    """The training of one arm."""
+    pieces = f"{_PIECES}={Vocabulary(gap.vocabulary(arm)).vocab_size}"
+    command = subprocess_runs.t5x(
+        "train", gin_files(gap), macros(gap, arm), [pieces, *gap.bindings]
+    )
+    return subprocess_runs.Training(arm, gap.root / arm, command)
+
+
+def evaluation(
+    gap: Gap, arm: str, text: str, mask: str, rate: float | None = None
+) -> subprocess_runs.Training:
+    """The losses of a text under the model of an arm, updated or not."""
+    tuning = text == _TUNING
+    folder = gap.evaluation(arm, text, mask, rate)
+    macros = {
+        "EVAL_OUTPUT_DIR": str(folder), "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
+        "MASK": mask,
+    }  # fmt: skip
+    if rate is not None:
+        macros["LEARNING_RATE"] = rate
+    if gap.past_documents and rate is not None and not tuning:
+        macros["PAST_TASKS"] = (str(gap.task(STALE, _PAST)),)
+    names = [str(gap.root / arm / "config.gin"), _EVALUATE]
+    name = f"{arm} {mask}" if rate is None else f"{mask} {rate:g}"
+    command = subprocess_runs.t5x("dynamic_eval", names, macros, ())
+    return subprocess_runs.Training(name, folder, command, given_up=DIVERGED if tuning else None)
+
+
+def choose_rates(gap: Gap) -> dict[str, float]:
+    """{mask: the rate with the lowest perplexity of validation text}; kept in `rates.json`.
+
+    Raises:
+      UserError: all rates of a mask diverged.
+    """
+    found: dict[str, dict[float, float]] = {}
+    for mask in gap.masks:
+        dumps = {
+            str(rate): gap.evaluation(STALE, _TUNING, mask, rate) / DUMP
+            for rate in gap.rates
+            if not evaluation(gap, STALE, _TUNING, mask, rate).has_given_up
+        }
+        if not dumps:
+            raise UserError(
+                f"Dynamic evaluation of {mask} diverged at all --rates "
+                f"({', '.join(f'{r:g}' for r in gap.rates)}); give lower ones, the rest is kept."
+            )
+        totals = read_totals(dumps)
+        found[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
+    write_json(gap.root / "rates.json", {
+        mask: {f"{rate:g}": value for rate, value in values.items()}
+        for mask, values in found.items()
+    })  # fmt: skip
+    chosen = {mask: min(values, key=values.__getitem__) for mask, values in found.items()}
+    for mask, rate in chosen.items():
+        ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
+        told = ""
+        if rate in ends:
+            told = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
+        print(f"   {mask:<10} {rate:g}  perplexity {found[mask][rate]:.2f}{told}", flush=True)
+    return chosen
+
+
+# --- report
+
+
+def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
+    from ckl_jax.papers.mind_the_gap.analysis import run_summary
+    from ckl_jax.papers.mind_the_gap.analysis.report import write_report
+
+    dumps = {
+        f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask, rate) / DUMP)
+        for mask, rate in rates.items()
+    }
+    study = DriftStudy(
+        str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
+        {STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
+        str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
+        gap.tagger, gap.topics, emerging_least=gap.emerging_least, seed=gap.seed,
+        bin_months=gap.options.bin_months,
+        first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
+    )  # fmt: skip
+    return write_report(study, gap.root, [run_summary.section(gap.root)])

@@ -1,0 +1,1 @@
+"""TemporalWiki's tables, figures, report and promotion gate: begin with `results.py`."""

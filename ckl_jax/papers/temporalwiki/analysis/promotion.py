@@ -1,0 +1,285 @@
+"""The gate: may an updated model take the place of the last one?
+
+A condition such as "unchanged <= 1.05 and changed < 1.0" compares ratios: the new model's
+perplexity over the last model's on the same facts. It is parsed into comparisons, and never run.
+"""
+
+import ast
+import dataclasses
+import operator
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ckl_jax.analysis import statistics
+from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.papers.temporalwiki.analysis import results
+from ckl_jax.papers.temporalwiki.analysis.results import Key, losses_of
+
+NAMES = ("unchanged", "changed", "avg", "updated", "new", "deleted")
+_AVERAGED = ("unchanged", "changed")
+_HINT = (
+    "compare unchanged, changed, avg, updated, new or deleted with numbers by <, <=, > or >=, and "
+    "join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
+)
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_LONGEST = 1000  # characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two operands, each the name of a ratio or a number."""
+
+    left: str | float
+    sign: str
+    right: str | float
+
+    def failures(self, ratios: Mapping[str, float]) -> list["Comparison"]:
+        """Itself, if it does not hold of the ratios."""
+        a, b = (ratios[x] if isinstance(x, str) else x for x in (self.left, self.right))
+        return [] if _TESTS[self.sign](a, b) else [self]
+
+    def names(self) -> Iterator[str]:
+        yield from (x for x in (self.left, self.right) if isinstance(x, str))
+
+    def __str__(self) -> str:
+        return " ".join(x if isinstance(x, str) else f"{x:g}" for x in
+                        (self.left, self.sign, self.right))  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """Parts that hold all ("and") or at least one ("or")."""
+
+    join: str
+    parts: tuple["Comparison | Condition", ...]
+
+    def failures(self, ratios: Mapping[str, float]) -> list[Comparison]:
+        """The comparisons for which it does not hold; [] if it does."""
+        found = [part.failures(ratios) for part in self.parts]
+        if self.join == "or" and not all(found):
+            return []
+        return [failure for part in found for failure in part]
+
+    def names(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from part.names()
+
+
+def parse(text: str) -> Comparison | Condition:
+    """Reads a condition.
+
+    Raises:
+      UserError: it is anything else than comparisons of `NAMES` and numbers joined by and, or.
+    """
+    if len(text) > _LONGEST:
+        raise UserError(f"The condition has {len(text):,} characters; give a short one.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
+        what = getattr(e, "msg", None) or "it cannot be read"
+        raise UserError(f"The condition {text!r} is none: {what}; {_HINT}.") from e
+    return _condition(tree.body, text)
+
+
+def _condition(node: ast.expr, text: str) -> Comparison | Condition:
+    if isinstance(node, ast.BoolOp):
+        join = "and" if isinstance(node.op, ast.And) else "or"
+        return Condition(join, tuple(_condition(part, text) for part in node.values))
+    if not isinstance(node, ast.Compare):
+        raise _refuse(node, text)
+    operands = [_operand(x, text) for x in (node.left, *node.comparators)]
+    signs = [_SIGNS.get(type(sign)) for sign in node.ops]
+    if None in signs:
+        raise _refuse(node, text)
+    parts = tuple(map(Comparison, operands, signs, operands[1:]))
+    if not all(any(part.names()) for part in parts):
+        raise _refuse(node, text)
+    return parts[0] if len(parts) == 1 else Condition("and", parts)
+
+
+def _operand(node: ast.expr, text: str) -> str | float:
+    if isinstance(node, ast.Name):
+        if node.id not in NAMES:
+            raise UserError(
+                f"The condition {text!r} names {node.id!r}; there are {', '.join(NAMES)}."
+                f"{nearest(node.id, NAMES)}"
+            )
+        return node.id
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        if abs(node.value) < 1e9:
+            return float(node.value)
+    raise _refuse(node, text)
+
+
+def _refuse(node: ast.expr, text: str) -> UserError:
+    part = ast.get_source_segment(text.strip(), node) or text
+    return UserError(f"The condition {text!r} has {part!r}, which is no comparison; {_HINT}.")
+
+
+# --- ratios of two models
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """Whether one model may take the place of another.
+
+    Attributes:
+      model, last: what they are called.
+      interval: whose facts were asked.
+      ratios: by name, those that are known.
+      spans: their 95 % intervals over facts, which decide nothing.
+      failures: the comparisons that do not hold.
+    """
+
+    model: str
+    last: str
+    interval: str
+    ratios: Mapping[str, float]
+    spans: Mapping[str, tuple[float, float]]
+    failures: tuple[Comparison, ...]
+
+    @property
+    def passes(self) -> bool:
+        return not self.failures
+
+    def sentence(self) -> str:
+        """What was decided, and by which numbers."""
+        facts = f"on the facts of {self.interval}, relative to {self.last}"
+        if self.passes:
+            known = ", ".join(f"{name} {self._ratio(name)}" for name in self.ratios)
+            return f"{self.model} may ship: {known} ({facts})."
+        failed = "; ".join(
+            f"{failure} does not hold, as {self._numbers(failure)}" for failure in self.failures
+        )
+        return f"{self.model} should not ship: {failed} ({facts})."
+
+    def _numbers(self, failure: Comparison) -> str:
+        return " and ".join(f"{n} is {self._ratio(n)}" for n in dict.fromkeys(failure.names()))
+
+    def _ratio(self, name: str) -> str:
+        low, high = self.spans[name]
+        return f"{self.ratios[name]:.4f} [{low:.3f}, {high:.3f}]"
+
+
+def ratios(
+    new: Mapping[Key, Losses], last: Mapping[Key, Losses], interval: str
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """The new model's perplexity over the last one's, of each class of one interval's facts.
+
+    Returns:
+      The ratios by name, and their 95 % intervals of the paired bootstrap over facts.
+
+    Raises:
+      UserError: the two were put to different facts.
+    """
+    pairs: dict[str, np.ndarray] = {}  # [2, 1 + B]: both models', then of resampled facts
+    for name in NAMES:
+        key = (interval, name)
+        if key in new and key in last:
+            if list(new[key].tokens) != list(last[key].tokens):
+                raise UserError(
+                    f"The two models were put to different {name} facts of {interval}, or have "
+                    "other vocabularies; probe both with the same files."
+                )
+            both = new[key], last[key]
+            values = np.array([[perplexity(losses)] for losses in both])
+            pairs[name] = np.concatenate([values, bootstrap(both)], axis=1)
+    if all(name in pairs for name in _AVERAGED):
+        pairs["avg"] = sum(pairs[name] for name in _AVERAGED) / 2
+    found = {name: pairs[name][0] / pairs[name][1] for name in NAMES if name in pairs}
+    spans = {name: statistics.interval(drawn[1:]) for name, drawn in found.items()}
+    return {name: float(drawn[0]) for name, drawn in found.items()}, spans
+
+
+def judge(
+    condition: Comparison | Condition,
+    new: Mapping[Key, Losses],
+    last: Mapping[Key, Losses],
+    interval: str,
+    names: tuple[str, str],
+) -> Verdict:
+    """Compares two models.
+
+    Args:
+      condition: of `parse`.
+      new, last: what facts cost them, by (interval, class).
+      interval: whose facts count.
+      names: what the two are called.
+
+    Raises:
+      UserError: the condition names a class of which there are no facts, or the two models were
+        put to different ones.
+    """
+    known, spans = ratios(new, last, interval)
+    if missing := [name for name in condition.names() if name not in known]:
+        raise UserError(
+            f"The condition is on {missing[0]} facts, but {names[0]} and {names[1]} were not both "
+            f"put to any of {interval}; they were to {', '.join(known) or 'none'}."
+        )
+    return Verdict(*names, interval, known, spans, tuple(condition.failures(known)))
+
+
+def compare_runs(
+    model: str | Path, last: str | Path, condition: Comparison | Condition, interval: str = ""
+) -> Verdict:
+    """The verdict on a finished run relative to another, by the facts of the last interval.
+
+    Args:
+      model, last: MODEL_DIRs with rows of facts.
+      condition: of `parse`.
+      interval: whose facts count; "" is the last that both were put to.
+
+    Raises:
+      UserError: a run has no rows of facts, or there is no such interval.
+    """
+    new, old = losses_of(model), losses_of(last)
+    common = list(dict.fromkeys(key[0] for key in new if key in old))
+    if not common:
+        raise UserError(f"{model} and {last} were not put to facts of the same interval.")
+    if interval and interval not in common:
+        raise UserError(
+            f"{model} and {last} were not both put to facts of {interval!r}; they were to "
+            f"{', '.join(common)}.{nearest(interval, common)}"
+        )
+    return judge(condition, new, old, interval or common[-1], (str(model), str(last)))
+
+
+def compare_study(
+    root: str | Path, condition: Comparison | Condition, methods: tuple[str, ...] = ()
+) -> list[Verdict]:
+    """The verdict on each method's newest model relative to its last, on the newest interval.
+
+    Args:
+      root: folder of `ckl temporalwiki`.
+      condition: of `parse`.
+      methods: which; () is all.
+
+    Raises:
+      UserError: a method has no model of the newest interval.
+    """
+    study = results.load(root)
+    newest = study.intervals[-1]
+    found = []
+    for method in methods or study.methods:
+        model = study.models.get(method, {}).get(newest)
+        last = study.before(model) if model else None
+        if last is None:
+            raise UserError(
+                f"{root} has not both the model of {method!r} after {newest} and the one before "
+                "it; start `ckl temporalwiki` again."
+            )
+        names = (_name(model), _name(last))
+        found.append(judge(condition, model.losses, last.losses, newest, names))
+    return found
+
+
+def _name(model: results.Model) -> str:
+    label = results.method_label(model.method)
+    return f"{label} after {model.interval}" if model.interval else label

@@ -1,0 +1,197 @@
+"""The tables of TemporalWiki from a study's rows and manifests, as JSON would hold them.
+
+Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis.perplexity import average, bootstrap, perplexity, rounded, score
+from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.papers.temporalwiki.analysis.results import (
+    CLASSES,
+    Key,
+    Model,
+    Study,
+    manifests,
+    text_of,
+)
+from ckl_jax.probes import forgetting
+
+KINDS = ("updated", "new", "deleted")  # beside the two classes of the paper
+
+
+class Perplexities:
+    """Perplexity and bootstrap of every model on every class of facts, paired over models."""
+
+    def __init__(self, study: Study, samples: int = SAMPLES, seed: int = 0):
+        self._draws: dict[tuple[str, str], dict[Key, np.ndarray]] = {}
+        self._values: dict[tuple[str, str], dict[Key, float]] = {}
+        models = list(study.all_models())
+        keys = dict.fromkeys(key for model in models for key in model.losses)
+        for number, key in enumerate(keys):
+            mine = [m for m in models if key in m.losses]
+            draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed + number)
+            for model, drawn in zip(mine, draws, strict=True):
+                self._draws.setdefault(_id(model), {})[key] = drawn
+                self._values.setdefault(_id(model), {})[key] = perplexity(model.losses[key])
+
+    def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
+        """{"value", "low", "high", "facts"}; None where the model was not asked."""
+        if model is None or key not in self._values.get(_id(model), {}):
+            return None
+        low, high = interval(self._draws[_id(model)][key])
+        value = self._values[_id(model)][key]
+        return {"value": value, "low": low, "high": high, "facts": len(model.losses[key])}
+
+    def mean(self, model: Model | None, keys: Sequence[Key]) -> dict[str, Any] | None:
+        """The mean of two perplexities, of their rounded values as the paper has it."""
+        cells = [self.cell(model, key) for key in keys]
+        if None in cells:
+            return None
+        low, high = interval(sum(self._draws[_id(model)][key] for key in keys) / len(keys))
+        value = average(*(float(rounded(c["value"])) for c in cells))
+        return {"value": float(value), "low": low, "high": high}
+
+
+def _id(model: Model) -> tuple[str, str]:
+    return model.method, model.interval
+
+
+def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
+    """Un, C and Avg of each model on the facts of the interval that it was updated by last.
+
+    Returns:
+      [{"method", "trainable", "total", "seconds": {interval: s}, "steps": {interval: n},
+      "intervals": {interval: {"unchanged", "changed", "avg", "updated", "new", "deleted"}}}], cells
+      as of `Perplexities.cell`.
+    """
+    rows = []
+    for method in (study.initial.method, *study.methods):
+        models = study.models.get(method, {})
+        is_initial = method == study.initial.method
+        at = {i: study.initial if is_initial else models.get(i) for i in study.intervals}
+        one = study.initial if is_initial else next(iter(models.values()))
+        rows.append({
+            "method": method,
+            "trainable": one.summary.get("trainable_parameters"),
+            "total": one.summary.get("total_parameters"),
+            "seconds": {m.interval: m.summary.get("train_seconds") for m in models.values()},
+            "steps": {m.interval: m.summary.get("steps") for m in models.values()},
+            "intervals": {i: _cells(numbers, at[i], i) for i in study.intervals},
+        })  # fmt: skip
+    return rows
+
+
+def _cells(numbers: Perplexities, model: Model | None, name: str) -> dict[str, Any]:
+    cells = {kind: numbers.cell(model, (name, kind)) for kind in (*CLASSES, *KINDS)}
+    return cells | {"avg": numbers.mean(model, [(name, "unchanged"), (name, "changed")])}
+
+
+def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict[str, Any]:
+    """The temporal misalignment matrix of each method (Figure 4).
+
+    Returns:
+      {method: {interval that the model was updated by last ("" for Initial): {interval of the
+      facts: cell}}}.
+    """
+    return {
+        method: {
+            model.interval: {i: numbers.cell(model, (i, kind)) for i in study.intervals}
+            for model in (study.initial, *study.models[method].values())
+        }
+        for method in study.methods
+    }
+
+
+def transfer(study: Study) -> list[dict[str, Any]]:
+    """What each update forgot for what it gained, and what is left of earlier ones.
+
+    Scores are minus the logarithm of perplexities, nats a token. FUAR compares each model with the
+    one that it was trained from, on the facts of its interval: unchanged ones forgotten, updated
+    and new ones gained. Transfer is that of changed facts, over all intervals.
+
+    Returns:
+      [{"method", "fuar": {interval: {"value" (None: no gain), "lost", "gained"} or None},
+      "backward", "forward"}]; None where models or facts are missing.
+    """
+    return [
+        {
+            "method": method,
+            "fuar": {i: _fuar(study, after.get(i)) for i in study.intervals},
+            **_over_time(study, [after.get(i) for i in study.intervals]),
+        }
+        for method, after in study.models.items()
+    ]
+
+
+def _scores(model: Model) -> dict[str, float]:
+    return {"_".join(key): score(losses) for key, losses in model.losses.items()}
+
+
+def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
+    last = study.before(model) if model else None
+    if last is None:
+        return None
+    both = [_scores(last), _scores(model)]
+    forgotten, *gained = (
+        name if all(name in scores for scores in both) else None
+        for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))
+    )
+    if forgotten is None or not any(gained):
+        return None
+    return dataclasses.asdict(forgetting.fuar(both, [forgotten], *gained))
+
+
+def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
+    tasks = [f"{i}_changed" for i in study.intervals]
+    scores = [_scores(m) if m else {} for m in models]
+    base = _scores(study.initial)
+    if len(tasks) < 2 or not all(task in found for task in tasks for found in (base, *scores)):
+        return {"backward": None, "forward": None}
+    return {
+        "backward": forgetting.backward_transfer(scores, tasks),
+        "forward": forgetting.forward_transfer(scores, tasks, base),
+    }
+
+
+def table_1(study: Study) -> list[dict[str, Any]]:
+    """Articles, words and tokens of the snapshots and diffsets, in the order of their dates."""
+    texts, diffs = text_of(study), manifests(study, "diffset")
+    rows = [{"name": date, "kind": "Wikipedia", **_size(made)} for date, made in texts.items()]
+    rows += [{"name": name, "kind": "Diffset", **_size(made)} for name, made in diffs.items()]
+    tokens = _tokens(study)
+    return [
+        {**row, "tokens": tokens.get(row["name"])}
+        for row in sorted(rows, key=lambda row: (row["name"].partition("-")[0], row["name"]))
+    ]
+
+
+def _size(manifest: dict[str, Any]) -> dict[str, int]:
+    return {"articles": manifest["articles"], "words": manifest["words"]}
+
+
+def _tokens(study: Study) -> dict[str, int]:
+    """{date or interval: tokens} of the rows that there are."""
+    from ckl_jax.data.cached import read_manifest
+
+    rows = study.root / "data" / "rows"
+    first = study.intervals[0].partition("-")[0]
+    folders = {first: rows / "first" / "d0"}
+    for name in study.intervals:
+        folders |= {name: rows / name / "d1", name.partition("-")[2]: rows / name / "whole"}
+    made = {name: read_manifest(folder) for name, folder in folders.items()}
+    return {n: m["features"]["targets"]["tokens"] for n, m in made.items() if m}
+
+
+def table_2(study: Study) -> list[dict[str, Any]]:
+    """[{"interval", "unchanged": {"initial", "aligned", "final"}, "changed", "deleted"}]."""
+    return [{"interval": i, **m["table_2"]} for i, m in manifests(study, "probes").items()]
+
+
+def table_7(study: Study) -> list[dict[str, Any]]:
+    """[{"interval", "unchanged": {"facts", "relations", ..., "by_relation"}, "changed": ...}]."""
+    return [{"interval": i, **m["table_7"]} for i, m in manifests(study, "probes").items()]

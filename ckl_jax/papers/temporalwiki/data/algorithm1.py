@@ -1,0 +1,165 @@
+"""What is new in a page: TemporalWiki's Algorithm 1, and the function that its authors released.
+
+Cost is linear in the characters of both versions (the released function's is not).
+"""
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Collection, Sequence
+
+from ckl_jax.data.sentences import Split, letters, normalise
+
+NEW, PARAGRAPH, SENTENCES, LEGACY = "new", "paragraph", "sentences", "legacy"
+DELETED, DELETED_PAGE = "deleted", "deleted_page"
+KINDS = (NEW, PARAGRAPH, SENTENCES, LEGACY, DELETED, DELETED_PAGE)
+_LEGACY_IGNORED = re.compile(r"[^\w\s]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A piece of text and what it is.
+
+    Attributes:
+      kind: one of `KINDS`: a new article, a paragraph without any known sentence, the sentences of
+        a paragraph that are not known, what the released function gives, sentences that are gone,
+        an article that is gone.
+      text: of the new version; of the old one for what is gone.
+    """
+
+    kind: str
+    text: str
+
+
+def diff(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
+    """Algorithm 1 (p. 4) on two versions of an article that was there before.
+
+    For each new paragraph: nothing if the old version has it or all of its sentences; the whole
+    paragraph if the old version has none of its sentences; else the sentences that it has not.
+    Sentences are compared as `normalise` gives them and wherever they stand, so text that moved
+    within the article is not new.
+
+    Args:
+      old, new: paragraphs.
+      split: paragraph -> sentences.
+    """
+    kept = set(old)
+    candidates = [p for p in new if p not in kept]  # the same letter by letter: certainly known
+    if not candidates:
+        return []
+    known = _Known(old, set(new), split)
+    changes = (_change(p, known, split) for p in candidates)
+    return [c for c in changes if c]
+
+
+def _change(paragraph: str, known: "_Known", split: Split) -> Change | None:
+    keyed = [(s, key) for s in split(paragraph) if (key := normalise(s))]
+    fresh = [s for s, key in keyed if not known.sentence(key)]
+    if not fresh or known.paragraph(paragraph):
+        return None
+    if len(fresh) == len(keyed):
+        return Change(PARAGRAPH, paragraph)
+    return Change(SENTENCES, " ".join(fresh))
+
+
+class _Known:
+    """The paragraphs and sentences of an old version, of which few are ever needed.
+
+    Most of a page stays. So only the paragraphs that went are split into sentences; what is not
+    among those is looked for in the letters of the others, and those that have it (perhaps as a
+    part of a sentence) are split. If there is too much to look for, all are.
+    """
+
+    _SEARCHES = 32  # of the whole text, so that cost stays linear
+
+    def __init__(self, old: Sequence[str], new: Collection[str], split: Split):
+        self._old, self._split, self._searches = old, split, 0
+        self._sentences: set[str] = set()
+        for paragraph in old:
+            if paragraph not in new:
+                self._add(paragraph)
+        self._stayed = [p for p in old if p in new]
+        self._letters: list[bytes] | None = None  # of each of them
+        self._all_letters = b""
+        self._paragraphs: set[str] | None = None
+        self._paragraph_letters = set(map(letters, old))
+
+    def _add(self, paragraph: str) -> None:
+        self._sentences.update(map(normalise, self._split(paragraph)))
+
+    def paragraph(self, paragraph: str) -> bool:
+        if letters(paragraph) not in self._paragraph_letters:
+            return False
+        if self._paragraphs is None:
+            self._paragraphs = set(map(normalise, self._old))
+        return normalise(paragraph) in self._paragraphs
+
+    def sentence(self, key: str) -> bool:
+        return key in self._sentences or self._look_for(key) and key in self._sentences
+
+    def _look_for(self, key: str) -> bool:
+        """Adds the paragraphs that may have `key`; whether there are any."""
+        if self._letters is None:
+            self._letters = list(map(letters, self._stayed))
+            self._all_letters = b"\n".join(self._letters)
+        self._searches += 1
+        wanted = b"" if self._searches > self._SEARCHES else letters(key)
+        if wanted not in self._all_letters:
+            return False
+        for i, text in enumerate(self._letters):
+            if wanted in text and self._stayed[i]:
+                self._add(self._stayed[i])
+                self._stayed[i] = ""
+        if not wanted:
+            self._letters, self._all_letters = [], b"\n"
+        return True
+
+
+def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
+    """What the old version has and the new one has not, by the same rules (not in the paper)."""
+    return [Change(DELETED, change.text) for change in diff(new, old, split)]
+
+
+def legacy_diff(old: str, new: str) -> str:
+    """The released function: loses what is new before the first and after the last known paragraph.
+
+    Args:
+      old, new: texts with a paragraph on each line.
+
+    Returns:
+      The text of the diffset; "" for none. Its exact form also depends on Python's `difflib`.
+    """
+    old_lines, new_lines = old.split("\n"), new.split("\n")
+    anchors = _legacy_anchors(
+        *([_legacy_key(p) for p in lines] for lines in (old_lines, new_lines))
+    )
+    pieces: list[str] = []
+    for (i, j), (next_i, next_j) in zip(anchors, anchors[1:], strict=False):
+        if next_j == j + 1:
+            continue
+        gap = new_lines[j + 1 : next_j]  # nothing, yet a piece, where a repeated line leads back
+        if next_i == i + 1:
+            pieces.append(". ".join(gap))
+        elif kept := _legacy_differ(old_lines[i + 1 : next_i], gap):
+            pieces.append(kept)
+    return ". ".join(pieces)
+
+
+def _legacy_key(paragraph: str) -> str:
+    return _LEGACY_IGNORED.sub("", paragraph).lower()
+
+
+def _legacy_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Greedy pairs of equal paragraphs; the second place is the first in the whole new text."""
+    anchors, j = [], 0
+    for i, key in enumerate(old):
+        if key in new[j:]:
+            j = new.index(key)
+            anchors.append((i, j))
+    return anchors
+
+
+def _legacy_differ(old: list[str], new: list[str]) -> str:
+    sides = (". ".join(side).split(".") for side in (old, new))
+    lines = (line for line in difflib.Differ().compare(*sides) if line[0] != "?" and "+" in line)
+    return ". ".join(line.replace("+ ", "") for line in lines)

@@ -1,0 +1,128 @@
+"""`diffsets` as an Apache Beam pipeline: the same functions, shards and manifest.
+
+Dumps are read in pieces, by as many workers as there are (a multistream file with its index; else a
+file each); the versions of a page come together by its id, its records by shard.
+"""
+
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ckl_jax.data import beam as beam_runs
+from ckl_jax.data.process_pool import open_folder
+from ckl_jax.papers.temporalwiki.data import page_diff
+from ckl_jax.papers.temporalwiki.data.diffsets import Plan, finish, is_done, shard_of, write_shard
+from ckl_jax.papers.temporalwiki.data.dumps import Dump, Span, pieces
+from ckl_jax.papers.temporalwiki.data.page_diff import Rules
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo, read_pages, twice
+
+PIECE_BYTES = 16 << 20  # of a compressed dump: about 60 MB of XML, some seconds' work
+Ids = Sequence[tuple[int, int | None]]
+
+
+def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
+    """Builds a diffset, or the shards that it lacks.
+
+    Args:
+      todo: what `diffsets.plan` made; every worker can read its dumps and write to its folder.
+      arguments: of the pipeline, see `beam_runs.new_pipeline`.
+
+    Returns:
+      The manifest, as `diffsets.build`.
+
+    Raises:
+      UserError: bad dumps, a page id that is in a dump twice, bad arguments.
+    """
+    beam, pipeline = beam_runs.new_pipeline(arguments)
+    open_folder(todo.out, todo.settings())
+    missing = [i for i in range(len(todo.shards)) if not is_done(todo, i)]
+    if missing:
+        _put_together(beam, pipeline, todo, missing)
+        beam_runs.run(pipeline)
+    return finish(todo)
+
+
+def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
+    rules = todo.options.rules(todo.new)
+    paths = {side: dump.path for side, dump in todo.sides.items() if dump}
+    sides = {
+        side: _pages(beam, pipeline, side, dump, rules, todo.shards, frozenset(missing))
+        for side, dump in todo.sides.items()
+    }
+    pairs = sides | "Versions of a page" >> beam.CoGroupByKey()
+    found = beam_runs.outputs(
+        beam, pairs, "Compare", compared, rules, todo.shards, paths, to=("records", "reasons")
+    )
+    reasons = found.reasons | "Sum" >> beam.CombinePerKey(sum) | "By shard" >> beam.Map(by_shard)
+    files = pipeline | "Shards" >> beam.Create(
+        [(i, tuple(os.fspath(todo.path(i, end)) for end in (".jsonl", ".json"))) for i in missing]
+    )
+    _ = (
+        {"files": files, "records": found.records, "reasons": reasons}
+        | "Of a shard" >> beam.CoGroupByKey()
+        | "Write" >> beam.Map(write)
+    )
+
+
+def _pages(
+    beam, pipeline, side: str, dump: Dump | None, rules: Rules, shards: Ids, missing: frozenset[int]
+) -> Any:
+    return (
+        pipeline
+        | f"Pieces of {side}" >> beam.Create(pieces(dump, PIECE_BYTES) if dump else [])
+        | f"Spread {side}" >> beam.Reshuffle()
+        | f"Read {side}" >> beam.FlatMap(pages, dump and dump.site, rules, shards, missing)
+    )
+
+
+def pages(
+    piece: Span, site: SiteInfo | None, rules: Rules, shards: Ids, missing: frozenset[int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (id, packed page) of a piece of a dump; pages that do not count have no text."""
+    for page in read_pages(piece.path, piece.start, piece.stop, site):
+        if shard_of(shards, page.id) in missing:
+            yield page.id, pack(page_diff.for_triage(page, rules))
+
+
+def pack(page: Page) -> bytes:
+    """A page for the shuffle, in two fifths of its bytes."""
+    return zlib.compress(json.dumps(dataclasses.asdict(page), ensure_ascii=False).encode(), 1)
+
+
+def unpack(packed: bytes) -> Page:
+    return Page(**json.loads(zlib.decompress(packed)))
+
+
+def compared(
+    group: tuple[int, dict[str, Iterable[bytes]]], rules: Rules, shards: Ids, paths: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """Yields the records of a page as JSON, and what became of it."""
+    number, versions = group
+    pair = tuple(_one(versions[side], paths.get(side, "")) for side in ("old", "new"))
+    records, reason = page_diff.records_of(pair, rules)
+    shard = shard_of(shards, number)
+    yield "reasons", ((shard, reason), 1)
+    if records:
+        yield "records", (shard, (number, json.dumps(records, ensure_ascii=False)))
+
+
+def _one(versions: Iterable[bytes], path: str) -> Page | None:
+    found = sorted(map(unpack, versions), key=lambda page: page.line)
+    if len(found) > 1:
+        raise twice(path, *found[:2])
+    return found[0] if found else None
+
+
+def by_shard(row: tuple[tuple[int, str], int]) -> tuple[int, tuple[str, int]]:
+    return row[0][0], (row[0][1], row[1])
+
+
+def write(group: tuple[int, dict[str, Iterable]]) -> None:
+    """Writes a shard, in the order of page ids."""
+    (paths,) = group[1]["files"]
+    pages_ = sorted(group[1]["records"])
+    records = (record for _, text in pages_ for record in json.loads(text))
+    write_shard(*paths, records, dict(group[1]["reasons"]))

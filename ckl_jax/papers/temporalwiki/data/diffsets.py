@@ -1,0 +1,391 @@
+"""TWiki-Diffsets: two dumps of one Wikipedia to the text that is new in the later one.
+
+Compared with nothing, all text of a dump is new: so whole snapshots are made too. A streaming merge
+join by page id. The dumps are cut into ranges of page ids (shards); a finished
+shard has a marker and is not made again. Pages with an unchanged revision are skipped before any
+wikitext is parsed.
+"""
+
+import bisect
+import collections
+import csv
+import dataclasses
+import importlib.metadata
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.process_pool import (
+    Progress,
+    batches,
+    no_progress,
+    open_folder,
+    ordered_map,
+    processes,
+    read_json,
+    run_tasks,
+)
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json, write_jsonl
+from ckl_jax.papers.temporalwiki.data import page_buckets, page_diff
+from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
+from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
+from ckl_jax.papers.temporalwiki.data.page_diff import Pair, Rules
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page
+
+FORMAT = 1
+SHARD_BYTES = 64 << 20  # of the compressed new dump
+_BATCH_BYTES = 1 << 20  # of wikitext that a worker gets at once
+_COLUMNS = ("id", "url", "title", "text")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What is compared and how.
+
+    Attributes:
+      namespaces, disambiguation, legacy, deletions: as in `Rules`.
+      unsorted: the dumps are not in the order of page ids; sort them through files.
+      shards: how many at most; 0: by the size of the new dump.
+    """
+
+    namespaces: tuple[int, ...] = (0,)
+    disambiguation: bool = False
+    legacy: bool = False
+    deletions: bool = False
+    unsorted: bool = False
+    shards: int = 0
+
+    def rules(self, dump: Dump) -> Rules:
+        return Rules(
+            dump.site.language or "en",
+            dump.site.dropped_links,
+            self.namespaces,
+            self.disambiguation,
+            self.legacy,
+            self.deletions,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What `build` will do.
+
+    Attributes:
+      old, new: the dumps; `old` None is nothing.
+      options: of the comparison.
+      out: folder.
+      shards: ranges of page ids, or (unsorted) numbers of buckets with None.
+    """
+
+    old: Dump | None
+    new: Dump
+    options: Options
+    out: Path
+    shards: tuple[tuple[int, int | None], ...]
+
+    def name(self, shard: int) -> str:
+        return f"diffset-{shard:05d}-of-{len(self.shards):05d}"
+
+    def path(self, shard: int, suffix: str) -> Path:
+        return self.out / "shards" / f"{self.name(shard)}{suffix}"
+
+    @property
+    def csv_name(self) -> str:
+        return f"wikipedia_{self._dates}_subset.csv" if self.old else f"wikipedia_{self._dates}.csv"
+
+    @property
+    def documents_name(self) -> str:
+        return f"{'diffset' if self.old else 'wikipedia'}_{self._dates}.jsonl"
+
+    @property
+    def _dates(self) -> str:
+        new = self.new.date or "new"
+        return f"{self.old.date or 'old'}_{new}" if self.old else new
+
+    @property
+    def sides(self) -> dict[str, Dump | None]:
+        return {"old": self.old, "new": self.new}
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "old": _describe(self.old) if self.old else None,
+            "new": _describe(self.new),
+            "options": dataclasses.asdict(self.options),
+            "shards": self.shards,
+        }
+
+
+def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
+    """Number of the shard of a page id; `shards` as in `Plan`."""
+    if len(shards) > 1 and shards[0][1] is None:  # buckets
+        return page % len(shards)
+    return bisect.bisect_right(shards, page, key=lambda ids: ids[0]) - 1
+
+
+def _describe(dump: Dump) -> dict[str, Any]:
+    return {
+        "name": dump.name, "date": dump.date, "bytes": dump.bytes, "wiki": dump.wiki,
+        "generator": dump.site.generator,
+    }  # fmt: skip
+
+
+def plan(
+    old: str | os.PathLike | None, new: str | os.PathLike, out: str | os.PathLike, options: Options
+) -> Plan:
+    """Opens two dumps and cuts them into shards; writes nothing.
+
+    Args:
+      old: None compares with nothing: all articles of `new` are taken whole.
+      new: the later dump.
+      out: folder.
+      options: of the comparison.
+
+    Raises:
+      UserError: a dump is missing, or they are not two of one wiki in order.
+    """
+    dumps = open_dump(old) if old else None, open_dump(new)
+    if dumps[0]:
+        check_pair(*dumps)
+    wanted = options.shards or -(-dumps[1].bytes // SHARD_BYTES)
+    if options.unsorted:
+        shards = [(i, None) for i in range(wanted)]
+    else:
+        shards = id_ranges(dumps[1], wanted)
+    return Plan(*dumps, options, Path(out), tuple(shards))
+
+
+def build(
+    todo: Plan,
+    workers: int = 1,
+    part: tuple[int, int] = (0, 1),
+    progress: Progress = no_progress,
+) -> dict[str, Any] | None:
+    """Builds a diffset, or goes on with it.
+
+    Args:
+      todo: what `plan` made.
+      workers: processes.
+      part: (i, N): only the shards whose number modulo N is i; machines that share the folder can
+        so share the work.
+      progress: called as shards are finished.
+
+    Returns:
+      The manifest; None if shards of other parts are not finished.
+
+    Raises:
+      UserError: bad dumps; finished shards are kept.
+    """
+    open_folder(todo.out, todo.settings())
+    if part == (0, 1):
+        remove_parts(todo.out)
+    mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
+    progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
+    if mine:
+        _make_shards(todo, mine, workers, progress)
+    if not all(is_done(todo, i) for i in range(len(todo.shards))):
+        return None
+    return finish(todo)
+
+
+def is_done(todo: Plan, shard: int) -> bool:
+    """Whether the shard is finished."""
+    return todo.path(shard, ".json").is_file()
+
+
+def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) -> None:
+    total = len(todo.shards)
+    if todo.options.unsorted:
+        _sort_pages(todo, progress)
+    finished = itertools.count(total - len(mine) + 1)
+    with processes(workers) as pool:
+        if len(mine) >= workers or pool is None:
+            tasks = [(todo, i) for i in mine]
+            run_tasks(_shard, tasks, pool, lambda _: progress(next(finished), total, "shards"))
+            return
+        for i in mine:  # too few shards to go round: this process reads, the others parse
+            make_shard(todo, i, pool, workers, lambda n: progress(n, 0, "pages"))
+            progress(next(finished), total, "shards")
+
+
+def _sort_pages(todo: Plan, progress: Progress) -> None:
+    marker = todo.out / "sorted.json"
+    if marker.is_file():
+        return
+    for side, dump in todo.sides.items():
+        if dump:
+            progress(0, 0, f"pages of {dump.name} sorted")
+            folder = todo.out / "sorted" / side
+            page_buckets.write_pages(dump.unsorted_pages(), folder, len(todo.shards))
+    write_json(marker, {"buckets": len(todo.shards)})
+
+
+def _shard(task: tuple[Plan, int]) -> None:
+    make_shard(*task)
+
+
+def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda n: None) -> None:
+    """Writes the records of one range of page ids, then its marker with the counts."""
+    rules = todo.options.rules(todo.new)
+    counts: collections.Counter[str] = collections.Counter()
+    pairs = _wanted(join(*_pages(todo, shard)), rules, counts, pages)
+    work = ((batch, rules) for batch in batches(pairs, _text_bytes, _BATCH_BYTES))
+    records = _records(ordered_map(compare_batch, work, pool, 2 * workers), counts)
+    write_shard(todo.path(shard, ".jsonl"), todo.path(shard, ".json"), records, counts)
+
+
+def _records(compared: Iterable[tuple[list, list[str]]], counts) -> Iterator[dict[str, Any]]:
+    for records, outcomes in compared:
+        counts.update(outcomes)
+        yield from records
+
+
+def write_shard(
+    path: str | os.PathLike,
+    marker: str | os.PathLike,
+    records: Iterable[dict[str, Any]],
+    counts: Mapping[str, int],
+) -> None:
+    """Writes records, then the marker with `counts` of pages, which may grow as they are read."""
+    write_jsonl(path, records)
+    write_json(marker, {"pages": dict(sorted(counts.items()))})
+
+
+def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
+    return tuple(
+        _side(todo, side, dump, shard) if dump else iter(()) for side, dump in todo.sides.items()
+    )
+
+
+def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
+    if todo.options.unsorted:
+        return page_buckets.read_pages_by_id(todo.out / "sorted" / side, shard, dump.path)
+    return dump.pages(*todo.shards[shard])
+
+
+def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:
+    """Pairs of equal ids of two streams in the order of ids; None where one has no such page."""
+    old, new = iter(old), iter(new)
+    a, b = next(old, None), next(new, None)
+    while a or b:
+        if b is None or (a and a.id < b.id):
+            yield a, None
+            a = next(old, None)
+        elif a is None or b.id < a.id:
+            yield None, b
+            b = next(new, None)
+        else:
+            yield a, b
+            a, b = next(old, None), next(new, None)
+
+
+def _wanted(pairs: Iterable[Pair], rules: Rules, counts, pages) -> Iterator[Pair]:
+    for number, pair in enumerate(pairs, 1):
+        if number % 10_000 == 0:
+            pages(number)
+        wanted, reason = page_diff.triage(pair, rules)
+        if wanted:
+            yield wanted
+        else:
+            counts[reason] += 1
+
+
+def _text_bytes(pair: Pair) -> int:
+    return sum(len(page.text) for page in pair if page)
+
+
+def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of some pairs of pages, and what became of each pair."""
+    found = [page_diff.compare(pair, work[1]) for pair in work[0]]
+    return [record for records, _ in found for record in records], [reason for _, reason in found]
+
+
+# --- the whole
+
+
+def finish(todo: Plan) -> dict[str, Any]:
+    """Makes of finished shards the tables, and the manifest that it returns."""
+    path = todo.out / "manifest.json"
+    if path.is_file():
+        return read_json(path)
+    pages: collections.Counter[str] = collections.Counter()
+    for i in range(len(todo.shards)):
+        pages.update(read_json(todo.path(i, ".json"))["pages"])
+    manifest = {
+        **todo.settings(),
+        "shards": len(todo.shards),
+        "files": [f"shards/{todo.name(i)}.jsonl" for i in range(len(todo.shards))],
+        "csv": todo.csv_name,
+        "documents": todo.documents_name,
+        "pages": dict(pages.most_common()),
+        **_write_articles(todo),
+        "versions": {p: importlib.metadata.version(p) for p in ("mwparserfromhell", "sentencex")},
+    }
+    shutil.rmtree(todo.out / "sorted", ignore_errors=True)
+    write_json(path, manifest)
+    return manifest
+
+
+def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the records of a finished diffset: page_id, title, kind, text; by page id if the dumps
+    were in that order.
+
+    Raises:
+      UserError: the folder holds no finished diffset.
+    """
+    for path in record_files(folder):
+        yield from read_jsonl(path)
+
+
+def record_files(folder: str | os.PathLike) -> list[Path]:
+    """The files of the records of a finished diffset."""
+    return [Path(folder) / name for name in read_manifest(folder)["files"]]
+
+
+def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
+    """What `finish` returned of a finished diffset."""
+    manifest = Path(folder) / "manifest.json"
+    if not manifest.is_file():
+        raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
+    return read_json(manifest)
+
+
+def _write_articles(todo: Plan) -> dict[str, Any]:
+    """Writes each article once, in the published columns and as dated documents, and counts.
+
+    The counts are those of Table 1, in words.
+    """
+    kinds: collections.Counter[str] = collections.Counter()
+    articles = words = 0
+    url, date = todo.new.site.url, todo.new.date
+    iso = f"{date[:4]}-{date[4:6]}-{date[6:]}" if date else "1970-01-01"
+    with (
+        atomic_write(todo.out / todo.csv_name) as table,
+        atomic_write(todo.out / todo.documents_name) as documents,
+    ):
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for page, title, text in _articles(todo, kinds):
+            writer.writerow((page, f"{url}{page}", title, text))
+            document = {"id": str(page), "date": iso, "title": title, "text": text}
+            documents.write(json.dumps(document, ensure_ascii=False) + "\n")
+            articles, words = articles + 1, words + len(text.split())
+    return {"articles": articles, "words": words, "records": dict(kinds.most_common())}
+
+
+def _articles(todo: Plan, kinds: collections.Counter[str]) -> Iterator[tuple[int, str, str]]:
+    """(page id, title, all its new text) of the articles that have any; counts the records."""
+    rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
+    for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
+        texts = []
+        for record in records:
+            kinds[record["kind"]] += 1
+            if record["kind"] not in (DELETED, DELETED_PAGE):
+                texts.append(record["text"])
+        if texts:
+            yield page, title, "\n".join(texts)

@@ -1,0 +1,261 @@
+"""A dump as a list of spans that can be read independently, by ranges of page ids.
+
+A span is one file of a dump in parts, or one run of streams of a multistream file with its index.
+"""
+
+import bisect
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ckl_jax.data.compressed import is_multistream, read_lines
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.wiki_xml import (
+    Page,
+    SiteInfo,
+    ascending,
+    read_pages,
+    read_site,
+)
+
+_PARTS = re.compile(r"p(\d+)p(\d+)")
+_WIKI = re.compile(
+    r"([a-z][a-z0-9_]*(?:wiki(?:books|news|quote|source|versity|voyage)?|wiktionary))-(?:\d{8}|latest)"
+)
+_DATE = re.compile(r"(?<!\d)((?:19|20)\d{2})[-_]?(0[1-9]|1[0-2])[-_]?(\d{2})?(?!\d)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A part of a dump.
+
+    Attributes:
+      path: its file.
+      start, stop: bytes of the compressed file; `stop` None is the end.
+      first: no page of it has a smaller id.
+    """
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Dump:
+    """A pages-articles dump: where it is, what it says of itself, its spans in order of page ids.
+
+    Attributes:
+      path: file or folder, as given.
+      date: "20150112", from the name; "" if it has none.
+      wiki: "enwiki", as it says itself, else from the name; "" if neither does.
+      site: of its first file.
+      spans: at least one.
+    """
+
+    path: str
+    date: str
+    wiki: str
+    site: SiteInfo
+    spans: tuple[Span, ...]
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).name
+
+    @property
+    def bytes(self) -> int:
+        return sum(os.path.getsize(path) for path in {span.path for span in self.spans})
+
+    def pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
+        """Yields the pages with low <= id < high, in order.
+
+        Raises:
+          UserError: as `read_pages` and `ascending`.
+        """
+        return self._select(ascending(self.unsorted_pages(low, high), self.path), low, high)
+
+    def unsorted_pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
+        """Yields all pages of the spans that may hold such ids, in the order of the dump."""
+        for i, span in enumerate(self.spans):
+            following = self.spans[i + 1].first if i + 1 < len(self.spans) else None
+            after = high is not None and span.first >= high
+            before = following is not None and following <= low
+            if not after and not before:
+                yield from read_pages(span.path, span.start, span.stop, self.site)
+
+    @staticmethod
+    def _select(pages: Iterator[Page], low: int, high: int | None) -> Iterator[Page]:
+        for page in pages:
+            if high is not None and page.id >= high:
+                return
+            if page.id >= low:
+                yield page
+
+
+def date_of(path: str | os.PathLike) -> str:
+    """The date in a dump's name as YYYYMMDD (day 01 if it has none); "" if there is no date."""
+    match = _DATE.search(Path(path).name)
+    return f"{match[1]}{match[2]}{match[3] or '01'}" if match else ""
+
+
+def wiki_of(path: str | os.PathLike) -> str:
+    """The wiki in a dump's name, such as "enwiki"; "" if there is none."""
+    match = _WIKI.match(Path(path).name)
+    return match[1] if match else ""
+
+
+def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
+    """Finds the files of a dump and reads its head.
+
+    Args:
+      path: a file, or a folder with the parts of one dump (named ...p1p41242...). The index of a
+        multistream file is used if it lies beside it under its usual name.
+      spans: find them; without, no index is read, and the dump tells of itself only.
+
+    Raises:
+      UserError: there is no dump.
+    """
+    path = Path(path)
+    files = _files(path)
+    found = [s for file, first in files for s in _spans(file, first)] if spans else ()
+    site = read_site(files[0][0])
+    return Dump(
+        os.fspath(path),
+        date_of(path) or date_of(files[0][0]),
+        site.dbname or wiki_of(path) or wiki_of(files[0][0]),
+        site,
+        tuple(found),
+    )
+
+
+def _files(path: Path) -> list[tuple[Path, int]]:
+    """(file, first page id) of a dump, in order."""
+    if path.is_file():
+        return [(path, 0)]
+    if not path.is_dir():
+        raise UserError(f"There is no dump {path}; give a pages-articles file, or a folder of one.")
+    found = [p for p in path.iterdir() if ".xml" in p.name and "-index" not in p.name]
+    if not found:
+        raise UserError(f"{path} holds no *.xml* file; give a pages-articles file or its folder.")
+    numbers = {p: _PARTS.search(p.name) for p in found}
+    if len(found) > 1 and (missing := [p for p in found if not numbers[p]]):
+        raise UserError(
+            f"{missing[0]} is one of several dump files in {path} but its name does not say which "
+            "pages it has (such as p1p41242); keep the parts of one dump in a folder of their own."
+        )
+    firsts = [(p, int(m[1]) if (m := numbers[p]) else 0) for p in found]
+    return sorted(firsts, key=lambda pair: (pair[1], pair[0].name))
+
+
+def _spans(path: Path, first: int) -> list[Span]:
+    index = Path(re.sub(r"\.xml(\.bz2)?$", r"-index.txt\1", os.fspath(path)))
+    if index == path or not index.is_file() or not is_multistream(path):
+        return [Span(os.fspath(path), 0, None, first)]
+    starts = list(read_index(index))
+    if not starts or starts[-1][0] >= path.stat().st_size:
+        raise UserError(f"{index} is not the index of {path}; fetch both again.")
+    bounds = itertools.pairwise([*starts, (None, 0)])
+    return [Span(os.fspath(path), start, stop, i) for (start, i), (stop, _) in bounds]
+
+
+def read_index(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
+    """Yields (byte offset, first page id) of each stream that a multistream index lists.
+
+    Raises:
+      UserError: a line is not `offset:page id:title`, or offsets or ids do not grow.
+    """
+    last = (-1, -1)
+    for number, _, line in read_lines(path):
+        offset, _, rest = line.partition(b":")
+        identifier = rest.partition(b":")[0]
+        if not line:
+            continue
+        if not (offset.isdigit() and identifier.isdigit()) or int(offset) < last[0]:
+            raise UserError(
+                f"{path}, line {number}: not 'offset:page id:title' in the order of offsets; "
+                "fetch the index again."
+            )
+        if int(offset) > last[0]:
+            if int(identifier) < last[1]:
+                raise UserError(
+                    f"{path}, line {number}: the dump is not in the order of page ids; move the "
+                    "index away and add --unsorted."
+                )
+            last = (int(offset), int(identifier))
+            yield last
+
+
+def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
+    """At most `shards` ranges [low, high) of page ids that cut `dump` into parts of equal bytes.
+
+    A dump of one span gives one range.
+    """
+    ends = list(itertools.accumulate(_sizes(dump.spans)))
+    wanted = [ends[-1] * i / shards for i in range(1, shards)]
+    cuts = [bisect.bisect_right(ends, byte) for byte in wanted]
+    firsts = sorted({dump.spans[i].first for i in cuts if 0 < i < len(dump.spans)} - {0})
+    return list(zip([0, *firsts], [*firsts, None], strict=True))
+
+
+def pieces(dump: Dump, size: int) -> list[Span]:
+    """The spans of a dump, those of one file put together up to about `size` compressed bytes."""
+    found: list[Span] = []
+    for span in dump.spans:
+        last = found[-1] if found else None
+        if last and last.path == span.path and span.start - last.start < size:
+            found[-1] = dataclasses.replace(last, stop=span.stop)
+        else:
+            found.append(span)
+    return found
+
+
+def _sizes(spans: Sequence[Span]) -> Iterator[int]:
+    for span in spans:
+        stop = os.path.getsize(span.path) if span.stop is None else span.stop
+        yield max(1, stop - span.start)
+
+
+def check_pair(old: Dump, new: Dump) -> None:
+    """Checks that two dumps are of one wiki and in order.
+
+    Raises:
+      UserError: they are not.
+    """
+    check_wikis(old, new)
+    if old.date and new.date and old.date >= new.date:
+        relation = "of the same date as" if old.date == new.date else "newer than"
+        raise UserError(
+            f"The old dump {old.path} ({old.date}) is {relation} the new one, {new.path} "
+            f"({new.date}); give the older one as --old."
+        )
+    if not (old.date and new.date):
+        newest = [_newest(dump) for dump in (old, new)]
+        if newest[0] > newest[1]:
+            raise UserError(
+                f"The first pages of {old.path} were edited after those of {new.path} "
+                f"({newest[0]} and {newest[1]}); give the older dump as --old."
+            )
+
+
+def check_wikis(old: Dump, new: Dump) -> None:
+    """Raises `UserError` if two dumps are of different wikis, by their names or their hosts."""
+    for wikis in ((old.wiki, new.wiki), tuple(map(_host, (old, new)))):
+        if all(wikis):
+            if wikis[0] != wikis[1]:
+                raise UserError(
+                    f"{old.path} is a dump of {wikis[0]} and {new.path} of {wikis[1]}; give two "
+                    "of one wiki."
+                )
+            return
+
+
+def _host(dump: Dump) -> str:
+    return dump.site.base.partition("//")[2].partition("/")[0]
+
+
+def _newest(dump: Dump, pages: int = 200) -> str:
+    return max((p.timestamp for p in itertools.islice(dump.unsorted_pages(), pages)), default="")

@@ -1,0 +1,214 @@
+"""One Wikidata dump as buckets of items by number, with labels that are found by an index.
+
+A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
+[number, label, title of its page, revision, [[property, item], ...], line of the dump].
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.data.buckets import bucket_files, bucket_path
+from ckl_jax.data.process_pool import Progress, batches, ordered_map, read_json
+from ckl_jax.data.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, write_json
+
+INSTANCE_OF = "P31"
+_BATCH_BYTES = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """One line of a bucket; `facts` are (property, item)."""
+
+    id: str
+    label: str
+    title: str
+    revision: int
+    facts: list[tuple[str, str]]
+
+    @property
+    def kind(self) -> str:
+        """What it is an instance of (the first); "" if that is not said."""
+        return next((q for p, q in self.facts if p == INSTANCE_OF), "")
+
+    @staticmethod
+    def of(line: str | bytes) -> "Item":
+        number, label, title, revision, facts, _ = json.loads(line)
+        return Item(f"Q{number}", label, title, revision, [(f"P{p}", f"Q{q}") for p, q in facts])
+
+
+def extract(
+    path: str | os.PathLike,
+    folder: Path,
+    buckets: int,
+    rules: FactRules,
+    pool=None,
+    workers: int = 1,
+    progress: Progress = lambda *unused: None,
+) -> dict[str, Any]:
+    """Reads a dump into `folder` unless that is done already.
+
+    Returns:
+      Counts: items, properties, facts, pages, labels.
+
+    Raises:
+      UserError: the dump is damaged, or has no entity.
+    """
+    marker = folder / "counts.json"
+    if marker.is_file():
+        return read_json(marker)
+    shutil.rmtree(folder, ignore_errors=True)
+    counts: collections.Counter[str] = collections.Counter()
+    properties: dict[str, str] = {}
+    work = (
+        (os.fspath(path), lines, rules, buckets)
+        for lines in batches(entity_lines(path), lambda line: len(line[2]), _BATCH_BYTES)
+    )
+    with bucket_files(folder, buckets) as files:
+        for texts, labels, found in ordered_map(_parse_batch, work, pool, 2 * workers):
+            for number, text in texts.items():
+                files[number].write(text)
+            properties |= labels
+            counts.update(found)
+            progress(counts["items"], 0, f"items of {Path(path).name}")
+    check_counts(path, counts)
+    write_json(folder / "properties.json", properties)
+    write_json(marker, counts)
+    return dict(counts)
+
+
+def check_counts(path: str | os.PathLike, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if a dump had no entity."""
+    if not any(counts.values()):
+        raise UserError(f"{path} has no entity; give a Wikidata JSON dump, one entity a line.")
+
+
+def _parse_batch(
+    work: tuple[str, list[Line], FactRules, int],
+) -> tuple[dict[int, str], dict[str, str], collections.Counter[str]]:
+    path, lines, rules, buckets = work
+    texts: dict[int, list[str]] = collections.defaultdict(list)
+    properties: dict[str, str] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    for entity in entities(path, lines, rules, counts):
+        if entity.id[0] == "P":
+            properties[entity.id] = entity.label
+        else:
+            texts[int(entity.id[1:]) % buckets].append(row_of(entity) + "\n")
+    return {b: "".join(rows) for b, rows in texts.items()}, properties, counts
+
+
+def entities(
+    path: str | os.PathLike,
+    lines: Iterable[Line],
+    rules: FactRules,
+    counts: collections.Counter[str],
+) -> Iterator[Entity]:
+    """Yields the items and properties of lines, and counts what is in them."""
+    counts.update(properties=0)
+    for line in lines:
+        entity = parse_entity(path, line, rules)
+        if entity is None:
+            counts["other entities"] += 1
+            continue
+        if entity.id[0] == "P":
+            counts["properties"] += 1
+        else:
+            known = {"pages": bool(entity.title), "labels": bool(entity.label)}
+            counts.update(items=1, facts=len(entity.facts), **known)
+        yield entity
+
+
+def row_of(entity: Entity) -> str:
+    """The line of an item that `Item.of` reads."""
+    facts = [[int(p[1:]), int(q[1:])] for p, q in entity.facts]
+    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, facts, entity.line]
+    return json.dumps(row, ensure_ascii=False)
+
+
+def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
+    """Reads a bucket as item number -> line, and writes the index of its labels.
+
+    Raises:
+      UserError: an item is there twice.
+    """
+    lines: dict[int, bytes] = {}
+    places: list[tuple[int, int]] = []
+    with os_errors(folder, "read"), open(bucket_path(folder, bucket), "rb") as f:
+        offset = 0
+        for line in f:
+            number = int(line[1 : line.index(b",")])
+            if number in lines:
+                raise twice(dump, (lines[number], line))
+            lines[number] = line
+            places.append((number, offset))
+            offset += len(line)
+    with atomic_write(_index_path(folder, bucket), "wb") as f:
+        np.save(f, np.array(sorted(places), dtype=np.int64).reshape(-1, 2))
+    return lines
+
+
+def twice(dump: str, rows: Iterable[str | bytes]) -> UserError:
+    """The error of an item that is in a dump twice, from its rows."""
+    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(json.loads, rows))
+    return UserError(
+        f"{dump}, line {second}: item Q{number} was there before, in line {first}; a dump has "
+        "every item once."
+    )
+
+
+def _index_path(folder: Path, bucket: int) -> Path:
+    return folder / f"{bucket:05d}.npy"
+
+
+class Labels:
+    """Labels of the items and properties of an indexed store, read as they are asked for."""
+
+    def __init__(self, folder: Path, buckets: int):
+        self.folder, self.buckets = folder, buckets
+        self.properties: dict[str, str] = read_json(folder / "properties.json")
+        self._item = functools.lru_cache(maxsize=100_000)(self._read)
+
+    def item(self, item: str) -> str:
+        """Label of an item; "" if it has none or is not in the dump."""
+        return self._item(int(item[1:]))[0]
+
+    def type_of(self, item: str) -> str:
+        """Label of what an item is an instance of (the first); "" if that is not known."""
+        kind = self._item(int(item[1:]))[1]
+        return self.item(kind) if kind else ""
+
+    @functools.lru_cache(maxsize=128)  # noqa: B019 (bounds the open files of a process)
+    def _open(self, bucket: int):
+        places = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
+        return places, open(bucket_path(self.folder, bucket), "rb")
+
+    def _read(self, number: int) -> tuple[str, str]:
+        """Label and type of an item."""
+        with os_errors(self.folder, "read"):
+            places, file = self._open(number % self.buckets)
+            i = int(np.searchsorted(places[:, 0], number))
+            if i == len(places) or places[i, 0] != number:
+                return "", ""
+            file.seek(int(places[i, 1]))
+            item = Item.of(file.readline())
+            return item.label, item.kind
+
+
+def merge(
+    old: dict[int, bytes], new: dict[int, bytes]
+) -> Iterator[tuple[Item | None, Item | None]]:
+    """Pairs of the two versions of each item of a bucket, by number; None where there is none."""
+    for number in sorted(itertools.chain(old, (n for n in new if n not in old))):
+        yield tuple(Item.of(side[number]) if number in side else None for side in (old, new))

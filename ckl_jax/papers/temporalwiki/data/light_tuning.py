@@ -1,0 +1,87 @@
+"""Facts to tune a model on before it is asked, none of them a probe (TemporalWiki, appendix E)."""
+
+import collections
+import heapq
+from collections.abc import Iterable, Sequence
+
+from ckl_jax.data.buckets import hash64
+from ckl_jax.papers.temporalwiki.data.probe_filters import (
+    Probe,
+    gives_itself_away,
+    is_long,
+    without_commas,
+)
+
+Keys = tuple[str, str]
+
+
+def draw(
+    pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0
+) -> list[Probe]:
+    """Draws facts that have the probes' relations in the probes' proportions.
+
+    No subject occurs twice, and none has the relation that a probe asks of it. Filters 1 and 2 of
+    the probes hold. Where a relation has too few facts, others take their place by lot.
+
+    Args:
+      pool: candidates, read once; the memory for them is `count` facts for each relation.
+      probes: after all filters.
+      count: how many to draw; fewer if there are no more.
+      seed: of the lot.
+
+    Returns:
+      The facts, ordered by ids.
+    """
+    if not probes:
+        return []
+    asked = {(p.subject, p.relation) for p in probes}
+    wanted = quotas(collections.Counter(p.relation for p in probes), count)
+    lots = _lots(pool, asked, wanted, count, seed)
+    chosen: list[Probe] = []
+    subjects: set[str] = set()
+    for relation in sorted(wanted, key=lambda r: (len(lots[r]), r)):  # the scarcest first
+        chosen += _distinct((p for _, p in lots[relation]), subjects, wanted[relation])
+    rest = heapq.merge(*lots.values(), key=lambda pair: pair[0])
+    chosen += _distinct((p for _, p in rest), subjects, count - len(chosen))
+    return sorted(chosen, key=lambda p: p.ids)
+
+
+def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
+    """`count` shared out in proportion to `sizes`, by largest remainders."""
+    total = sum(sizes.values())
+    exact = {name: count * size / total for name, size in sizes.items()}
+    found = {name: int(share) for name, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (found[name] - exact[name], name))
+    for name in by_remainder[: count - sum(found.values())]:
+        found[name] += 1
+    return found
+
+
+def _lots(
+    pool: Iterable[Probe], asked: set[Keys], wanted: dict[str, int], count: int, seed: int
+) -> dict[str, list[tuple[int, Probe]]]:
+    """The first facts of each relation, with their lots, which fact and seed decide."""
+    heaps: dict[str, list] = {relation: [] for relation in wanted}
+    for probe in map(without_commas, pool):
+        heap = heaps.get(probe.relation)
+        free = heap is not None and (probe.subject, probe.relation) not in asked
+        if not free or gives_itself_away(probe) or is_long(probe):
+            continue
+        item = (-hash64(seed, *probe.ids), probe.ids, probe)
+        (heapq.heappush if len(heap) < count else heapq.heappushpop)(heap, item)
+    return {
+        relation: sorted(((-lot, probe) for lot, _, probe in heap), key=lambda pair: pair[0])
+        for relation, heap in heaps.items()
+    }
+
+
+def _distinct(probes: Iterable[Probe], subjects: set[str], most: int) -> list[Probe]:
+    """The first `most` facts of subjects that had none; their subjects are added."""
+    found: list[Probe] = []
+    for probe in probes:
+        if len(found) >= most:
+            break
+        if probe.subject not in subjects:
+            subjects.add(probe.subject)
+            found.append(probe)
+    return found

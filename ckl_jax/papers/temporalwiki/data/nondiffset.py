@@ -1,0 +1,160 @@
+"""NON-Diffset text: what a snapshot has besides its diffset (TemporalWiki, section 4.1, Figure 2).
+
+Both are read as streams in the order of page ids, and joined. A paragraph that the diffset has is
+left out, of others the sentences that it has; what is left is the text that did not change.
+"""
+
+import bisect
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.documents import Document, read_documents, write_documents
+from ckl_jax.data.sentences import Split, sentence_splitter
+from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
+from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, LEGACY, NEW
+from ckl_jax.papers.temporalwiki.data.diffsets import read_records
+
+_HASHES = 2**63
+
+
+def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
+    """The text of a page without what a diffset says is new.
+
+    Args:
+      text: of the page, a paragraph a line.
+      new: the diffset's records of the page: `kind` and `text`.
+      split: paragraph -> sentences.
+
+    Returns:
+      "" if nothing is left.
+    """
+    records = [r for r in new if r["kind"] not in (DELETED, DELETED_PAGE)]
+    if not records:
+        return text
+    if any(r["kind"] == NEW for r in records):
+        return ""
+    known = {line for r in records for line in r["text"].split("\n")} - {""}
+    lines = text.split("\n")
+    pieces = sorted(f"{piece} " for piece in known.difference(lines))
+    kept = (_cut(line, pieces, split) for line in lines if line not in known)
+    return "\n".join(filter(None, kept))
+
+
+def _cut(paragraph: str, pieces: Sequence[str], split: Split) -> str:
+    """The sentences of a paragraph that are not new.
+
+    Args:
+      paragraph: that is not new as a whole.
+      pieces: sorted: the new sentences of paragraphs, with a blank behind each sentence. They
+        are not split again, as sentences out of their paragraph may be split otherwise.
+      split: paragraph -> sentences.
+    """
+    sentences = split(paragraph)
+    for i, first in enumerate(sentences):
+        for j in range(bisect.bisect_left(pieces, first), len(pieces)):
+            if not pieces[j].startswith(first):
+                break
+            if new := _consumed(sentences[i:], pieces[j]):
+                return " ".join(s for k, s in enumerate(sentences) if k - i not in new)
+    return paragraph
+
+
+def _consumed(sentences: Sequence[str], piece: str) -> set[int]:
+    """Which of the sentences make up a piece, in order; none if they do not make up all of it."""
+    found, at = set(), 0
+    for k, sentence in enumerate(sentences):
+        if piece.startswith(f"{sentence} ", at):
+            found.add(k)
+            at += len(sentence) + 1
+    return found if at == len(piece) else set()
+
+
+def write_rest(
+    snapshot: str | os.PathLike,
+    diffset: str | os.PathLike,
+    out: str | os.PathLike,
+    *,
+    share: float = 1.0,
+    seed: int = 0,
+    language: str = "en",
+) -> dict[str, int]:
+    """Writes the documents of a snapshot without its diffset.
+
+    Args:
+      snapshot: documents of all its pages: `wikipedia_DATE.jsonl` of `ckl data diffsets` without
+        `--old`.
+      diffset: folder of `ckl data diffsets`, of the same new dump.
+      out: JSONL(.gz) file to write.
+      share: of the pages to take, by a hash of `seed` and the page's id.
+      seed: of that.
+      language: of the sentences.
+
+    Returns:
+      How many pages were read, were drawn, are whole, were cut, and had nothing left.
+
+    Raises:
+      UserError: a file is missing, or the pages are not in the order of their ids, or the diffset
+        is a legacy one, whose text is not that of sentences.
+    """
+    if not 0 < share <= 1:
+        raise UserError(f"The share is {share}; give a number in (0, 1].")
+    refuse_to_replace(out, snapshot)
+    if next(read_records(diffset), {}).get("kind") == LEGACY:
+        raise UserError(f"{diffset} was made with --legacy, which has no rest; make it without.")
+    counts = dict.fromkeys(("pages", "drawn", "whole", "cut", "nothing left"), 0)
+    split = sentence_splitter(language)
+
+    def documents() -> Iterator[Document]:
+        pages = _in_order(read_documents(snapshot), lambda d: d.id, snapshot)
+        for page, document, records in _join(pages, _new_text(diffset)):
+            counts["pages"] += 1
+            if hash64(seed, page) >= share * _HASHES:
+                continue
+            text = remaining(document.text, records, split)
+            state = "nothing left" if not text else "whole" if text == document.text else "cut"
+            counts["drawn"] += 1
+            counts[state] += 1
+            if text:
+                yield Document(document.id, document.date, document.title, text, document.url)
+
+    write_documents(out, documents())
+    return counts
+
+
+def _new_text(folder: str | os.PathLike) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    records = read_records(folder)
+    grouped = ((page, list(rows)) for page, rows in itertools.groupby(
+        records, lambda record: record["page_id"]
+    ))  # fmt: skip
+    return _in_order(grouped, lambda pair: pair[0], folder)
+
+
+def _in_order(items: Iterable[Any], key, path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
+    """(page id, item) of a stream that has to be in the order of ids."""
+    before = -1
+    for item in items:
+        try:
+            page = int(key(item))
+        except ValueError as e:
+            raise UserError(f"{Path(path)}: {key(item)!r} is no page id.") from e
+        if page <= before:
+            raise UserError(
+                f"{Path(path)}: page {page} follows page {before}; make both without --unsorted "
+                "from dumps in the order of page ids."
+            )
+        before = page
+        yield page, item
+
+
+def _join(pages: Iterator[tuple[int, Document]], new) -> Iterator[tuple[int, Document, list]]:
+    """Each page with the diffset's records of it."""
+    page, pair = next(new, (None, None))
+    for number, document in pages:
+        while page is not None and page < number:
+            page, pair = next(new, (None, None))
+        yield number, document, pair[1] if page == number else []

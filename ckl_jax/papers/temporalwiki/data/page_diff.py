@@ -1,0 +1,137 @@
+"""From the two versions of one page to the records of the diffset. Pure functions."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from ckl_jax.data.sentences import Split, sentence_splitter
+from ckl_jax.papers.temporalwiki.data import algorithm1 as d
+from ckl_jax.papers.temporalwiki.data.wiki_xml import WIKITEXT, Page
+from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation
+
+Pair = tuple[Page | None, Page | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Which pages count and how they are compared.
+
+    Attributes:
+      language: of the sentences.
+      dropped_links: `SiteInfo.dropped_links`.
+      namespaces: whose pages count.
+      disambiguation: whether pages that list the meanings of their title count.
+      legacy: the released function in place of Algorithm 1.
+      deletions: also say what is gone.
+    """
+
+    language: str = "en"
+    dropped_links: frozenset[str] | None = None
+    namespaces: tuple[int, ...] = (0,)
+    disambiguation: bool = False
+    legacy: bool = False
+    deletions: bool = False
+
+
+@functools.lru_cache(maxsize=4)
+def tools(rules: Rules) -> tuple[Extractor, Split]:
+    """The extractor and the sentence splitter, loaded once in a process."""
+    return Extractor(rules.dropped_links), sentence_splitter(rules.language)
+
+
+def drop_reason(page: Page, rules: Rules) -> str:
+    """Why a page does not count, by what is known without reading its text; "" if it does."""
+    if page.namespace not in rules.namespaces:
+        return f"namespace {page.namespace}"
+    if page.redirect:
+        return "redirect"
+    return "" if page.model == WIKITEXT else f"content model {page.model}"
+
+
+def same_revision(old: Page, new: Page) -> str:
+    """Says how two pages are known to be equal without parsing them; "" if they are not."""
+    if old.revision and old.revision == new.revision:
+        return "same revision"
+    if old.sha1 and new.sha1:
+        return "same sha1" if old.sha1 == new.sha1 else ""
+    return "same text" if old.text == new.text else ""
+
+
+def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
+    """Decides without parsing: (what is to be compared, "") or (None, why not).
+
+    A version that does not count is None in the pair that is returned.
+    """
+    old, new = pair
+    dropped = drop_reason(new, rules) if new else "not in the new dump"
+    old = old if old and not drop_reason(old, rules) else None
+    new = None if dropped else new
+    if old and new and (same := same_revision(old, new)):
+        return None, same
+    if new or (old and rules.deletions):
+        return (old, new), ""
+    return None, f"article gone: {dropped}" if old else dropped
+
+
+def for_triage(page: Page, rules: Rules) -> Page:
+    """The page without its text if it does not count: nothing will read it."""
+    return dataclasses.replace(page, text="") if drop_reason(page, rules) else page
+
+
+def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
+    """`triage` and `compare` in one."""
+    wanted, reason = triage(pair, rules)
+    return compare(wanted, rules) if wanted else ([], reason)
+
+
+def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
+    """Compares what `triage` left.
+
+    Returns:
+      The records (page_id, title, kind, text) and what became of the page.
+    """
+    old, new = (p if p and _counts(p, rules) else None for p in pair)
+    if not old and not new:
+        return [], "disambiguation"
+    extractor, split = tools(rules)
+    cache: dict[str, list[str]] = {}
+    before = extractor.paragraphs(old.text, cache) if old else []
+    after = extractor.paragraphs(new.text, cache) if new else []
+    page = new or old
+    changes = (_parts if old and new else _whole)(before, after, rules, split)
+    records = [
+        {"page_id": page.id, "title": page.title, "kind": c.kind, "text": c.text} for c in changes
+    ]
+    return records, _outcome(old, new, after, records)
+
+
+def _counts(page: Page, rules: Rules) -> bool:
+    return rules.disambiguation or not is_disambiguation(page.title, page.text)
+
+
+def _whole(before: list[str], after: list[str], rules: Rules, split: Split) -> Iterator[d.Change]:
+    """Of an article that only one of the dumps has."""
+    if after:
+        yield d.Change(d.NEW, ("" if rules.legacy else "\n").join(after))
+    elif before and rules.deletions:
+        yield d.Change(d.DELETED_PAGE, "\n".join(before))
+
+
+def _parts(before: list[str], after: list[str], rules: Rules, split: Split) -> Iterator[d.Change]:
+    if not rules.legacy:
+        yield from d.diff(before, after, split)
+    elif text := d.legacy_diff("\n".join(before), "\n".join(after)):
+        yield d.Change(d.LEGACY, text)
+    if rules.deletions:
+        yield from d.deletions(before, after, split)
+
+
+def _outcome(old: Page | None, new: Page | None, after: list[str], records: list) -> str:
+    if new is None:
+        return "article gone"
+    if not after:
+        return "no prose"
+    if old is None:
+        return "new article"
+    return "changed" if records else "no new text"

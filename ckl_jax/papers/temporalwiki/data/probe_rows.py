@@ -1,0 +1,244 @@
+"""What becomes of one item and of one page on the way to probes; whoever drives them.
+
+A candidate is a row [kind, subject, its label, page, relation, object, old objects]; in words it is
+a `Probe`. `counts` are added to.
+"""
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.buckets import KeySet, hash64
+from ckl_jax.data.wikidata_json import FactRules, read_entities
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
+from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
+from ckl_jax.papers.temporalwiki.data.diffsets import record_files
+from ckl_jax.papers.temporalwiki.data.fact_store import Item
+from ckl_jax.papers.temporalwiki.data.page_diff import Rules
+from ckl_jax.papers.temporalwiki.data.page_map import PageMap
+from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo
+
+_BUCKET_BYTES = 64 << 20  # of the compressed dump
+TEXT_OF = {  # class -> whose text has to name the object
+    fact_diff.UNCHANGED: "page", fact_diff.UPDATED: "diffset", fact_diff.NEW: "diffset",
+    fact_diff.DELETED: "deleted",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What all steps know.
+
+    Attributes:
+      old, new: Wikidata dumps.
+      diffset: folder that `diffsets.build` made.
+      wikipedia: the new Wikipedia dump.
+      out: folder.
+      page_map: file of pages and items; "": the sitelinks of the Wikidata dumps say it.
+      properties: a further Wikidata dump with labels of properties; "".
+      rules: what is read of an entity.
+      unchanged_share: share of the unchanged facts that is drawn.
+      seed: of that.
+      skip_new_subjects: leave out items without facts in the old dump, as the released code does.
+      buckets: files that the items are spread over; 0: by the size of the new dump.
+    """
+
+    old: str
+    new: str
+    diffset: str
+    wikipedia: str
+    out: Path
+    page_map: str = ""
+    properties: str = ""
+    rules: FactRules = FactRules()
+    unchanged_share: float = 0.001
+    seed: int = 0
+    skip_new_subjects: bool = False
+    buckets: int = 0
+
+    def sized(self) -> "Job":
+        """The same with a number of buckets."""
+        size = os.path.getsize(self.new) // _BUCKET_BYTES
+        return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
+
+    def store(self, side: str) -> Path:
+        return self.out / "stores" / side
+
+    @property
+    def map_path(self) -> Path:
+        return self.out / "page_map.npy"
+
+    def keys(self, name: str) -> Path:
+        return self.out / "keys" / f"{name}.npy"
+
+
+def check_inputs(job: Job) -> None:
+    """Raises `UserError` for what is missing, before anything is written."""
+    for path in filter(None, (job.old, job.new, job.properties)):
+        if not os.path.isfile(path):
+            raise UserError(
+                f"There is no Wikidata dump {path}; give a JSON dump, one entity a line."
+            )
+    if job.page_map and not os.path.isfile(job.page_map):
+        raise UserError(
+            f"There is no page-to-item map {job.page_map}; give a TSV with the columns page_id and "
+            "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks."
+        )
+    record_files(job.diffset)
+
+
+def check_pages(job: Job, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if the new dump, read with these counts, says of no item its page."""
+    if not counts.get("pages"):
+        raise UserError(
+            f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
+            "known; give --page-map, or --site if the wiki has another name."
+        )
+
+
+def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
+    """Raises `UserError` if items, as they were counted, went back in time."""
+    if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
+        raise UserError(
+            f"Most items have an older revision in {job.new} than in {job.old}; give the older "
+            "dump as --old."
+        )
+
+
+def is_gone(record: dict[str, Any]) -> bool:
+    """Whether a record of the diffset is of text that went."""
+    return record["kind"] in (DELETED, DELETED_PAGE)
+
+
+def page_key(job: Job, number: int, title: str) -> str:
+    """What pages are known by: ids with a page map, titles with sitelinks."""
+    return str(number) if job.page_map else title
+
+
+def candidates(
+    job: Job, old: Item | None, new: Item | None, place: "Place", counts
+) -> Iterator[list[Any]]:
+    """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
+    for change, item in _changes(job, old, new, counts):
+        if key := place.of(change, item, counts):
+            yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
+
+
+def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange, Item]]:
+    """The facts of one item that are considered, each with the version that names its subject."""
+    item = new or old
+    if old and new and old.revision and new.revision and old.revision != new.revision:
+        counts["revisions " + ("forward" if old.revision < new.revision else "backward")] += 1
+    if job.skip_new_subjects and not (old and old.facts):
+        counts["items skipped as new"] += 1
+        return
+    for change in fact_diff.classify(old.facts if old else (), new.facts if new else ()):
+        counts[f"{change.kind} all"] += 1
+        if change.kind != fact_diff.UNCHANGED or _is_drawn(job, item.id, change):
+            counts[f"{change.kind} initial"] += 1
+            yield change, item
+
+
+def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
+    drawn = hash64(job.seed, subject, change.relation, change.object) / 2**63
+    return drawn < job.unchanged_share
+
+
+class Place:
+    """Alignment steps 1 and 2: the page of a subject, and whether the diffset has it."""
+
+    def __init__(self, job: Job):
+        self.map = PageMap(job.map_path) if job.page_map else None
+        self.sets = {name: KeySet(job.keys(name)) for name in ("diffset", "deleted")}
+
+    def of(self, change: fact_diff.FactChange, item: Item, counts) -> str:
+        """Key of the page, "" if the fact is dropped."""
+        key = self.map.page(item.id) if self.map else item.title
+        if not key:
+            return ""
+        counts[f"{change.kind} with a page"] += 1
+        source = TEXT_OF[change.kind]
+        if source in self.sets:
+            if key not in self.sets[source]:
+                return ""
+            counts[f"{change.kind} page in {source}"] += 1
+        return key
+
+
+def further_labels(job: Job) -> dict[str, str]:
+    """Labels of the properties of the further dump."""
+    if not job.properties:
+        return {}
+    return {e.id: e.label for e in read_entities(job.properties, job.rules) if e.id[0] == "P"}
+
+
+def relation_labels(
+    further: dict[str, str], old: dict[str, str], new: dict[str, str]
+) -> dict[str, str]:
+    """Labels of relations: of the new dump, then of the old one, then of the further one."""
+    return further | {p: text for found in (old, new) for p, text in found.items() if text}
+
+
+def side_of(kind: str) -> str:
+    """Which dump names the object of a fact, and the types."""
+    return "old" if kind == fact_diff.DELETED else "new"
+
+
+def probe_of(
+    row: Sequence[Any],
+    relations: Mapping[str, str],
+    answer: str,
+    old_objects: Iterable[str],
+    types: tuple[str, str],
+    counts: collections.Counter[str],
+) -> Probe | None:
+    """A candidate in words; None if a word is missing.
+
+    Args:
+      row: of `candidates`.
+      relations: labels.
+      answer: label of the object.
+      old_objects: labels, of which empty ones are left out.
+      types: labels of what subject and object are instances of.
+      counts: of the step.
+    """
+    kind, subject, name, page, relation, item, _ = row
+    texts = {"subject": name, "relation": relations.get(relation, ""), "object": answer}
+    if missing := [what for what, text in texts.items() if not text]:
+        counts[f"{kind} {missing[0]} without a label"] += 1
+        return None
+    counts[f"{kind} with labels"] += 1
+    before = tuple(filter(None, old_objects))
+    return Probe(kind, subject, relation, item, *texts.values(), before, page, *types)
+
+
+def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
+    """(page, source, text) of records of the diffset."""
+    for record in records:
+        source = "deleted" if is_gone(record) else "diffset"
+        yield [page_key(job, record["page_id"], record["title"]), source, record["text"]]
+
+
+def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list[str]]:
+    """(page, source, text) of the pages that candidates need."""
+    wanted = KeySet(job.keys("page"))
+    rules = Rules(site.language or "en", site.dropped_links)
+    extractor, _ = page_diff.tools(rules)
+    for page in pages:
+        key = page_key(job, page.id, page.title)
+        if not page_diff.drop_reason(page, rules) and key in wanted:
+            yield [key, "page", "\n".join(extractor.paragraphs(page.text))]
+
+
+def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
+    """Whether the lower-case texts of a row's page (None: there are none) name its object."""
+    counts[f"{row['kind']} text found"] += texts is not None
+    named = bool(texts) and any(row["object"].lower() in text for text in texts)
+    if named:
+        counts[f"{row['kind']} aligned"] += 1
+    return named

@@ -1,0 +1,272 @@
+"""The steps from two Wikidata dumps to aligned probes; each is done once and leaves a marker.
+
+stores/{old,new}   facts, names and pages of items, in buckets by item
+candidates         facts by class whose subject has a page (alignment steps 1 and 2)
+rows               candidates in words, in buckets by page
+texts              texts of their pages, in the same buckets
+aligned            rows whose object is named in the text (step 3)
+"""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.buckets import KeySet, bucket_path, hash64, read_rows, write_rows
+from ckl_jax.data.process_pool import Progress, read_json, run_tasks
+from ckl_jax.files import atomic_write, read_jsonl, write_json
+from ckl_jax.papers.temporalwiki.data import fact_store
+from ckl_jax.papers.temporalwiki.data.diffsets import read_records
+from ckl_jax.papers.temporalwiki.data.dumps import Dump, id_ranges, open_dump
+from ckl_jax.papers.temporalwiki.data.page_map import PageMap
+from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
+from ckl_jax.papers.temporalwiki.data.probe_rows import (
+    TEXT_OF,
+    Job,
+    Place,
+    candidates,
+    check_pages,
+    check_revisions,
+    diffset_texts,
+    further_labels,
+    is_gone,
+    is_named,
+    page_key,
+    page_texts,
+    probe_of,
+    relation_labels,
+    side_of,
+)
+
+FOLDERS = ("stores", "candidates", "labelled", "rows", "texts", "wikipedia", "aligned")
+_WIKIPEDIA_SHARD_BYTES = 64 << 20
+
+
+class Run:
+    """Runs steps over a pool and keeps their counts."""
+
+    def __init__(self, job: Job, pool, workers: int, progress: Progress):
+        self.job, self.pool, self.workers, self.progress = job, pool, workers, progress
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Calls `make` unless the step is done; returns its counts."""
+        path = self.job.out / "steps" / f"{name}.json"
+        if not path.is_file():
+            write_json(path, make())
+        return read_json(path)
+
+    def each(self, name: str, function: Callable, tasks: dict[str, Any]) -> dict[str, int]:
+        """Calls `function` for the tasks that are not done; returns the sum of their counts."""
+        folder = self.job.out / "steps" / name
+        todo = [(folder, key, function, task) for key, task in tasks.items()]
+        todo = [t for t in todo if not (folder / f"{t[1]}.json").is_file()]
+        done = len(tasks) - len(todo)
+
+        def finished(_: Any) -> None:
+            nonlocal done
+            done += 1
+            self.progress(done, len(tasks), name)
+
+        run_tasks(_task, todo, self.pool, finished)
+        counts: collections.Counter[str] = collections.Counter()
+        for key in tasks:
+            counts.update(read_json(folder / f"{key}.json"))
+        return dict(counts)
+
+
+def _task(work: tuple[Path, str, Callable, Any]) -> None:
+    folder, key, function, task = work
+    write_json(folder / f"{key}.json", function(task))
+
+
+def all_steps(run: Run) -> tuple[dict[str, Any], dict[str, int]]:
+    """Does all steps; returns the counts of what was read, and of the steps."""
+    read = extract(run)
+    read["diffset_pages"] = diffset_keys(run)
+    counts: dict[str, int] = {}
+    for step in (compare, label, texts, align):
+        counts |= step(run)
+    return read, counts
+
+
+# --- facts to candidates
+
+
+def extract(run: Run) -> dict[str, Any]:
+    """Reads both dumps, and the page map if there is one."""
+    job = run.job
+    counts = {
+        side: fact_store.extract(
+            path, job.store(side), job.buckets, job.rules, run.pool, run.workers, run.progress
+        )
+        for side, path in (("old", job.old), ("new", job.new))
+    }
+    if job.page_map:
+        return {**counts, "page_map": map_pages(run)}
+    check_pages(job, counts["new"])
+    return counts
+
+
+def map_pages(run: Run) -> dict[str, int]:
+    """Reads the page map."""
+    job = run.job
+    return run.once("page_map", lambda: {"pages": PageMap.write(job.map_path, job.page_map)})
+
+
+def diffset_keys(run: Run) -> dict[str, int]:
+    """Writes which pages the diffset has new text of, and which it says of that text is gone."""
+    job = run.job
+
+    def write() -> dict[str, int]:
+        counts = {}
+        for name, gone in (("diffset", False), ("deleted", True)):
+            records = (r for r in read_records(job.diffset) if is_gone(r) == gone)
+            keys = {page_key(job, r["page_id"], r["title"]) for r in records}
+            KeySet.write(job.keys(name), keys)
+            counts[name] = len(keys)
+        return counts
+
+    return run.once("diffset_keys", write)
+
+
+def compare(run: Run) -> dict[str, int]:
+    """Classifies all facts; keeps those whose subject has a page that is in the right text."""
+    tasks = {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
+    counts = run.each("candidates", _compare_bucket, tasks)
+    check_revisions(run.job, counts)
+    return counts
+
+
+def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
+    job, bucket = task
+    old = fact_store.index(job.store("old"), bucket, job.old)
+    new = fact_store.index(job.store("new"), bucket, job.new)
+    counts: collections.Counter[str] = collections.Counter()
+    place = Place(job)
+    with atomic_write(bucket_path(job.out / "candidates", bucket)) as f:
+        for pair in fact_store.merge(old, new):
+            for row in candidates(job, *pair, place, counts):
+                f.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return counts
+
+
+# --- candidates to words
+
+
+def label(run: Run) -> dict[str, int]:
+    """Puts the candidates into words and into buckets by page."""
+    job = run.job
+    run.once("properties", lambda: _property_labels(job))
+    tasks = {f"{b:05d}": (job, b) for b in range(job.buckets)}
+    counts = run.each("labelled", _label_bucket, tasks)
+
+    def by_page() -> dict[str, int]:
+        rows = read_rows(job.out / "labelled", job.buckets)
+        write_rows(((hash64(row["page"]), row) for row in rows), job.out / "rows", job.buckets)
+        return page_keys(job)
+
+    return {**counts, **run.once("rows", by_page)}
+
+
+def page_keys(job: Job) -> dict[str, int]:
+    """Writes which pages of the new Wikipedia the rows need."""
+    rows = read_rows(job.out / "rows", job.buckets)
+    pages = {row["page"] for row in rows if TEXT_OF[row["kind"]] == "page"}
+    KeySet.write(job.keys("page"), pages)
+    return {"pages to read": len(pages)}
+
+
+def _property_labels(job: Job) -> dict[str, str]:
+    old, new = (read_json(job.store(side) / "properties.json") for side in ("old", "new"))
+    return relation_labels(further_labels(job), old, new)
+
+
+def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
+    job, bucket = task
+    labels = {side: fact_store.Labels(job.store(side), job.buckets) for side in ("old", "new")}
+    relations = read_json(job.out / "steps" / "properties.json")
+    counts: collections.Counter[str] = collections.Counter()
+    with atomic_write(bucket_path(job.out / "labelled", bucket)) as f:
+        for row in read_jsonl(bucket_path(job.out / "candidates", bucket)):
+            kind, subject, *_, item, old = row
+            side = labels[side_of(kind)]
+            before = map(labels["old"].item, old)
+            types = side.type_of(subject), side.type_of(item)
+            if probe := probe_of(row, relations, side.item(item), before, types, counts):
+                f.write(json.dumps(dataclasses.asdict(probe), ensure_ascii=False) + "\n")
+    return counts
+
+
+# --- texts, and whether they name the object
+
+
+def texts(run: Run) -> dict[str, int]:
+    """Collects the texts of the pages that candidates are about, in buckets by page."""
+    job = run.job
+    dump = open_dump(job.wikipedia)
+    ranges = id_ranges(dump, -(-dump.bytes // _WIKIPEDIA_SHARD_BYTES))
+    tasks = {f"{i:05d}": (job, dump, r, i) for i, r in enumerate(ranges)}
+    counts = run.each("wikipedia", _page_texts, tasks)
+
+    def by_page() -> dict[str, int]:
+        rows = ((hash64(row[0]), row) for row in _texts(job, len(tasks)))
+        write_rows(rows, job.out / "texts", job.buckets)
+        return {}
+
+    run.once("texts", by_page)
+    return counts
+
+
+def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str, int]:
+    job, dump, ids, shard = task
+    found = 0
+    with atomic_write(bucket_path(job.out / "wikipedia", shard)) as f:
+        for row in page_texts(job, dump.pages(*ids), dump.site):
+            f.write(json.dumps(row, ensure_ascii=False) + "\n")
+            found += 1
+    return {"pages read": found}
+
+
+def _texts(job: Job, shards: int) -> Iterator[list[str]]:
+    yield from diffset_texts(job, read_records(job.diffset))
+    yield from read_rows(job.out / "wikipedia", shards)
+
+
+def align(run: Run) -> dict[str, int]:
+    """Alignment step 3: the object's name stands in the text of the subject's page."""
+    return run.each(
+        "aligned", _align_bucket, {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
+    )
+
+
+def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
+    job, bucket = task
+    rows = list(read_jsonl(bucket_path(job.out / "rows", bucket)))
+    pages = {row["page"] for row in rows}
+    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    for key, source, text in read_jsonl(bucket_path(job.out / "texts", bucket)):
+        if key in pages:
+            found[key, source].append(text.lower())
+    counts: collections.Counter[str] = collections.Counter()
+    with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
+        for row in rows:
+            if is_named(row, found.get((row["page"], TEXT_OF[row["kind"]])), counts):
+                f.write(json.dumps(row, ensure_ascii=False) + "\n")
+    return counts
+
+
+def aligned(job: Job) -> Iterator[Probe]:
+    """Yields the probes that passed all alignment steps."""
+    return _read_probes(job, "aligned")
+
+
+def in_words(job: Job) -> Iterator[Probe]:
+    """Yields all candidates in words, whether or not their text names the object."""
+    return _read_probes(job, "rows")
+
+
+def _read_probes(job: Job, stage: str) -> Iterator[Probe]:
+    for row in read_rows(job.out / stage, job.buckets):
+        yield Probe(**{**row, "old_objects": tuple(row["old_objects"])})

@@ -1,0 +1,161 @@
+"""TWiki-Probes: two Wikidata dumps and a diffset to unchanged, changed and deleted facts in words.
+
+Facts are compared in buckets by item, joined with texts in buckets by page; neither dump is ever in
+memory. Labels come from the snapshot itself.
+"""
+
+import csv
+import dataclasses
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.fact_files import COLUMNS, SETS
+from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes, read_json
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, write_json, write_jsonl
+from ckl_jax.papers.temporalwiki.data import probe_notes, probe_rows, probe_stages
+from ckl_jax.papers.temporalwiki.data.dumps import date_of
+from ckl_jax.papers.temporalwiki.data.light_tuning import draw
+from ckl_jax.papers.temporalwiki.data.probe_filters import Probe, apply, table_7
+from ckl_jax.papers.temporalwiki.data.probe_rows import Job
+from ckl_jax.papers.temporalwiki.data.probe_stages import Run
+
+FORMAT = 1
+
+
+def check(job: Job) -> None:
+    """Checks the inputs before anything is written, and warns of dates that do not fit.
+
+    Raises:
+      UserError: one is missing, they are not of one wiki, or the dumps are not in order.
+    """
+    probe_rows.check_inputs(job)
+    probe_notes.check_wikipedia(job)
+    old, new = date_of(job.old), date_of(job.new)
+    if old and new and old >= new:
+        raise UserError(
+            f"The old dump {job.old} ({old}) is not older than the new one, {job.new} ({new}); "
+            "give the older one as --old."
+        )
+    if note := probe_notes.misdated(job):
+        warnings.warn(note, stacklevel=2)
+
+
+def build(
+    job: Job,
+    workers: int = 1,
+    progress: Progress = no_progress,
+    fix_point: bool = False,
+    keep: bool = False,
+    light_tuning: int = 0,
+    steps: Callable[[Run], tuple[dict[str, Any], dict[str, int]]] = probe_stages.all_steps,
+) -> dict[str, Any]:
+    """Builds the probes, or goes on with them.
+
+    Args:
+      job: inputs and options.
+      workers: processes.
+      progress: called as work is done.
+      fix_point: repeat the third filter until it holds of what is left.
+      keep: keep the intermediate files.
+      light_tuning: draw so many facts of each class besides, to tune a model on; see
+        `light_tuning.draw`. They need not be named in a text.
+      steps: what makes the rows and the aligned ones of a run.
+
+    Returns:
+      The manifest: counts after every step, the statistics of Tables 2 and 7, and notes, which are
+      warned of too.
+
+    Raises:
+      UserError: bad input; finished steps are kept.
+    """
+    check(job)
+    job = job.sized()
+    settings = _settings(job, fix_point) | ({"light_tuning": light_tuning} if light_tuning else {})
+    open_folder(job.out, settings)
+    path = job.out / "manifest.json"
+    if path.is_file():
+        manifest = read_json(path)
+    else:
+        with processes(workers) as pool:
+            read, counts = steps(Run(job, pool, workers, progress))
+        manifest = {**settings, "read": read, "steps": counts}
+        manifest |= _write(job, counts, fix_point, light_tuning)
+        if not keep:
+            for name in probe_stages.FOLDERS:
+                shutil.rmtree(job.out / name, ignore_errors=True)
+        write_json(path, manifest)
+    for note in manifest.get("notes", ()):
+        warnings.warn(f"{job.out}: {note}", stacklevel=2)
+    return manifest
+
+
+def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
+    settings = dataclasses.asdict(job)
+    del settings["out"]
+    for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
+        if settings[name]:
+            found = Path(settings[name])
+            size = os.path.getsize(found) if found.is_file() else None
+            settings[name] = {"name": found.name, "date": date_of(found), "bytes": size}
+    return {"format": FORMAT, **settings, "fix_point": fix_point}
+
+
+def _write(
+    job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int
+) -> dict[str, Any]:
+    """Filters each set, writes its files and returns its statistics."""
+    probes = list(probe_stages.aligned(job))
+    name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"
+    table_2, sevens, filters, files, tuning, notes = {}, {}, {}, [], {}, []
+    for title, kinds in SETS.items():
+        chosen = [p for p in probes if p.kind in kinds]
+        final, filters[title] = apply(chosen, job.seed, fix_point)
+        table_2[title] = {
+            "initial": sum(steps.get(f"{kind} initial", 0) for kind in kinds),
+            "aligned": len(chosen),
+            "final": len(final),
+        }
+        sevens[title] = table_7(final)
+        files += _write_set(job.out / f"{name}_{title}", title, final)
+        if not final:
+            notes.append(probe_notes.emptied(job, title, kinds, steps, filters[title]))
+        if light_tuning and title != "deleted":
+            pool = (p for p in probe_stages.in_words(job) if p.kind in kinds)
+            drawn = draw(pool, final, light_tuning, job.seed)
+            notes.append(probe_notes.too_few(title, len(drawn), light_tuning))
+            if not final:
+                continue
+            files.append(f"lighttuning_{title}_{light_tuning}.csv")
+            _write_csv(job.out / files[-1], drawn, old=False)
+            tuning[title] = table_7(drawn)
+    found = {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+    found["notes"] = list(filter(None, notes))
+    return found | ({"light_tuning": light_tuning, "table_7_tuning": tuning} if tuning else {})
+
+
+def _write_set(stem: Path, title: str, probes: Sequence[Probe]) -> list[str]:
+    """Writes the published CSV, the same with ids as JSONL, and updated and new facts apart."""
+    tables: dict[Path, Iterable[Probe]] = {Path(f"{stem}.csv"): probes}
+    if title == "changed":
+        for kind in SETS["changed"]:
+            path = stem.with_name(stem.name.replace("_changed", f"_{kind}") + ".csv")
+            tables[path] = [p for p in probes if p.kind == kind]
+    for path, rows in tables.items():
+        _write_csv(path, rows, old="_updated" in path.name)
+    jsonl = Path(f"{stem}.jsonl")
+    write_jsonl(jsonl, map(dataclasses.asdict, probes))
+    return [path.name for path in (*tables, jsonl)]
+
+
+def _write_csv(path: Path, probes: Iterable[Probe], old: bool) -> None:
+    with atomic_write(path) as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow((*COLUMNS, "old_object") if old else COLUMNS)
+        for p in probes:
+            row = (p.subject, p.relation, p.object)
+            writer.writerow((*row, "|".join(p.old_objects)) if old else row)

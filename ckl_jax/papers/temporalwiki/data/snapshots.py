@@ -1,0 +1,116 @@
+"""Snapshots: the dumps of Wikipedia and of Wikidata of one date, found where they lie."""
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.dumps import check_wikis, date_of, open_dump
+
+_GIVE = (
+    "give a folder with one Wikipedia and one Wikidata dump, or FOLDER/YYYYMMDD for a date in it"
+)
+_DATE = re.compile(r"(\d{4})-?(\d\d)(?:-?(\d\d))?")
+_PART = re.compile(r"p\d+p\d+")
+_WIKIDATA = re.compile(r".*(wikidata|-all).*\.json(\.gz|\.bz2)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Two dumps.
+
+    Attributes:
+      date: of the Wikipedia dump, YYYYMMDD.
+      wikipedia: file, or folder of the parts of one dump.
+      wikidata: file.
+    """
+
+    date: str
+    wikipedia: str
+    wikidata: str
+
+    def describe(self) -> str:
+        """Date, and names and sizes of its files if there are any: they tell it from others."""
+        if not self.wikipedia:
+            return self.date
+        parts = (
+            f"{Path(path).name} ({sum(map(os.path.getsize, _all_files(path)))} bytes)"
+            for path in (self.wikipedia, self.wikidata)
+        )
+        return f"{self.date}: {', '.join(parts)}"
+
+
+def _all_files(path: str) -> list[str]:
+    return [str(p) for p in Path(path).iterdir() if p.is_file()] if os.path.isdir(path) else [path]
+
+
+def find(place: str | os.PathLike) -> Snapshot:
+    """Finds the dumps of one snapshot.
+
+    Args:
+      place: a folder that holds them, or FOLDER/DATE (YYYYMM or YYYYMMDD) where FOLDER holds those
+        of several dates.
+
+    Raises:
+      UserError: there is no such folder, or not one dump of each kind in it.
+    """
+    path = Path(place)
+    if path.is_dir():
+        files = [p for p in path.iterdir() if p.is_file()]
+    elif path.parent.is_dir() and (match := _DATE.fullmatch(path.name)):
+        date = "".join(filter(None, match.groups()))
+        files = [p for p in path.parent.iterdir() if p.is_file() and date_of(p).startswith(date)]
+    else:
+        raise UserError(f"There is no snapshot {place}; {_GIVE}.")
+    wikipedia = _wikipedia(place, [p for p in files if ".xml" in p.name])
+    wikidata = _one(place, "Wikidata", [p for p in files if _WIKIDATA.fullmatch(p.name)])
+    date = date_of(wikipedia) or next(filter(None, map(date_of, (path, *files))), "")
+    if not date:
+        raise UserError(
+            f"The dump {wikipedia} has no date in its name; rename it as Wikimedia does."
+        )
+    return Snapshot(date, str(wikipedia), str(wikidata))
+
+
+def _wikipedia(place: str | os.PathLike, files: list[Path]) -> Path:
+    files = [p for p in files if "-index" not in p.name]
+    if len(files) > 1 and Path(place).is_dir() and all(_PART.search(p.name) for p in files):
+        return Path(place)
+    articles = [p for p in files if "pages-articles" in p.name]
+    return _one(place, "Wikipedia", articles or files)
+
+
+def _one(place: str | os.PathLike, kind: str, files: list[Path]) -> Path:
+    if len(files) == 1:
+        return files[0]
+    names = f"{len(files)} ({', '.join(sorted(p.name for p in files)[:3])})" if files else "no"
+    raise UserError(
+        f"The snapshot {place} has {names} {kind} dump{'s' * (len(files) > 1)}; {_GIVE}."
+    )
+
+
+def check_series(snapshots: Sequence[Snapshot]) -> None:
+    """Checks that snapshots follow each other, and are of one wiki.
+
+    Raises:
+      UserError: they do not.
+    """
+    if len(snapshots) < 2:
+        raise UserError(
+            "There is one snapshot only; give two or more, in the order of their dates."
+        )
+    for old, new in itertools.pairwise(snapshots):
+        _check_order(old.wikipedia, old.date, new.wikipedia, new.date)
+        _check_order(old.wikidata, date_of(old.wikidata), new.wikidata, date_of(new.wikidata))
+        check_wikis(*(open_dump(s.wikipedia, spans=False) for s in (old, new)))
+
+
+def _check_order(old: str, old_date: str, new: str, new_date: str) -> None:
+    if old_date and new_date and old_date >= new_date:
+        raise UserError(
+            f"{new} ({new_date}) is not later than {old} ({old_date}), which is given before it; "
+            "give snapshots in the order of their dates."
+        )

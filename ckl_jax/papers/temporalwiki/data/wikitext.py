@@ -1,0 +1,321 @@
+"""Prose of a page: wikitext to paragraphs, by the tokenizer of mwparserfromhell.
+
+Kept is what reads as running text: paragraphs with the labels of their links. Dropped are
+templates, tables, lists, headings, references, files, categories, galleries and formulae, as
+WikiExtractor drops them for the paper's texts.
+
+mwparserfromhell builds a tree of nodes out of its tokens, in which it spends nine tenths of its
+time. The tokens are enough here; a test holds the result to that of the tree.
+"""
+
+import collections
+import html
+import re
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
+
+_DROPPED_TAGS = frozenset(
+    "ref references table gallery math chem ce timeline score syntaxhighlight source graph "
+    "imagemap hiero mapframe maplink templatedata section inputbox categorytree templatestyles "
+    "style script ul ol dl code pre noinclude includeonly".split()
+)
+_BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
+# Templates whose text is read: which of their unnamed parameters. The rest is dropped.
+_SHOWN_TEMPLATES = {
+    "lang": slice(1, 2), "lang-": slice(0, 1), "transl": slice(-1, None), "nowrap": slice(0, 1),
+    "transliteration": slice(-1, None), "nobr": slice(0, 1), "convert": slice(0, 2),
+    "cvt": slice(0, 2),
+}  # fmt: skip
+_SIGNS = {
+    "mdash": "—", "em dash": "—", "spaced mdash": " — ", "ndash": "–", "en dash": "–",
+    "snd": " – ", "spaced ndash": " – ", "spnd": " – ", "nbsp": " ", "'": "'", "'s": "'s",
+    "=": "=", "!": "|", "zwsp": "", "shy": "",
+}  # fmt: skip
+# What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag.
+_LIST, _LESS = "\0", "\1"
+_LIST_MARKUP = ("*", "#", ":", ";")
+_SWITCHES = re.compile(r"__[A-Z]+__")
+_EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
+_OPENING_REST = re.compile(r"([(\[])\s*[,;:]\s*(?:[,;:]\s*)*")
+_COMMAS = re.compile(r",(?: *,)+")
+_BEFORE_STOP = re.compile(r" +([,.;:!?])(?= |$)")
+_QUOTES = re.compile(r"'{2,}")
+_POSSESSIVE = re.compile(r"(?<=[^\s'])'''(?=s\b)")
+_HEADING = re.compile(r"^==(?!=).*?==[ \t]*$", re.MULTILINE)
+_PAIRS = (("{{", "}}"), ("<!--", "-->"), ("<ref", "</ref"))
+_TABLE_START = re.compile(r"^[ \t:]*\{\|", re.MULTILINE)
+_TABLE_END = re.compile(r"^[ \t]*\|\}(?!\})", re.MULTILINE)
+_SELF_CLOSED_REF = re.compile(r"<ref\b[^<>]*/>", re.IGNORECASE)
+_DISAMBIGUATION = re.compile(
+    r"\{\{\s*(?:(?:[\w -]+ )?disambig(?:uation)?(?: page| cleanup)?|dab|hndis|geodis|"
+    r"(?:hn|geo|human name |place name |species |letter|school|road|callsign |airport )"
+    r"dis(?:ambig(?:uation)?)?|disamb|mathdab|roaddis|sia|surname disambig)\s*[|}]"
+    r"|__DISAMBIG__",
+    re.IGNORECASE,
+)
+
+# Elements that a page may use: what is left of one that is not closed is not shown. On one line
+# only: where a "<" is no tag, the next ">" may be paragraphs away.
+_LEFT_TAG = re.compile(
+    r"</?(abbr|b|bdi|bdo|big|blockquote|br|caption|center|cite|code|data|dd|del|dfn|div|dl|dt|em|"
+    r"font|h[1-6]|hr|i|ins|kbd|li|link|mark|meta|ol|p|pre|q|rb|ref|references|rp|rt|rtc|ruby|s|"
+    r"samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(?=[\s/>])"
+    r"[^<>\n]*>",
+    re.IGNORECASE,
+)
+
+_UNCLOSED = 50  # more than these in a section are no slip
+_PAIRED_TAG = re.compile(r"<(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z]", re.IGNORECASE)
+
+Cache = MutableMapping[str, list[str]]
+
+
+def is_disambiguation(title: str, text: str) -> bool:
+    """Whether an (English) page lists the meanings of its title."""
+    return title.endswith(" (disambiguation)") or _DISAMBIGUATION.search(text) is not None
+
+
+class Extractor:
+    """Wikitext to paragraphs, for one wiki."""
+
+    def __init__(self, dropped_links: frozenset[str] | None = None):
+        """Loads the tokenizer.
+
+        Args:
+          dropped_links: `SiteInfo.dropped_links`; None: English names.
+
+        Raises:
+          UserError: the library is not installed.
+        """
+        try:
+            from mwparserfromhell.parser import Parser, tokens
+        except ImportError as e:
+            raise UserError(
+                "Reading wikitext needs the package mwparserfromhell; pip install 'ckl-jax[data]'."
+            ) from e
+        self._parser = Parser
+        self._dropped = SiteInfo().dropped_links if dropped_links is None else dropped_links
+        self._t = t = tokens
+        self._readers = {
+            t.TemplateOpen: self._template,
+            t.WikilinkOpen: self._link,
+            t.ExternalLinkOpen: self._url,
+            t.HTMLEntityStart: self._entity,
+            t.TagOpenOpen: self._tag,
+            t.ArgumentOpen: lambda token, rest: _skip(rest, t.ArgumentOpen, (t.ArgumentClose,)),
+            t.CommentStart: lambda token, rest: _skip(rest, t.CommentStart, (t.CommentEnd,)),
+            t.HeadingStart: self._heading,
+        }  # fmt: skip
+        self._end: Any = None  # type of the token that ended the last `_read`
+
+    def paragraphs(self, wikitext: str, cache: Cache | None = None) -> list[str]:
+        """Returns the paragraphs, with single blanks; none is empty.
+
+        Args:
+          wikitext: of a page.
+          cache: results by section, which two versions of a page mostly share.
+        """
+        found: list[str] = []
+        for section in sections(wikitext):
+            if cache is None:
+                found += self._section(section)
+                continue
+            if section not in cache:
+                cache[section] = self._section(section)
+            found += cache[section]
+        return found
+
+    def _section(self, wikitext: str) -> list[str]:
+        tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
+        return list(_clean(_without_tags(self._read(tokens, ())).replace(_LESS, "<")))
+
+    # Each reader takes the token that opens a construct and the iterator behind it, reads to the
+    # construct's end and returns its text.
+
+    def _read(self, rest: Iterator, ends: tuple) -> str:
+        """The text until a token of one of the types `ends`."""
+        out, text, readers = [], self._t.Text, self._readers
+        for token in rest:
+            kind = type(token)
+            if kind is text:
+                out.append(token["text"])
+            elif kind in ends:
+                self._end = kind
+                break
+            elif kind in readers:
+                out.append(readers[kind](token, rest))
+        else:
+            self._end = None
+        return "".join(out)
+
+    def _template(self, token, rest: Iterator) -> str:
+        t = self._t
+        ends = (t.TemplateParamSeparator, t.TemplateClose)
+        name = self._read(rest, ends).strip().lower()
+        if self._end is t.TemplateClose:
+            return _SIGNS.get(name, "")
+        shown = _SHOWN_TEMPLATES.get(name) or _SHOWN_TEMPLATES.get(name.partition("-")[0] + "-")
+        if not shown:
+            return _skip(rest, t.TemplateOpen, (t.TemplateClose,))
+        values: list[str] = []
+        while self._end is t.TemplateParamSeparator:
+            value = self._read(rest, (*ends, t.TemplateParamEquals))
+            if self._end is t.TemplateParamEquals:  # a named one
+                self._read(rest, ends)
+            else:
+                values.append(value.strip())
+        return " ".join(values[shown])
+
+    def _heading(self, token, rest: Iterator) -> str:
+        return _skip(rest, self._t.HeadingStart, (self._t.HeadingEnd,)) + "\n\n"
+
+    def _link(self, token, rest: Iterator) -> str:
+        t = self._t
+        title = self._read(rest, (t.WikilinkSeparator, t.WikilinkClose)).strip()
+        labelled = self._end is t.WikilinkSeparator
+        if _is_dropped(title, self._dropped):
+            return _skip(rest, t.WikilinkOpen, (t.WikilinkClose,)) if labelled else ""
+        return self._read(rest, (t.WikilinkClose,)) if labelled else title.removeprefix(":")
+
+    def _url(self, token, rest: Iterator) -> str:
+        t = self._t
+        self._read(rest, (t.ExternalLinkSeparator, t.ExternalLinkClose))
+        labelled = self._end is t.ExternalLinkSeparator
+        return self._read(rest, (t.ExternalLinkClose,)) if labelled else ""
+
+    def _entity(self, token, rest: Iterator) -> str:
+        name = ""
+        for token in rest:
+            if type(token) is self._t.HTMLEntityEnd:
+                break
+            numeric = {self._t.HTMLEntityNumeric: "#", self._t.HTMLEntityHex: token.get("char")}
+            name += numeric.get(type(token)) or token.get("text") or ""
+        return html.unescape(f"&{name};").replace("<", _LESS)
+
+    def _tag(self, token, rest: Iterator) -> str:
+        t = self._t
+        ends = (t.TagCloseOpen, t.TagCloseSelfclose)
+        name = self._read(rest, (*ends, t.TagAttrStart)).strip().lower()
+        while self._end is t.TagAttrStart:
+            self._read(rest, (*ends, t.TagAttrStart))
+        closed, dropped = self._end is t.TagCloseSelfclose, name in _DROPPED_TAGS
+        if closed and (token.get("wiki_markup") or "")[:1] in _LIST_MARKUP:
+            return _LIST
+        text = ""
+        if not closed and dropped:
+            _skip(rest, t.TagOpenOpen, (t.TagCloseClose, t.TagCloseSelfclose))
+        elif not closed:
+            text = self._read(rest, (t.TagOpenClose,))
+            self._read(rest, (t.TagCloseClose,))
+        if name == "nowiki":
+            text = text.replace("<", _LESS)
+        return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
+
+
+def _skip(rest: Iterator, opening: type, closings: tuple[type, ...]) -> str:
+    """Goes behind the end of a construct, over others of its type that are in it."""
+    depth = 1
+    for token in rest:
+        kind = type(token)
+        if kind is opening:
+            depth += 1
+        elif kind in closings:
+            depth -= 1
+            if not depth:
+                break
+    return ""
+
+
+def _is_dropped(title: str, dropped: frozenset[str]) -> bool:
+    """Whether a link is to a file, a category or another language's page."""
+    prefix, colon, _ = title.partition(":")
+    prefix = prefix.strip().replace("_", " ").lower()
+    language = 2 <= len(prefix) <= 3 and prefix.isalpha() and prefix.isascii()
+    return bool(colon) and (prefix in dropped or language)
+
+
+def sections(wikitext: str) -> Iterator[str]:
+    """Cuts a page before its second-level headings, wherever no template, table, comment or
+    reference is open; the parts joined are the page."""
+    start = last = 0
+    left_open = (0, 0, 0, 0)
+    for heading in _HEADING.finditer(wikitext):
+        more = _left_open(wikitext[last : heading.start()])
+        left_open = tuple(map(sum, zip(left_open, more, strict=True)))
+        last = heading.start()
+        if last > start and not any(left_open):
+            yield wikitext[start:last]
+            start = last
+    if start < len(wikitext):
+        yield wikitext[start:]
+
+
+def _defused(text: str) -> str:
+    """The same without what the tokenizer takes quadratic time for: constructs that are opened by
+    the hundred and never closed, which only vandals write."""
+    text = _without_comments(text)
+    for opening, closing in (("{{", "}}"), ("[", "]"), ("{|", "|}")):
+        if text.count(opening) > text.count(closing) + _UNCLOSED:
+            text = text.replace(opening, " ")
+    if text.count("<") > _UNCLOSED:
+        closed = text.count("</") + text.count("/>")
+        if len(_PAIRED_TAG.findall(text)) > closed + _UNCLOSED:
+            text = _without_tags(text).replace("<", " ")
+    return text
+
+
+def _without_tags(text: str) -> str:
+    """The same without the tags that belong to no pair; those of blocks end a paragraph."""
+    if "<" not in text:
+        return text
+    return _LEFT_TAG.sub(lambda tag: "\n\n" * (tag[1].lower() in _BLOCK_TAGS), text)
+
+
+def _without_comments(text: str) -> str:
+    """As MediaWiki does it: a comment that is not closed hides the rest."""
+    kept, start = [], 0
+    while (begin := text.find("<!--", start)) >= 0:
+        kept.append(text[start:begin])
+        end = text.find("-->", begin + 4)
+        start = len(text) if end < 0 else end + 3
+    return "".join(kept) + text[start:] if kept else text
+
+
+def _left_open(text: str) -> tuple[int, ...]:
+    """How many more templates, comments, references and tables begin than end."""
+    closed = _SELF_CLOSED_REF.sub("", text) if "<ref" in text else text
+    pairs = (closed.count(a) - closed.count(b) for a, b in _PAIRS)
+    return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
+
+
+def _clean(text: str) -> Iterator[str]:
+    """Paragraphs as MediaWiki sees them: lines until a blank one, without those of lists."""
+    lines: list[str] = []
+    for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
+        words = [] if _LIST in line else (_unquoted(line) if "''" in line else line).split()
+        if words:
+            lines += words
+        elif lines:
+            paragraph = _tidy(" ".join(lines))
+            lines = []
+            if any(map(str.isalnum, paragraph)):
+                yield paragraph
+
+
+def _unquoted(line: str) -> str:
+    """Removes the marks of bold and italics, which end with the line whatever their number."""
+    runs = collections.Counter(min(len(run), 5) for run in _QUOTES.findall(line))
+    if runs[3] % 2 and runs[2] % 2:  # italics, then an apostrophe
+        line = _POSSESSIVE.sub("'", line, count=1)
+    return _QUOTES.sub("", line)
+
+
+def _tidy(paragraph: str) -> str:
+    """Removes what dropped templates left: empty brackets, blanks before a full stop."""
+    if "(" in paragraph or "[" in paragraph:
+        paragraph = _OPENING_REST.sub(r"\1", _EMPTY_BRACKETS.sub("", paragraph))
+    paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
+    return _COMMAS.sub(",", paragraph) if ",," in paragraph else paragraph

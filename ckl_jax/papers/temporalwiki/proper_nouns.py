@@ -1,0 +1,109 @@
+"""The perplexity of proper nouns in running text while a model trains (TemporalWiki, Figure 2)."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import checks
+from ckl_jax.data.word_marks import GROUPS, Marks, mark_rows
+from ckl_jax.files import write_jsonl
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.papers.temporalwiki.analysis.text_losses import summarize
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.probes.losses import GroupLosses
+from ckl_jax.train.configs import DatasetConfig
+
+Scores = dict[str, dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProperNouns:
+    """An evaluation of `train.train.train`: "proper_noun_eval/<task>", and rows of every text.
+
+    `<folder>/proper_nouns/rows_<step>.jsonl` says of each row of each task the summed loss and the
+    counted tokens of each group; `papers.temporalwiki.analysis.text_losses` makes perplexities and
+    their ratios to those of another model from them.
+
+    Attributes:
+      tasks: cached tasks of running text, by folder or by name in `cache_dirs`; () is none. The
+        paper has the diffset, and the rest of the snapshot (`ckl data rest`).
+      folder: MODEL_DIR.
+      task_feature_lengths: as in training.
+      cache_dirs: folders of cached tasks.
+      tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.word_classes`.
+      groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers".
+      batch_size: rows at once.
+      rows: of each task at most, spread over it evenly.
+    """
+
+    tasks: Sequence[str] = ()
+    folder: str = "."
+    task_feature_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    cache_dirs: Sequence[str] = ()
+    tagger: str = "heuristic"
+    groups: Sequence[str] = ("proper_nouns", "all")
+    batch_size: int = 64
+    rows: int = 10_000
+
+    def __post_init__(self) -> None:
+        checks.require_names(empty=True, PROPER_NOUN_TASKS=self.tasks)
+        checks.require_names(GROUPS, PROPER_NOUN_GROUPS=self.groups)
+        checks.require_size(PROPER_NOUN_ROWS=self.rows)
+        checks.require_names(**{"PROPER_NOUN_TAGGER": (self.tagger,)})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is evaluated; () is nothing."""
+        return tuple(f"proper_nouns_{Path(task).name}" for task in self.tasks)
+
+    def __call__(
+        self, model: DecoderOnlyModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], Scores]:
+        """Tags the tasks; returns `(params, step, last) -> scores`.
+
+        Raises:
+          UserError: a task is missing or packed, or the tagger is not there, or the model is no
+            decoder-only model.
+        """
+        if not self.tasks:
+            return lambda params, step, last: {}
+        partitioner.check_batch_size(self.batch_size, "The batch_size of ProperNouns")
+        width = self.task_feature_lengths["targets"]
+        losses = GroupLosses(model, len(GROUPS), width, self.batch_size, partitioner.put_whole)
+        marks = {Path(name).name: self._marks(name, model, width) for name in self.tasks}
+
+        def evaluate(params: Any, step: int, last: bool) -> Scores:
+            del last
+            rows = [
+                {"task": task, "step": step, **row}
+                for task, found in marks.items()
+                for row in self._rows(losses, params, found)
+            ]
+            scores = summarize(rows)  # first: what is not finite is not written
+            if jax.process_index() == 0:
+                write_jsonl(Path(self.folder) / "proper_nouns" / f"rows_{step:06}.jsonl", rows)
+            return {f"proper_noun_eval/{task}": values for task, values in scores.items()}
+
+        return evaluate
+
+    def _marks(self, name: str, model: DecoderOnlyModel, width: int) -> Marks:
+        dataset = DatasetConfig(
+            name, self.task_feature_lengths, self.batch_size, cache_dirs=self.cache_dirs
+        )
+        task = dataset.open(name)
+        dataset.reading(model, [task])  # refuses one of another vocabulary
+        return mark_rows(task, model.output_vocabulary, self.tagger, self.rows, width)
+
+    def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
+        """What the row of each text says: by group [summed loss, tokens]."""
+        told = [g for g in self.groups if g in marks.groups]
+        found = losses(params, marks.rows, marks.bits)
+        for number, (sums, counts) in zip(marks.index.tolist(), found, strict=True):
+            values = {
+                group: [float(sums[GROUPS.index(group)]), int(counts[GROUPS.index(group)])]
+                for group in told
+            }
+            yield {"row": number, "tagger": marks.backend, "losses": values}

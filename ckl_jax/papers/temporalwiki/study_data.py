@@ -1,0 +1,250 @@
+"""What `ckl temporalwiki` trains on and asks about: made of snapshots, each file once.
+
+ROOT/dumps/                    the simulated world's, where no snapshots are given
+ROOT/data/<interval>/diffset, probes    see docs/dumps.md
+ROOT/data/<date>/              the text of a whole snapshot
+ROOT/data/rows/<interval>/     cached tasks: d1, what is new; whole, all of the new snapshot
+ROOT/data/rows/first/          cached task d0: the first snapshot
+ROOT/data/rows/nouns/          cached tasks in which proper nouns are looked for, where asked for
+ROOT/probes/                   the probes of all intervals, by the files' published columns
+"""
+
+import csv
+import dataclasses
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.analysis import labels
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.causal import document_text, prepare_rows
+from ckl_jax.data.documents import read_documents
+from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress, read_json
+from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.data.wikidata_json import FactRules
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT
+from ckl_jax.papers.temporalwiki.data import diffsets, probes
+from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
+from ckl_jax.papers.temporalwiki.data.probe_rows import Job
+from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
+
+FIRST = "first"
+NOUNS = "nouns"
+CLASSES = ("unchanged", "changed", "deleted")
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """Two snapshots that follow each other."""
+
+    old: Snapshot
+    new: Snapshot
+
+    @property
+    def name(self) -> str:
+        return f"{self.old.date}-{self.new.date}"
+
+
+def intervals(snapshots: Sequence[Snapshot]) -> list[Interval]:
+    return [Interval(*pair) for pair in itertools.pairwise(snapshots)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What a training draws its batches from.
+
+    Attributes:
+      task: "d1" or "whole" of an interval, or "d0".
+      batch: rows of a batch.
+      reviewed: old rows beside each new one.
+    """
+
+    task: str
+    batch: int
+    reviewed: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The files, and how they are made.
+
+    Attributes:
+      root: folder of everything.
+      snapshots: in order.
+      seed: of the sample of probes.
+      unchanged_share: share of the unchanged facts that is asked about.
+      workers: processes.
+      progress: shows the work on one line.
+      light_tuning: facts of each class that are drawn besides, to tune on.
+    """
+
+    root: Path
+    snapshots: Sequence[Snapshot]
+    seed: int = 0
+    unchanged_share: float = 1.0
+    workers: int = 1
+    progress: Progress = no_progress
+    light_tuning: int = 0
+
+    @property
+    def vocabulary(self) -> Path:
+        return self.root / "data" / "vocabulary.model"
+
+    def rows(self, name: str) -> Path:
+        """The folder of an interval's cached tasks, or of the first snapshot's."""
+        return self.root / "data" / "rows" / name
+
+    def folder(self, interval: Interval, kind: str) -> Path:
+        return self.root / "data" / interval.name / kind
+
+    def fact_files(self) -> list[str]:
+        """The probes of all intervals that hold a fact."""
+        found = [self.fact_file(i, c) for i in intervals(self.snapshots) for c in CLASSES]
+        return [str(path) for path in found if path.is_file()]
+
+    def fact_file(self, interval: Interval, kind: str) -> Path:
+        """The probes of a class of an interval; missing where there is no such fact."""
+        return self.root / "probes" / f"{interval.name}_{kind}.csv"
+
+    def tuning_facts(self, interval: Interval, kind: str) -> Path:
+        """The facts that are no probes; missing where there are no probes of the class."""
+        return self.folder(interval, "probes") / f"lighttuning_{kind}_{self.light_tuning}.csv"
+
+    # --- making them
+
+    def build_interval(self, interval: Interval) -> None:
+        """Makes the diffset and the probes of an interval, and says what they hold."""
+        diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
+        options = diffsets.Options(deletions=True)
+        plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
+        made = self._diffset(plan)
+        rules = FactRules(site=plan.new.wiki or "enwiki")
+        job = Job(
+            interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
+            out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,
+        )  # fmt: skip
+        facts = _anew(
+            out, lambda: probes.build(
+                job, self.workers, self.progress, light_tuning=self.light_tuning
+            ),
+        )  # fmt: skip
+        self._publish(interval, facts["files"])
+        sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
+        print(
+            f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
+            f"{made['words']:,} words; facts: {', '.join(sizes)}", flush=True,
+        )  # fmt: skip
+
+    def _diffset(self, plan: diffsets.Plan) -> dict[str, Any]:
+        return _anew(plan.out, lambda: diffsets.build(plan, self.workers, progress=self.progress))
+
+    def _publish(self, interval: Interval, names: Sequence[str]) -> None:
+        """Puts the probes of an interval beside those of the others, under names of full dates."""
+        for name in names:
+            kind = name.rpartition("_")[2]
+            source = self.folder(interval, "probes") / name
+            target = self.root / "probes" / f"{interval.name}_{kind}"
+            if kind.partition(".")[0] in CLASSES and _has_rows(source):
+                content = source.read_bytes()
+                if not target.exists() or target.read_bytes() != content:
+                    with files.atomic_write(target, "wb") as f:
+                        f.write(content)
+
+    def whole_text(self, snapshot: Snapshot) -> Path:
+        """Makes the text of a whole snapshot; returns its file of documents."""
+        out = self.root / "data" / snapshot.date
+        plan = diffsets.plan(None, snapshot.wikipedia, out, diffsets.Options())
+        made = self._diffset(plan)
+        print(
+            f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "
+            f"{made['words']:,} words", flush=True,
+        )  # fmt: skip
+        return out / made["documents"]
+
+    def train_vocabulary(self, documents: Path, size: int) -> None:
+        """Trains a vocabulary on the first snapshot, if there is none."""
+        if not self.vocabulary.exists():
+            lines = (
+                line for document in read_documents(documents)
+                for line in document_text(document).split("\n")
+            )  # fmt: skip
+            train_vocabulary(lines, self.vocabulary, size)
+
+    def make_rows(
+        self, first: Path, whole: Collection[str], vocabulary: Any, **settings: Any
+    ) -> None:
+        """Makes the cached tasks.
+
+        Args:
+          first: documents of the first snapshot.
+          whole: dates of the later snapshots that are trained on whole.
+          vocabulary: of the model.
+          **settings: of the rows; see `data.causal.prepare_rows`.
+        """
+        prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
+        for interval in intervals(self.snapshots):
+            folder = self.folder(interval, "diffset")
+            sources = {"d1": folder / read_json(folder / "manifest.json")["documents"]}
+            if interval.new.date in whole:
+                sources["whole"] = self.whole_text(interval.new)
+            prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
+
+    def check_batches(self, drawn: Mapping[str, Drawn]) -> None:
+        """Refuses batches that some interval cannot fill, before anything is trained.
+
+        Args:
+          drawn: of each method.
+
+        Raises:
+          UserError: there are such; all of them are in the message.
+        """
+        old = len(CachedTask.open(self.rows(FIRST) / "d0"))
+        short = {}
+        for method, wanted in drawn.items():
+            names = [i.name for i in intervals(self.snapshots)] if wanted.task != "d0" else [FIRST]
+            for name in names:
+                rows = len(CachedTask.open(self.rows(name) / wanted.task))
+                rows += min(old, int(rows * wanted.reviewed))
+                if rows < wanted.batch:
+                    short[f"{name} {method}"] = rows
+        if short:
+            told = ", ".join(f"{name} {rows}" for name, rows in short.items())
+            raise UserError(
+                f"BATCH_SIZE exceeds the rows of text to train on ({told}); give --gin BATCH_SIZE="
+                f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
+            )
+
+    def make_noun_rows(self, interval: Interval, vocabulary: Any, length: int) -> None:
+        """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""
+        folder = self.folder(interval, "diffset")
+        rest = self.root / "data" / interval.name / "rest.jsonl"
+        if not rest.exists():
+            write_rest(self.whole_text(interval.new), folder, rest, seed=self.seed)
+        new = folder / read_json(folder / "manifest.json")["documents"]
+        sources = {f"{interval.name}_{NEW_TEXT}": new, f"{interval.name}_{OLD_TEXT}": rest}
+        prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a file of facts holds any."""
+    if path.suffix != ".csv":
+        return os.path.getsize(path) > 0
+    with files.os_errors(path, "read"), open(path, encoding="utf-8", newline="") as f:
+        return next(itertools.islice(csv.reader(f), 1, None), None) is not None
+
+
+def _anew(folder: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Makes what a folder holds, once more if it was begun with a file that has changed since."""
+    try:
+        return make()
+    except ChangedFile as e:
+        if (folder / "manifest.json").exists():  # and may have been trained on
+            raise
+        print(f"   {str(e).split(';')[0]}; it is begun anew", flush=True)
+        shutil.rmtree(folder)
+        return make()

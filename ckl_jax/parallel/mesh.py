@@ -1,0 +1,247 @@
+"""One device mesh for any device kind, and the `Partitioner` that a run is configured with.
+
+The mesh has three axes: `data` splits the batch, `fsdp` splits the batch and the `embed` axis of
+parameters (each device holds a slice and gathers a layer when it needs it), `model` splits heads,
+mlp and vocabulary. `parallel.shardings` says what that means for each array.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import linen as nn
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, Mesh, NamedSharding
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.parallel.shardings import (  # noqa: F401 (gin files and jobs name them here)
+    BATCH_AXES,
+    MESH_AXES,
+    Rules,
+    axis_size,
+    batch_sharding,
+    like_params,
+    logical_to_shardings,
+    params_logical_axes,
+    partition_spec,
+    replicated,
+    standard_logical_axis_rules,
+)
+
+
+def mesh_sizes(
+    sizes: Mapping[str, int] | Sequence[int] | None, num_devices: int
+) -> tuple[int, int, int]:
+    """Returns the sizes of `MESH_AXES`, with the one that is -1 filled.
+
+    Args:
+      sizes: sizes by axis name (an axis left out has size 1; if none is -1 and `data` is left
+        out, `data` is filled), or the three sizes in the order of `MESH_AXES`; None puts every
+        device on `data`.
+      num_devices: the number of devices to use up.
+
+    Raises:
+      UserError: unknown axis, more than one -1, or a product that is not `num_devices`.
+    """
+    if sizes is None:
+        sizes = {}
+    if not isinstance(sizes, Mapping):
+        if len(sizes) != len(MESH_AXES):
+            raise UserError(f"mesh_shape {list(sizes)} needs one size for each of {MESH_AXES}.")
+        sizes = dict(zip(MESH_AXES, sizes, strict=True))
+    for name in sizes:
+        if name not in MESH_AXES:
+            raise UserError(
+                f"Unknown mesh axis {name!r}; the axes are {', '.join(MESH_AXES)}."
+                + nearest(name, MESH_AXES)
+            )
+    checks.require_int(-1, **{f"mesh_shape: {name}": size for name, size in sizes.items()})
+    default_data = 1 if -1 in sizes.values() else -1
+    full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
+    if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:
+        raise UserError(f"mesh_shape {dict(sizes)}: sizes are positive, and at most one is -1.")
+    rest = math.prod(size for size in full if size != -1)
+    if -1 in full and num_devices % rest == 0:
+        full[full.index(-1)] = num_devices // rest
+    if -1 in full or math.prod(full) != num_devices:
+        shape = ", ".join(f"{n}={s}" for n, s in zip(MESH_AXES, full, strict=True))
+        raise UserError(
+            f"The mesh ({shape}) does not use up the {num_devices} devices; "
+            "choose sizes whose product is the number of devices, or -1 for one of them."
+        )
+    return tuple(full)
+
+
+def build_mesh(
+    sizes: Mapping[str, int] | Sequence[int] | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    slices: Mapping[str, int] | None = None,
+) -> Mesh:
+    """Returns a mesh with the axes `MESH_AXES` over `devices` (default: all of them).
+
+    Args:
+      sizes: see `mesh_sizes`; with `slices`, of one slice.
+      devices: the devices.
+      slices: by how many slices each axis is longer. Slices are what a slow network joins: TPU
+        slices, or else processes. None says nothing of them.
+    """
+    devices = jax.devices() if devices is None else devices
+    # jax.make_mesh defaults to Explicit axes, under which Flax's logical constraints fail.
+    axis_types = (AxisType.Auto,) * len(MESH_AXES)
+    if slices is not None:
+        grid = _hybrid_grid(sizes, mesh_sizes({"data": 1, **slices}, _product(slices)), devices)
+        return Mesh(grid, MESH_AXES, axis_types=axis_types)
+    shape = mesh_sizes(sizes, len(devices))
+    return jax.make_mesh(shape, MESH_AXES, axis_types=axis_types, devices=devices)
+
+
+def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) -> np.ndarray:
+    """Devices [data, fsdp, model] in which each axis steps within a slice before it leaves it."""
+    count = math.prod(slices)
+    groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}
+    by_slice = len({slice_ for slice_, _ in groups}) > 1
+    found = len({slice_ if by_slice else process for slice_, process in groups})
+    if len(devices) % count or (found != count and found != 1):
+        raise UserError(
+            f"dcn_mesh_shape is of {count} slices; the {len(devices)} devices are of {found} "
+            f"{'slices' if by_slice else 'processes'}."
+        )
+    within = mesh_sizes(sizes, len(devices) // count)
+    if found == count > 1:
+        return mesh_utils.create_hybrid_device_mesh(
+            within, slices, devices, process_is_granule=not by_slice
+        )
+    # One process, such as a simulation: so many consecutive devices are a slice.
+    grid = np.array(devices).reshape(*slices, *within)
+    axes = [axis for pair in zip(range(3), range(3, 6), strict=True) for axis in pair]
+    return grid.transpose(axes).reshape([a * b for a, b in zip(slices, within, strict=True)])
+
+
+def _product(sizes: Mapping[str, int]) -> int:
+    return math.prod(sizes.values())
+
+
+def _named(shape: Mapping[str, int] | Sequence[int] | None) -> dict[str, int]:
+    """T5X's mesh shapes, (data, model) or (replica, data, model), as sizes of our axes."""
+    if shape is None or isinstance(shape, Mapping):
+        return dict(shape or {})
+    if len(shape) not in (2, 3):
+        raise UserError(
+            f"ici_mesh_shape and dcn_mesh_shape are (data, model) or (replica, data, model), not "
+            f"{tuple(shape)}."
+        )
+    return {"data": math.prod(shape[:-1]), "model": shape[-1]}
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Partitioner:
+    """Mesh and rules of a run, with T5X's arguments; builds the mesh when it is first asked for.
+
+    Attributes:
+      num_partitions: size of the `model` axis; `data` takes the rest.
+      model_parallel_submesh: T5X's TPU tile; its product is taken as `num_partitions`.
+      mesh_shape: sizes by axis name, one may be -1; not together with the two above.
+      ici_mesh_shape: T5X's mesh of one slice, (data, model) or (replica, data, model); `data` here
+        is the product of its first ones. Sizes by axis name, one of them -1, do too.
+      dcn_mesh_shape: in the same form, by how many slices each axis is longer.
+      devices: to build the mesh of; None is all that there are.
+      logical_axis_rules: pairs; None is `standard_logical_axis_rules()`.
+      before_batch: called before a batch is put on the devices; it may raise, to end what asks.
+    """
+
+    num_partitions: int | None = None
+    model_parallel_submesh: Sequence[int] | None = None
+    mesh_shape: Mapping[str, int] | Sequence[int] | None = None
+    logical_axis_rules: Rules | None = None
+    ici_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
+    dcn_mesh_shape: Mapping[str, int] | Sequence[int] | None = None
+    devices: Sequence[jax.Device] | None = None
+    before_batch: Callable[[], None] = _nothing
+
+    def __post_init__(self):
+        checks.require_int(1, num_partitions=self.num_partitions)
+        ways = ("num_partitions", "model_parallel_submesh", "mesh_shape", "ici_mesh_shape")
+        given = [name for name in ways if getattr(self, name) is not None]
+        if self.dcn_mesh_shape is not None and given not in ([], ["ici_mesh_shape"]):
+            given.append("dcn_mesh_shape")
+        if len(given) > 1:
+            raise UserError(f"Partitioner: {' and '.join(given)} exclude each other; bind one.")
+
+    @functools.cached_property
+    def mesh(self) -> Mesh:
+        if self.mesh_shape is not None:
+            return build_mesh(self.mesh_shape, self.devices)
+        if self.ici_mesh_shape is not None or self.dcn_mesh_shape is not None:
+            within, slices = _named(self.ici_mesh_shape), _named(self.dcn_mesh_shape)
+            return build_mesh(within, self.devices, slices or None)
+        model = self.num_partitions or math.prod(self.model_parallel_submesh or (1,))
+        return build_mesh({"data": -1, "model": model}, self.devices)
+
+    @functools.cached_property
+    def rules(self) -> Rules:
+        return tuple(self.logical_axis_rules or standard_logical_axis_rules())
+
+    @property
+    def batch_parts(self) -> int:
+        """The number of parts that a global batch is split into."""
+        return axis_size(self.mesh, BATCH_AXES)
+
+    @property
+    def batch_sharding(self) -> NamedSharding:
+        return batch_sharding(self.mesh)
+
+    @property
+    def replicated(self) -> NamedSharding:
+        return replicated(self.mesh)
+
+    def axis_rules(self) -> contextlib.AbstractContextManager[None]:
+        """A `with` block in which the model's logical constraints mean this mesh."""
+        return nn.logical_axis_rules(self.rules)
+
+    def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
+        """Raises `UserError` if a global batch does not divide over the mesh."""
+        if batch_size % self.batch_parts:
+            raise UserError(
+                f"{name} {batch_size} does not divide into {self.batch_parts} parts, the "
+                f"product of the mesh axes {BATCH_AXES}; use a multiple."
+            )
+
+    def params_shardings(self, logical_axes: Any, params: Any) -> Any:
+        """Returns the shardings of `params`, see `logical_to_shardings`."""
+        return logical_to_shardings(self.mesh, self.rules, logical_axes, params)
+
+    def state_shardings(self, state: Any, params: Any, param_shardings: Any) -> Any:
+        """Returns the shardings of optimizer state, see `like_params`."""
+        return like_params(state, params, param_shardings, self.mesh)
+
+    def put_batch(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """Returns the global batch on the devices.
+
+        Args:
+          batch: this process's rows of each feature, [B / processes, ...].
+        """
+        self.before_batch()
+        sharding = self.batch_sharding
+        return {
+            name: jax.make_array_from_process_local_data(sharding, value)
+            for name, value in batch.items()
+        }
+
+    def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+        """Returns the global batch on the devices, where every process has all rows, [B, ...]."""
+        self.before_batch()
+        sharding = self.batch_sharding
+        return {
+            name: jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
+            for name, value in batch.items()
+        }

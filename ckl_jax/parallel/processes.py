@@ -1,0 +1,262 @@
+"""Processes: starting one of several of a run, stopping, and keeping out of each other's way."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ckl_jax.config.quiet_imports import quiet_imports
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: no locks
+    fcntl = None
+
+HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
+_SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
+
+COMPILED_FOR_THIS_CPU = "CKL_COMPILED_FOR_THIS_CPU"  # names the folder: `train.compile_cache`
+_PARENT = "CKL_PARENT_PROCESS"
+_PR_SET_PDEATHSIG = 1
+# What the errors of JAX and of its networks say of a process that is gone.
+_LOST = (
+    "Gloo", "Connection closed by peer", "Connection reset", "NCCL", "heartbeat", "UNAVAILABLE",
+    "coordination service", "DEADLINE_EXCEEDED",
+)  # fmt: skip
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a `python -m ckl_jax` that is to die with this process."""
+    return {**os.environ, _PARENT: str(os.getpid())}
+
+
+def die_with_parent() -> None:
+    """Asks Linux to kill this process when the one that made its environment ends, however it ends.
+
+    Killed, not terminated: whoever starts the work again must not meet a process that still saves.
+    """
+    parent = os.environ.pop(_PARENT, None)
+    if parent is None:
+        return
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # not Linux
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent != str(os.getppid()):  # it ended before it was asked for
+        raise SystemExit(128 + signal.SIGKILL)
+
+
+class FolderLock:
+    """A `with` block in which no other process of this machine may `acquire` the same folder.
+
+    The kernel lets go of the lock when the process ends, so none is ever left behind.
+    """
+
+    def __init__(self):
+        self._file = None
+
+    def __enter__(self) -> "FolderLock":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def acquire(self, folder: str | os.PathLike, doing: str, name: str) -> None:
+        """Locks `folder`, which exists.
+
+        Args:
+          folder: a local one; where the file system has no locks, nothing happens.
+          doing: what is done to it, for the message: "trained".
+          name: of the setting that chooses the folder, for the message: "MODEL_DIR".
+
+        Raises:
+          UserError: another process holds it.
+        """
+        if fcntl is None:
+            return
+        path = Path(folder) / ".lock"
+        with os_errors(path):
+            self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (open means locked)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            owner = self._file.read().strip() or "unknown"
+            raise UserError(
+                f"{folder} is being {doing} by process {owner}; wait for it or choose another "
+                f"{name}."
+            ) from None
+        except OSError:
+            return
+        with os_errors(path):
+            self._file.truncate(0)
+            self._file.write(str(os.getpid()))
+            self._file.flush()
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    process_count: int | None = None,
+    process_index: int | None = None,
+    initialization_timeout: int | None = None,
+    *,
+    multiprocess: bool = False,
+    stop_together: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Joins the other processes of the run, if there are any.
+
+    With an address the three first arguments say everything; `multiprocess` alone, the variable
+    CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
+    JAX finds in the environment.
+
+    With `stop_together` SIGTERM to one of them no longer ends it: `StopSignal.asked` tells all.
+
+    Raises:
+      UserError: the others do not answer.
+    """
+    pod = len(environment.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
+    several = multiprocess or pod or environment.get("CKL_MULTIPROCESS") == "1"
+    if coordinator_address is None and not several:
+        return
+    import jax
+
+    arguments = {
+        "coordinator_address": coordinator_address,
+        "num_processes": process_count,
+        "process_id": process_index,
+        "initialization_timeout": initialization_timeout,
+        "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
+        "shutdown_timeout_seconds": _SHUTDOWN_SECONDS,
+    }
+    jax.config.update("jax_enable_preemption_service", stop_together)
+    try:
+        jax.distributed.initialize(**{k: v for k, v in arguments.items() if v is not None})
+    except (RuntimeError, ValueError) as e:
+        reason = str(e).strip().split("\n")[0]
+        raise UserError(
+            f"The processes of the run did not find each other ({reason}); start the same command "
+            "on every host, with the same --coordinator_address and its own --process_index."
+        ) from e
+
+
+def are_several() -> bool:
+    """Whether this process is one of several of a run."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized() and jax.process_count() > 1
+
+
+def explain_loss(error: BaseException) -> str | None:
+    """A sentence for an error that means that another process is gone; None if it does not."""
+    text = str(error)
+    if not any(sign in text for sign in _LOST):
+        return None
+    reason = text.strip().split("\n")[0][:200]
+    return (
+        f"another process of the run has ended or cannot be reached ({reason}); start the same "
+        "command again on all hosts: it goes on from the newest checkpoint."
+    )
+
+
+def leave(code: int) -> None:
+    """Ends one of several processes at once: the others may be waiting in a computation.
+
+    The usual way out waits for all of them.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> None:
+    """Tells seqio where data and cached tasks are; imports it only if there is something to say."""
+    if not tfds_data_dir and not cache_dirs:
+        return
+    try:
+        with quiet_imports():
+            import seqio
+    except ImportError as e:
+        raise UserError(
+            f"--tfds_data_dir and --seqio_additional_cache_dirs need seqio ({e}); "
+            "install `ckl-jax[seqio]`."
+        ) from e
+    if tfds_data_dir:
+        seqio.set_tfds_data_dir_override(tfds_data_dir)
+    if cache_dirs:
+        seqio.add_global_cache_dirs(list(cache_dirs))
+
+
+class Stopped(Exception):
+    """Raised between two batches of an evaluation where the process is to stop."""
+
+
+class StopSignal:
+    """A `with` block in which SIGTERM does not end the process: `asked` says that it is to stop.
+
+    A preempted machine gets some seconds: the train loop asks after each step and before each batch
+    of an evaluation, saves a checkpoint and returns. A second SIGTERM to a process that is alone
+    ends it at once. Of several processes one may get the signal, or each at another moment: JAX's
+    preemption service lets all of them agree on the next question that none has asked yet.
+
+    Attributes:
+      reply: what to print as soon as the signal is there; asked for from another thread, because
+        the main one may be in a long computation. Several processes only print JAX's own line.
+      received: whether `asked` was true.
+    """
+
+    def __init__(self, reply: Callable[[], str] = lambda: "SIGTERM: stopping."):
+        self.reply = reply
+        self.received = False
+        self._before = None
+        self._several = are_several()
+        self._questions = 0
+
+    def __enter__(self) -> "StopSignal":
+        if self._several:
+            return self
+        try:
+            self._before = signal.signal(signal.SIGTERM, self._receive)
+        except ValueError:  # not the main thread: the host program handles signals
+            return self
+        pipe, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._wake_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        threading.Thread(target=self._answer, args=(pipe,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            signal.set_wakeup_fd(self._wake_before)
+            os.close(self._wake)  # ends the thread
+
+    def asked(self) -> bool:
+        """Whether to stop, the same in all processes; each of them is to ask equally often."""
+        if self._several and not self.received:
+            from jax.experimental import multihost_utils
+
+            self._questions += 1
+            self.received = multihost_utils.reached_preemption_sync_point(self._questions)
+        return self.received
+
+    def check(self) -> None:
+        """Raises `Stopped` if the process is to stop."""
+        if self.asked():
+            raise Stopped
+
+    def _receive(self, number: int, frame: types.FrameType | None) -> None:
+        self.received = True
+        signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+
+    def _answer(self, pipe: int) -> None:
+        with open(pipe, "rb", buffering=0) as numbers:
+            while number := numbers.read(1):
+                if number[0] == signal.SIGTERM:
+                    print(self.reply(), flush=True)

@@ -1,0 +1,40 @@
+"""Keeps what was compiled for an accelerator, so that a restart does not compile it again."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from ckl_jax.parallel.processes import COMPILED_FOR_THIS_CPU
+
+_VARIABLE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def enable() -> str | None:
+    """Turns JAX's persistent compilation cache on, unless the user has decided about it.
+
+    The user decides by the variable JAX_COMPILATION_CACHE_DIR or the flag
+    --jax_compilation_cache_dir; an empty value is no cache. Where nothing is said, accelerators
+    get `$XDG_CACHE_HOME/ckl_jax/compiled` (~/.cache/...), and CPUs none: code that was compiled
+    for one CPU may not run on another that shares the home folder. Whoever starts several processes
+    on one machine may give them a folder of their own by CKL_COMPILED_FOR_THIS_CPU.
+
+    Returns:
+      The folder, None if there is no cache.
+    """
+    if _VARIABLE in os.environ:
+        return os.environ[_VARIABLE] or None
+    if jax.default_backend() == "cpu":
+        return _for_this_cpu()
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = str(root / "ckl_jax" / "compiled")
+    jax.config.update("jax_compilation_cache_dir", folder)
+    return folder
+
+
+def _for_this_cpu() -> str | None:
+    folder = os.environ.get(COMPILED_FOR_THIS_CPU)
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return folder or None

@@ -1,0 +1,329 @@
+"""The configuration records that gin files bind, with T5X's names."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
+from ckl_jax.checkpoints.store import KeepBest
+from ckl_jax.data.cached import CachedTask, find_task
+from ckl_jax.data.contiguous_batches import LaneSource, lane_source
+from ckl_jax.data.converters import Converter, Masking, converter_of
+from ckl_jax.data.epochs import EpochPlan
+from ckl_jax.data.pipeline import Batch, BatchSource
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.train.vocabulary_check import check_task_vocabulary
+
+_DTYPES = ("float32", "bfloat16", "float16")
+RESTORE_MODES = ("latest", "specific", "all")
+
+
+def path(folder: str, name: str) -> str:
+    """A path below a folder: gin files derive one from another by it."""
+    return str(Path(folder) / name)
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetConfig:
+    """A cached task, and how to read it.
+
+    Attributes:
+      mixture_or_task_name: the new corpus: a cached task's folder, or its name in `cache_dirs`.
+      task_feature_lengths: {"inputs": S, "targets": T}, of a decoder-only model {"targets": T};
+        longer rows are cut, shorter padded.
+      batch_size: examples of a global batch.
+      replay_task_name: the earlier corpus, for methods that review it.
+      review_task_name: that of the update before, for methods that review the whole of it.
+      cache_dirs: folders of cached tasks.
+      seed: of the order of examples.
+      use_cached: must be true: this runner reads cached tasks.
+      contiguous: rows of the task are documents, and row b of a batch goes on where row b of the
+        batch before ended (`data.contiguous_batches`); a model with a memory carries it from step
+        to step.
+    """
+
+    mixture_or_task_name: str
+    task_feature_lengths: Mapping[str, int]
+    batch_size: int
+    replay_task_name: str | None = None
+    cache_dirs: Sequence[str] = ()
+    seed: int = 0
+    use_cached: bool = True
+    contiguous: bool = False
+    review_task_name: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.require_bool(CONTIGUOUS_ROWS=self.contiguous)
+        if not self.use_cached:
+            raise UserError(
+                "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
+                "'ckl data prepare' and leave USE_CACHED_TASKS at True."
+            )
+        rows = self.task_feature_lengths
+        alone = isinstance(rows, Mapping) and list(rows) == ["targets"]
+        checks.require_lengths(rows, features=("targets",) if alone else ("inputs", "targets"))
+        checks.require_int(BATCH_SIZE=self.batch_size)
+        checks.require_int(0, RANDOM_SEED=self.seed)
+
+    def make_source(
+        self,
+        method: Any,
+        *,
+        epochs: int | None,
+        total_steps: int | None,
+        seed: int,
+        model: Any,
+    ) -> BatchSource | LaneSource:
+        """Opens the tasks and plans which rows come when.
+
+        Args:
+          method: whose mixture says what is reviewed.
+          epochs: passes over the corpus; None takes as many as `total_steps` need.
+          total_steps: where `epochs` is None.
+          seed: not used: the order is that of this record's own seed.
+          model: whose vocabulary must be the tasks'.
+
+        Raises:
+          UserError: a task is missing, empty, was made with another vocabulary or for another
+            kind of model; the method reviews earlier data and none is named; the batch is larger
+            than an epoch.
+        """
+        del seed
+        if self.contiguous:
+            return self._lanes(method, model, epochs, total_steps)
+        tasks = [self.open(self.mixture_or_task_name)]
+        if epochs is None:  # review only adds to the rows of an epoch
+            epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
+        replay = review = 0
+        if method.mixture is not None:
+            tasks.append(self._earlier_task(method))
+            replay = len(tasks[1])
+            if method.mixture.review_phases and self.review_task_name is not None:
+                tasks.append(self.open(self.review_task_name))
+                review = len(tasks[2])
+        elif method.statistics_examples:
+            self._earlier_task(method)  # it is there
+        for task in tasks:
+            check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
+        plan = EpochPlan(
+            len(tasks[0]), replay, method.mixture, self.batch_size, epochs, self.seed, review
+        )
+        if self.batch_size > plan.epoch_rows(0):
+            raise UserError(
+                f"BATCH_SIZE {self.batch_size} exceeds the {plan.epoch_rows(0)} rows of an epoch "
+                f"of {self.mixture_or_task_name!r}: the batch would be padding; give a smaller one."
+            )
+        if (shortage := plan.shortage()) and jax.process_index() == 0:
+            print(shortage, file=sys.stderr, flush=True)
+        return self._source(plan, tasks, model)
+
+    def _source(self, plan: EpochPlan, tasks: list[CachedTask], model: Any) -> BatchSource:
+        convert, lengths = self.reading(model, tasks)
+        return BatchSource(
+            plan, tasks, lengths, convert=convert,
+            process_index=jax.process_index(), process_count=jax.process_count(),
+        )  # fmt: skip
+
+    def earlier(self, method: Any, model: Any, examples: int) -> Iterator[Batch]:
+        """Batches of `examples` rows of the earlier corpus, drawn by `seed`, or of all it has.
+
+        Args:
+          method: that wants them, for the complaint.
+          model: whose vocabulary must be the task's.
+          examples: how many; whole batches are drawn.
+
+        Raises:
+          UserError: no earlier corpus is named, or it is missing, empty or of another vocabulary.
+        """
+        task = self._earlier_task(method)
+        check_task_vocabulary(task, self.replay_task_name, model.output_vocabulary)
+        plan = EpochPlan(len(task), 0, None, self.batch_size, 1, self.seed)
+        source = self._source(plan, [task], model)
+        return (source[step] for step in range(min(len(source), -(-examples // self.batch_size))))
+
+    def _earlier_task(self, method: Any) -> CachedTask:
+        if self.replay_task_name is None:
+            raise UserError(
+                f"Method {method.name!r} needs earlier data; bind DatasetConfig.replay_task_name "
+                "(REPLAY_TASK_NAME) to the cached task of D0."
+            )
+        return self.open(self.replay_task_name)
+
+    def _lanes(
+        self, method: Any, model: Any, epochs: int | None, total_steps: int | None
+    ) -> LaneSource:
+        if method.statistics_examples:
+            raise UserError(
+                f"Method {method.name!r} takes gradients on rows of an earlier corpus, and "
+                "CONTIGUOUS_ROWS reads running text; choose another method."
+            )
+        if method.mixture is not None:
+            raise UserError(
+                f"Method {method.name!r} mixes rows of an earlier corpus into every epoch, which "
+                "would interrupt the running text of CONTIGUOUS_ROWS; choose another method, or "
+                "mix the documents before they are tokenised."
+            )
+        name = type(model).__name__
+        if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
+            raise UserError(f"CONTIGUOUS_ROWS is for decoder-only models; a {name} is none.")
+        if getattr(model, "left_pad_legacy", False):
+            raise UserError("CONTIGUOUS_ROWS and LEFT_PAD_LEGACY exclude each other; choose one.")
+        if model.loss_normalizing_factor == "AVERAGE_PER_SEQUENCE":
+            raise UserError(
+                "LOSS_NORMALIZING_FACTOR = 'AVERAGE_PER_SEQUENCE' needs whole sequences, and rows "
+                "of CONTIGUOUS_ROWS cut them; take 'NUM_REAL_TARGET_TOKENS'."
+            )
+        checks.require_lengths(self.task_feature_lengths, features=("targets",))
+        task = self.open(self.mixture_or_task_name)
+        check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
+        return lane_source(
+            task, getattr(model.output_vocabulary, "eos_id", 1), self.batch_size,
+            self.task_feature_lengths["targets"], epochs=epochs, total_steps=total_steps,
+            seed=self.seed, process_index=jax.process_index(), process_count=jax.process_count(),
+        )  # fmt: skip
+
+    def reading(self, model: Any, tasks: Sequence[CachedTask]) -> tuple[Converter, dict[str, int]]:
+        """How rows of `tasks` become batches of `model`, and the lengths of what is read of them.
+
+        Raises:
+          UserError: the tasks have other features than the model reads.
+        """
+        convert = converter_of(
+            model.task_features,
+            getattr(model.output_vocabulary, "pad_id", 0),
+            getattr(model, "left_pad_legacy", False),
+            Masking(**model.masking) if hasattr(model, "masking") else None,
+        )
+        return convert, self._lengths(model.task_features, tasks)
+
+    def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
+        """The lengths of the features that are read; packed rows say whose a token is besides."""
+        checks.require_lengths(self.task_feature_lengths, features=wanted)
+        have = {tuple(task.features) for task in tasks}
+        packed = have == {(*wanted, "segments")}
+        if not packed and have != {tuple(wanted)}:
+            raise UserError(
+                f"Task {self.mixture_or_task_name!r} has the features {sorted(have)}, but the "
+                f"model reads {tuple(wanted)}: rows of text for a decoder-only model are made by "
+                "'ckl data rows', all with or all without --pack; CKL's by 'ckl data prepare'."
+            )
+        lengths = {name: self.task_feature_lengths[name] for name in wanted}
+        return {**lengths, "segments": lengths["targets"]} if packed else lengths
+
+    def open(self, name: str) -> CachedTask:
+        """Opens a cached task by folder or by name.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        if (folder := find_task(name, self.cache_dirs)) is not None:
+            return CachedTask.open(folder)
+        known = sorted(
+            p.name for root in self.cache_dirs if os.path.isdir(root) for p in Path(root).iterdir()
+        )
+        raise UserError(
+            f"Task {name!r} does not exist in any of the task cache directories "
+            f"{list(self.cache_dirs)}; make it with 'ckl data prepare'.{nearest(name, known)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class SaveCheckpointConfig:
+    """When checkpoints are written and how many stay.
+
+    Attributes:
+      period: steps between them; None is once an epoch. The last step is always saved.
+      keep: how many of the newest stay; None is all.
+      steps: further steps at which to save.
+      first: also save what training starts from, as T5X does.
+      keep_best: which others stay too, by a metric "<split>/<name>" of the run's metrics such as
+        "inference_eval/updated_lama/em" or "training_eval/<task>/loss", where it is evaluated at
+        the steps that are saved.
+    """
+
+    period: int | None = None
+    keep: int | None = 1
+    steps: Sequence[int] = ()
+    first: bool = False
+    keep_best: KeepBest | None = None
+
+    def __post_init__(self) -> None:
+        checks.require_int(CHECKPOINT_PERIOD=self.period, CHECKPOINTS_KEPT=self.keep)
+
+    def is_due(self, step: int, end_of_epoch: bool) -> bool:
+        """Whether to save after `step`."""
+        due = end_of_epoch if self.period is None else step % self.period == 0
+        return due or step in self.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreCheckpointConfig:
+    """The parameters to start from, or to evaluate.
+
+    Attributes:
+      path: a MODEL_DIR or a `checkpoint_<step>` in one; None starts from random parameters.
+      mode: "latest" takes the newest of a MODEL_DIR, or the one that `path` names; "specific"
+        insists on the latter; "all" takes every one of a MODEL_DIR (evaluation only).
+      assignment_map, strict, fallback_to_scratch: see `checkpoints.assignment.assign`.
+      optimizer: also start from its optimizer state, where it has one that fits.
+      dtype: of the parameters that are evaluated: "float32", "bfloat16" or "float16"; None is
+        float32. What trains is always float32.
+    """
+
+    path: str | None = None
+    mode: str = "latest"
+    assignment_map: Sequence[tuple[str, str | None]] = ()
+    strict: bool = True
+    fallback_to_scratch: bool = False
+    optimizer: bool = False
+    dtype: str | None = None
+
+    @property
+    def assignment(self) -> dict[str, Any]:
+        """Which stored array goes where: arguments of `train.setup.initial_params`."""
+        return {
+            "assignment_map": tuple(map(tuple, self.assignment_map or ())),
+            "strict": self.strict,
+            "fallback_to_scratch": self.fallback_to_scratch,
+        }
+
+    def __post_init__(self) -> None:
+        checks.require_choice((*_DTYPES, None), **{"RestoreCheckpointConfig.dtype": self.dtype})
+        if self.mode not in RESTORE_MODES:
+            raise UserError(
+                f"RestoreCheckpointConfig.mode is {self.mode!r}; choose from "
+                f"{', '.join(RESTORE_MODES)}.{nearest(self.mode, RESTORE_MODES)}"
+            )
+
+    def checkpoints(self) -> list[str]:
+        """The `checkpoint_<step>` folders that path and mode mean, in the order of their steps.
+
+        Raises:
+          UserError: there is none.
+        """
+        if self.path is None:
+            raise UserError("CHECKPOINT_PATH is None; give a MODEL_DIR or a checkpoint in one.")
+        found = find_checkpoint(self.path)
+        single = is_checkpoint(self.path)
+        if self.mode == "specific" and not single:
+            raise UserError(
+                f"{self.path} is no checkpoint but the mode is 'specific'; give "
+                f"{self.path}/{found.name} or the mode 'latest'."
+            )
+        if self.mode == "all" and not single:
+            return [str(found.parent / f"{PREFIX}{n}") for n in complete_steps(self.path)]
+        return [str(found)]
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """Saving and restoring."""
+
+    save: SaveCheckpointConfig = SaveCheckpointConfig()
+    restore: RestoreCheckpointConfig = RestoreCheckpointConfig()

@@ -1,0 +1,148 @@
+"""`t5x eval`: put the probes to checkpoints of a run, whatever method trained them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation, write_metrics
+from ckl_jax.train.held_out import Perplexity
+from ckl_jax.train.metrics_log import EventFile
+from ckl_jax.train.remote_sync import Mirror
+from ckl_jax.train.restore import RestoredModel, phase_from, position
+
+Scores = dict[str, dict[str, float]]
+
+
+def evaluate(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    output_dir: str,
+    probes: Probes | None = None,
+    held_out: Perplexity | None = None,
+    evaluations: Sequence[Any] = (),
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+    partitioner: Partitioner | None = None,
+    run_name: str | None = None,
+    phase: int | None = None,
+) -> dict[int, Scores]:
+    """Probes one checkpoint, or all of a run, and writes rows, inferences and metrics.
+
+    With the mode "all" a checkpoint that is listed in every `eval.<probe or task>.ckpt` of the
+    output folder is left out, so an interrupted evaluation goes on where it was.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoints.
+      output_dir: gets `config.gin`, `model-info.txt`, `probes/`, `inference_eval/`,
+        `training_eval/`.
+      probes: what to ask, and how to decode.
+      held_out: tasks whose perplexity to measure.
+      evaluations: further ones, as `train.train.train` takes them; `names` says what of, and one
+        without names is left out.
+      method: the one that trained the checkpoints.
+      partitioner: mesh and rules.
+      run_name: for rows; default, the checkpoints' folder's name.
+      phase: for rows; None is the checkpoint's.
+
+    Returns:
+      Scores by step and probe, in percent, and by step and task.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    asked = tuple(probes.names) if probes else ()
+    held = (held_out,) if held_out else ()
+    chosen = [e for e in (*held, *evaluations) if e.names]
+    if not asked and not chosen:
+        raise UserError(
+            "There is nothing to evaluate: PROBES is None or empty; bind a ClosedBook, or give "
+            "HELD_OUT_TASKS, FACT_PROBES or PROPER_NOUN_TASKS."
+        )
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
+    evaluator = make_evaluator(probes, restored.model, restored.partitioner)
+    measures = [make(restored.model, restored.partitioner) for make in chosen]
+    mirror = Mirror.of(output_dir)
+    mirror.pull()
+    done = Done(output_dir, (*asked, *(name for e in chosen for name in e.names)))
+    results = {}
+    every = restore_checkpoint_cfg.mode == "all"
+    left = [path for path in restored.paths if not (every and done.has(path))]
+    if not left and jax.process_index() == 0:
+        print(
+            f"All {len(restored.paths)} checkpoints were evaluated already; their results are in "
+            f"{output_dir}. Remove its eval.*.ckpt files to evaluate them again.",
+            flush=True,
+        )
+    with restored.on_mesh():
+        for path in left:
+            params = restored.load(path)
+            restored.describe(output_dir)
+            step, epoch = position(path)
+            run = run_name or Path(path).absolute().parent.name
+            context = {
+                "run": run, "method": method.name, "epoch": epoch, "step": step,
+                "phase": phase_from(path) if phase is None else phase,
+            }  # fmt: skip
+            rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
+            measured: Scores = {}
+            for measure in measures:
+                measured |= measure(params, step, True)
+            del params  # two checkpoints need not fit at once
+            if jax.process_index() == 0:
+                scores = write_evaluation(output_dir, step, rows) if evaluator else {}
+                write_metrics(output_dir, step, measured)
+                splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
+                _write_events(output_dir, step, splits)
+                results[step] = scores | {
+                    split.removeprefix("training_eval/"): x for split, x in measured.items()
+                }
+                done.add(path)
+                mirror.push()
+                print(_table(path, results[step]), flush=True)
+    return results
+
+
+class Done:
+    """T5X's `eval.<task>.ckpt`: the checkpoints that were evaluated on a task, one a line."""
+
+    def __init__(self, folder: str, tasks: tuple[str, ...]):
+        self._files = [Path(folder) / f"eval.{task}.ckpt" for task in tasks]
+
+    def _lines(self, file: Path) -> list[str]:
+        with os_errors(file, "read"):
+            return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    def has(self, path: str) -> bool:
+        return all(path in self._lines(file) for file in self._files)
+
+    def add(self, path: str) -> None:
+        for file in self._files:
+            lines = dict.fromkeys([*self._lines(file), path])
+            with atomic_write(file) as f:
+                f.writelines(f"{line}\n" for line in lines)
+
+
+def _write_events(folder: str, step: int, splits: Scores) -> None:
+    for split, values in splits.items():
+        with os_errors(folder):
+            events = EventFile(Path(folder) / split, None)
+            events.scalars(step, values)
+            events.close()
+
+
+def _table(path: str, scores: Scores) -> str:
+    width = max(map(len, scores))
+    lines = [path]
+    for probe, values in scores.items():
+        numbers = "  ".join(f"{name} {value:6.2f}" for name, value in values.items())
+        lines.append(f"  {probe:{width}}  {numbers}")
+    return "\n".join(lines)

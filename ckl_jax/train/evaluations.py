@@ -1,0 +1,112 @@
+"""The files of one evaluation: probe rows, and beside them what T5X writes of it."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.analysis import perplexity
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.probes import closed_book
+from ckl_jax.probes.closed_book import ClosedBook, ClosedBookEvaluator
+from ckl_jax.probes.facts import FactEvaluator, FactProbes
+
+Row = Mapping[str, Any]
+Probes = ClosedBook | FactProbes
+
+
+def make_evaluator(
+    probes: Probes | None, model: BaseTransformerModel, partitioner: Partitioner
+) -> ClosedBookEvaluator | FactEvaluator | None:
+    """The probes of a record on a model; None if there are none.
+
+    Raises:
+      UserError: the files or the model do not fit, or the mesh does not divide the batches.
+    """
+    if probes is None or not probes.names:
+        return None
+    partitioner.check_batch_size(probes.batch_size, probes.batch_size_macro)
+    return probes.evaluator(model, partitioner.put_whole)
+
+
+def rows_file(folder: Path, step: int) -> Path:
+    """The file that has the rows of an evaluation."""
+    return folder / "probes" / f"rows_{step:06}.jsonl"
+
+
+def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict[str, dict]:
+    """Writes the rows of one step, in two forms; writing them again changes nothing.
+
+    `probes/rows_<step>.jsonl` is what reports read. `inference_eval/<probe>-<step>.jsonl` and
+    `inference_eval/<probe>-metrics.jsonl` are T5X's.
+
+    Args:
+      folder: MODEL_DIR or EVAL_OUTPUT_DIR.
+      step: of the checkpoint.
+      rows: of all probes.
+
+    Returns:
+      Scores by probe, see `summarize`.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    files.write_jsonl(rows_file(folder, step), rows)
+    scores = summarize(rows)
+    for probe, values in scores.items():
+        mine = [row for row in rows if row["probe"] == probe]
+        if "predictions" in mine[0]:
+            path = folder / "inference_eval" / f"{probe}-{step:06}.jsonl"
+            files.write_jsonl(path, map(_inference, mine))
+        _add_metrics(folder / "inference_eval" / f"{probe}-metrics.jsonl", step, values)
+    return scores
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Scores by probe: `closed_book.summarize` of answers, `perplexity.summarize` of losses."""
+    scores: dict[str, dict[str, float]] = {row["probe"]: {} for row in rows}
+    for found in (perplexity.summarize(rows), closed_book.summarize(rows)):
+        for probe, values in found.items():
+            scores[probe] |= values
+    return scores
+
+
+def write_metrics(folder: str | Path, step: int, splits: Mapping[str, Mapping[str, float]]) -> None:
+    """Adds the scores of one step to `<split>-metrics.jsonl` below a folder.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    for split, values in splits.items():
+        _add_metrics(Path(folder) / f"{split}-metrics.jsonl", step, values)
+
+
+def _inference(row: Row) -> dict[str, Any]:
+    pretokenized = {"inputs_pretokenized": row["input"], "targets_pretokenized": row["answers"][0]}
+    return {"input": pretokenized, "target": row["answers"], "prediction": row["predictions"][0]}
+
+
+def _add_metrics(path: Path, step: int, values: Mapping[str, float]) -> None:
+    known = {}
+    if path.exists():
+        known = {row["step"]: row for row in files.read_jsonl(path)}
+    known[step] = {"step": step, **values}
+    files.write_jsonl(path, [known[s] for s in sorted(known)])
+
+
+def forget_later_steps(folder: str | Path, step: int) -> None:
+    """Removes the evaluations of steps after `step`: a run that resumes there repeats them."""
+    folder = Path(folder)
+    patterns = ("probes/rows_*.jsonl", "proper_nouns/rows_*.jsonl", "inference_eval/*-*.jsonl")
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        number = path.stem.replace("_", "-").rsplit("-", 1)[1]
+        if number.isdigit() and int(number) > step:
+            with files.os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
+                path.unlink()
+    for path in folder.glob("inference_eval/*-metrics.jsonl"):
+        rows = list(files.read_jsonl(path))
+        if any(row["step"] > step for row in rows):
+            files.write_jsonl(path, [row for row in rows if row["step"] <= step])

@@ -1,0 +1,101 @@
+"""The perplexity of held text while a model trains: rows by item, and their sums as metrics."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.probes.answering import fetch
+from ckl_jax.train.configs import DatasetConfig
+
+Scores = dict[str, dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity:
+    """An evaluation of `train.train.train`: "training_eval/<task>" of each task.
+
+    Perplexity is exp of the mean loss over all tokens of the rows, without smoothing, z-loss and
+    dropout. (TemporalWiki's code took the mean over batches of their means.)
+
+    Attributes:
+      tasks: cached tasks, by folder or by name in `cache_dirs`; () evaluates nothing.
+      task_feature_lengths: as in training.
+      cache_dirs: folders of cached tasks.
+      batch_size: rows at once.
+      rows: of each task at most, spread over it evenly.
+    """
+
+    tasks: Sequence[str] = ()
+    task_feature_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    cache_dirs: Sequence[str] = ()
+    batch_size: int = 64
+    rows: int = 1000
+
+    def __post_init__(self) -> None:
+        checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
+        checks.require_size(HELD_OUT_ROWS=self.rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tasks; () is nothing to evaluate."""
+        return tuple(Path(task).name for task in self.tasks)
+
+    def __call__(
+        self, model: BaseTransformerModel, partitioner: Partitioner
+    ) -> Callable[[Any, int, bool], Scores]:
+        """Opens the tasks; returns `(params, step, last) -> scores`."""
+        partitioner.check_batch_size(self.batch_size, "The batch_size of held_out.Perplexity")
+        sources = {name: self._source(name, model) for name in self.tasks}
+
+        def sums(params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
+            return -model.score_batch(params, batch), batch["decoder_loss_weights"].sum(-1)
+
+        compiled = jax.jit(sums)
+
+        def evaluate(params: Any, step: int, last: bool) -> Scores:
+            del step, last
+            return {
+                f"training_eval/{Path(name).name}": _scores(
+                    fetch(compiled(params, partitioner.put_whole(batch))) for batch in source()
+                )
+                for name, source in sources.items()
+            }
+
+        return evaluate
+
+    def _source(self, name: str, model: BaseTransformerModel) -> Callable[[], Iterator[Any]]:
+        dataset = DatasetConfig(
+            name, self.task_feature_lengths, self.batch_size, cache_dirs=self.cache_dirs
+        )
+        task = dataset.open(name)
+        convert, lengths = dataset.reading(model, [task])
+
+        def batches() -> Iterator[Any]:
+            chosen = np.unique(np.linspace(0, len(task) - 1, self.rows).astype(np.int64))
+            for start in range(0, len(chosen), self.batch_size):
+                yield _batch(task, chosen[start : start + self.batch_size], self.batch_size)
+
+        def _batch(task: CachedTask, part: np.ndarray, size: int) -> Any:
+            index = np.resize(part, size)
+            found = task.batch(index, lengths)
+            tokens = {
+                n: np.minimum(x, lengths[n]) for n, x in task.row_lengths(index, lengths).items()
+            }
+            return convert(found, tokens, np.arange(size) < len(part))
+
+        return batches
+
+
+def _scores(batches: Iterator[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+    losses, tokens = (float(np.sum(parts)) for parts in zip(*batches, strict=True))
+    mean = losses / max(tokens, 1.0)
+    return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "tokens": tokens}

@@ -1,0 +1,208 @@
+"""`t5x infer`: answers or scores of many inputs to JSON lines, in chunks that survive a kill."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import checks, files
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.beam_rules import RULES
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.probes.answering import Answerer
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.inputs import Example, InferenceData
+from ckl_jax.train.restore import RestoredModel
+
+MODES = ("predict", "predict_with_aux", "score")
+
+
+def infer(
+    *,
+    mode: str = "predict",
+    model: EncoderDecoderModel,
+    dataset_cfg: InferenceData,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    output_dir: str,
+    method: Method = vanilla(),  # noqa: B008 (a frozen record)
+    partitioner: Partitioner | None = None,
+    checkpoint_period: int = 10,
+    shard_id: int = 0,
+    num_shards: int = 1,
+    beam_size: int = 2,
+    rule: str | None = None,
+    answerer_cls: type[Answerer] = Answerer,
+) -> list[Path]:
+    """Writes `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line for each input, in order.
+
+    A line is {"inputs": {"inputs_pretokenized": ..., "targets_pretokenized": ...}, "prediction":
+    ...}, or "score" (log likelihood of the targets) in its place; "predict_with_aux" adds
+    {"aux": {"scores": log probability of the prediction, by the search's rule}}. While it runs,
+    finished chunks lie in `tmp-<file>/`; started again, it does only the others. At the end the
+    chunks become the file, and `<file>.COMPLETED` says that it is whole.
+
+    Args:
+      mode: "predict", "predict_with_aux" or "score".
+      model: the base model; the method is put into it here.
+      dataset_cfg: the inputs.
+      restore_checkpoint_cfg: the checkpoint; with the mode "all", each one's files are in
+        `<output_dir>/checkpoint_<step>/`.
+      output_dir: where the files go.
+      method: the one that trained the checkpoint.
+      partitioner: mesh and rules.
+      checkpoint_period: batches in a chunk.
+      shard_id: does the inputs whose number is `shard_id` modulo `num_shards`.
+      num_shards: how many such processes share the work.
+      beam_size, rule: of the search, see `probes.closed_book.ClosedBook`.
+      answerer_cls: decodes and scores.
+
+    Returns:
+      The files.
+
+    Raises:
+      UserError: something in the configuration or the files does not fit.
+    """
+    _check(mode, shard_id, num_shards, checkpoint_period)
+    checks.require_size(**{"infer.beam_size": beam_size})
+    checks.require_choice((*RULES, None), **{"infer.rule": rule})
+    if mode != "score" and dataset_cfg.lengths()[1] < 2:
+        raise UserError(
+            "INFER_LENGTHS['targets'] counts the start token and is "
+            f"{dataset_cfg.lengths()[1]}; give 2 or more."
+        )
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
+    restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
+    examples = dataset_cfg.examples(restored.model.input_vocabulary)
+    if mode == "score" and any(example.targets is None for example in examples):
+        raise UserError(
+            f"{dataset_cfg.mixture_or_task_name} has inputs without targets: mode 'score' needs a "
+            "target for each."
+        )
+    name = f"{dataset_cfg.task}-{mode}.jsonl-{shard_id:05}-of-{num_shards:05}"
+    answerer = answerer_cls(
+        restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_whole
+    )
+    job = _Job(answerer, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
+    chunk = checkpoint_period * dataset_cfg.batch_size
+    written = []
+    with restored.on_mesh():
+        for path in restored.paths:
+            several = restore_checkpoint_cfg.mode == "all"
+            folder = Path(output_dir) / Path(path).name if several else Path(output_dir)
+            settings = {
+                "checkpoint": path, "mode": mode, "inputs": len(job.examples), "chunk": chunk,
+                "lengths": list(job.lengths), "beam_size": beam_size, "rule": rule,
+                "task": dataset_cfg.mixture_or_task_name,
+            }  # fmt: skip
+            output = _Output(folder / name, settings)
+            if not output.completed:
+                params = restored.load(path)
+                restored.describe(output_dir)
+                output.run(lambda start, p=params: job.lines(p, start, chunk), len(job.examples))
+            lines = "line" if len(job.examples) == 1 else "lines"
+            print(f"{output.path}: {len(job.examples)} {lines}", flush=True)
+            written.append(output.path)
+    return written
+
+
+def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) -> None:
+    checks.require_choice(MODES, INFER_MODE=mode)
+    checks.require_size(INFER_SHARDS=num_shards)
+    checks.require_size(**{"infer.checkpoint_period": checkpoint_period})
+    if not 0 <= shard_id < num_shards:
+        raise UserError(
+            f"--shard_id={shard_id} is not in 0 to {num_shards - 1}: INFER_SHARDS is {num_shards}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """Inputs to output lines."""
+
+    answerer: Answerer
+    mode: str
+    lengths: tuple[int, int]
+    beam_size: int
+    examples: Sequence[Example]
+
+    def lines(self, params: Any, start: int, count: int) -> Iterator[dict[str, Any]]:
+        part = self.examples[start : start + count]
+        inputs = [example.inputs for example in part]
+        if self.mode == "score":
+            targets = [example.targets for example in part]
+            scores = self.answerer.scores(params, inputs, targets, self.lengths)
+            results = ({"score": score} for score in scores)
+        else:
+            results = self._predictions(params, inputs)
+        for example, result in zip(part, results, strict=True):
+            yield {"inputs": example.shown, **result}
+
+    def _predictions(self, params: Any, inputs: list) -> Iterator[dict[str, Any]]:
+        scored = self.answerer.scored_answers(params, inputs, *self.lengths, self.beam_size)
+        for texts, scores in scored:
+            every = self.answerer.all_decodes
+            line = {"prediction": texts if every else texts[0]}
+            if self.mode == "predict_with_aux":
+                line["aux"] = {"scores": scores if every else scores[0]}
+            yield line
+
+
+class _Output:
+    """An output file that is made of chunks.
+
+    Raises:
+      UserError: the place holds results of other settings.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]):
+        self.path, self.settings = path, settings
+        self._done = path.with_name(path.name + ".COMPLETED")
+        self._chunks = path.with_name("tmp-" + path.name)
+        for record in (self._done, self._chunks / "settings.json"):
+            if record.exists():
+                with files.os_errors(record, "read"):
+                    text = record.read_text(encoding="utf-8")
+                if not text or json.loads(text) != settings:
+                    raise UserError(
+                        f"{record} belongs to an inference with other settings (checkpoint, "
+                        "inputs or decoding); choose another INFER_OUTPUT_DIR or remove it."
+                    )
+
+    @property
+    def completed(self) -> bool:
+        return self._done.exists() and self.path.exists()
+
+    def run(self, lines, total: int) -> None:
+        """Makes the chunks that are missing, then the file.
+
+        Args:
+          lines: `start -> iterator` over the lines of the chunk that begins at input `start`.
+          total: inputs.
+        """
+        starts = range(0, total, self.settings["chunk"])
+        if jax.process_index() == 0:
+            files.write_json(self._chunks / "settings.json", self.settings)
+        for start in starts:
+            if not self._chunk(start).exists():
+                rows = list(lines(start))
+                if jax.process_index() == 0:
+                    files.write_jsonl(self._chunk(start), rows)
+        if jax.process_index() == 0:
+            self._merge(starts)
+
+    def _chunk(self, start: int) -> Path:
+        return self._chunks / f"chunk_{start:09}.jsonl"
+
+    def _merge(self, starts: range) -> None:
+        with files.atomic_write(self.path, "wb") as out:
+            for start in starts:
+                with open(self._chunk(start), "rb") as f:
+                    shutil.copyfileobj(f, out)
+        files.write_json(self._done, self.settings)
+        shutil.rmtree(self._chunks, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""A model and the parameters of its checkpoints: what `t5x eval` and `t5x infer` share."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax.checkpoints.restore import absolute, find_checkpoint, read_json_item, step_of
+from ckl_jax.files import os_errors
+from ckl_jax.methods.method import Method
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import artifacts, compile_cache, setup
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.vocabulary_check import check_same_vocabulary
+
+
+class RestoredModel:
+    """A model with a method in it, on a mesh, into which checkpoints are loaded.
+
+    Raises:
+      UserError: the vocabulary or the mesh does not fit the model.
+    """
+
+    def __init__(
+        self,
+        model: BaseTransformerModel,
+        method: Method,
+        partitioner: Partitioner | None,
+        restore: RestoreCheckpointConfig,
+    ):
+        compile_cache.enable()
+        self.partitioner = partitioner or Partitioner()
+        self.model, self.method = model.with_method(method), method.name
+        setup.check_vocabulary(self.model)
+        self.paths, self._assignment = restore.checkpoints(), restore.assignment
+        for path in self.paths:
+            check_same_vocabulary(path, self.model.output_vocabulary)
+        self.shapes = setup.param_shapes(self.model, method, self.partitioner)
+        if restore.dtype is not None:
+            self.shapes.params = _as(restore.dtype, self.shapes.params)
+
+    @contextlib.contextmanager
+    def on_mesh(self) -> Iterator[None]:
+        """A `with` block in which the model runs on its mesh."""
+        with jax.set_mesh(self.partitioner.mesh), self.partitioner.axis_rules():
+            yield
+
+    def load(self, path: str) -> dict[str, Any]:
+        """All parameters of a checkpoint, on the devices.
+
+        Raises:
+          UserError: they are not those of the model; both lists are in the message.
+        """
+        return setup.initial_params(
+            self.model, self.shapes, jax.random.key(0), path, complete=True, method=self.method,
+            **self._assignment,
+        )  # fmt: skip
+
+    def describe(self, folder: str | Path) -> None:
+        """Writes `config.gin` and `model-info.txt`."""
+        with os_errors(folder):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        artifacts.write_model_info(folder, self.shapes)
+        artifacts.write_config(folder)
+
+
+def _as(dtype: str, shapes: Any) -> Any:
+    """The shapes of parameters, those of numbers in another type."""
+
+    def one(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        floats = jnp.issubdtype(x.dtype, jnp.floating)
+        return jax.ShapeDtypeStruct(x.shape, dtype if floats else x.dtype, sharding=x.sharding)
+
+    return jax.tree.map(one, shapes)
+
+
+def position(path: str) -> tuple[int, int]:
+    """(step, epoch) of a checkpoint; 0 where it does not say."""
+    dataset = read_json_item(absolute(path), "dataset")
+    step = step_of(absolute(path))
+    return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
+
+
+def steps_before(path: str | None) -> int:
+    """The steps of all updates that a checkpoint has had; 0 for one trained from nothing, or None.
+
+    Raises:
+      UserError: there is no such checkpoint, or one that it was updated from is gone.
+    """
+    if path is None or phase_from(path) == 0:
+        return 0
+    found = find_checkpoint(path)
+    base = setup.base_of(found)
+    return position(str(found))[0] + steps_before(base)
+
+
+def phase_from(path: str | None) -> int:
+    """How many updates a checkpoint has had: 0 for one that was trained from nothing, or None."""
+    if path is None:
+        return 0
+    metadata = read_json_item(find_checkpoint(path), "metadata")
+    updated = metadata.get("base_checkpoint") and metadata.get("method") != "initial"
+    return int(metadata.get("phase", bool(updated)))  # earlier versions did not write it

@@ -1,0 +1,129 @@
+"""Whether a MODEL_DIR that holds a run already may be gone on with by the settings at hand."""
+
+import contextlib
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.checkpoints.restore import (
+    UnreadableCheckpoint,
+    complete_steps,
+    find_checkpoint,
+    read_json_item,
+)
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+# What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
+# and what facts it is asked.
+FREE_MACROS = {
+    "MODEL_DIR", "CHECKPOINT_PERIOD", "CHECKPOINTS_KEPT", "COMPILE", "MESH_SHAPE",
+    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "FACT_PROBES", "PROPER_NOUN_TASKS",
+    "PROPER_NOUN_ROWS", "PROPER_NOUN_TAGGER", "PROPER_NOUN_GROUPS", "REMAT_POLICY",
+}  # fmt: skip
+FREE_PARAMETERS = {
+    "model_dir", "progress", "log_period", "run_name", "num_microbatches", "partitioner",
+    "remat_policy", "keep", "period",
+}  # fmt: skip
+FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
+
+
+def check_same_run(
+    model_dir: str | Path, method: str, may_differ: bool = False, setting: str = "MODEL_DIR"
+) -> str | None:
+    """Raises `UserError` if `model_dir` has a checkpoint of a run with other settings.
+
+    Its `config.gin` is compared with the whole configuration of gin, where the program is run by
+    gin; the method is compared in any case.
+
+    Args:
+      model_dir: the folder.
+      method: name of the method of the run that is to be done in it.
+      may_differ: a setting that differs is no error.
+      setting: the macro that names the folder.
+
+    Returns:
+      With what the run was trained that is now otherwise, see `first_difference`.
+    """
+    if Path(model_dir).is_file():
+        raise UserError(f"{setting} is {model_dir}, which is a file; give a folder.")
+    if not complete_steps(model_dir):
+        return None
+    with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whoever restores it warns of a damaged one
+        held = read_json_item(find_checkpoint(model_dir), "metadata").get("method")
+        if held and held != method:
+            raise UserError(
+                f"{model_dir} holds a run of {held!r}, not {method!r}; use another {setting}."
+            )
+    config = Path(model_dir) / "config.gin"
+    if "gin" not in sys.modules or not config.exists():
+        return None
+    from ckl_jax.config import gin_config
+
+    if gin_config.in_job():
+        with os_errors(config, "read"):
+            text = config.read_text(encoding="utf-8")
+        difference = first_difference(text, gin_config.config_text())
+        if difference and not may_differ:
+            raise UserError(
+                f"{model_dir} was trained {difference}; use another {setting} or the old value."
+            )
+        return difference
+    return None
+
+
+def first_difference(old: str, new: str) -> str | None:
+    """The first binding of two gin texts that changes the result, in words; None if none does.
+
+    Returns:
+      Such as "with LEARNING_RATE = 0.001, not 0.5". Macros come before what uses them.
+    """
+    before, after = _bindings(old), _bindings(new)
+    for name in sorted(before.keys() | after.keys(), key=lambda name: ("." in name, name)):
+        if _is_free(name):
+            continue
+        if name not in before:
+            return f"without {name} = {_shown(after[name])}"
+        if name not in after:
+            return f"with {name} = {_shown(before[name])}, which is not set now"
+        if not _equal(before[name], after[name]):
+            return f"with {name} = {_shown(before[name])}, not {_shown(after[name])}"
+    return None
+
+
+def _bindings(text: str) -> dict[str, Any]:
+    from ckl_jax.config import gin_scan
+
+    return {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
+
+
+def _is_free(name: str) -> bool:
+    scoped, _, parameter = name.rpartition(".")
+    if not scoped:
+        return name in FREE_MACROS
+    selector = scoped.rpartition("/")[2]
+    if selector.endswith(("ClosedBook", "FactProbes")) and parameter == "batch_size":
+        return True
+    return parameter in FREE_PARAMETERS or selector.startswith(FREE_SELECTORS)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are one; so are two ways to write one path."""
+    if isinstance(a, str) and isinstance(b, str):
+        return os.path.abspath(a) == os.path.abspath(b)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return a == b
+
+
+def _shown(value: Any) -> str:
+    from ckl_jax.config.gin_scan import Macro, Reference
+
+    if isinstance(value, Macro):
+        return f"%{value.name}"
+    if isinstance(value, Reference):
+        return f"@{value.selector}"
+    return repr(value)

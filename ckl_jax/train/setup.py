@@ -1,0 +1,266 @@
+"""From the records of a gin file to what the loop runs on: plan, parameters, optimizer."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from ckl_jax.checkpoints import scan_layout
+from ckl_jax.checkpoints.assignment import Assignment, AssignmentMap, assign, some
+from ckl_jax.checkpoints.layout import T5X_NAMES, tree_digest
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item, restore_params
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
+from ckl_jax.optim.clipping import clip_by_global_norm
+from ckl_jax.parallel.mesh import Partitioner, params_logical_axes
+from ckl_jax.train import adapters
+from ckl_jax.trees.partition import split
+from ckl_jax.trees.paths import flatten, unflatten
+
+_IN_CHECKPOINT = T5X_NAMES["params"] + "/"
+
+
+def make_optimizer(
+    model: BaseTransformerModel,
+    method: Method,
+    optimizer: Callable[..., optax.GradientTransformation],
+    schedule: optax.Schedule,
+    clip_norm: float | None,
+) -> optax.GradientTransformation:
+    """The method's transformation, or the run's own, behind the clip of the global norm.
+
+    What the method wraps around it sees gradients before the clip and updates at the very end.
+    """
+    if method.tx is not None:
+        tx = method.tx(schedule)
+    elif stacked := _stacked(model, method):
+        tx = optimizer(schedule, stacked=stacked)
+    else:
+        tx = optimizer(schedule)
+    tx = optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
+    return method.wrap(tx) if method.wrap else tx
+
+
+def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
+    """Where the layers lie in what trains; () where none of it is stacked, as side networks."""
+    if not model.config.scan_layers:
+        return ()
+    shapes = jax.eval_shape(model.init, jax.random.key(0))["params"]
+    paths = flatten(split(shapes, method.trainable)[0])
+    return tuple(pair for pair in T5_SCANNED if any(re.search(pair[0], p) for p in paths))
+
+
+@dataclasses.dataclass
+class Shapes:
+    """What is known of the parameters before any is allocated.
+
+    Attributes:
+      params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.
+      trainable, frozen: its two parts.
+    """
+
+    params: Any
+    trainable: Any
+    frozen: Any
+
+
+def param_shapes(model: BaseTransformerModel, method: Method, partitioner: Partitioner) -> Shapes:
+    """Shapes, shardings and the split of a model's parameters, without allocating them."""
+    variables = jax.eval_shape(model.init, jax.random.key(0))
+    params = variables["params"]
+    shardings = partitioner.params_shardings(params_logical_axes(variables), params)
+    params = jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params, shardings
+    )
+    return Shapes(params, *split(params, method.trainable))
+
+
+def load_params(path: str) -> dict[str, Any]:
+    """All parameters of a checkpoint, as numpy arrays.
+
+    A checkpoint of a method that freezes leaves holds the others only; the frozen ones come from
+    the checkpoint that it names as its base, where that is or beside its own folder.
+
+    Raises:
+      UserError: no checkpoint, or its base is not there or not what it was.
+    """
+    found = find_checkpoint(path)
+    params = flatten(restore_params(found))
+    metadata = read_json_item(found, "metadata")
+    missing = [p for p in metadata.get("frozen_paths") or [] if p not in params]
+    base = base_of(found)
+    if not (missing and base):
+        return unflatten(params)
+    try:
+        inherited = flatten(load_params(base))
+    except UserError as e:
+        if not Path(base).exists():
+            raise UserError(
+                f"Checkpoint {found} rests on the model in {base}, which is not there any more; "
+                f"put it there again, or beside {found.parent}, under its old name."
+            ) from e
+        raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
+    inherited = scan_layout.convert(inherited, [*params, *missing])
+    frozen = {p: _as_model(inherited[p]) for p in missing if p in inherited}
+    digest = metadata.get("frozen_digest")
+    if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
+        raise UserError(
+            f"Checkpoint {found} rests on {base}, which has been replaced since: its frozen "
+            "parameters are others; restore that folder or train again."
+        )
+    return unflatten({**params, **frozen})
+
+
+def base_of(checkpoint: Any) -> str | None:
+    """The model that a checkpoint folder was trained from: where it was, or where it was moved to.
+
+    None for one that was trained from nothing.
+    """
+    metadata = read_json_item(checkpoint, "metadata")
+    base = metadata.get("base_checkpoint")
+    if not base or Path(base).exists():
+        return base
+    there = [checkpoint.parent.parent / Path(base).name]
+    if way := metadata.get("base_from_model_dir"):
+        there.insert(0, Path(os.path.normpath(str(checkpoint.parent / way))))
+    return str(next((path for path in there if path.exists()), base))
+
+
+def _as_model(value: np.ndarray) -> np.ndarray:
+    """A parameter in the type that models have them in, whatever their checkpoint saves."""
+    return value.astype(np.float32) if jnp.issubdtype(value.dtype, jnp.floating) else value
+
+
+def check_vocabulary(model: BaseTransformerModel) -> None:
+    """Raises `UserError` if a vocabulary has ids that the model's embedding lacks."""
+    rows = model.config.vocab_size
+    for vocabulary in (model.input_vocabulary, model.output_vocabulary):
+        size = getattr(vocabulary, "vocab_size", 0)
+        if size > rows:
+            raise UserError(
+                f"{vocabulary!r} has {size} ids but {type(model.config).__name__}.vocab_size is "
+                f"{rows}; set it to {size} or more (a multiple of 128 runs fastest)."
+            )
+
+
+def initial_params(
+    model: BaseTransformerModel,
+    shapes: Shapes,
+    key: jax.Array,
+    path: str | None,
+    *,
+    complete: bool = False,
+    method: str | None = None,
+    assignment_map: AssignmentMap = (),
+    strict: bool = True,
+    fallback_to_scratch: bool = False,
+) -> dict[str, Any]:
+    """Parameters at the start of a run, on the devices.
+
+    Args:
+      model: with its method in it.
+      shapes: of its parameters.
+      key: initialises the leaves that no checkpoint has.
+      path: checkpoint to start from, or None: one of this project or of T5X, its layers stacked
+        or apart.
+      complete: the checkpoint must have the method's own leaves too.
+      method: the one that the checkpoint should be of, for the complaint; None is any.
+      assignment_map, strict, fallback_to_scratch: as T5X's `RestoreCheckpointConfig` has them;
+        see `checkpoints.assignment.assign`. Names are those of a checkpoint, `target/...`.
+
+    Raises:
+      UserError: the checkpoint lacks parameters of the base model, has ones that the model lacks,
+        or shapes differ; both lists are in the message.
+    """
+    wanted = {_IN_CHECKPOINT + p: x for p, x in flatten(shapes.params).items()}
+    params = {}
+    fresh = list(wanted)
+    if path:
+        stored = {_IN_CHECKPOINT + p: x for p, x in flatten(load_params(path)).items()}
+        stored = scan_layout.convert(stored, wanted)
+        if strict and not assignment_map:
+            adapters.check_phase(path, wanted, stored)
+        found = assign(
+            wanted, stored, assignment_map, strict=strict,
+            fallback_to_scratch=fallback_to_scratch, where=_where(path, method),
+            optional=() if complete else [p for p in wanted if adapters.is_added(p)],
+            elsewhere=_optimizer_names(wanted),
+            differ=lambda p, source: _shapes_differ(p, wanted[p].shape, stored[source].shape),
+        )  # fmt: skip
+        if strict:
+            adapters.check_settings(path, model.config)
+        if not complete:
+            _check_frozen(path, shapes.frozen, found)
+            _tell_of_going_on(path, shapes, found)
+        last_use = {source: p for p, source in found.sources.items()}
+        for p, source in found.sources.items():
+            value = stored.pop(source) if last_use[source] == p else stored[source]
+            value = np.asarray(value).astype(wanted[p].dtype, copy=False)
+            params[p] = jax.device_put(value, wanted[p].sharding)
+        fresh = list(found.fresh)
+    if fresh:
+        shardings = [wanted[p].sharding for p in fresh]
+
+        def init(key):
+            flat = flatten(model.init(key)["params"])
+            return [flat[p.removeprefix(_IN_CHECKPOINT)] for p in fresh]
+
+        made = jax.jit(init, out_shardings=shardings)(key)
+        params.update(zip(fresh, made, strict=True))
+    return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
+
+
+def _optimizer_names(wanted: Iterable[str]) -> list[str]:
+    """Names of the rest of a T5X state, which a run does not start from but rules may match."""
+    slots = ("m", "v", "v_row", "v_col")
+    params = [p.removeprefix(_IN_CHECKPOINT) for p in wanted]
+    return ["state/step", *(f"state/param_states/{p}/{slot}" for p in params for slot in slots)]
+
+
+def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
+    """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
+    names = [_IN_CHECKPOINT + p for p in flatten(frozen)]
+    elsewhere = [p for p in names if found.sources.get(p) != p]
+    if lacking := [p for p in elsewhere if adapters.is_added(p)]:
+        raise UserError(
+            f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
+            "checkpoint of that phase, or leave the method's `phase` out."
+        )
+    if elsewhere:
+        raise UserError(
+            f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "
+            f"takes from elsewhere than {path}; run the method 'initial' with it first, and start "
+            "from the checkpoint which that writes."
+        )
+
+
+def _tell_of_going_on(path: str, shapes: Shapes, found: Assignment) -> None:
+    trainable, frozen = flatten(shapes.trainable), flatten(shapes.frozen)
+    further = adapters.goes_on_with(trainable, frozen, found.fresh)
+    if further and jax.process_index() == 0:
+        kind, phase = further
+        print(
+            f"{path} holds {kind}_{phase}, which this run trains further; for an update with "
+            f"parameters of its own give {kind}.{kind}.phase = {phase + 1}."
+        )
+
+
+def _where(path: str, method: str | None) -> str:
+    held = read_json_item(find_checkpoint(path), "metadata").get("method")
+    other = method and held and held != method
+    run = f"{path} holds a run of {held!r}, not {method!r}. " if other else ""
+    return f"{run}Checkpoint {path}"
+
+
+def _shapes_differ(p: str, want: Sequence[int], have: Sequence[int]) -> str | None:
+    same = tuple(want) == tuple(have)
+    return None if same else f"{p} {list(have)} instead of {list(want)}"

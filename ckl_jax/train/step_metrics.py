@@ -1,0 +1,56 @@
+"""What the rows of the split "train" say: this project's names, for one step."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+
+from ckl_jax.train.metrics_log import Fetched
+
+
+class StepMetrics:
+    """Makes a row of the metrics of the steps since the row before; this one tells of the last.
+
+    Attributes:
+      at_boundaries: also write a row at each evaluation and each save.
+    """
+
+    at_boundaries = False
+
+    def of_step(self, batch: Mapping[str, jax.Array], learning_rate: jax.Array) -> dict[str, Any]:
+        """Further scalars of a step, computed within it."""
+        del batch, learning_rate
+        return {}
+
+    def row(self, steps: Sequence[Fetched], rows: int) -> dict[str, float]:
+        """A row.
+
+        Args:
+          steps: those since the row before.
+          rows: B, of a global batch.
+        """
+        del rows
+        values = steps[-1].numbers
+        values = {name: value for name, value in values.items() if name != "objective"}
+        values["loss_per_nonpadding_target_token"] = values["loss"]
+        values["cross_ent_loss_per_nonpadding_target_token"] = values["loss"] - values["z_loss"]
+        return values
+
+
+def speed(seconds: float, rows: float, tokens: float) -> dict[str, float]:
+    """How fast training is, under T5X's names.
+
+    Args:
+      seconds: of a step.
+      rows: of a step.
+      tokens: of a second.
+    """
+    devices = jax.device_count()
+    return {
+        "timing/seconds_per_step": seconds,
+        "timing/steps_per_second": 1.0 / seconds,
+        "timing/seqs_per_second": rows / seconds,
+        "timing/seqs_per_second_per_core": rows / seconds / devices,
+        "timing/target_tokens_per_second": tokens,
+        "timing/target_tokens_per_second_per_core": tokens / devices,
+    }

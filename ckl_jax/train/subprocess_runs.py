@@ -1,0 +1,299 @@
+"""Trainings in processes of their own, and a folder that remembers its settings.
+
+What `ckl demo` and `ckl temporalwiki` are made of: each training is a `t5x train` of its gin files,
+so that they run what a user would run, and go on where they were when they are started again.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.analysis import labels
+from ckl_jax.errors import UserError
+from ckl_jax.parallel import processes
+
+SUMMARY = "summary.json"  # the last file that a training writes
+_UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One `t5x` process, of a training or of an evaluation.
+
+    Attributes:
+      name: for lines of progress; unique.
+      folder: gets its log.txt, and its files.
+      command: what is run.
+      after: names of the trainings that it starts from, where they are run together.
+      marker: pattern of the file of the folder that says that it is done.
+      given_up: pattern of one that says that it failed as it may, such as at too high a rate.
+      keeps_model: whether its checkpoints stay when it is done.
+    """
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    marker: str = SUMMARY
+    given_up: str | None = None
+    keeps_model: bool = True
+
+    @property
+    def is_done(self) -> bool:
+        return any(self.folder.glob(self.marker)) or self.has_given_up
+
+    @property
+    def has_given_up(self) -> bool:
+        return self.given_up is not None and any(self.folder.glob(self.given_up))
+
+    def tidy(self) -> None:
+        """Removes the checkpoints of a training that is done and need not keep them."""
+        if self.is_done and not self.keeps_model:
+            for checkpoint in self.folder.glob("checkpoint_*"):
+                shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str]):
+    """The command line of `t5x JOB`, its macros set to Python values, then the user's bindings."""
+    return (
+        sys.executable, "-m", "ckl_jax", job,
+        *(f"--gin_file={f}" for f in gin_files),
+        *(f"--gin.{k}={v!r}" for k, v in macros.items()),
+        *(f"--gin_bindings={b}" for b in bindings),
+    )  # fmt: skip
+
+
+def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
+    """Refuses what is no binding, and what the command sets: results would go elsewhere.
+
+    Args:
+      bindings: the user's, such as "EPOCHS = 2".
+      macros: that the command sets.
+
+    Raises:
+      UserError: one of them is bound, or a binding is none.
+    """
+    for name, equals, _ in (binding.partition("=") for binding in bindings):
+        if not equals:
+            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
+        if name.strip() in set(macros):
+            raise UserError(
+                f"--gin {name.strip()}: the command sets it itself, for each training or by its "
+                "own flags (see --help); leave it out."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A training that runs.
+
+    Attributes:
+      training: which.
+      slot: which of the places for trainings it takes.
+      log: its log file.
+      start: where in the log it begins; earlier starts are before it.
+      width: of the column of names.
+    """
+
+    training: Training
+    slot: int
+    log: Path
+    start: int
+    width: int
+
+    def lines(self) -> list[str]:
+        """The last lines that it wrote."""
+        with open(self.log, "rb") as f:
+            f.seek(max(self.start, self.log.stat().st_size - 8192))
+            text = f.read().decode("utf-8", "replace")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def progress(self) -> str:
+        """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
+        kinds = ("train ", "dynamic_eval ")
+        last = next((line for line in reversed(self.lines()) if line.startswith(kinds)), "")
+        fields = [field.strip() for field in last.split("  ")[1:]]
+        return "  ".join(field for field in fields if not field.endswith("tokens/s"))
+
+    def failure(self) -> str:
+        """Its own error sentence, or the last line of a traceback."""
+        lines = self.lines()
+        told = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
+        return (told or lines or ["nothing"])[-1]
+
+    def say(self, text: str) -> None:
+        print(f"   {self.training.name:<{self.width}}  {text}", flush=True)
+
+    def finish(self, code: int) -> None:
+        """Says how the training ended; raises `UserError` if it failed."""
+        if code and self.training.has_given_up:
+            return self.say(f"given up: {self.failure()}")
+        if code:
+            how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+            raise UserError(
+                f"Training {self.training.name!r} failed ({how}); {self.log} says: {self.failure()}"
+            )
+        self.training.tidy()
+        if self.training.marker != SUMMARY:
+            return self.say("done")
+        summary = json.loads((self.training.folder / SUMMARY).read_text())
+        if "steps" not in summary:
+            return self.say("done")
+        steps = labels.count(summary["steps"], "step")
+        self.say(f"done: {steps} in {summary['train_seconds']:.0f} s")
+
+
+@contextlib.contextmanager
+def compiling_once():
+    """A `with` block in which trainings on a CPU use what others compiled, until it ends."""
+    with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
+        yield {processes.COMPILED_FOR_THIS_CPU: folder}
+
+
+def run_all(
+    trainings: Sequence[Training],
+    jobs: int = 0,
+    width: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Runs what is not done yet, `jobs` at a time, each on a core of its own where they are shared.
+
+    Args:
+      trainings: those that start from others come after them.
+      jobs: 0 is one for each core.
+      width: of the column of names.
+      environment: variables for the processes besides this one's.
+
+    Raises:
+      UserError: one failed; its log's last lines are in the message. The others are stopped, which
+        saves where they are.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    jobs = min(jobs or len(cores), len(trainings))
+    for training in trainings:
+        training.tidy()  # what was stopped just before it was
+    waiting = [t for t in trainings if not t.is_done]
+    free = collections.deque(range(jobs))
+    running: dict[subprocess.Popen, Running] = {}
+    try:
+        while waiting or running:
+            while free and (training := _ready(waiting, running)):
+                waiting.remove(training)
+                slot = free.popleft()
+                process, started = _start(training, slot, width, environment or {})
+                running[process] = started
+                if jobs > 1 and len(cores) >= jobs:
+                    with contextlib.suppress(OSError):  # it has ended already
+                        os.sched_setaffinity(process.pid, {cores[slot]})
+            free.append(_wait(running))
+    finally:
+        for process in running:
+            process.terminate()  # it saves a checkpoint and stops
+        for process in running:
+            process.wait()
+
+
+def _ready(waiting: Sequence[Training], running: Mapping[Any, Running]) -> Training | None:
+    """The first that waits for none of the others."""
+    ahead = {t.name for t in waiting} | {r.training.name for r in running.values()}
+    return next((t for t in waiting if not ahead & set(t.after)), None)
+
+
+def _start(
+    training: Training, slot: int, width: int, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen, Running]:
+    path = training.folder / "log.txt"
+    with files.os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8") as log:
+            started = Running(training, slot, path, log.tell(), width)
+            started.say("started")
+            process = subprocess.Popen(
+                training.command,
+                stdout=log, stderr=subprocess.STDOUT,
+                env={**processes.child_environment(), **environment},
+            )  # fmt: skip
+    return process, started
+
+
+def _wait(running: dict[subprocess.Popen, Running]) -> int:
+    """Shows progress until a training ends; returns its slot."""
+    shown: dict[str, str] = {}
+    tick = 0
+    while True:
+        for process, started in list(running.items()):
+            if process.poll() is not None:
+                del running[process]
+                started.finish(process.returncode)
+                return started.slot
+        time.sleep(0.5)
+        tick += 1
+        if tick % (10 if sys.stdout.isatty() else 40) == 0:
+            for started in running.values():
+                text = started.progress()
+                if text and text != shown.get(started.training.name):
+                    started.say(text)
+                    shown[started.training.name] = text
+
+
+# --- the folder
+
+
+@contextlib.contextmanager
+def only_one(root: Path):
+    """A `with` block in which no other process fills the folder of --out, which is made."""
+    with files.os_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+    with processes.FolderLock() as lock:
+        lock.acquire(root, "filled", "--out")
+        yield
+
+
+def record(
+    path: Path,
+    settings: Mapping[str, Any],
+    what: str,
+    grows: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
+) -> None:
+    """Keeps the settings beside the results, and refuses to mix two settings in one folder.
+
+    Bindings may change as long as there are no results: some values fail only in a training. So may
+    snapshots, of which one may turn out to be damaged.
+
+    Args:
+      path: of the record, in the folder of everything.
+      settings: all that decides the results.
+      what: is in the folder, for the message: "demo".
+      grows: (name, before, now): whether a setting may change so, beside the results there are.
+
+    Raises:
+      UserError: the folder holds results of other settings.
+    """
+    settings = json.loads(json.dumps(settings))
+    if path.exists():
+        before = files.read_json(path)
+        different = [
+            k for k in settings
+            if settings[k] != before.get(k) and not grows(k, before.get(k), settings[k])
+        ]  # fmt: skip
+        if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
+            different = []
+        if different:
+            name = different[0]
+            other = f"other {name}" if name.endswith("s") else f"another {name}"
+            raise UserError(
+                f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
+                f"{settings[name]!r}); choose another --out or remove that folder."
+            )
+    files.write_json(path, settings)

@@ -1,0 +1,191 @@
+"""The demo checks before it writes, keeps others out of its folder, and leaves no child behind."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ckl_jax.analysis import report
+from ckl_jax.cli import ckl
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import demo as job
+from ckl_jax.parallel.processes import FolderLock
+from ckl_jax.train import subprocess_runs
+
+CHILD = """
+import os, time
+from ckl_jax.parallel.processes import die_with_parent
+die_with_parent()
+print(os.getpid(), flush=True)
+time.sleep(100)
+"""
+PARENT = """
+import subprocess, sys
+from ckl_jax.parallel.processes import child_environment
+subprocess.run([sys.executable, "-c", sys.argv[1]], env=child_environment())
+"""
+
+
+def ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_a_killed_parent_takes_its_child_along():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE)
+    child = int(parent.stdout.readline())
+    assert not ended(child)
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 30
+    while not ended(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    orphan = {**os.environ, "CKL_PARENT_PROCESS": "1" if os.getpid() != 1 else "2"}
+    done = subprocess.run([sys.executable, "-m", "ckl_jax", "--version"], env=orphan)
+    assert done.returncode == 128 + signal.SIGKILL
+
+
+def test_a_lock_ends_with_its_block_and_names_its_owner(tmp_path):
+    with FolderLock() as first:
+        first.acquire(tmp_path, "trained", "MODEL_DIR")
+        with FolderLock() as second, pytest.raises(UserError) as e:
+            second.acquire(tmp_path, "trained", "MODEL_DIR")
+        assert f"is being trained by process {os.getpid()}; wait for it or choose" in str(e.value)
+    with FolderLock() as third:
+        third.acquire(tmp_path, "trained", "MODEL_DIR")
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Runs `ckl COMMAND --out FOLDER ...`, which must fail and write and print nothing."""
+
+    def run(command, *flags):
+        folder = tmp_path / "out"
+        assert ckl.main([command, f"--out={folder}", *flags]) == 2
+        assert not folder.exists(), list(folder.rglob("*"))
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1, (out, err)
+        return err
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["demo", "world"])
+def test_a_bad_world_is_refused_first(refused, command, tmp_path):
+    assert "Did you mean 'tiny'?" in refused(command, "--size=tini")
+    assert "ource 'wiki" in refused(command, "--source=wiki")
+    err = refused(command, "--source=wikidata")
+    assert "No --data is given" in err and "probes/pararel/patterns/" in err
+    assert "docs/wikidata.md" in err
+    data = tmp_path / "data"
+    err = refused(command, "--source=wikidata", f"--data={data}")
+    assert f"{data} lacks probes/pararel/trex/P17.jsonl and 26 more" in err
+    assert "add --source wikidata, or leave --data out" in refused(command, f"--data={data}")
+
+
+def test_a_bad_demo_is_refused_first(refused):
+    assert "--seed is -1; give 0 or more" in refused("demo", "--seed=-1")
+    assert "--jobs is -2; give 0 or more" in refused("demo", "--jobs=-2")
+    assert "Did you mean 'lora'?" in refused("demo", "--methods=vanilla, lara")
+    assert "No methods are given; choose from vanilla" in refused("demo", "--methods= ,")
+    assert "Did you mean 'EPOCHS'?" in refused("demo", "--gin=EPOCH=1")
+    assert "Gin syntax error" in refused("demo", "--gin=EPOCHS=")
+    assert "Did you mean 'epochs'?" in refused("demo", "--gin=train.train.epoch=1")
+    assert "the command sets it itself" in refused("demo", "--gin=MODEL_DIR='elsewhere'")
+    err = refused("demo", "--sorce=wikidata")
+    assert "see 'ckl demo --help'. Did you mean '--source'?" in err
+    assert "Did you mean 'demo'?" in refused("dmeo")
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A demo of one method whose trainings run `code` in place of `t5x train`."""
+    monkeypatch.setattr(job, "_prepare", lambda demo: None)
+
+    def make(code, *bindings):
+        monkeypatch.setattr(job, "command", lambda demo, name: [sys.executable, "-c", code, name])
+        return job.Demo(str(tmp_path), methods=("vanilla",), bindings=bindings)
+
+    return make
+
+
+FAILS = """
+print("Traceback: worse\\nt5x: BATCH_SIZE is {}; give 1 or more.\\ntrain initial  step 1/9")
+raise SystemExit(2)
+"""
+
+
+def test_a_failed_training_is_quoted_and_binds_nothing(fake, tmp_path):
+    for number in (0, -1):
+        with pytest.raises(UserError) as e:
+            job.run(fake(FAILS.format(number), f"BATCH_SIZE = {number}"))
+        assert str(e.value).endswith(f"says: BATCH_SIZE is {number}; give 1 or more.")
+        assert "'initial' failed (exit code 2)" in str(e.value)
+    with pytest.raises(UserError, match=r"killed by signal 9\).* says: nothing"):
+        job.run(fake("import os; os.kill(os.getpid(), 9)"))
+    (tmp_path / "initial" / "checkpoint_1").mkdir()
+    with pytest.raises(UserError, match="holds a demo with other bindings"):
+        job.run(fake("", "EPOCHS = 1"))
+    with FolderLock() as lock:
+        lock.acquire(tmp_path, "filled", "--out")
+        with pytest.raises(UserError, match="is being filled by process"):
+            job.run(fake(""))
+
+
+TRAINS = """
+import pathlib, sys
+folder = pathlib.Path({!r}) / sys.argv[1]
+(folder / "summary.json").write_text('{{"steps": 1, "train_seconds": 1}}')
+"""
+
+
+def test_the_report_is_over_all_that_is_finished(fake, tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(report, "write_report", lambda runs, out: reported.append(runs) or out)
+    demo = fake(TRAINS.format(str(tmp_path)))
+    job.run(demo)
+    (tmp_path / "modular").mkdir()  # begun, but not finished
+    job.run(dataclasses.replace(demo, methods=("lora",)))
+    names = [[run.name for run in runs] for runs in reported]
+    assert names == [["initial", "vanilla"], ["initial", "vanilla", "lora"]]
+
+
+def test_lines_are_short_and_aligned(tmp_path, capsys):
+    log = tmp_path / "log.txt"
+    line = "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left\n"
+    log.write_text("t5x: of an earlier start\n" + line)
+    lora = subprocess_runs.Training("lora", tmp_path, ())
+    training = subprocess_runs.Running(lora, 0, log, 25, 12)
+    assert training.progress() == "step 20/100  epoch 2  loss 1.235  0.5 s/step  0:40 left"
+    assert training.failure() == line.strip()
+    (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))
+    training.finish(0)
+    assert capsys.readouterr().out == "   lora          done: 100 steps in 51 s\n"
+
+
+@pytest.mark.slow
+def test_vanilla_forgets_and_learns_beyond_the_intervals(tmp_path, monkeypatch):
+    """The demo itself, on the smallest world: long enough for Initial to know its facts."""
+    monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
+    bindings = ("EPOCHS = 16", "BATCH_SIZE = 64", "closed_book.ClosedBook.precision = 'never'")
+    flags = [f"--gin={binding}" for binding in bindings]
+    argv = ["demo", "--size=tiny", "--methods=vanilla", f"--out={tmp_path}", *flags]
+    assert ckl.main(argv) == 0
+    table = json.loads((tmp_path / "table.json").read_text())["em"]
+    initial, vanilla = (row["scores"] for row in table["rows"])
+    assert initial["invariant_lama"]["value"] > 90
+    assert vanilla["invariant_lama"]["high"] < initial["invariant_lama"]["low"]
+    assert vanilla["updated_lama"]["low"] > initial["updated_lama"]["high"]
+    assert vanilla["new_lama"]["low"] > initial["new_lama"]["high"]
+    fuar = table["rows"][1]["fuar"]["value"]
+    assert 0 < fuar < 1

@@ -1,0 +1,219 @@
+"""`ckl experiment`: every cell's configuration parses, and the smallest size runs to its tables."""
+
+import json
+
+import pytest
+
+from ckl_jax.cli.ckl import main
+from ckl_jax.config import gin_config
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import experiments as job
+from ckl_jax.train import subprocess_runs
+from tests.papers.ckl.test_experiment_files import MODEL_GIN
+
+TABLES = ("ckl/table2", "ckl/table3", "ckl/table7")  # the others are made of the same cells
+CELLS = [
+    pytest.param(name, scenario, cell, id=f"{name}-{scenario.name}-{cell.name}")
+    for name in TABLES
+    for scenario in job.EXPERIMENTS[name].scenarios
+    for cell in scenario.cells
+]
+
+
+def settings_of(command):
+    """{gin name: value as text} of a command line, its files read."""
+    files = [a.removeprefix("--gin_file=") for a in command if a.startswith("--gin_file=")]
+    macros = [a.removeprefix("--gin.") for a in command if a.startswith("--gin.")]
+    bindings = [a.removeprefix("--gin_bindings=") for a in command if "--gin_bindings=" in a]
+    found = gin_config.read(files, [*(m.replace("=", " = ", 1) for m in macros), *bindings])
+    return {b.name: b.value for b in found.scan.bindings}
+
+
+@pytest.mark.parametrize("name, scenario, cell", CELLS)
+def test_a_cell_is_what_the_table_says(name, scenario, cell, tmp_path):
+    running = job.Running(str(tmp_path), "tiny")
+    trainings = {t.name: t for t in job.trainings(job.find(name), running)}
+    training = trainings[f"{scenario.name} {cell.name}"]
+    settings = settings_of(training.command)
+    published = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2", "rates": "d1_small"}
+    assert settings["MIXTURE_OR_TASK_NAME"] == published[scenario.name]
+    assert settings["closed_book.ClosedBook.probes"] == scenario.probes
+    assert settings["INITIAL_CHECKPOINT_PATH"] == str(
+        tmp_path / "p1" / cell.name if scenario.after else tmp_path / "initial"
+    )
+    assert training.after == (f"p1 {cell.name}" if scenario.after else "initial",)
+    if cell.rate:
+        assert settings["LEARNING_RATE"] == cell.rate
+    grows = cell.method in ("lora", "k_adapter_k2", "k_adapter_k3", "modular")
+    phases = [value for name, value in settings.items() if name.endswith(".phase")]
+    assert phases == ([1 if scenario.after else 0] if grows else [])
+    assert settings["REVIEW_TASK_NAME"] == ("p1" if scenario.after else None)
+    assert cell.name in job.find(name).published[scenario.name]
+
+
+def test_the_full_size_starts_from_the_published_files(tmp_path):
+    running = job.Running(str(tmp_path), "full", data="/data/ckl", methods=("lora",))
+    made = job.trainings(job.find("ckl/table3"), running)
+    assert [t.name for t in made] == ["small lora", "p1 lora", "p1_p2 lora"]
+    settings = settings_of(made[0].command)
+    assert settings["DATA_DIR"] == "/data/ckl" and settings["t5.T5Config.emb_dim"] == 1024
+    assert settings["EPOCHS"] == 8 and made[0].after == ()
+
+
+def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
+    facts = {"data": "/data/facts", "source": "wikidata"}
+    running = job.Running(str(tmp_path), "tiny", methods=("lora",), **facts)
+    made = {t.name: t for t in job.trainings(job.find("ckl/table3"), running)}
+    settings = settings_of(made["p1_p2 lora"].command)
+    assert settings["t5.T5Config.vocab_size"] == 5632 and settings["t5.T5Config.emb_dim"] == 32
+    assert settings["DATA_DIR"] == str(tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["ckl/table33"], "there are ckl/table2, ckl/table3, ckl/table7, ckl/table8, ckl/table10,"),
+        (["ckl/table10", "--methods", "modular"], "ckl/table10 has no cells of --methods modular"),
+        (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin MODEL_DIR: the command sets it itself"),
+        (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin LEARNING_RATE: the command sets it"),
+        (["ckl/table2", "--gin", "EPOCSH = 1"], "Did you mean 'EPOCHS'"),
+        (["ckl/table10", "--tuning-seeds", "0"], "--tuning-seeds"),
+        (["ckl/table2", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/initial"),
+        (["ckl/table10", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/gpt2"),
+        (["ckl/table3", "--size", "huge"], "--size is 'huge'"),
+        (["ckl/table3", "--methods", ""], "--methods names none"),
+        (["ckl/table3", "--tuning-seeds", "3"], "--tuning-seeds is of GPT-2"),
+        (["ckl/table3", "--size", "full"], "--size full needs --data"),
+        (["ckl/table3", "--data", "/nowhere"], "--source wikidata: give one of these too"),
+        (["ckl/table3", "--source", "wikdata"], "--source is 'wikdata'"),
+        (["ckl/table3", "--source", "wikidata"], "No --data is given"),
+        (["ckl/table8", "--source", "wikidata", "--data", "x"], "no KILT is made"),
+        (["ckl/table3", "--methods", "lroa"], "lroa"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):
+    assert main(["experiment", *arguments, "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told and told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_gpt2_is_updated_and_tuned_by_seeds(tmp_path):
+    running = job.Running(str(tmp_path), "tiny", methods=("lora", "k_adapter_k3"), tuning_seeds=2)
+    made = {t.name: t for t in job.trainings(job.find("ckl/table11"), running)}
+    assert len(made) == 3 * (1 + 2 * 2)
+    update = settings_of(made["gpt2_1e-3 k_adapter_k3"].command)
+    assert update["LEARNING_RATE"] == 1e-3 and update["mix_review.mix_review.ratio"] == 4.0
+    assert update["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "gpt2_initial")
+    # The first makes the tasks that the others read.
+    assert made["gpt2_1e-3 k_adapter_k3"].after == ("gpt2_initial", "gpt2_1e-3 lora")
+    tuned = made["gpt2_1e-3 lora questions_1"]
+    assert tuned.folder == tmp_path / "gpt2_1e-3" / "lora" / "light_tuned" / "questions_1"
+    settings = settings_of(tuned.command)
+    assert settings["RANDOM_SEED"] == 1 and settings["LEARNING_RATE"] == 1e-3
+    assert settings["QUESTIONS"] and settings["PROBE_NAMES"] == ("new_lama_easy_small",)
+    assert settings["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "gpt2_1e-3" / "lora")
+
+
+def test_light_tuned_models_go_when_they_have_been_asked(tmp_path):
+    experiment = job.find("ckl/table11")
+    for keep in (False, True):
+        running = job.Running(str(tmp_path), "tiny", methods=("lora",), keep_light_tuned=keep)
+        keeps = {t.name: t.keeps_model for t in job.trainings(experiment, running)}
+        assert keeps["gpt2_1e-3 lora"] and keeps["gpt2_1e-3 lora questions_1"] is keep
+
+
+def test_a_model_that_is_not_kept_goes_when_its_training_is_done(tmp_path):
+    made = []
+    for name, keeps in (("kept", True), ("tuned", False)):
+        folder = tmp_path / name
+        script = f"mkdir {folder}/checkpoint_3; echo '{{}}' > {folder}/summary.json"
+        made.append(subprocess_runs.Training(name, folder, ("sh", "-c", script), keeps_model=keeps))
+    subprocess_runs.run_all(made)
+    assert (tmp_path / "kept" / "checkpoint_3").is_dir()
+    assert sorted(p.name for p in (tmp_path / "tuned").iterdir()) == ["log.txt", "summary.json"]
+    # What was stopped just before, too; what is not done is what it starts again from.
+    (tmp_path / "tuned" / "checkpoint_3").mkdir()
+    (tmp_path / "half" / "checkpoint_3").mkdir(parents=True)
+    half = subprocess_runs.Training("half", tmp_path / "half", ("false",), keeps_model=False)
+    subprocess_runs.run_all(made)
+    with pytest.raises(UserError, match="half"):
+        subprocess_runs.run_all([half])
+    assert not (tmp_path / "tuned" / "checkpoint_3").exists()
+    assert (tmp_path / "half" / "checkpoint_3").exists()
+
+
+def test_gpt2_at_the_published_size(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    (tmp_path / "gpt2" / "model.gin").write_text(MODEL_GIN)
+    running = job.Running(str(tmp_path / "out"), "full", data=str(tmp_path), methods=("lora",))
+    made = {t.name: t for t in job.trainings(job.find("ckl/table10"), running)}
+    assert len(made) == 2 * (1 + 2 * 5)
+    before = settings_of(made["gpt2_initial"].command)
+    assert before["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "gpt2")
+    assert (before["D1_TEXT"], before["TRAIN_STEPS"]) == ("wikipedia", 14000)
+    update = settings_of(made["gpt2_1e-4 lora"].command)
+    assert (update["ROW_LENGTH"], update["BATCH_SIZE"], update["EPOCHS"]) == (350, 60, 8)
+    assert update["gpt2.GPT2Config.emb_dim"] == 1280 and update["LEARNING_RATE"] == 1e-4
+    tuned = settings_of(made["gpt2_1e-4 lora questions_4"].command)
+    assert (tuned["LIGHT_TUNE_LENGTH"], tuned["PROMPT_LENGTH"]) == (100, 100)
+    assert tuned["BATCH_SIZE"] == 8
+    assert tuned["PROBE_DIR"] == str(tmp_path)
+
+
+@pytest.mark.slow
+def test_gpt2_to_its_table(tmp_path, monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS")
+    arguments = ["experiment", "ckl/table10", "--size", "tiny", "--methods", "vanilla",
+                 "--out", str(tmp_path), "--jobs", "1"]  # fmt: skip
+    assert main(arguments) == 0
+    part = json.loads((tmp_path / "ckl-table10.json").read_text())["gpt2_1e-4"]
+    assert part["fuar"] == "((IL), n.d., NQE)" and list(part["rows"]) == ["initial", "vanilla"]
+    cell = part["rows"]["vanilla"]["new_questions_easy"]
+    assert cell["paper"] == 5.79
+    assert cell["ours"] == pytest.approx(sum(part["seeds"]["vanilla"]["new_questions_easy"]) / 2)
+
+
+@pytest.mark.slow
+def test_figures_share_the_cells_of_tables(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("XLA_FLAGS")
+    common = ["--size", "tiny", "--out", str(tmp_path), "--jobs", "1"]
+    for name in ("figure2", "figure8", "figure9", "table12", "table13"):
+        methods = "vanilla,modular" if name == "table12" else "vanilla"
+        assert main(["experiment", f"ckl/{name}", *common, "--methods", methods]) == 0
+        told = capsys.readouterr().out
+        wanted = {"figure2": ["vanilla", "initial"], "table12": ["modular"]}.get(name, [])
+        assert told.count("started") == len(wanted)
+        assert (tmp_path / f"ckl-{name}.md").is_file()
+    images = {path.name for path in tmp_path.glob("*.png")}
+    assert images == {"ckl-figure2.png", "ckl-figure9.png"}
+    page = (tmp_path / "ckl-figure8.md").read_text()
+    assert "61.47" in page and "No answer of either probe is right: no figure." in page
+
+
+@pytest.mark.slow
+def test_two_phases_at_the_smallest_size(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
+    arguments = ["experiment", "ckl/table3", "--size", "tiny", "--methods", "vanilla,lora",
+                 "--out", str(tmp_path), "--jobs", "1"]  # fmt: skip
+    assert main(arguments) == 0
+    parts = json.loads((tmp_path / "ckl-table3.json").read_text())
+    assert list(parts) == ["small", "p1", "p1_p2", "p1_p2_transfer"]
+    moved = parts.pop("p1_p2_transfer")["rows"]["lora"]["backward_p1"]
+    before, after = (parts[s]["rows"]["lora"]["new_lama_easy_p1"]["ours"] for s in ("p1", "p1_p2"))
+    assert moved["ours"] == pytest.approx(after - before) and moved["paper"] == -4.72
+    for part in parts.values():
+        assert list(part["rows"]) == ["initial", "vanilla", "lora"]
+        assert part["probes"] == ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
+    assert parts["p1_p2"]["fuar"] == "((IL, n.d.), n.d., NLE-P2)"
+    assert parts["p1_p2"]["parameters"]["lora"]["paper"] == "404M / 740M"
+    cell = parts["small"]["rows"]["lora"]["invariant_lama"]
+    assert cell["paper"] == 14.26 and 0 <= cell["low"] <= cell["ours"] <= cell["high"] <= 100
+    second = json.loads((tmp_path / "p1_p2" / "lora" / "summary.json").read_text())
+    first = json.loads((tmp_path / "p1" / "lora" / "summary.json").read_text())
+    assert (first["phase"], second["phase"]) == (1, 2)
+    assert second["total_parameters"] > first["total_parameters"]
+    assert "14.26" in (tmp_path / "ckl-table3.md").read_text()
+    capsys.readouterr()
+    assert main(arguments) == 0  # nothing is left to train
+    assert "started" not in capsys.readouterr().out

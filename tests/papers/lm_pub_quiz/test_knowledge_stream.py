@@ -1,0 +1,66 @@
+"""A masked model on a stream of experiences: the table of what it keeps, and the whole command."""
+
+import json
+
+import pytest
+
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.documents import read_documents
+from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
+from ckl_jax.papers.lm_pub_quiz.knowledge_stream import Stream
+
+
+def test_scores_are_relative_to_the_first():
+    points = {
+        "start": {"ranking": 40.5, "ranking_same_items": 50.0, "mask_filling": 31.3},
+        "one": {"ranking": 20.25, "ranking_same_items": 50.0, "mask_filling": 0.0},
+    }
+    assert trajectories.relative(points, "ranking") == [100.0, 50.0]
+    lines = trajectories.table(points).splitlines()
+    assert len(lines) == 4 and "20.25 ( 50.0%)" in lines[1] and "0.00 (  0.0%)" in lines[3]
+    points["start"]["mask_filling"] = 0.0
+    assert "(    –%)" in trajectories.table(points)
+
+
+def test_what_does_not_belong_together_is_said():
+    with pytest.raises(UserError, match="--model, --documents and --dataset belong together"):
+        Stream(model="bert")
+    with pytest.raises(UserError, match="--experiences is 0"):
+        Stream(experiences=0)
+
+
+def test_what_the_command_sets_itself_is_refused(tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["stream", "--out", str(out), "--gin", "EPOCHS=1"]) == 2 and not out.exists()
+    assert "--gin EPOCHS: the command sets it itself" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_leaves_nothing(tmp_path, capsys):
+    out = tmp_path / "out"
+    given = ["--model", str(tmp_path), "--documents", "nowhere.jsonl", "--dataset", str(tmp_path)]
+    assert main(["stream", "--out", str(out), *given]) == 2 and not out.exists()
+    assert "nowhere.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
+    out = tmp_path / "stream"
+    command = ["stream", "--out", str(out), "--size", "tiny", "--experiences", "2"]
+    command += ["--epochs", "1", "--initial-epochs", "2"]
+    assert main(command) == 0
+    parts = [list(read_documents(out / f"documents/experience_{i}.jsonl")) for i in (1, 2)]
+    assert max(d.date for d in parts[0]) <= min(d.date for d in parts[1])
+    # Rows are sentences; of articles there are as many in both.
+    articles = [len({d.id.rpartition("-")[0] for d in part}) for part in parts]
+    assert abs(articles[0] - articles[1]) <= 1
+    first = json.loads((out / "trajectories.json").read_text())
+    assert list(first["scores"]) == ["initial", "experience_1", "experience_2"]
+    assert first["scores"]["initial"]["one_piece_facts"] > 20
+    (out / "experience_2" / "summary.json").unlink()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "initial       started" not in capsys.readouterr().out
+    assert json.loads((out / "trajectories.json").read_text()) == first
+    assert main([*command[:-1], "3"]) == 2
+    assert "holds a stream with" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Questions to models: what they were tuned on they know, and the table says how well."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.questions import Question, write_questions
+from ckl_jax.errors import UserError
+from ckl_jax.papers.mind_the_gap import office_holder_qa
+from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from tests.helpers import TINY, TINY_XL, model_of
+from tests.papers.mind_the_gap.dated_world import Letters
+
+
+class Words(Letters):
+    """Letters, of which words are made again."""
+
+    def decode(self, ids):
+        return "".join(chr(int(i) - 2 + ord("a")) for i in ids if i > 1)
+
+
+def _questions(count=8):
+    return [
+        Question(f"q{i}", f"who is {chr(97 + i)} in may", (f"mr{chr(104 + i)}", "x"), "2019-05")
+        for i in range(count)
+    ]
+
+
+@pytest.mark.slow
+def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
+    questions = [dataclasses.replace(q, answers=(q.answers[0],)) for q in _questions()]
+    model = model_of(TINY_XL, vocabulary=Words())
+    with CheckpointStore(str(tmp_path)) as store:
+        params = jax.jit(model.init)(jax.random.key(0))["params"]
+        store.save(1, {"params": params}, {"vocabulary_digest": Words.digest})
+    told = {}
+    for epochs in (0, 60):
+        rows = office_holder_qa.asked(
+            model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path)),
+            questions=questions, tune=questions,
+            settings=office_holder_qa.Settings(epochs, 1e-2, batch_size=3, length=24),
+        )  # fmt: skip
+        assert [row["id"] for row in rows] == [q.id for q in questions]
+        told[epochs] = np.mean([row["em"] for row in rows])
+    assert told[0] == 0 and told[60] > 0.9
+
+
+def test_error_bars_are_two_standard_errors(tmp_path):
+    rows = [{"id": i, "em": int(i % 4 == 0), "f1": 0.5} for i in range(100)]
+    found = analysis.summarize({"a": rows})["a"]
+    assert found["em"]["value"] == 25.0
+    assert found["em"]["error"] == pytest.approx(200 * np.sqrt(0.25 * 0.75 / 100))
+    assert found["f1"] == {"value": 50.0, "error": 0.0}
+    with pytest.raises(UserError, match="b was asked other questions than a"):
+        analysis.summarize({"a": rows, "b": rows[:-1]})
+    analysis.write({"2018": rows, "2019": rows[::-1][::-1]}, tmp_path)
+    assert json.loads((tmp_path / "asked.json").read_text())["2019"]["questions"] == 100
+    assert (tmp_path / "asked.png").stat().st_size > 1000
+
+
+def test_bad_input_is_one_sentence(tmp_path, capsys):
+    asked, other = tmp_path / "asked.jsonl", tmp_path / "tune.jsonl"
+    write_questions(asked, _questions())
+    write_questions(other, _questions(2))
+    run = tmp_path / "run"
+    with CheckpointStore(str(run)) as store:
+        store.save(0, {"params": {"x": np.zeros(1)}}, {})
+    for arguments, sentence in (
+        (["--questions", str(asked), "--tune", str(other)], "share questions"),
+        (["--questions", str(tmp_path / "nothing")], "nothing"),
+        (["--questions", str(asked), "--epochs", "-1"], "--epochs is -1"),
+        (["--questions", str(asked)], "has no config.gin"),
+    ):
+        out = str(tmp_path / "out")
+        assert main(["ask", "--model", f"a={run}", "--out", out, *arguments]) == 2
+        told = capsys.readouterr().err
+        assert sentence in told and told.count("\n") == 1
+
+
+def test_an_encoder_decoder_is_refused():
+    model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
+    with pytest.raises(UserError, match="a T5Config is none"):
+        office_holder_qa.asked(
+            model=model, restore_checkpoint_cfg=RestoreCheckpointConfig("nowhere"),
+            questions=_questions(), tune=(), settings=office_holder_qa.Settings(),
+        )  # fmt: skip

@@ -1,0 +1,111 @@
+"""`ckl mind-the-gap`: settings, the choice of rates, and the whole at its smallest size."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.word_losses import DumpWriter, WordLosses
+from ckl_jax.errors import UserError
+from ckl_jax.files import write_json
+from ckl_jax.papers.mind_the_gap import study as job
+from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED
+
+
+@pytest.fixture
+def gap(tmp_path):
+    return job.Gap(str(tmp_path / "out"), masks=("all", "bias"), rates=(0.1, 0.2, 0.3), jobs=1)
+
+
+def _tuned(gap, mask, rate, loss):
+    """What the evaluation of a rate leaves behind; None is one that diverged."""
+    folder = gap.evaluation(job.STALE, "tuning", mask, rate)
+    writer = DumpWriter(folder / "dump", {})
+    losses = np.full(1 if loss is None else 2, loss or 1.0, np.float32)
+    ones = np.ones(len(losses), np.int32)
+    writer.add(WordLosses("d", "2017-10-01", ["a", "b"][: len(losses)], losses, ones, 0 * ones))
+    writer.flush()
+    if loss is None:
+        write_json(folder / DIVERGED, {})
+
+
+def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
+    for rate, loss in zip(gap.rates, (3.0, 2.0, None), strict=True):
+        _tuned(gap, "all", rate, loss)
+    for rate, loss in zip(gap.rates, (1.0, 2.0, 3.0), strict=True):
+        _tuned(gap, "bias", rate, loss)
+    assert job.choose_rates(gap) == {"all": 0.2, "bias": 0.1}
+    told = capsys.readouterr().out
+    assert told.count("a better one may lie beyond") == 1  # 0.1, the lowest
+    found = json.loads((gap.root / "rates.json").read_text())
+    assert found["all"]["0.1"] == pytest.approx(np.exp(3.0), rel=1e-6)
+    for rate in gap.rates:
+        _tuned(gap, "bias", rate, None)
+    with pytest.raises(UserError, match="bias diverged at all --rates .0.1, 0.2, 0.3."):
+        job.choose_rates(gap)
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["--size", "huge"], "--size is 'huge'"),
+        (["--masks", "all,bais"], "bais"),
+        (["--rates", "0.1,x"], "give numbers"),
+        (["--rates", "-0.1"], "--rates is -0.1"),
+        (["--rates", ""], "No --rates"),
+        (["--corpus", "nowhere.jsonl", "--no-clean"], "nowhere.jsonl"),
+        (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
+        (["--gin", "MODEL_DIR='x'"], "the command sets it itself"),
+        (["--gin", "EPOCHS"], "give NAME=VALUE"),
+        (["--gin", "EPOCHS=0"], "--gin EPOCHS is 0; give 1 or more"),
+        (["--tuning-documents", "0"], "--tuning-documents is 0"),
+        (["--tagger", "foo"], "No tagger is called 'foo'"),
+        (["--unit", "week"], "--unit is 'week'"),
+        (["--gin", "EPOCHS=1", "--corpus", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):
+    assert main(["mind-the-gap", "--out", str(tmp_path / "out"), *arguments]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told and told.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
+    out = tmp_path / "out"
+    arguments = ["mind-the-gap", "--size", "tiny", "--out", str(out), "--rates", "0.03,0.1",
+                 "--masks", "all,bias", "--past-documents", "5", "--jobs", "1"]  # fmt: skip
+    assert main(arguments) == 0
+    results = json.loads((out / "results.json").read_text())
+    names = ["time_stratified", "time_stratified + all", "time_stratified + bias"]
+    assert list(results["months"]) == names
+    assert len(results["months"]["time_stratified"]["labels"]) == 24
+    assert results["reduction"]["time_stratified + all"]["all"]["low"] > 0
+    assert set(results["forgetting"]) == set(names[1:])
+    assert len(results["forgetting"]["time_stratified + all"]["all"]) == 25  # and the start
+    assert results["emerging"]["types"] > 0
+    written = {path: os.stat(path).st_mtime_ns for path in out.glob("losses/*/summary.json")}
+    assert len(written) == 8
+    assert main(arguments) == 0  # goes on: nothing is left but the report
+    assert {path: os.stat(path).st_mtime_ns for path in written} == written
+    assert 'id="made"' in (out / "report.html").read_text()
+    assert main([*arguments, "--seed", "1"]) == 2
+    assert "seed" in capsys.readouterr().err
+    arguments[arguments.index("0.03,0.1")] = "0.03,0.1,0.2"  # what was tried stays
+    assert main(arguments) == 0
+    assert {path: os.stat(path).st_mtime_ns for path in written} == written
+    assert set(json.loads((out / "rates.json").read_text())["all"]) == {"0.03", "0.1", "0.2"}
+
+
+def test_where_things_are(gap):
+    assert gap.task("control", "test").name == "control_test"
+    assert gap.pieces == 2000 and dataclasses.replace(gap, vocabulary_size=777).pieces == 777
+    tuned = job.evaluation(gap, job.STALE, "tuning", "bias", 0.1)
+    final = job.evaluation(gap, job.STALE, "test", "bias", 0.1)
+    assert tuned.given_up == DIVERGED and final.given_up is None
+    assert not any("PAST_TASKS" in part for part in tuned.command)
+    assert any("PAST_TASKS" in part for part in final.command)

@@ -1,0 +1,115 @@
+"""The gate: what is a condition, which ratios it is on, and that none of it is ever run."""
+
+import numpy as np
+import pytest
+
+from ckl_jax.analysis.perplexity import Losses
+from ckl_jax.cli import ckl
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.analysis import promotion
+from tests.papers.temporalwiki.analysis.temporalwiki_study import INTERVALS, write_run, write_study
+
+RATIOS = {"unchanged": 1.04, "changed": 0.9, "avg": 0.97, "new": 0.8, "updated": 1.2}
+
+
+@pytest.mark.parametrize(
+    ("text", "failures"),
+    [
+        ("unchanged <= 1.05 and changed < 1.0", []),
+        ("unchanged <= 1.04", []),
+        ("unchanged < 1.04", ["unchanged < 1.04"]),
+        ("unchanged <= 1 and changed < 0.5", ["unchanged <= 1", "changed < 0.5"]),
+        ("unchanged <= 1 or changed < 0.95", []),
+        ("unchanged <= 1 or changed < 0.5", ["unchanged <= 1", "changed < 0.5"]),
+        ("(unchanged <= 1 or changed < 1) and updated < 1", ["updated < 1"]),
+        ("0.95 < avg < 1", []),
+        ("0.98 <= avg < 1", ["0.98 <= avg"]),
+        ("changed < unchanged and new > 0", []),
+    ],
+)
+def test_conditions(text, failures):
+    assert [str(f) for f in promotion.parse(text).failures(RATIOS)] == failures
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "changed", "changed <", "1 < 2", "changed == 1", "not changed < 1", "changed < -1",
+        "changed < 1; import os", "__import__('os').system('true') < 1", "changed.real < 1",
+        "changed() < 1", "changed < 1 + 1", "changed < True", "changed < '1'", "changed < 1j",
+        "changed < 1e999", "changed if 1 else 2", "[changed] < 1", "lambda: 0", "changed in avg",
+        "(" * 900 + "changed < 1" + ")" * 20, "(" * 300 + "changed < 1" + ")" * 300,
+        "a\0 < 1", "x" * 2000, "changed < 1 and", "changed & 1 < 1", "(changed := 1) < 1",
+    ],
+)  # fmt: skip
+def test_anything_else_is_one_sentence(text, capsys):
+    with pytest.raises(UserError) as e:
+        promotion.parse(text)
+    assert str(e.value).count("\n") == 0 and str(e.value).endswith(".")
+    argv = ["promote", "--model=none", "--relative-to=none", f"--if={text}"]
+    assert ckl.main(argv) == 2 and capsys.readouterr().err.startswith("ckl: The condition")
+
+
+def test_a_name_that_is_near_is_offered():
+    with pytest.raises(UserError, match="names 'unchangd'.*Did you mean 'unchanged'"):
+        promotion.parse("unchangd < 1")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("study"), ("vanilla", "lora"))
+
+
+def test_two_runs_are_compared_by_the_newest_facts(root, capsys):
+    runs = [f"--model={root / INTERVALS[1] / 'vanilla'}", f"--relative-to={root / 'initial'}"]
+    changed = 1.1**2 * 365.07 / 451.74  # two intervals away from the facts of the last one
+    assert ckl.main(["promote", *runs, "--if=changed < 1"]) == 0
+    assert f"may ship: unchanged 1.0963 [1.096, 1.096], changed {changed:.4f} [" in (
+        capsys.readouterr().out
+    )
+    assert ckl.main(["promote", *runs, "--if=unchanged <= 1.05 and changed < 1"]) == 1
+    said = capsys.readouterr().out
+    failed = "unchanged <= 1.05 does not hold, as unchanged is 1.0963 [1.096, 1.096] ("
+    assert f"should not ship: {failed}" in said
+    assert f"facts of {INTERVALS[3]}" in said
+    first = [*runs, f"--interval={INTERVALS[0]}"]
+    assert ckl.main(["promote", *first, "--if=unchanged > 1.0599 and unchanged < 1.06"]) == 0
+    for argv, sentence in (
+        ([*runs, "--if=deleted < 1"], "The condition is on deleted facts, but"),
+        ([*runs, "--if=changed < 1", "--interval=0801"], "were not both put to facts of '0801'"),
+        ([f"--model={root}", runs[1], "--if=changed < 1"], "root"),
+    ):
+        assert ckl.main(["promote", *argv]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and (sentence == "root" or sentence in err)
+
+
+def test_other_facts_are_not_compared(root, tmp_path):
+    other = write_run(tmp_path / "other", "Diff", 3, [3])
+    path = other / "probes" / "rows_000010.jsonl"
+    path.write_text(path.read_text().replace('"tokens": 3', '"tokens": 4'))
+    with pytest.raises(UserError, match="were put to different unchanged facts"):
+        promotion.compare_runs(other, root / "initial", promotion.parse("changed < 1"))
+
+
+def test_the_interval_of_a_ratio_is_paired():
+    """Facts differ far more than the two models do, so an unpaired interval would be wide."""
+    rng = np.random.default_rng(0)
+    tokens, cost = np.full(200, 5.0), rng.gamma(2.0, 10.0, 200)
+    ones = np.ones(200)
+    new, last = (Losses(nll, tokens, nll, ones) for nll in (cost + rng.normal(0.5, 0.1, 200), cost))
+    found, spans = promotion.ratios({("i", "changed"): new}, {("i", "changed"): last}, "i")
+    assert found["changed"] == pytest.approx(np.exp(0.1), rel=0.01)
+    low, high = spans["changed"]
+    assert low < found["changed"] < high < 1.01 * low
+
+
+def test_each_method_of_a_study_is_judged_against_its_own_last_model(root):
+    verdicts = promotion.compare_study(root, promotion.parse("unchanged <= 1.0"))
+    assert [v.passes for v in verdicts] == [True, True]
+    assert verdicts[0].last == f"Diff after {INTERVALS[2]}"
+    (verdict,) = promotion.compare_study(root, promotion.parse("changed < 0.9"), ("lora",))
+    assert not verdict.passes
+    assert verdict.ratios["changed"] == pytest.approx(1 / 1.1)
+    with pytest.raises(UserError, match="has not both the model of 'full' after"):
+        promotion.compare_study(root, promotion.parse("changed < 1"), ("full",))

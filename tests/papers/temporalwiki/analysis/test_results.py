@@ -1,0 +1,141 @@
+"""Tables, matrix and report of successive updates, from rows that cost what the paper printed."""
+
+import csv
+import json
+import math
+from decimal import Decimal
+
+import pytest
+
+from ckl_jax.analysis.perplexity import rounded
+from ckl_jax.cli import ckl
+from ckl_jax.errors import UserError
+from ckl_jax.files import write_json, write_jsonl
+from ckl_jax.papers.temporalwiki.analysis import results
+from ckl_jax.papers.temporalwiki.analysis.report import cells_3, write_report
+from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
+from tests.papers.temporalwiki.analysis.temporalwiki_published import MONTHS, TABLE_3
+from tests.papers.temporalwiki.analysis.temporalwiki_study import (
+    AWAY,
+    INTERVALS,
+    METHODS,
+    fact_rows,
+    write_run,
+    write_study,
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("study"))
+
+
+def test_table_3_is_the_published_one(root):
+    study = results.load(root)
+    rows = {row["method"]: row for row in table_3(study, Perplexities(study, samples=20))}
+    assert list(rows) == ["initial", *METHODS]
+    for method, label in {"initial": "Initial", **METHODS}.items():
+        for name, month in zip(INTERVALS, MONTHS, strict=True):
+            cells = rows[method]["intervals"][name]
+            found = [rounded(cells[kind]["value"]) for kind in ("unchanged", "changed", "avg")]
+            assert found == list(map(Decimal, TABLE_3[label][month]))
+            assert cells["changed"]["low"] <= cells["changed"]["value"] <= cells["changed"]["high"]
+            assert cells["new"]["facts"] == cells["updated"]["facts"] == 2
+            assert cells["deleted"] is None
+    assert rows["lora"]["seconds"] == dict.fromkeys(INTERVALS, 2.5)
+
+
+def test_the_best_of_a_column_is_marked(root):
+    study = results.load(root)
+    headers, rows = cells_3(study, table_3(study, Perplexities(study, samples=20)))
+    assert headers[4:7] == ["0801-0901 Un", "0801-0901 C", "0801-0901 Avg"]
+    first = {row[0].text: row[5].rank for row in rows}  # changed facts of 0809
+    assert first == {"Initial": 0, "Full": 0, "Diff": 1, "LoRA": 0, "K-Adapter": 2}
+
+
+def test_the_matrix_has_table_3_on_its_diagonal(root):
+    study = results.load(root)
+    found = matrices(study, Perplexities(study, samples=20))
+    for method, label in METHODS.items():
+        assert list(found[method]) == ["", *INTERVALS]
+        for at, model in enumerate(INTERVALS):
+            for of, name in enumerate(INTERVALS):
+                wanted = float(TABLE_3[label][MONTHS[of]][1]) * AWAY ** abs(at - of)
+                assert found[method][model][name]["value"] == pytest.approx(wanted)
+                assert found[method][model][name]["facts"] == 4
+
+
+def test_transfer_is_of_logarithms_of_perplexities(root):
+    rows = {row["method"]: row for row in transfer(results.load(root))}
+    un, changed = ([float(TABLE_3[name]["0809"][i]) for name in ("Initial", "Diff")]
+                   for i in (0, 1))  # fmt: skip
+    lost, gained = math.log(un[1] / un[0]), 2 * math.log(changed[0] / changed[1])
+    assert rows["vanilla"]["fuar"][INTERVALS[0]]["value"] == pytest.approx(lost / gained, rel=0.05)
+    # Changed facts get dearer by AWAY for each interval between model and facts.
+    assert rows["lora"]["backward"] == pytest.approx(-math.log(AWAY) * (3 + 2 + 1) / 3)
+    assert rows["full"]["forward"] is not None
+
+
+def test_a_report_of_all_forms(root, capsys):
+    assert ckl.main(["report", str(root)]) == 0
+    html = (root / "report.html").read_text()
+    assert html.count("data:image/png") == 4 and "Temporal misalignment" in html
+    made = json.loads((root / "tables.json").read_text())
+    assert made["intervals"] == list(INTERVALS) and len(made["table_2"]) == 4
+    with open(root / "matrix.csv") as f:
+        rows = list(csv.DictReader(f))
+    assert len(rows) == 4 * 5 * 4
+    assert {r["model"] for r in rows} == {"initial", *INTERVALS}
+    assert "| Diff | 100 | 200 | 2.5 | 409.31 <sub>" in (root / "tables.md").read_text()
+    assert (root / "figures" / "misalignment.png").stat().st_size > 5000
+    assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
+
+
+def write_besides(folder, interval, perplexity, f1, noun_losses):
+    """A light-tuned run of an interval, and losses of proper nouns in its new text."""
+    tuned = folder / "light_tuned" / f"{interval}_changed"
+    rows = fact_rows(interval, "changed", perplexity)
+    for row in rows:
+        row |= {"em": int(f1 == 1), "f1": f1, "predictions": ["o"]}
+    write_jsonl(tuned / "probes" / "rows_000002.jsonl", rows)
+    write_json(tuned / "summary.json", {"run": "tuned", "steps": 2})
+    write_jsonl(folder / "eval" / "proper_nouns" / "rows_000010.jsonl", [
+        {"task": f"{interval}_new", "row": i, "losses": {"proper_nouns": [nll, 2]}}
+        for i, nll in enumerate(noun_losses)
+    ])  # fmt: skip
+
+
+def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
+    root, first = write_study(tmp_path, methods=("lora",), count=2), INTERVALS[0]
+    write_besides(root / "initial", first, 80.0, 0.25, [4.0, 8.0])
+    write_besides(root / first / "lora", first, 40.0, 0.5, [3.0, 5.0])
+    write_report(root)
+    made = json.loads((root / "tables.json").read_text())
+    tuned = {row["method"]: row["cells"] for row in made["light_tuned"]}
+    assert list(tuned) == ["initial", "lora"]
+    assert tuned["initial"][first]["changed"]["value"] == pytest.approx(80)
+    assert tuned["lora"][first]["changed"]["value"] == pytest.approx(40)
+    assert tuned["lora"][first]["changed"]["f1"] == 50 and tuned["lora"][first]["unchanged"] is None
+    nouns = {row["method"]: row["cells"][first]["new"] for row in made["proper_nouns"]}
+    assert nouns["initial"]["value"] == 1
+    assert nouns["lora"]["value"] == pytest.approx(math.exp((3 + 5 - 4 - 8) / 4))
+    assert nouns["lora"]["low"] <= nouns["lora"]["value"] <= nouns["lora"]["high"]
+    page = (root / "report.html").read_text()
+    assert (root / "figures" / "proper_nouns.png").stat().st_size > 5000
+    assert 'id="besides"' in page and "Perplexity of proper nouns over that of Initial" in page
+
+
+@pytest.mark.slow
+def test_unfinished_and_later_models(tmp_path):
+    root = write_study(tmp_path, methods=("lora",), count=2)
+    (root / INTERVALS[1] / "lora" / "summary.json").unlink()
+    study = results.load(root)
+    assert list(study.models["lora"]) == [INTERVALS[0]]
+    assert "Not there yet: LoRA after 0901-1001" in write_report(root).read_text()
+    asked = results.probes_of(root / "initial")
+    assert asked == {f"{i}_{c}" for i in INTERVALS[:2] for c in ("unchanged", "changed")}
+    write_run(root / "initial" / "later" / "20211101", "Initial", None, [2])
+    assert len(results.probes_of(root / "initial")) == 6
+    assert (INTERVALS[2], "new") in results.losses_of(root / "initial")
+    with pytest.raises(UserError, match=r"has no temporalwiki.json; give the --out folder"):
+        results.load(root / "initial")

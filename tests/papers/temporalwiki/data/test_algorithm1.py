@@ -1,0 +1,167 @@
+"""Algorithm 1 against a literal reading of it; the released function against its vectors."""
+
+import random
+import time
+
+import pytest
+
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckl_jax.data.sentences import letters, normalise, sentence_splitter
+from ckl_jax.papers.temporalwiki.data import algorithm1 as diff_module
+from ckl_jax.papers.temporalwiki.data.algorithm1 import (
+    DELETED,
+    PARAGRAPH,
+    SENTENCES,
+    Change,
+    deletions,
+    diff,
+    legacy_diff,
+)
+from ckl_jax.papers.temporalwiki.data.diffsets import join
+from ckl_jax.papers.temporalwiki.data.wiki_xml import read_pages
+from ckl_jax.papers.temporalwiki.data.wikitext import Extractor
+from tests.real_data import wikipedia_excerpt
+
+SPLIT = sentence_splitter("en")
+
+
+def plain_split(paragraph):
+    return [s for s in paragraph.split(". ") if s]
+
+
+@pytest.mark.parametrize("old, new, expected", [  # the table of the fact sheet, "|" between lines
+    ("A a|B b", "A a|New one. Two.|B b", "New one. Two."),
+    ("Old lead|A a|B b", "New lead|A a|B b", ""),
+    ("A a|B b", "A a|B b|Tail new", ""),
+    ("A|B", "C|D", ""),
+    ("A a|One. Two. Three|B b", "A a|One. Too. Three|B b", " Too"),
+    ("A a|C++ is. Two|B b", "A a|C++ is. Too|B b", "  C+is.  Too"),
+    ("A a|Hello, World|B b", "A a|hello world|B b", ""),
+    ("A|B|C|D", "A|C|B|D", "C"),
+    ("A a|One. Two. Three|B b", "A a|One. Three|B b", ""),
+    ("A a||X||B b", "A a||X||Y||B b", ". X. . Y. "),
+])  # fmt: skip
+def test_the_released_function(old, new, expected):
+    assert legacy_diff(old.replace("|", "\n"), new.replace("|", "\n")) == expected
+
+
+@pytest.mark.parametrize("old, new, expected", [
+    (["Old lead.", "A a."], ["New lead.", "A a.", "Tail."],
+     [Change(PARAGRAPH, "New lead."), Change(PARAGRAPH, "Tail.")]),
+    (["One. Two. Three."], ["One. Too. Three. Four."], [Change(SENTENCES, "Too. Four.")]),
+    (["A b.", "C d.", "E f."], ["E f.", "A b.", "C d."], []),
+    (["One here. Two here."], ["Two here.", "One here."], []),
+    (["Hello, World!"], ["hello world"], []),
+    (["It is 3.5 m."], ["It is 35 m."], [Change(PARAGRAPH, "It is 35 m.")]),
+    (["One. Two."], ["One."], []),
+    ([], ["A.", "—"], [Change(PARAGRAPH, "A.")]),
+    (["He met Dr. Smith. He left."], ["He met Dr. Jones. He left."],
+     [Change(SENTENCES, "He met Dr. Jones.")]),
+])  # fmt: skip
+def test_what_is_new(old, new, expected):
+    assert diff(old, new, SPLIT) == expected
+
+
+def test_deletions_are_the_same_question_asked_backwards():
+    assert deletions(["One. Two."], ["One."], SPLIT) == [Change(DELETED, "Two.")]
+    assert deletions(["One."], ["One. Two."], SPLIT) == []
+
+
+sentence = st.sampled_from([f"{w} is {v}" for w in "abcd" for v in ("one", "two")])
+paragraph = st.lists(sentence, min_size=1, max_size=4).map(". ".join)
+
+
+@given(st.lists(paragraph, max_size=5), st.lists(paragraph, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_as_algorithm_1_is_printed(old, new):
+    expected = []
+    for p in new:  # literal: each sentence against each old paragraph
+        found = [any(s in plain_split(q) for q in old) for s in plain_split(p)]
+        if not any(found):
+            expected.append(p)
+        elif not all(found):
+            pairs = zip(plain_split(p), found, strict=True)
+            expected.append(" ".join(s for s, known in pairs if not known))
+    assert [c.text for c in diff(old, new, plain_split)] == expected
+
+
+@given(st.lists(paragraph, max_size=6), st.lists(paragraph, max_size=6), st.integers(0, 3))
+@settings(max_examples=200, deadline=None)
+def test_looking_for_less_finds_the_same(old, new, searches):
+    found = diff(old, new, plain_split)
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(diff_module._Known, "_SEARCHES", searches)
+        assert diff(old, new, plain_split) == found
+
+
+def literal(old, new):
+    """Algorithm 1 with all sentences of both versions, with no thought of speed."""
+    paragraphs = {normalise(p) for p in old}
+    sentences = {normalise(s) for p in old for s in SPLIT(p)}
+    for p in new:
+        if normalise(p) in paragraphs:
+            continue
+        parts = [s for s in SPLIT(p) if normalise(s)]
+        fresh = [s for s in parts if normalise(s) not in sentences]
+        if fresh and len(fresh) == len(parts):
+            yield Change(PARAGRAPH, p)
+        elif fresh:
+            yield Change(SENTENCES, " ".join(fresh))
+
+
+@pytest.mark.parametrize("names", [
+    ("simplewiki-20190901", "simplewiki-20230820"), ("enwiki-20150112", "enwiki-20150305"),
+], ids=" ".join)  # fmt: skip
+def test_real_pages_as_algorithm_1_is_printed(names):
+    extractor, compared = Extractor(), 0
+    for a, b in join(*(read_pages(wikipedia_excerpt(name)) for name in names)):
+        if a and b and not a.redirect and not b.redirect and a.text != b.text:
+            old, new = extractor.paragraphs(a.text), extractor.paragraphs(b.text)
+            assert diff(old, new, SPLIT) == list(literal(old, new)), a.title
+            compared += 1
+    assert compared >= 6
+
+
+def test_abbreviations_end_no_sentence():
+    text = "Dr. Smith met J. R. Jones at 5 p.m. in Washington D.C. on Jan. 5, 2019. He left."
+    assert SPLIT(text) == [text[:-9], "He left."]
+    assert SPLIT("In the U.S. Army, e.g. in 1775, $3.5 million was paid. See Fig. 3.") == [
+        "In the U.S. Army, e.g. in 1775, $3.5 million was paid.", "See Fig. 3.",
+    ]  # fmt: skip
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_no_text_breaks_the_splitter_or_loses_a_letter(text):
+    assert normalise(" ".join(SPLIT(text))).replace(" ", "") == normalise(text).replace(" ", "")
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_texts_that_are_the_same_have_the_same_letters(a, b):
+    assert letters(normalise(a)) == letters(a)
+    assert letters(a) in letters(f"{b} {a}.{b}")
+
+
+def test_cost_is_linear_where_the_released_function_is_not():
+    rng = random.Random(0)
+
+    def page(paragraphs):
+        words = [f"w{rng.randrange(5000)}" for _ in range(paragraphs * 12)]
+        return [" ".join(words[i : i + 12]) + "." for i in range(0, len(words), 12)]
+
+    def seconds(paragraphs):
+        old, new = page(paragraphs), page(paragraphs)
+        start = time.process_time()
+        assert len(diff(old, new, SPLIT)) == paragraphs
+        return time.process_time() - start
+
+    seconds(100)
+    assert min(seconds(8000) for _ in range(2)) < 40 * max(
+        0.001, min(seconds(1000) for _ in range(3))
+    )

@@ -1,0 +1,181 @@
+"""The prose of wikitext, and that the token walk gives what the library's tree gives."""
+
+import random
+import time
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+
+import mwparserfromhell
+from mwparserfromhell import nodes
+
+from ckl_jax.papers.temporalwiki.data import wikitext
+from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
+from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation, sections
+from tests.real_data import wikipedia_excerpt
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("'''A''' is ''b'' [[c]] and [[d|e]]s.", ["A is b c and es."]),
+    ("One.\nTwo.\n\nThree.", ["One. Two.", "Three."]),
+    ("== Heading ==\nText.\n=== Sub ===\nMore.", ["Text.", "More."]),
+    ("* item\n* [[other]] item\nText.\n# one\n: indented\n; term", ["Text."]),
+    ("{{Infobox|a={{b|c}}\n|d=e}}Text{{cn}}.", ["Text."]),
+    ("A<ref name=x>no</ref> b<ref name=x /> c.<!-- no -->", ["A b c."]),
+    ("{| class=x\n| cell [[a]]\n|}\nText.", ["Text."]),
+    ("[[File:a.jpg|thumb|A [[caption]].]]Text. [[Category:X]][[Image:b.png]]", ["Text."]),
+    ("[[de:Wort]]Text [[:Category:X|shown]] [[:fr:Mot]].", ["Text shown fr:Mot."]),
+    ("'''''A''''' and ''unclosed\nl'homme of ''Title'''s end",
+     ["A and unclosed l'homme of Title's end"]),
+    ("See [http://a.b label] and [http://c.d] now.", ["See label and now."]),
+    ("A&nbsp;b &amp; c &#233; &#xe9; &lt;.", ["A b & c é é <."]),
+    ("Sum <math>x^{2}</math> of <code>x</code><br />next <small>small</small>",
+     ["Sum of", "next small"]),
+    ("<p class=a id=b>One</p><p>Two</p>", ["One", "Two"]),
+    ("X (; born {{x}} 1950) and ( ) [ ].", ["X (born 1950) and."]),
+    ("__NOTOC__\n----\n'''\n\n—", []),
+    ("the {{lang|fr|mot juste}}, {{lang-el|λόγος}} and {{convert|5|km|mi|abbr=on}} away",
+     ["the mot juste, λόγος and 5 km away"]),
+    ("a{{snd}}b{{mdash}}c, {{x}}, {{y|z}} and d", ["a – b—c, and d"]),
+    ("<nowiki>{{a}} [[b]]</nowiki> c", ["{{a}} [[b]] c"]),
+    ("{{unclosed [[a|b", ["{{unclosed [[a|b"]), ("]] }} text </ref>", ["]] }} text"]),
+    ("", []),
+])  # fmt: skip
+def test_prose(source, expected):
+    assert Extractor().paragraphs(source) == expected
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("Text one <small>unclosed", ["Text one unclosed"]), ("A </SMALL > b <br", ["A b <br"]),
+    ("<div style='x'>Div not closed", ["Div not closed"]), ("<p>One<p>Two", ["One", "Two"]),
+    ("Ref <ref name=x>cited", ["Ref cited"]), ("<span a={{x}}&nbsp;>b [[c|<i>d]]", ["b d"]),
+    ("A &lt;small> and &#60;b>", ["A <small> and <b>"]),
+    ("A <nowiki><b> &lt;i></nowiki> <b>c", ["A <b> <i> c"]),
+    ("1 <b> 2 < b > 3 <bc> 4 <a href=x>", ["1 2 < b > 3 <bc> 4 <a href=x>"]),
+    ("If a <b and\n\nc > d", ["If a <b and", "c > d"]), ("One.\n\n" + "<b>" * 9999, ["One."]),
+])  # fmt: skip
+def test_tags_that_belong_to_no_pair_are_not_shown(source, expected):
+    assert Extractor().paragraphs(source) == expected
+
+
+def test_links_to_files_go_by_the_names_of_the_wiki():
+    site = SiteInfo(namespaces={"": 0, "Datei": 6, "Kategorie": 14})
+    text = "[[Datei:a.jpg|mini|nein]][[Kategorie:X]][[Image:a.jpg]][[Haus:a]] ja"
+    assert Extractor(site.dropped_links).paragraphs(text) == ["Haus:a ja"]
+
+
+@pytest.mark.parametrize("title, text, expected", [
+    ("A", "{{disambig}}", True), ("A", "x {{Disambiguation|geo}}", True),
+    ("A", "{{hndis|x}}", True),
+    ("A (disambiguation)", "", True), ("A", "{{Human name disambiguation}}", True),
+    ("A", "{{For|b|A (disambiguation)}} {{dablink|x}}", False), ("A", "{{other uses}}", False),
+    ("A", "__DISAMBIG__", True),
+])  # fmt: skip
+def test_disambiguation(title, text, expected):
+    assert is_disambiguation(title, text) is expected
+
+
+def test_sections_are_the_page_and_cut_nothing_open():
+    text = "Lead {{a|\n== b ==\n}}\n== One ==\nx <ref>\n== no ==\n</ref>\n=== Sub ===\ny\n"
+    text += "== Two ==\nz<!--\n== q ==\n"
+    parts = list(sections(text))
+    assert "".join(parts) == text
+    assert [p.split("\n")[0] for p in parts] == ["Lead {{a|", "== One ==", "== Two =="]
+
+
+@pytest.mark.parametrize("unit", [
+    "{{", "{{a|", "[[", "[[File:x|", "<b>", "<ref>x", "{|\n", "[http://a ", "''a", "&#", "<!--",
+    "{{[[<b>{|\n", "== a\n", "== h ==\n{{a\n", "a<!-- b -->", "<br>", "<li>a\n",
+])  # fmt: skip
+def test_vandalism_takes_no_quadratic_time(unit):
+    text = "Before it.\n\n" + unit * 20_000
+    start = time.process_time()
+    found = Extractor().paragraphs(text)
+    assert time.process_time() - start < 2.5 and found[0].startswith("Before it.")
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("a<!-- b -->c<!-- d", ["ac"]), ("<!---->a --> b", ["a --> b"]), ("<!-- a", []),
+])  # fmt: skip
+def test_comments(source, expected):
+    assert Extractor().paragraphs(source) == expected
+
+
+def _tree_text(code):
+    """The same prose by the public tree of nodes: slow, and written without the walk's code."""
+    out = []
+    for node in code.nodes:
+        if isinstance(node, nodes.Text):
+            out.append(node.value)
+        elif isinstance(node, nodes.Wikilink):
+            prefix = str(node.title).strip().partition(":")
+            name = prefix[0].strip().lower().replace("_", " ")
+            dropped = name in ("file", "image", "category", "media") or (
+                len(name) in (2, 3) and name.isascii() and name.isalpha()
+            )
+            if prefix[1] and dropped:
+                continue
+            shown = node.title if node.text is None else node.text
+            out.append(
+                _tree_text(shown)
+                if node.text is not None
+                else str(_tree_text(shown)).strip().removeprefix(":")
+            )
+        elif isinstance(node, nodes.ExternalLink):
+            out.append(_tree_text(node.title) if node.title is not None else "")
+        elif isinstance(node, nodes.HTMLEntity):
+            out.append(node.normalize())
+        elif isinstance(node, nodes.Heading):
+            out.append("\n\n")
+        elif isinstance(node, nodes.Template):
+            out.append(_shown(node))
+        elif isinstance(node, nodes.Tag):
+            out.append(_tag(node))
+    return "".join(out)
+
+
+def _shown(node):
+    name = str(node.name).strip().lower()
+    rule = wikitext._SHOWN_TEMPLATES.get(name) or wikitext._SHOWN_TEMPLATES.get(
+        name.split("-")[0] + "-"
+    )
+    if not node.params:
+        return wikitext._SIGNS.get(name, "")
+    values = [_tree_text(p.value).strip() for p in node.params if not p.showkey]
+    return " ".join(values[rule]) if rule else ""
+
+
+def _tag(node):
+    name = str(node.tag).strip().lower()
+    if node.wiki_markup and node.self_closing and node.wiki_markup[0] in "*#:;":
+        return "\0"
+    text = ""
+    if not node.self_closing and name not in wikitext._DROPPED_TAGS:
+        text = _tree_text(node.contents)
+    return f"\n\n{text}\n\n" if name in wikitext._BLOCK_TAGS else text
+
+
+def _articles(name):
+    pages = read_pages(wikipedia_excerpt(name))
+    return [p for p in pages if not p.redirect and p.namespace == 0]
+
+
+def test_the_walk_over_tokens_gives_the_text_of_the_tree():
+    parser = mwparserfromhell.parser.Parser
+    for page in random.Random(0).sample(_articles("enwiki-20160501"), 4):
+        tokens = parser()._tokenizer.tokenize(page.text, 0, True)
+        tree = mwparserfromhell.parse(page.text, skip_style_tags=True)
+        walked = Extractor()._read(iter(tokens), ()).replace(wikitext._LESS, "<")
+        assert walked == _tree_text(tree), page.title
+
+
+def test_cutting_into_sections_changes_nothing():
+    extractor, cut = Extractor(), 0
+    for page in _articles("enwiki-20150305")[:10]:
+        cache = {}
+        parts = extractor.paragraphs(page.text, cache)
+        assert parts == extractor.paragraphs(page.text, cache), page.title
+        assert parts == extractor._section(page.text), page.title
+        cut += len(cache) > 5
+    assert cut >= 7

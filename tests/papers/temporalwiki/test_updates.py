@@ -1,0 +1,300 @@
+"""`ckl temporalwiki`: says what it would do, refuses bad input first, goes on where it was."""
+
+import bz2
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
+pytest.importorskip("sentencex", reason="needs the extra `data`")
+
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import ckl
+from ckl_jax.data.cached import CachedTask
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import simulated
+from ckl_jax.papers.temporalwiki import study as job
+from ckl_jax.papers.temporalwiki.analysis import report
+from ckl_jax.papers.temporalwiki.data import snapshots
+from ckl_jax.papers.temporalwiki.settings import METHODS
+from ckl_jax.train import subprocess_runs
+from ckl_jax.world.dump_files import write_dumps
+from ckl_jax.world.timeline import make_world
+from tests.convert.test_hugging_face_gpt2 import train_tokenizer
+from tests.helpers import TINY_GPT2, random_params
+from tests.tiny import ROOT, newest_step
+
+DATES = ("20200501", "20200601", "20200701")
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dumps")
+    write_dumps(make_world(0, "tiny"), folder, 3)
+    return folder
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Runs `ckl temporalwiki --out FOLDER ...`, which must fail and write and print nothing."""
+
+    def run(*flags):
+        folder = tmp_path / "out"
+        assert ckl.main(["temporalwiki", f"--out={folder}", *map(str, flags)]) == 2
+        assert not folder.exists()
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1, (out, err)
+        return err
+
+    return run
+
+
+def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys):
+    places = [str(dumps / date) for date in DATES]
+    argv = ["temporalwiki", f"--out={tmp_path / 'out'}", "--size=tiny", "--dry-run"]
+    assert ckl.main([*argv, "--methods=diff,lora", "--snapshots", *places]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("20200501  ") and "wikidata-20200501-all.json.gz" in lines[0]
+    assert [line.split(":")[0] for line in lines if "to do" in line] == [
+        "initial  to do",
+        "20200501-20200601 vanilla  to do",
+        "20200501-20200601 lora  to do",
+        "20200601-20200701 vanilla  to do, from 20200501-20200601 vanilla",
+        "20200601-20200701 lora  to do, from 20200501-20200601 lora",
+    ]
+    assert ckl.main([*argv, "--months=2"]) == 0
+    assert capsys.readouterr().out.count("to do") == 1 + len(METHODS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_is_refused_first(refused, dumps, tmp_path):
+    places = [dumps / date for date in DATES]
+    assert "There is one snapshot only" in refused("--snapshots", places[0])
+    err = refused("--snapshots", places[1], places[0])
+    assert "(20200501) is not later than" in err and "in the order of their dates" in err
+    assert f"There is no snapshot {tmp_path / 'none'}" in refused("--snapshots", tmp_path / "none")
+    assert "has no Wikipedia dump" in refused("--snapshots", dumps / "20210101", places[0])
+    assert "Did you mean 'lora'?" in refused("--size=tiny", "--methods=lara")
+    assert "temporalwiki_eval.gin is no method: it does not" in refused("--methods=eval")
+    assert "The Initial model is always made" in refused("--methods=initial")
+    assert "No methods are given" in refused("--methods=,")
+    assert "Did you mean 'tiny'?" in refused("--size=tini")
+    assert "--seed is -1" in refused("--seed=-1")
+    assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
+    assert "--unchanged-share is 2" in refused("--unchanged-share=2")
+    assert "2 to 13" in refused("--size=tiny", "--months=1")
+    assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
+    assert "The condition 'changed' has" in refused("--promote-if=changed")
+    assert "Did you mean 'EPOCHS'?" in refused("--size=tiny", "--gin=EPOCH=1")
+    assert "the command sets it itself" in refused("--size=tiny", "--gin=MODEL_DIR='x'")
+    assert "give --light-tuning FACTS too" in refused("--size=tiny", "--gin=LIGHT_TUNE_RATE=1")
+    tuned = ("--size=tiny", "--light-tuning=5")
+    assert "Did you mean 'LIGHT_TUNE_RATE'?" in refused(*tuned, "--gin=LIGHT_TUNE_RAT=1")
+    assert "--proper-nouns is -1" in refused("--proper-nouns=-1")
+
+
+def test_a_batch_that_an_interval_cannot_fill_is_told_before_any_training(dumps, tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff,mix_review,full",
+            "--unchanged-share=1", "--gin=BATCH_SIZE=900", "--snapshots",
+            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    assert ckl.main(argv) == 2
+    err = capsys.readouterr().err
+    assert "ckl: BATCH_SIZE exceeds the rows of text to train on" in err.splitlines()[-1]
+    rows = {name: len(CachedTask.open(next(out.glob(f"data/rows/*/{name}"))))
+            for name in ("d0", "d1", "whole")}  # fmt: skip
+    interval = "20200501-20200601"
+    assert f"(first initial {rows['d0']}, {interval} vanilla {rows['d1']}," in err
+    assert f"{interval} mix_review {2 * rows['d1']}, {interval} full {rows['whole']})" in err
+    assert f"BATCH_SIZE={rows['d1']} or less" in err and not (out / "initial").exists()
+
+
+def test_snapshots_are_found_in_folders_of_their_own(dumps, tmp_path):
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for path in dumps.glob("*20200601*"):
+        shutil.copy(path, folder)
+    assert snapshots.find(folder).date == "20200601"
+    assert snapshots.find(dumps / "2020-06").date == "20200601"
+    shutil.copy(next(dumps.glob("wikidata-20200501*")), folder)
+    with pytest.raises(UserError, match=r"has 2 \(wikidata-20200501.* Wikidata dumps; give"):
+        snapshots.find(folder)
+    other = tmp_path / "20200701"
+    other.mkdir()
+    text = next(dumps.glob("simwiki-20200701*multistream.xml.bz2")).read_bytes()
+    plain = bz2.decompress(text).replace(b"<dbname>simwiki<", b"<dbname>otherwiki<")
+    (other / "otherwiki-20200701-pages-articles.xml").write_bytes(plain)
+    shutil.copy(next(dumps.glob("wikidata-20200701*")), other)
+    series = [snapshots.find(dumps / "20200501"), snapshots.find(other)]
+    with pytest.raises(UserError, match="of simwiki and .* of otherwiki; give two of one wiki"):
+        snapshots.check_series(series)
+
+
+def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
+    def training(name, *after):
+        folder = tmp_path / name
+        code = (
+            f"import pathlib, time; f = pathlib.Path({str(folder)!r}); time.sleep(0.1)\n"
+            f"assert all((f.parent / n / 'summary.json').exists() for n in {after!r})\n"
+            """(f / 'summary.json').write_text('{"steps": 1, "train_seconds": 1}')"""
+        )
+        return subprocess_runs.Training(name, folder, (sys.executable, "-c", code), after)
+
+    chain = [training("a1"), training("b1"), training("a2", "a1"), training("b2", "b1")]
+    subprocess_runs.run_all(chain, jobs=2)
+    assert all(t.is_done for t in chain)
+    said = capsys.readouterr().out.split("\n")
+    assert said.index("   a2  started") > said.index("   a1  done: 1 step in 1 s")
+    subprocess_runs.run_all(chain, jobs=2)
+    assert capsys.readouterr().out == ""
+
+
+def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
+    made = simulated.vocabulary_and_rows(
+        str(tmp_path), str(tmp_path / "rows"), size="tiny", tasks=("d0", "d1", "whole")
+    )
+    tasks = {name: CachedTask.open(tmp_path / "rows" / name) for name in ("d0", "d1", "whole")}
+    old, new, whole = tasks.values()
+    assert len(whole) == len(old) + len(new) and len(new) > 10
+    assert whole.row(0) == old.row(0) and whole.row(len(old)) == new.row(0)
+    assert whole.meta["vocabulary_digest"] == made.digest
+
+
+def rows_of(run):
+    return [p.read_bytes() for p in sorted(run.glob("**/probes/rows_*.jsonl"))]
+
+
+@pytest.mark.slow
+def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, capsys):
+    """All of it at the smallest size: killed in a training, done, then given one more month."""
+    out = tmp_path / "out"
+    settings = ["EPOCHS=2", "BATCH_SIZE=4"]
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--jobs=1", "--methods=diff,lora,full",
+            *(f"--gin={s}" for s in settings)]  # fmt: skip
+    command = [sys.executable, "-c", "import sys; from ckl_jax.cli import ckl; ckl.main()", *argv]
+    process = subprocess.Popen(
+        [*command, "--months=2"], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    deadline = time.monotonic() + 400
+    while newest_step(out / "20200501-20200601" / "vanilla") < 0:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "20200501-20200601" / "lora").exists()
+    assert ckl.main([*argv, "--months=2", "--promote-if", "unchanged < 1e6"]) == 0
+    said = capsys.readouterr().out
+    assert "initial" not in said.split("2. Initial")[1].split("3. ")[0].splitlines()[1:]
+    assert "Diff after 20200501-20200601 may ship" in said
+    lora = out / "20200501-20200601" / "lora"
+    before = rows_of(lora)
+    assert ckl.main([*argv, "--months=3", "--promote-if", "unchanged < 1e-6"]) == 1
+    assert "should not ship: unchanged < 1e-06 does not hold" in capsys.readouterr().out
+    assert rows_of(lora)[1:] == before and (lora / "later" / "20200701").is_dir()
+    tables = json.loads((out / "tables.json").read_text())
+    matrix = tables["matrices"]["lora"]
+    assert list(matrix) == ["", "20200501-20200601", "20200601-20200701"]
+    assert all(cell for row in matrix.values() for cell in row.values())
+    # LoRA's leaves are added once: the second update goes on with those of the first.
+    sizes = [json.loads((out / i / "lora" / "summary.json").read_text()) for i in matrix if i]
+    assert sizes[0]["total_parameters"] == sizes[1]["total_parameters"]
+    assert [s["phase"] for s in sizes] == [1, 2]
+    assert sizes[1]["base_checkpoint"] == str(lora)
+    assert ckl.main([*argv, "--months=3", "--seed=1"]) == 2
+    assert "holds a study with another seed (0, not 1)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--months=2",
+            "--gin=EPOCHS=2"]  # fmt: skip
+    argv += ["--gin=LIGHT_TUNE_BATCH=21"]  # more than there are facts
+    assert ckl.main([*argv, "--light-tuning=20"]) == 0
+    capsys.readouterr()
+    assert ckl.main([*argv, "--light-tuning=20", "--proper-nouns=20"]) == 0  # asked later
+    said = capsys.readouterr().out
+    assert "vanilla, proper nouns" in said and "tuned: " not in said
+    made = json.loads((out / "tables.json").read_text())
+    wanted = {"light_tuned": ("unchanged", "changed"), "proper_nouns": ("new", "rest")}
+    for name, kinds in wanted.items():
+        rows = {row["method"]: row["cells"]["20200501-20200601"] for row in made[name]}
+        assert list(rows) == ["initial", "vanilla"]
+        assert all(row[kind]["value"] > 0 for row in rows.values() for kind in kinds)
+    summary = out / "initial" / "light_tuned" / "20200501-20200601_changed" / "summary.json"
+    assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
+    assert ckl.main([*argv, "--light-tuning=10"]) == 2
+    assert "another light_tuning (20, not 10)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
+    """`--model`: its vocabulary and weights as they are, then an update of each interval."""
+    config = dataclasses.replace(TINY_GPT2, vocab_size=300, max_positions=32)
+    save_hf(tmp_path / "hf", random_params(config), config)
+    train_tokenizer(tmp_path / "hf", "The head of the city is a person of the town. " * 3)
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    model, out = tmp_path / "gpt2", tmp_path / "out"
+    assert ckl.main(["import-hf", "--model", str(tmp_path / "hf"), "--out", str(model)]) == 0
+    argv = ["temporalwiki", f"--out={out}", f"--model={model}", "--methods=diff,lora", "--jobs=1",
+            "--initial-epochs=0", "--unchanged-share=1",
+            "--gin=BATCH_SIZE=4", "--gin=LEARNING_RATE=1e-2", "--snapshots",
+            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    assert ckl.main(argv) == 2  # the paper's rows
+    assert "of 512 tokens and" in (err := capsys.readouterr().err) and "ROW_LENGTH=32," in err
+    assert not out.exists()
+    argv += ["--gin=ROW_LENGTH=32"]
+    (hidden := model / "vocab.json").rename(tmp_path / "vocab.json")
+    assert ckl.main(argv) == 2 and not out.exists()
+    assert f"There is no vocabulary in {model}" in capsys.readouterr().err
+    (tmp_path / "vocab.json").rename(hidden)
+    assert ckl.main(argv) == 0
+    assert "Diff" in capsys.readouterr().out
+    table = json.loads((out / "tables.json").read_text())["table_3"]
+    found = {row["method"]: row["intervals"]["20200501-20200601"] for row in table}
+    changed = {method: classes["changed"]["value"] for method, classes in found.items()}
+    assert not table[0]["steps"] and table[0]["method"] == "initial"
+    # Random weights know as much of each of their tokens; the diffset teaches.
+    assert 250 < changed["initial"] < 350 and changed["vanilla"] < changed["initial"]
+    summary = json.loads((out / "20200501-20200601" / "lora" / "summary.json").read_text())
+    assert summary["base_checkpoint"] == str(out / "initial")
+
+
+def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkeypatch, capsys):
+    """What was finished stays; fetched again, its step alone is begun anew."""
+    folder, out = tmp_path / "dumps", tmp_path / "out"
+    shutil.copytree(dumps, folder)
+    broken = next(folder.glob("wikidata-20200601*"))
+    broken.write_bytes(broken.read_bytes()[:500])
+    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--jobs=1",
+            "--unchanged-share=1", "--gin=BATCH_SIZE=4", "--snapshots"]  # fmt: skip
+    places = [str(folder / date) for date in DATES[:2]]
+    assert ckl.main([*argv, *places]) == 2
+    err = capsys.readouterr().err
+    assert str(broken) in err.splitlines()[-1]
+    assert (out / "data" / "20200501-20200601" / "diffset" / "manifest.json").is_file()
+    shutil.copy(next(dumps.glob("wikidata-20200601*")), broken)
+    assert ckl.main([*argv, *places, "--dry-run"]) == 0
+    monkeypatch.setattr(job, "_train", lambda *_: None)  # what follows is tested elsewhere
+    monkeypatch.setattr(report, "write_report", lambda root: root)
+    assert ckl.main([*argv, *places]) == 0
+    probes = out / "data" / "20200501-20200601" / "probes"
+    said = capsys.readouterr().out
+    assert f"{probes} was begun when {broken.name} had another size; it is begun anew" in said
+    clean = tmp_path / "clean"
+    argv[1] = f"--out={clean}"
+    assert ckl.main([*argv, *(str(dumps / date) for date in DATES[:2])]) == 0
+    for path in (clean / "probes").iterdir():
+        assert path.read_bytes() == (out / "probes" / path.name).read_bytes()
+    with open(broken, "ab") as f:
+        f.write(b" ")
+    argv[1] = f"--out={out}"
+    assert ckl.main([*argv, *places]) == 2  # what is finished stays
+    assert "delete that folder to begin it anew" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""Meshes and shardings; the parts that need 8 devices run in a process that fakes them."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import pytest
+
+from ckl_jax.errors import UserError
+from ckl_jax.parallel import mesh as meshes
+
+
+def run_on_8_devices(code: str) -> None:
+    env = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    "sizes, expected",
+    [
+        (None, (8, 1, 1)),
+        ({"model": 2}, (4, 1, 2)),
+        ({"fsdp": -1}, (1, 8, 1)),
+        ({"data": 2, "fsdp": -1, "model": 2}, (2, 2, 2)),
+        ((2, 4, 1), (2, 4, 1)),
+    ],
+)
+def test_one_size_fills_the_rest(sizes, expected):
+    assert meshes.mesh_sizes(sizes, 8) == expected
+
+
+@pytest.mark.parametrize(
+    "sizes, message",
+    [
+        ({"model": 3}, "model=3"),
+        ({"data": -1, "fsdp": -1}, "at most one is -1"),
+        ({"modle": 2}, "Did you mean 'model'"),
+        ({"data": 2}, "does not use up the 8 devices"),
+        ((2, 4), "one size for each"),
+        ({"data": 0}, "positive"),
+    ],
+)
+def test_wrong_sizes_say_why(sizes, message):
+    with pytest.raises(UserError, match=message):
+        meshes.mesh_sizes(sizes, 8)
+
+
+def test_rules_give_the_specs_of_t5x_and_fsdp():
+    spec = meshes.partition_spec
+    rules = meshes.standard_logical_axis_rules()
+    assert spec(("embed", "mlp"), rules) == jax.P("fsdp", "model")
+    assert spec(("vocab", "embed"), rules) == jax.P("model", "fsdp")
+    assert spec(("heads", "relpos_buckets"), rules) == jax.P("model", None)
+    assert spec(("batch", "length", "embed"), rules) == jax.P(("data", "fsdp"), None, None)
+    rules = meshes.standard_logical_axis_rules(2, 2)
+    assert spec(("embed", "mlp"), rules) == jax.P(("data", "fsdp"), "model")
+    assert spec(("batch", "length", "embed"), rules) == jax.P(("data", "fsdp"), None, "model")
+    rules = meshes.standard_logical_axis_rules(additional_rules=[("mlp", None)])
+    assert spec(("embed", "mlp"), rules) == jax.P("fsdp", None)
+
+
+def test_unknown_logical_name_is_an_error_with_the_nearest():
+    with pytest.raises(UserError, match="logical axis 'embde'.*Did you mean 'embed'"):
+        meshes.partition_spec(("embde",), meshes.standard_logical_axis_rules())
+
+
+def test_parameter_without_axes_is_named():
+    mesh = meshes.build_mesh(devices=jax.devices()[:1])
+    shapes = {"a": {"kernel": jax.ShapeDtypeStruct((4, 8), "float32")}}
+    rules = meshes.standard_logical_axis_rules()
+    with pytest.raises(UserError, match="a/kernel has no logical axis"):
+        meshes.logical_to_shardings(mesh, rules, {"a": {}}, shapes)
+    with pytest.raises(UserError, match="a/kernel has 2 dimensions"):
+        meshes.logical_to_shardings(mesh, rules, {"a": {"kernel": ("embed",)}}, shapes)
+
+
+def test_partitioner_takes_one_way_of_saying_the_mesh():
+    with pytest.raises(UserError, match="num_partitions and mesh_shape"):
+        meshes.Partitioner(num_partitions=2, mesh_shape={"model": 2})
+
+
+def test_eight_devices_shard_and_compute_what_one_does():
+    run_on_8_devices("""
+        import jax, jax.numpy as jnp, numpy as np, optax
+        from flax import linen as nn
+        from flax.linen import partitioning
+        from ckl_jax.errors import UserError
+        from ckl_jax.parallel import mesh as meshes
+
+        class Mlp(nn.Module):
+            @nn.compact
+            def __call__(self, x):
+                param = partitioning.param_with_axes
+                init = nn.initializers.normal()
+                w = param("wi", init, (16, 32), axes=("embed", "mlp"))
+                v = param("wo", init, (32, 16), axes=("mlp", "embed"))
+                x = nn.with_logical_constraint(x, ("batch", "embed"))
+                return jax.nn.relu(x @ w) @ v
+
+        x = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+        model, tx = Mlp(), optax.adam(1e-3)
+        variables = jax.eval_shape(model.init, jax.random.key(0), x)
+        axes = meshes.params_logical_axes(variables)
+        losses = []
+        for sizes in (None, {"fsdp": -1}, {"model": 4}, {"data": 2, "fsdp": 2, "model": 2}):
+            p = meshes.Partitioner(mesh_shape=sizes)
+            shardings = p.params_shardings(axes, variables["params"])
+            state = jax.eval_shape(tx.init, variables["params"])
+            state_shardings = p.state_shardings(state, variables["params"], shardings)
+            assert state_shardings[0].mu["wi"] == shardings["wi"]
+            assert state_shardings[0].count == p.replicated
+            with jax.set_mesh(p.mesh), nn.logical_axis_rules(p.rules):
+                init = lambda key: model.init(key, x)["params"]
+                params = jax.jit(init, out_shardings=shardings)(jax.random.key(0))
+                batch = p.put_batch({"x": x})
+                loss = jax.jit(lambda w, b: (model.apply({"params": w}, b["x"]) ** 2).sum())
+                losses.append(float(loss(params, batch)))
+            local = params["wi"].addressable_shards[0].data.shape
+            assert local == (16 // p.mesh.shape["fsdp"], 32 // p.mesh.shape["model"])
+        np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+        p = meshes.Partitioner(mesh_shape={"fsdp": -1})
+        try:
+            p.params_shardings({"w": ("embed",)}, {"w": jax.ShapeDtypeStruct((12,), "float32")})
+        except UserError as e:
+            assert "Parameter w" in str(e) and "size 12" in str(e) and "8 parts" in str(e)
+        else:
+            raise AssertionError
+        try:
+            p.check_batch_size(12)
+        except UserError as e:
+            assert "BATCH_SIZE 12" in str(e)
+        else:
+            raise AssertionError
+        assert dict(meshes.Partitioner(num_partitions=2).mesh.shape) == {
+            "data": 4, "fsdp": 1, "model": 2}
+    """)

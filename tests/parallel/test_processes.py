@@ -1,0 +1,77 @@
+"""A run stops cleanly when its machine is taken away, and asks for no companions it lacks."""
+
+import hashlib
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from ckl_jax.parallel import mesh, processes
+
+
+def test_sigterm_sets_a_flag_and_is_given_back_afterwards():
+    before = signal.getsignal(signal.SIGTERM)
+    with processes.StopSignal() as stop:
+        assert not stop.asked()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.asked()
+        assert signal.getsignal(signal.SIGTERM) == before  # the second ends the process
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_is_answered_within_a_long_computation():
+    answered = []
+    stop = processes.StopSignal(lambda: answered.append(time.monotonic()) or "stopping")
+    with stop:
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)  # Python's handlers wait for its end
+        computed = time.monotonic()
+        timer.join()
+        assert stop.received
+    assert len(answered) == 1 and answered[0] < computed - 0.05
+
+
+def test_an_evaluation_stops_before_its_next_batch():
+    batch = {"x": np.zeros((1, 2))}
+    with processes.StopSignal() as stop:
+        partitioner = mesh.Partitioner(before_batch=stop.check)
+        partitioner.put_whole(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+        for put in (partitioner.put_whole, partitioner.put_batch):
+            with pytest.raises(processes.Stopped):
+                put(batch)
+
+
+def test_one_process_initialises_nothing(monkeypatch):
+    import jax
+
+    called = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **kw: called.append(kw))
+    processes.initialize(environment={})
+    processes.initialize(environment={"TPU_WORKER_HOSTNAMES": "localhost"})
+    assert called == []
+    processes.initialize(environment={"TPU_WORKER_HOSTNAMES": "a,b"})
+    processes.initialize(environment={"CKL_MULTIPROCESS": "1"})
+    processes.initialize("h:1", 2, 1, 30, environment={})
+    assert called[0] == called[1] and called[0]["heartbeat_timeout_seconds"] < 60
+    assert called[2] == {
+        "coordinator_address": "h:1", "num_processes": 2, "process_id": 1,
+        "initialization_timeout": 30, **called[0],
+    }  # fmt: skip
+
+
+def test_processes_that_do_not_meet_are_one_sentence(monkeypatch):
+    import jax
+
+    from ckl_jax.errors import UserError
+
+    def fail(**kwargs):
+        raise RuntimeError("DEADLINE_EXCEEDED: waited\nlong")
+
+    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    with pytest.raises(UserError, match="DEADLINE_EXCEEDED: waited.; start the same command"):
+        processes.initialize("h:1", 2, 1, 30, environment={})

@@ -1,0 +1,279 @@
+"""`t5x eval` and `t5x infer` say of a checkpoint what training said of it."""
+
+import inspect
+import json
+import shutil
+
+import jax
+import pytest
+
+from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.cli import t5x
+from ckl_jax.errors import UserError
+from ckl_jax.models.decoding import Decoded, beam_search
+from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.closed_book import ClosedBook
+from ckl_jax.train import infer as infer_job
+from ckl_jax.train import setup
+from ckl_jax.train.restore import RestoredModel, phase_from
+from tests.tiny import read_rows
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory):
+    """The model folder of a LoRA run, two epochs, both checkpoints kept."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    argv = tiny.argv("lora", folder, CHECKPOINTS_KEPT=None)
+    assert t5x.main(["train", *argv, "--gin.closed_book.ClosedBook.precision='always'"]) == 0
+    return folder
+
+
+def evaluate(folder, **macros):
+    """Evaluates a run by its own config.gin."""
+    flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
+    argv = ["eval", f"--gin_file={folder}/config.gin", "--gin_file=ckl_eval.gin", *flags]
+    return t5x.main(argv)
+
+
+def test_eval_repeats_what_training_wrote(trained, tmp_path):
+    assert evaluate(trained, CHECKPOINT_MODE="all", EVAL_OUTPUT_DIR=str(tmp_path)) == 0
+    for step in (17, 34):
+        for name in (
+            f"probes/rows_{step:06}.jsonl",
+            f"inference_eval/updated_lama-{step:06}.jsonl",
+        ):
+            assert read_rows(tmp_path / name) == read_rows(trained / name)
+    rows = read_rows(tmp_path / "inference_eval" / "updated_lama-metrics.jsonl")
+    assert rows == read_rows(trained / "inference_eval" / "updated_lama-metrics.jsonl")[1:]
+    assert set(read_rows(tmp_path / "inference_eval" / "updated_lama-000034.jsonl")[0]) == {
+        "input", "target", "prediction",
+    }  # fmt: skip
+    done = (tmp_path / "eval.updated_lama.ckpt").read_text().splitlines()
+    assert [line.rsplit("_", 1)[1] for line in done] == ["17", "34"]
+    assert list((tmp_path / "inference_eval" / "updated_lama").glob("events.*"))
+    assert "Total number of parameters" in (tmp_path / "model-info.txt").read_text()
+    assert (tmp_path / "config.gin").exists()
+
+
+def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, capsys):
+    one = str(trained / "checkpoint_17")
+    out = {"EVAL_OUTPUT_DIR": str(tmp_path)}
+    assert evaluate(trained, CHECKPOINT_PATH=one, CHECKPOINT_MODE="specific", **out) == 0
+    capsys.readouterr()
+    assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
+    assert "checkpoint_34" in (text := capsys.readouterr().out) and "checkpoint_17" not in text
+    steps = [r["step"] for r in read_rows(tmp_path / "inference_eval/updated_lama-metrics.jsonl")]
+    assert steps == [17, 34]
+    assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
+    expected = f"All 2 checkpoints were evaluated already; their results are in {tmp_path}."
+    assert expected in capsys.readouterr().out
+
+
+def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
+    assert evaluate(trained, CHECKPOINT_MODE="specific") == 2
+    assert "checkpoint_34 or the mode 'latest'" in capsys.readouterr().err
+    assert evaluate(trained, CHECKPOINT_MODE="newest") == 2
+    assert "'newest'; choose from" in capsys.readouterr().err
+    assert evaluate(trained, PROBES=None) == 2
+    assert "nothing to evaluate" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_its_arrays_is_named_and_passed_over(trained, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    shutil.rmtree(run / "checkpoint_34" / "state")
+    with pytest.raises(UserError, match="checkpoint_34 is damaged: its folder 'state'"):
+        find_checkpoint(run / "checkpoint_34")
+    with pytest.warns(UserWarning, match="checkpoint_34 is damaged.*before it is used instead"):
+        assert find_checkpoint(run).name == "checkpoint_17"
+    shutil.rmtree(run / "checkpoint_17" / "state")
+    with pytest.raises(UserError, match="checkpoint_17 is damaged"), pytest.warns(UserWarning):
+        find_checkpoint(run)
+
+
+def test_what_is_evaluated_has_the_type_that_is_asked_for(trained, tmp_path, monkeypatch):
+    seen, load = set(), RestoredModel.load
+
+    def recorded(self, path):
+        params = load(self, path)
+        seen.update(str(x.dtype) for x in jax.tree.leaves(params))
+        return params
+
+    monkeypatch.setattr(RestoredModel, "load", recorded)
+    (tmp_path / "in.txt").write_text("One <extra_id_0>.\n")
+    given = {"INFER_INPUTS": f"{tmp_path}/in.txt", "INFER_LENGTHS": {"inputs": 8, "targets": 8}}
+    dtype = {"configs.RestoreCheckpointConfig.dtype": "bfloat16"}
+    assert infer(trained, tmp_path, **given, **dtype) == 0
+    assert seen == {"bfloat16"}
+
+
+def test_phases_count_on(trained):
+    assert phase_from(None) == 0 and phase_from(str(trained)) == 1
+    assert json.loads((trained / "summary.json").read_text())["phase"] == 1
+    assert read_rows(trained / "probes" / "rows_000034.jsonl")[0]["phase"] == 1
+
+
+def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
+    base = tmp_path / "somewhere" / "initial"
+    shutil.copytree(trained, tmp_path / "somewhere" / "run")
+    shutil.copytree(tiny.root / "initial", base)
+    path = tmp_path / "somewhere" / "run" / "checkpoint_34" / "metadata" / "metadata"
+    metadata = json.loads(path.read_text())
+    path.write_text(json.dumps({**metadata, "base_checkpoint": "/gone/initial"}))
+    setup.load_params(str(path.parent.parent))
+    shutil.rmtree(base)
+    with pytest.raises(UserError, match="rests on the model in /gone/initial"):
+        setup.load_params(str(path.parent.parent))
+    path.write_text(json.dumps({**metadata, "frozen_digest": "0" * 64}))
+    with pytest.raises(UserError, match="has been replaced since"):
+        setup.load_params(str(path.parent.parent))
+
+
+def test_data_that_have_moved_are_not_made_anew(trained, tmp_path, capsys):
+    gone = tmp_path / "gone"
+    assert evaluate(trained, DATA_DIR=str(gone), EVAL_OUTPUT_DIR=str(tmp_path / "out")) == 2
+    out, err = capsys.readouterr()
+    assert "vocabulary.model, the vocabulary of the run; if its data have moved" in err
+    assert "--gin.DATA_DIR=" in err and err.count("\n") == 1 and "Making" not in out
+    assert evaluate(trained, DATA_DIR=str(gone), CHECKPOINT_PATH=str(gone)) == 2
+    assert f"No checkpoint at {gone}" in capsys.readouterr().err
+    wanted = {"INFER_INPUTS": "updated_lama", "DATA_DIR": str(gone)}
+    assert infer(trained, tmp_path / "out", **wanted) == 2
+    assert "the vocabulary of the run" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def infer(folder, out, **macros):
+    macros = {"INFER_OUTPUT_DIR": str(out), **macros}
+    flags = [f"--gin.{name}={value!r}" for name, value in macros.items()]
+    argv = ["infer", f"--gin_file={folder}/config.gin", "--gin_file=ckl_infer.gin", *flags]
+    return t5x.main(argv)
+
+
+def test_infer_predicts_what_the_probe_saw(trained, tmp_path):
+    lengths = {"inputs": 16, "targets": 8}
+    settings = {"INFER_INPUTS": "updated_lama", "INFER_LENGTHS": lengths, "INFER_BATCH_SIZE": 16}
+    assert infer(trained, tmp_path, **settings) == 0
+    file = tmp_path / "updated_lama-predict.jsonl-00000-of-00001"
+    assert file.with_name(file.name + ".COMPLETED").exists()
+    assert not list(tmp_path.glob("tmp-*"))
+    rows = [r for r in read_rows(trained / "probes/rows_000034.jsonl")]
+    rows = [r for r in rows if r["probe"] == "updated_lama"]
+    assert read_rows(file) == [
+        {
+            "inputs": {"inputs_pretokenized": r["input"], "targets_pretokenized": r["answers"][0]},
+            "prediction": r["predictions"][0],
+        }
+        for r in rows
+    ]
+
+
+@pytest.mark.slow
+def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys):
+    inputs = tmp_path / "in.jsonl"
+    texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(9)]
+    inputs.write_text("".join(json.dumps(t) + "\n" for t in texts))
+    settings = {
+        "INFER_INPUTS": str(inputs), "INFER_LENGTHS": {"inputs": 16, "targets": 8},
+        "INFER_MODE": "score", "INFER_BATCH_SIZE": 2,
+    }  # fmt: skip
+    chunks = {"infer.infer.checkpoint_period": 1}
+    assert infer(trained, tmp_path / "whole", **settings) == 0
+    whole = read_rows(tmp_path / "whole" / "in-score.jsonl-00000-of-00001")
+    assert [r["inputs"]["inputs_pretokenized"] for r in whole] == [t["inputs"] for t in texts]
+    assert all(r["score"] < 0 for r in whole)
+    parts = []
+    for shard in (0, 1):
+        part = {"INFER_SHARDS": 2, "infer.infer.shard_id": shard}
+        assert infer(trained, tmp_path / "parts", **settings, **part) == 0
+        parts.append(read_rows(tmp_path / "parts" / f"in-score.jsonl-0000{shard}-of-00002"))
+    assert parts == [whole[0::2], whole[1::2]]
+
+    lines, calls = infer_job._Job.lines, []
+
+    def killed_at_the_third(self, params, start, count):
+        calls.append(start)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return lines(self, params, start, count)
+
+    monkeypatch.setattr(infer_job._Job, "lines", killed_at_the_third)
+    assert infer(trained, tmp_path / "cut", **settings, **chunks) == 130
+    assert not (tmp_path / "cut" / "in-score.jsonl-00000-of-00001").exists()
+    assert infer(trained, tmp_path / "cut", **settings, **chunks) == 0
+    assert calls == [0, 2, 4, 4, 6, 8]
+    assert read_rows(tmp_path / "cut" / "in-score.jsonl-00000-of-00001") == whole
+    capsys.readouterr()
+    assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 4}) == 2
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("One <extra_id_0>.\n\nTwo <extra_id_0>.\n")
+    lengths = {"INFER_LENGTHS": {"inputs": 16, "targets": 8}}
+    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
+    rows = read_rows(tmp_path / "in-predict.jsonl-00000-of-00001")
+    assert [r["inputs"] for r in rows] == [
+        {"inputs_pretokenized": "One <extra_id_0>."}, {"inputs_pretokenized": ""},
+        {"inputs_pretokenized": "Two <extra_id_0>."},
+    ]  # fmt: skip  (line n of the output is of line n of the input)
+    (tmp_path / "one.txt").write_text("One <extra_id_0>.\n")
+    capsys.readouterr()
+    assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
+    assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
+    assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
+    assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 536
+    text = str(tmp_path / "in.txt")
+    assert infer(trained, tmp_path, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
+    assert "inputs without targets" in capsys.readouterr().err
+    assert infer(trained, tmp_path, INFER_INPUTS="d11", **lengths) == 2
+    assert "neither a probe nor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "macros, expected",
+    [
+        ({"INFER_LENGTHS": None}, "INFER_LENGTHS is not set, and INFER_INPUTS"),
+        ({"INFER_LENGTHS": {"inputs": 8}}, "INFER_LENGTHS lacks ['targets']"),
+        ({"INFER_LENGTHS": {"inputs": 8, "targets": 1}}, "['targets'] counts the start token"),
+        ({"INFER_BATCH_SIZE": 0}, "INFER_BATCH_SIZE is 0; give 1 or more"),
+        ({"INFER_SHARDS": 0}, "INFER_SHARDS is 0; give 1 or more"),
+        ({"infer.infer.shard_id": 3}, "--shard_id=3 is not in 0 to 0: INFER_SHARDS is 1"),
+        ({"INFER_MODE": "prdict"}, "INFER_MODE is 'prdict'; choose from predict"),
+        ({"INFER_INPUTS": 3}, "INFER_INPUTS is 3; give the name of a probe"),
+        ({"infer.infer.rule": "fh"}, "infer.rule is 'fh'; choose from t5x, hf"),
+        ({}, "in.txt, line 2: not UTF-8 (the byte 0xe9); save the file as UTF-8"),
+    ],
+)
+def test_infer_names_the_setting_that_is_wrong(trained, tmp_path, capsys, macros, expected):
+    (tmp_path / "in.txt").write_bytes(b"One <extra_id_0>.\ncaf\xe9 <extra_id_0>.\n")
+    given = {"INFER_INPUTS": f"{tmp_path}/in.txt", "INFER_LENGTHS": {"inputs": 8, "targets": 8}}
+    assert infer(trained, tmp_path / "out", **{**given, **macros}) == 2
+    err = capsys.readouterr().err
+    assert expected in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("mode, file", [("eval", "ckl_eval.gin"), ("infer", "ckl_infer.gin")])
+def test_the_gin_file_of_the_job_is_named_where_it_is_missing(trained, capsys, mode, file):
+    assert t5x.main([mode, f"--gin_file={trained}/config.gin"]) == 2
+    assert f"add --gin_file={file} behind them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given, passed", [({}, {}), ({"rule": "t5x"}, {"rule": "t5x"})])
+def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
+    """So a binding of `decoding.beam_search.rule` holds."""
+
+    class Model:
+        def predict(self, *args, **kwargs):
+            del kwargs["beam_size"], kwargs["num_return"]
+            assert kwargs == passed
+            return Decoded(None, None)
+
+        def score_batch(self, params, batch):
+            raise AssertionError
+
+    probes = ClosedBook("folder", **given)
+    answerer = Answerer(Model(), 1, probes.rule, probes.search_options)
+    assert answerer._search(None, {"tokens": None}, 3, 2) == (None, None)
+    assert inspect.signature(beam_search).parameters["rule"].default == "hf"

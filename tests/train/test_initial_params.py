@@ -1,0 +1,144 @@
+"""Where the parameters of a run come from: either form of layers, maps, partial restores, T5X."""
+
+import dataclasses
+import functools
+import zipfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.store import CheckpointStore, tree_digest
+from ckl_jax.errors import UserError
+from ckl_jax.methods.lora import lora
+from ckl_jax.methods.method import vanilla
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.t5 import T5Config, Transformer
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import setup
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.trees.paths import flatten, loop_to_scan, unflatten
+from tests.helpers import TINY, random_params
+from tests.parity.golden import packing
+from tests.parity.golden_t5 import GOLDEN
+
+
+@pytest.fixture(scope="module")
+def params():
+    return random_params(TINY)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, params):
+    """{scan_layers: folder of a checkpoint}."""
+    folders = {}
+    for scan in (False, True):
+        folders[scan] = str(tmp_path_factory.mktemp("saved"))
+        with CheckpointStore(folders[scan]) as store:
+            state = {"params": loop_to_scan(params) if scan else params, "step": jnp.int32(4)}
+            store.save(4, state, {"scan_layers": scan})
+    return folders
+
+
+def load(config, path, method=None, **options):
+    method = method or vanilla()
+    model = EncoderDecoderModel(Transformer(config)).with_method(method)
+    shapes = setup.param_shapes(model, method, Partitioner())
+    found = setup.initial_params(model, shapes, jax.random.key(0), path, **options)
+    return {name: np.asarray(x) for name, x in flatten(found).items()}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("stored_scan", [False, True])
+def test_layers_are_stacked_or_not_as_the_model_wants(saved, params, stored_scan, scan):
+    config = dataclasses.replace(TINY, scan_layers=scan)
+    expected = flatten(loop_to_scan(params) if scan else params)
+    assert_same(load(config, saved[stored_scan]), expected)
+
+
+def test_a_checkpoint_of_t5x_starts_a_run(tmp_path):
+    with zipfile.ZipFile(GOLDEN / "t5x_legacy.zip") as archive:
+        archive.extractall(tmp_path)
+    with np.load(GOLDEN / "t5x_legacy.npz") as stored:
+        content = packing.unpack(stored)
+    config = T5Config(
+        vocab_size=4, emb_dim=4, num_heads=1, head_dim=2, mlp_dim=2, num_encoder_layers=1,
+        num_decoder_layers=1, logits_via_embedding=True,
+    )  # fmt: skip
+    path = str(tmp_path / "checkpoint_3")
+    assert RestoreCheckpointConfig(path, mode="specific").checkpoints() == [path]
+    assert RestoreCheckpointConfig(str(tmp_path), mode="all").checkpoints() == [path]
+    found = load(config, path)
+    for name, value in found.items():
+        assert value.dtype == np.float32
+        np.testing.assert_array_equal(value, content[f"target/{name}"].astype(jnp.bfloat16))
+
+
+def test_rules_move_and_drop_parameters(saved, params):
+    kernel = "encoder/layers_{}/mlp/wi/kernel".format
+    rules = [
+        (r"target/encoder/layers_0/(.*)", r"target/encoder/layers_1/\1"),
+        (r"target/decoder/decoder_norm/scale", None),
+        (r"state/.*", None),
+    ]
+    found = load(TINY, saved[False], assignment_map=rules)
+    before = flatten(params)
+    np.testing.assert_array_equal(found[kernel(0)], before[kernel(1)])
+    np.testing.assert_array_equal(found[kernel(1)], before[kernel(1)])
+    np.testing.assert_array_equal(found["decoder/decoder_norm/scale"], np.ones(TINY.emb_dim))
+
+
+def test_a_partial_restore_says_so_or_is_refused(saved, params):
+    more = dataclasses.replace(TINY, num_encoder_layers=3)
+    read = functools.partial(load, more, saved[False])
+    with pytest.raises(UserError, match="missing in it .8.: target/encoder/layers_2/"):
+        read()
+    found = read(fallback_to_scratch=True)
+    assert_same({name: found[name] for name in flatten(params)}, flatten(params))
+    fewer = dataclasses.replace(TINY, num_encoder_layers=1)
+    with pytest.raises(UserError, match="in it but not in the model .8.: target/encoder/layers_1/"):
+        load(fewer, saved[False])
+    found = load(fewer, saved[False], strict=False)
+    assert_same(found, {name: flatten(params)[name] for name in found})
+
+
+def test_a_method_finds_its_base_and_makes_the_rest(saved, params):
+    found = load(TINY, saved[True], lora())
+    added = {name for name in found if "lora_" in name}
+    assert added
+    assert_same({n: x for n, x in found.items() if n not in added}, flatten(params))
+    with pytest.raises(UserError, match=f"missing in it .{len(added)}."):
+        load(TINY, saved[True], lora(), complete=True)
+
+
+def test_a_frozen_parameter_must_be_found_again(saved):
+    rule = (r"target/encoder/encoder_norm/scale", None)
+    with pytest.raises(UserError, match="The method freezes target/encoder/encoder_norm/scale"):
+        load(TINY, saved[False], lora(), assignment_map=[rule])
+    load(TINY, saved[False], assignment_map=[rule])
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_an_adapter_finds_a_base_of_another_form_and_type(tmp_path, params, scan):
+    """The base has its layers the other way round, in bfloat16."""
+    half = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+    with CheckpointStore(tmp_path / "base") as store:
+        store.save(0, {"params": half if scan else loop_to_scan(half)})
+    config = dataclasses.replace(TINY, scan_layers=scan)
+    started = load(config, str(tmp_path / "base"), lora())
+    trainable, frozen = setup.split(unflatten(started), lora().trainable)
+    metadata = {
+        "base_checkpoint": str(tmp_path / "base"),
+        "frozen_digest": tree_digest(frozen),
+        "frozen_paths": sorted(flatten(frozen)),
+    }
+    with CheckpointStore(tmp_path / "run") as store:
+        store.save(1, {"params": trainable}, metadata)
+    assert_same(load(config, str(tmp_path / "run"), lora(), complete=True), started)

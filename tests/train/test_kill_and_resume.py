@@ -1,0 +1,123 @@
+"""A run that is killed and restarted ends with the same bits as one that was left alone."""
+
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from ckl_jax.cli import t5x
+from ckl_jax.parallel import mesh
+from ckl_jax.trees import keys
+from tests.tiny import kill_at, newest_step, read_rows, stop_at
+
+STEPS = 17 * 6
+SETTINGS = {
+    "EPOCHS": 6,
+    "CHECKPOINT_PERIOD": 7,
+    "CHECKPOINTS_KEPT": 2,
+    "EVAL_PERIOD": 34,
+    "closed_book.ClosedBook.probes": ("updated_lama",),
+    "train.train.log_period": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def left_alone(tiny, tmp_path_factory):
+    """The model folder of a run that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS)]
+    assert tiny.start(argv, folder.parent / "log").wait() == 0, (folder.parent / "log").read_text()
+    return folder
+
+
+def content(model_dir):
+    """Everything that a run leaves and that does not tell the time."""
+    path = model_dir / f"checkpoint_{newest_step(model_dir)}"
+    state = ocp.PyTreeCheckpointHandler().restore(path / "state")
+    found = {name: np.asarray(leaf) for name, leaf in keys.named_leaves(state)}
+    for pattern in ("probes/*", "inference_eval/*.jsonl", "model-info.txt"):
+        for file in model_dir.glob(pattern):
+            found[str(file.relative_to(model_dir))] = file.read_text()
+    for row in read_rows(model_dir / "metrics.jsonl"):
+        row = {k: v for k, v in row.items() if not k.startswith("timing/")}
+        key = f"metrics {row['split']} {row['step']}"
+        assert key not in found, f"{key} occurs twice"
+        found[key] = json.dumps(row, sort_keys=True)
+    return found
+
+
+def assert_same(killed, alone):
+    killed, alone = content(killed), content(alone)
+    assert sorted(killed) == sorted(alone)
+    for name, value in alone.items():
+        if isinstance(value, str):
+            assert killed[name] == value, name
+        else:
+            assert killed[name].dtype == value.dtype, name
+            np.testing.assert_array_equal(killed[name], value, err_msg=name)
+
+
+def run_with_kills(tiny, folder, kills, seed):
+    """Kills a run `kills` times at random moments; returns its command line and log."""
+    rng, log = random.Random(seed), folder.parent / "log"
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS)]
+    moments = sorted(rng.randrange(-14, STEPS - 7) for _ in range(kills))
+    hit = 0
+    for step in moments:
+        # Before the first checkpoint a delay may fall into imports and compilation.
+        delay = rng.uniform(0, 6) if step < 0 else rng.uniform(0, 0.3)
+        hit += kill_at(tiny.start(argv, log), folder, step, delay) == -signal.SIGKILL
+    assert hit >= kills - 2, f"only {hit} of {kills} kills met a running process"
+    return argv, log
+
+
+def test_two_kills_and_a_sigterm_change_no_bit(tiny, left_alone, tmp_path):
+    folder = tmp_path / "run"
+    argv, log = run_with_kills(tiny, folder, kills=2, seed=3)
+    killed = newest_step(folder)
+    code = stop_at(tiny.start(argv, log), folder, killed + 1, 0.02, signal.SIGTERM)
+    saved = newest_step(folder)
+    assert code == 143 and killed < saved < STEPS, log.read_text()
+    assert tiny.start(argv, log).wait() == 0, log.read_text()
+    assert f"Resuming from {folder}/checkpoint_{saved}" in log.read_text()
+    assert "train run  step 102/102" in log.read_text() and "Traceback" not in log.read_text()
+    assert_same(folder, left_alone)
+
+
+@pytest.mark.slow
+def test_a_sigterm_within_an_evaluation_changes_no_bit(
+    tiny, left_alone, tmp_path, monkeypatch, capsys
+):
+    folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
+
+    def counted(self, batch):
+        if (folder / "probes" / "rows_000000.jsonl").exists():  # in the evaluation at step 34
+            after.append(1)
+            if len(after) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return put_whole(self, batch)
+
+    monkeypatch.setattr(mesh.Partitioner, "put_whole", counted)
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, PROBE_BATCH_SIZE=4)]
+    with pytest.raises(SystemExit) as end:
+        t5x.main(argv)
+    said = capsys.readouterr().out
+    assert end.value.code == 143 and len(after) == 2, said
+    assert "SIGTERM: stopping after this batch of the evaluation, saving step 34.\n" in said
+    assert "Stopped at step 34, which is saved" in said and newest_step(folder) == 34
+    assert not (folder / "probes" / "rows_000034.jsonl").exists()
+    monkeypatch.undo()
+    assert t5x.main(argv) == 0
+    assert_same(folder, left_alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_ten_kills_change_no_bit(tiny, left_alone, tmp_path, seed):
+    argv, log = run_with_kills(tiny, tmp_path / "run", kills=10, seed=seed)
+    assert tiny.start(argv, log).wait() == 0, log.read_text()
+    assert_same(tmp_path / "run", left_alone)

@@ -1,0 +1,97 @@
+"""The training loop compiles once, and from a cached task it needs neither TensorFlow nor seqio."""
+
+import logging
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from ckl_jax.cli import t5x
+from ckl_jax.optim import schedules
+from ckl_jax.parallel import mesh
+from tests.tiny import ROOT, read_rows
+
+BLOCKER = """
+import sys
+from importlib.machinery import ModuleSpec
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):  # asking whether it is there is allowed
+        if name.split(".")[0] in ("tensorflow", "seqio", "tensorflow_datasets", "tensorflow_text"):
+            return ModuleSpec(name, self)
+
+    def create_module(self, spec):
+        raise AssertionError(f"{spec.name} is imported")
+
+    def exec_module(self, module):
+        pass
+
+sys.meta_path.insert(0, Blocker())
+from ckl_jax.cli import t5x
+sys.exit(t5x.main(sys.argv[1:]))
+"""
+
+
+class _Compilations(logging.Handler):
+    """What jax compiles, with the number of steps that the loop had done by then."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.seen = steps, []
+
+    def emit(self, record):
+        text = record.getMessage()
+        if text.startswith("Compiling "):
+            self.seen.append((len(self.steps), text.split(" with ")[0][:200]))
+
+
+def test_nothing_compiles_after_the_first_step(tiny, tmp_path, monkeypatch):
+    """Three epochs, the last batch of each filled up, micro-batches, saves: compiled once."""
+    steps = []
+    put_batch = mesh.Partitioner.put_batch
+
+    def counted(self, batch):
+        steps.append(1)
+        return put_batch(self, batch)
+
+    monkeypatch.setattr(mesh.Partitioner, "put_batch", counted)
+    handler = _Compilations(steps)
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        with jax.log_compiles():
+            argv = tiny.argv("mix_review", tmp_path / "run", PROBES=None, EPOCHS=3)
+            assert t5x.main(["train", *argv, "--gin.NUM_MICROBATCHES=2"]) == 0
+    finally:
+        logger.removeHandler(handler)
+    names = [text for _, text in handler.seen]
+    assert sum("jit(step)" in name for name in names) == 1, names
+    # The check before a save has a computation of its own, compiled at the first of them.
+    late = [(n, text) for n, text in handler.seen if n > 1 and "_all_finite" not in text]
+    assert not late
+    assert len(steps) > 100
+
+
+@pytest.mark.slow
+def test_the_schedule_of_the_released_code(tiny, tmp_path, capsys):
+    argv = tiny.argv("vanilla", tmp_path / "run", "ckl_onecycle.gin", PROBES=None, EPOCHS=1)
+    assert t5x.main(["train", *argv, "--gin.train.train.log_period=1"]) == 0
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    found = [row["learning_rate"] for row in rows if "learning_rate" in row]
+    rate = schedules.onecycle_legacy(1e-3, 17, 2)
+    np.testing.assert_allclose(found, [float(rate(step)) for step in range(17)], rtol=1e-6)
+    assert t5x.main(["train", *argv, "--gin.ONECYCLE_MULTIPLIER=0.5"]) == 2
+    assert "ONECYCLE_MULTIPLIER is 0.5; give a finite number, 1 or" in capsys.readouterr().err
+
+
+def test_training_from_a_cached_task_needs_no_tensorflow(tiny, tmp_path):
+    argv = ["train", *tiny.argv("lora", tmp_path / "run", EPOCHS=1)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKER, *argv], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "probes" / "rows_000017.jsonl").exists()

@@ -1,0 +1,173 @@
+"""Metrics survive restarts without doubled rows; the progress line is short and right."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ckl_jax.errors import UserError
+from ckl_jax.train.metrics_log import LateFetcher, MetricWriter, read_metrics
+from ckl_jax.train.progress import ProgressBar
+
+
+def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    return {
+        tag: [(e.step, e.value) for e in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
+    }
+
+
+def test_rows_and_events_by_split(tmp_path):
+    with MetricWriter(tmp_path) as w:
+        w.write("train", 1, {"loss": jnp.float32(2.5), "tokens": 100})
+        w.write("train", 2, {"loss": 1.5})
+        w.write("inference_eval/invariant_lama", 2, {"em": 0.25})
+        w.text("train", 0, "config", "A = 1")
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    assert rows[0] == {"step": 1, "split": "train", "loss": 2.5, "tokens": 100}
+    assert rows[2] == {"step": 2, "split": "inference_eval/invariant_lama", "em": 0.25}
+    assert events(tmp_path / "train")["loss"] == [(1, 2.5), (2, 1.5)]
+    assert events(tmp_path / "inference_eval/invariant_lama") == {"em": [(2, 0.25)]}
+
+
+def test_resuming_writes_no_row_twice(tmp_path):
+    with MetricWriter(tmp_path) as w:
+        for step in range(1, 6):
+            w.write("train", step, {"loss": float(step)})
+        w.write("eval", 3, {"em": 1.0})
+    with open(tmp_path / "metrics.jsonl", "a") as f:
+        f.write('{"step": 3, "spl')
+    with MetricWriter(tmp_path, resume_step=3) as w:
+        w.write("eval", 3, {"em": 1.0, "f1": 0.5})
+        for step in range(4, 7):
+            w.write("train", step, {"loss": 10.0 * step})
+    rows = list(read_metrics(tmp_path / "metrics.jsonl"))
+    losses = [(r["step"], r["loss"]) for r in rows if r["split"] == "train"]
+    assert losses == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 40.0), (5, 50.0), (6, 60.0)]
+    assert [r for r in rows if r["split"] == "eval"] == [
+        {"step": 3, "split": "eval", "em": 1.0},
+        {"step": 3, "split": "eval", "f1": 0.5},
+    ]
+    assert events(tmp_path / "train")["loss"] == losses
+
+
+def test_the_other_processes_write_nothing(tmp_path):
+    with MetricWriter(tmp_path / "run", enabled=False) as w:
+        w.write("train", 1, {"loss": 1.0})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="Cannot"):
+        MetricWriter(tmp_path / "file")
+
+
+def test_writing_events_imports_no_tensorflow(tmp_path):
+    code = (
+        "import sys; from ckl_jax.train.metrics_log import MetricWriter\n"
+        f"w = MetricWriter({str(tmp_path)!r}); w.write('train', 1, {{'a': 1.0}})\n"
+        "w.text('train', 0, 'c', 't'); w.close()\n"
+        "bad = {'tensorflow', 'jax', 'seqio', 'gin'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_nan_is_written_as_python_reads_it(tmp_path):
+    with MetricWriter(tmp_path) as w:
+        w.write("train", 1, {"loss": float("nan")})
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert row["loss"] != row["loss"]
+
+
+class Later:
+    """A device scalar that is ready when it is told so."""
+
+    def __init__(self, value, ready=False):
+        self.value, self.ready = value, ready
+
+    def is_ready(self):
+        return self.ready
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.value)
+
+
+def test_late_fetcher_keeps_the_last_steps_unfetched():
+    late = LateFetcher(lag=2)
+    assert late.push(1, {"loss": jnp.float32(1)}) == []
+    assert late.push(2, {"loss": jnp.float32(2)}) == []
+    ((step, numbers, _),) = late.push(3, {"loss": jnp.float32(3)})
+    assert (step, numbers) == (1, {"loss": 1.0})
+    assert [x[:2] for x in late.flush()] == [(2, {"loss": 2.0}), (3, {"loss": 3.0})]
+    assert late.flush() == []
+
+
+def test_a_step_took_until_its_scalars_were_there():
+    """Steps read in one go, as before a pause, have the times at which they were done."""
+    now = [0.0]
+    late = LateFetcher(lag=8, clock=lambda: now[0])
+    now[0] = 100.0
+    late.start()
+    for step in range(1, 4):  # each is done when it is dispatched
+        now[0] += 0.5
+        late.push(step, {"loss": Later(1.0, ready=True)})
+    now[0] += 7.0
+    assert [x.seconds for x in late.flush()] == [0.5, 0.5, 0.5]
+    late.start()
+    waiting = [Later(1.0), Later(2.0)]
+    for step, scalar in enumerate(waiting, 4):  # done long after it was dispatched
+        late.push(step, {"loss": scalar})
+    now[0] += 2.0
+    waiting[0].ready = True
+    late.push(6, {"loss": Later(3.0)})
+    now[0] += 1.0
+    assert [x.seconds for x in late.flush()] == [2.0, 1.0, 0.0]
+
+
+def test_plain_lines_come_every_ten_seconds_with_speed_and_time_left():
+    now, lines = [0.0], []
+    bar = ProgressBar(100, "train lora", mode="plain", write=lines.append, clock=lambda: now[0])
+    with bar:
+        for step in range(1, 51):
+            now[0] += 0.5
+            bar.update(step, seconds=0.5, epoch=2, loss=1.23456, tokens=1000)
+    assert lines[0] == (
+        "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left"
+    )
+    assert len(lines) == 3
+    assert "step 50/100" in lines[-1]
+    slow = ProgressBar(9, "train lora", mode="silent")
+    for step, seconds in enumerate((100.0, 0.5, 0.5), 1):  # the first one warms up
+        slow.update(step, seconds=seconds)
+        assert slow.seconds_per_step == (100.0 if step == 1 else 0.5)
+
+
+def test_the_time_left_does_not_swing_where_steps_are_fast():
+    bar, left = ProgressBar(10**6, "train", mode="silent"), []
+    for step in range(1, 20001):  # bursts: as many steps again take ten times as long
+        bar.update(step, seconds=0.01 if step // 100 % 2 else 0.001)
+        left.append(bar.seconds_per_step)
+    mean = 0.0055
+    assert all(abs(x - mean) < 0.1 * mean for x in left[10000:])
+    for step in range(20001, 20001 + 10000):  # but follows what lasts
+        bar.update(step, seconds=0.02)
+    assert bar.seconds_per_step == pytest.approx(0.02, rel=0.01)
+
+
+def test_silent_and_terminal_bars(capsys):
+    for mode in ("silent", "rich"):
+        with ProgressBar(3, "train", mode=mode, start=1) as bar:
+            bar.update(2, seconds=0.1, epoch=1, loss=0.5, tokens=10)
+            bar.update(3, seconds=0.1)
+        out = capsys.readouterr().out
+        assert bool(out) == (mode == "rich")
+    assert "3/3" in out and "loss 0.5" in out
