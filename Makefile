@@ -11,13 +11,13 @@ demo: $(VENV)/.core  ## The CKL paper's main experiment at a small size: runs/de
 
 test: $(VENV)/.dev  ## The fast tests, then the style
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 test-slow: $(VENV)/.seqio  ## All tests, the seqio bridge and the kill-and-resume test among them
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow or not slow' $(ARGS)
 
 lint: $(VENV)/.dev
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.train_step $(ARGS)

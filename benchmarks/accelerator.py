@@ -24,13 +24,25 @@ from benchmarks.contestants import SMALL, Ours, Shape, torch_step
 from benchmarks.methods import make_methods
 
 LARGE = Shape(
-    emb_dim=1024, num_heads=16, mlp_dim=4096, encoder_layers=24, decoder_layers=24, batch=60,
-    inputs=350, targets=350,
-)  # fmt: skip
+    emb_dim=1024,
+    num_heads=16,
+    mlp_dim=4096,
+    encoder_layers=24,
+    decoder_layers=24,
+    batch=60,
+    inputs=350,
+    targets=350,
+)
 BASE = Shape(
-    emb_dim=768, num_heads=12, mlp_dim=3072, encoder_layers=12, decoder_layers=12, batch=60,
-    inputs=350, targets=350,
-)  # fmt: skip
+    emb_dim=768,
+    num_heads=12,
+    mlp_dim=3072,
+    encoder_layers=12,
+    decoder_layers=12,
+    batch=60,
+    inputs=350,
+    targets=350,
+)
 SHAPES = {
     "large": LARGE,
     "base": BASE,

@@ -50,9 +50,17 @@ class Shape:
 
 SMALL = Shape()
 DEMO = Shape(
-    vocab_size=2048, emb_dim=128, num_heads=4, head_dim=32, mlp_dim=512, encoder_layers=3,
-    decoder_layers=2, batch=128, inputs=12, targets=6,
-)  # fmt: skip
+    vocab_size=2048,
+    emb_dim=128,
+    num_heads=4,
+    head_dim=32,
+    mlp_dim=512,
+    encoder_layers=3,
+    decoder_layers=2,
+    batch=128,
+    inputs=12,
+    targets=6,
+)
 
 
 def tokens(shape: Shape) -> dict[str, np.ndarray]:
@@ -73,10 +81,16 @@ def t5_config(shape: Shape, **changes: Any) -> Any:
     from ckl_jax.models.t5 import T5Config
 
     return T5Config(
-        vocab_size=shape.vocab_size, emb_dim=shape.emb_dim, num_heads=shape.num_heads,
-        head_dim=shape.head_dim, mlp_dim=shape.mlp_dim, num_encoder_layers=shape.encoder_layers,
-        num_decoder_layers=shape.decoder_layers, logits_via_embedding=True, **changes,
-    )  # fmt: skip
+        vocab_size=shape.vocab_size,
+        emb_dim=shape.emb_dim,
+        num_heads=shape.num_heads,
+        head_dim=shape.head_dim,
+        mlp_dim=shape.mlp_dim,
+        num_encoder_layers=shape.encoder_layers,
+        num_decoder_layers=shape.decoder_layers,
+        logits_via_embedding=True,
+        **changes,
+    )
 
 
 class Ours:
@@ -122,9 +136,12 @@ class Ours:
         lowered = self._jitted.lower(self.state, self.frozen, self.batch, self.key)
         self.compiled = lowered.compile()
         self.report = compile_report(
-            lowered, self.compiled, params=shapes.params, trainable=shapes.trainable,
+            lowered,
+            self.compiled,
+            params=shapes.params,
+            trainable=shapes.trainable,
             opt_state=self.state.opt_state,
-        )  # fmt: skip
+        )
 
     def __call__(self) -> float:
         self.state, metrics = self.compiled(self.state, self.frozen, self.batch, self.key)
@@ -151,10 +168,16 @@ def torch_step(
 
     torch.set_num_threads(cores)
     config = transformers.T5Config(
-        vocab_size=shape.vocab_size, d_model=shape.emb_dim, d_kv=shape.head_dim,
-        d_ff=shape.mlp_dim, num_layers=shape.encoder_layers, num_heads=shape.num_heads,
-        num_decoder_layers=shape.decoder_layers, dropout_rate=0.1, decoder_start_token_id=0,
-    )  # fmt: skip
+        vocab_size=shape.vocab_size,
+        d_model=shape.emb_dim,
+        d_kv=shape.head_dim,
+        d_ff=shape.mlp_dim,
+        num_layers=shape.encoder_layers,
+        num_heads=shape.num_heads,
+        num_decoder_layers=shape.decoder_layers,
+        dropout_rate=0.1,
+        decoder_start_token_id=0,
+    )
     model = transformers.T5ForConditionalGeneration(config).train().to(device)
     forward = torch.compile(model) if device == "cuda" else model
     optimizer = Adafactor(
@@ -181,12 +204,18 @@ def t5x_module(network: Any, shape: Shape) -> Any:
     """T5X's example network, of its module `network`, of a shape."""
     return network.Transformer(
         network.T5Config(
-            vocab_size=shape.vocab_size, emb_dim=shape.emb_dim, num_heads=shape.num_heads,
-            num_encoder_layers=shape.encoder_layers, num_decoder_layers=shape.decoder_layers,
-            head_dim=shape.head_dim, mlp_dim=shape.mlp_dim, mlp_activations=("relu",),
-            dropout_rate=0.1, logits_via_embedding=True,
+            vocab_size=shape.vocab_size,
+            emb_dim=shape.emb_dim,
+            num_heads=shape.num_heads,
+            num_encoder_layers=shape.encoder_layers,
+            num_decoder_layers=shape.decoder_layers,
+            head_dim=shape.head_dim,
+            mlp_dim=shape.mlp_dim,
+            mlp_activations=("relu",),
+            dropout_rate=0.1,
+            logits_via_embedding=True,
         )
-    )  # fmt: skip
+    )
 
 
 def t5x_step(shape: Shape) -> Callable[[], float]:

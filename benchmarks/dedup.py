@@ -60,8 +60,10 @@ def corpus(count: int, seed: int = 0) -> tuple[list[Document], set[str]]:
         copies[f"copy{i}"] = list(texts[i])
         for k in rng.sample(range(WORDS), CHANGED):
             copies[f"copy{i}"][k] = rng.choice(vocabulary)
-    days = [f"{2015 + i * 5 // count}-{rng.randrange(12) + 1:02d}-{rng.randrange(28) + 1:02d}"
-            for i in range(count)]  # fmt: skip
+    days = [
+        f"{2015 + i * 5 // count}-{rng.randrange(12) + 1:02d}-{rng.randrange(28) + 1:02d}"
+        for i in range(count)
+    ]
     found = [Document(f"doc{i}", days[i], "", " ".join(t)) for i, t in enumerate(texts)]
     found += [Document(k, "2019-12-30", "", " ".join(t)) for k, t in copies.items()]
     rng.shuffle(found)
@@ -131,8 +133,12 @@ def compare(folder: Path, count: int, rounds: int) -> dict[str, Any]:
     times["ours"]["signatures_per_cpu_second"] = round(
         len(texts) / parts["signatures"]["cpu_seconds"]
     )
-    return {"documents": len(documents), "planted": len(copies), "contestants": times,
-            "machine": measure.machine(1)}  # fmt: skip
+    return {
+        "documents": len(documents),
+        "planted": len(copies),
+        "contestants": times,
+        "machine": measure.machine(1),
+    }
 
 
 def memory(folder: Path, count: int) -> dict[str, Any]:

@@ -122,9 +122,10 @@ def reading(args: argparse.Namespace) -> dict[str, Any]:
             "pair, nothing changed": (pair(new, copy), 2 * size),
             "pair, everything changed": (pair(old, new), size + old_size),
             "wikitext to prose": (
-                lambda: [extractor.paragraphs(t) for t in texts], sum(map(len, texts)),
+                lambda: [extractor.paragraphs(t) for t in texts],
+                sum(map(len, texts)),
             ),
-        }  # fmt: skip
+        }
         times = measure.take_turns({k: call for k, (call, _) in contestants.items()}, args.rounds)
     for name, (_, total) in contestants.items():
         times[name]["MB_per_cpu_second"] = round(total / times[name]["cpu_seconds"] / 1e6, 2)

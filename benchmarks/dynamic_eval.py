@@ -58,9 +58,11 @@ class Contestant:
         tokens = rng.integers(2, size["vocab_size"], (chunks, 1, chunk + 1)).astype(np.int32)
         begins = np.arange(chunks)[:, None] % 2 == 0  # documents of two chunks
         self.rows = {
-            "tokens": tokens, "lengths": np.full((chunks, 1), chunk, np.int32), "begins": begins,
+            "tokens": tokens,
+            "lengths": np.full((chunks, 1), chunk, np.int32),
+            "begins": begins,
             "bucket": np.zeros(chunks, np.int32),
-        }  # fmt: skip
+        }
         self.count = np.int32(chunks)
 
     def __call__(self) -> None:
@@ -106,9 +108,13 @@ def run(architecture: str, chunk: int, chunks: int, rounds: int, size: dict, cor
         entry["best_cpu_seconds"] = best
         entry["ratio"] = round(best / min(times["none"]["samples"]["cpu_seconds"]), 3)
     return {
-        "architecture": architecture, "chunk": chunk, "chunks": chunks, "size": size,
-        "times": times, "machine": measure.machine(cores),
-    }  # fmt: skip
+        "architecture": architecture,
+        "chunk": chunk,
+        "chunks": chunks,
+        "size": size,
+        "times": times,
+        "machine": measure.machine(cores),
+    }
 
 
 def main() -> None:
@@ -126,15 +132,21 @@ def main() -> None:
     measure.use_cores(args.cores)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     size = {
-        "emb_dim": args.width, "num_layers": args.layers, "vocab_size": args.vocabulary,
-    }  # fmt: skip
+        "emb_dim": args.width,
+        "num_layers": args.layers,
+        "vocab_size": args.vocabulary,
+    }
     results = []
     for chunk in args.chunk:
         try:
             found = run(
-                args.architecture, chunk, max(args.pieces // chunk, 1), args.rounds, size,
+                args.architecture,
+                chunk,
+                max(args.pieces // chunk, 1),
+                args.rounds,
+                size,
                 args.cores,
-            )  # fmt: skip
+            )
         except UserError as e:
             sys.exit(str(e))
         results.append(found)

@@ -25,9 +25,12 @@ def make_methods(shape: Shape) -> dict[str, Method]:
     """
     depth = shape.encoder_layers
     second = dict(
-        emb_dim=shape.emb_dim // 2, num_heads=shape.num_heads // 2, head_dim=shape.head_dim,
-        mlp_dim=shape.emb_dim, num_layers=depth * 2 // 3,
-    )  # fmt: skip
+        emb_dim=shape.emb_dim // 2,
+        num_heads=shape.num_heads // 2,
+        head_dim=shape.head_dim,
+        mlp_dim=shape.emb_dim,
+        num_layers=depth * 2 // 3,
+    )
     taps = (depth // 6, depth // 2, depth - 1)  # as (1, 11, 23) of 24 layers
     return {
         "vanilla": vanilla(),

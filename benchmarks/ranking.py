@@ -85,15 +85,20 @@ def compare(relation, rows, evaluator, score, whole):
     common = rows if whole else range(len(rows))
     scores = found.scores.reshape(-1, each, len(relation.answer_ids))[list(common)]
     other = other.reshape(scores.shape)
-    statements, sample = (n * each * len(relation.answer_ids) for n in (len(mine.instances),
-                                                                       len(rows)))  # fmt: skip
+    statements, sample = (
+        n * each * len(relation.answer_ids) for n in (len(mine.instances), len(rows))
+    )
     return {
-        "relation": relation.code, "statements": statements, "sample": sample,
-        "tokens_seen": scorer.tokens_seen, "cpu_seconds": seconds,
-        "their_cpu_seconds": their_seconds, "rows": len(rows) * each,
+        "relation": relation.code,
+        "statements": statements,
+        "sample": sample,
+        "tokens_seen": scorer.tokens_seen,
+        "cpu_seconds": seconds,
+        "their_cpu_seconds": their_seconds,
+        "rows": len(rows) * each,
         "largest_difference": float(np.abs(scores - other).max()),
         "argmax_changes": int((scores.argmax(-1) != other.argmax(-1)).sum()),
-    }  # fmt: skip
+    }
 
 
 def tokens_of(scorer, relation, instances=20):
@@ -131,9 +136,13 @@ def make_bert(folder, dataset, shape, pieces):
     width, layers, heads = SHAPES[shape]
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=pieces, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
-        intermediate_size=4 * width, initializer_range=_spread_of(width),
-    )  # fmt: skip
+        vocab_size=pieces,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        initializer_range=_spread_of(width),
+    )
     BertForMaskedLM(config).save_pretrained(folder)
 
 
@@ -164,9 +173,14 @@ def make_gpt2(folder, dataset, shape, tokenizer, pieces):
     width, layers, heads = SHAPES[shape]
     end = files.read_json(folder / "vocab.json")["<|endoftext|>"]
     config = GPT2Config(
-        n_embd=width, n_layer=layers, n_head=heads, vocab_size=size, bos_token_id=end,
-        eos_token_id=end, initializer_range=_spread_of(width),
-    )  # fmt: skip
+        n_embd=width,
+        n_layer=layers,
+        n_head=heads,
+        vocab_size=size,
+        bos_token_id=end,
+        eos_token_id=end,
+        initializer_range=_spread_of(width),
+    )
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
@@ -178,13 +192,18 @@ def summary(args, found, tokens):
     }
     their_seconds = sum(r["their_cpu_seconds"] * r["statements"] / r["sample"] for r in found)
     return {
-        "kind": args.kind, "shape": args.shape,
+        "kind": args.kind,
+        "shape": args.shape,
         "pieces": args.tokenizer.name if args.tokenizer else "trained",
-        "relations": len(found), **total, "tokens_of_statements": round(tokens),
+        "relations": len(found),
+        **total,
+        "tokens_of_statements": round(tokens),
         "their_cpu_seconds_of_sample": sum(r["their_cpu_seconds"] for r in found),
-        "their_cpu_seconds_for_all": their_seconds, "ratio": their_seconds / total["cpu_seconds"],
-        "largest_difference": max(r["largest_difference"] for r in found), "by_relation": found,
-    }  # fmt: skip
+        "their_cpu_seconds_for_all": their_seconds,
+        "ratio": their_seconds / total["cpu_seconds"],
+        "largest_difference": max(r["largest_difference"] for r in found),
+        "by_relation": found,
+    }
 
 
 def main() -> None:

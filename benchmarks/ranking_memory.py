@@ -68,11 +68,13 @@ def one(args, count):
     with tempfile.TemporaryDirectory() as folder:
         results = evaluator.evaluate_dataset(dataset, 0, save_path=folder)
     return {
-        "relations": len(dataset), "statements": sum(r.scores.size for r in results),
-        "peak_mib_loaded": round(before), "peak_mib": round(peak()),
+        "relations": len(dataset),
+        "statements": sum(r.scores.size for r in results),
+        "peak_mib_loaded": round(before),
+        "peak_mib": round(peak()),
         "score_mib": round(sum(r.scores.nbytes for r in results) / 2**20, 1),
         "seconds": round(time.monotonic() - start, 1),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

@@ -43,13 +43,21 @@ def cases() -> dict[str, dict]:
             for mesh in meshes:
                 shape = "_".join(f"{axis}{n}" for axis, n in mesh.items())
                 found[f"{size}_{method}_{shape}"] = {
-                    "model": size, "method": method, "mesh": mesh, "slice": SLICE, "chips": CHIPS,
-                }  # fmt: skip
+                    "model": size,
+                    "method": method,
+                    "mesh": mesh,
+                    "slice": SLICE,
+                    "chips": CHIPS,
+                }
     for chips, name in ((4, "v4-8"), (64, "v4-128")):  # the same, at other sizes of the slice
         mesh = {"fsdp": chips}
         found[f"t5_large_vanilla_fsdp{chips}"] = {
-            "model": "t5_large", "method": "vanilla", "mesh": mesh, "slice": name, "chips": chips,
-        }  # fmt: skip
+            "model": "t5_large",
+            "method": "vanilla",
+            "mesh": mesh,
+            "slice": name,
+            "chips": chips,
+        }
     return found
 
 
@@ -59,10 +67,14 @@ def gin_of(case: dict) -> tuple[list[str], list[str]]:
     if case["model"] != "t5_large":
         names.append(f"models/{case['model']}.gin")
     bindings = {
-        "VOCABULARY": None, "MESH_SHAPE": case["mesh"], "SCAN_LAYERS": True,
-        "REMAT_POLICY": "full", "ACTIVATION_DTYPE": "bfloat16",
-        "BATCH_SIZE": ROWS_PER_CHIP * case["chips"], "TASK_FEATURE_LENGTHS": LENGTHS,
-    }  # fmt: skip
+        "VOCABULARY": None,
+        "MESH_SHAPE": case["mesh"],
+        "SCAN_LAYERS": True,
+        "REMAT_POLICY": "full",
+        "ACTIVATION_DTYPE": "bfloat16",
+        "BATCH_SIZE": ROWS_PER_CHIP * case["chips"],
+        "TASK_FEATURE_LENGTHS": LENGTHS,
+    }
     return names, [f"{name} = {value!r}" for name, value in bindings.items()]
 
 
@@ -70,7 +82,7 @@ def command_of(case: dict) -> str:
     """The command line that compiles a case."""
     names, bindings = gin_of(case)
     words = [f"--gin_file={name}" for name in names]
-    words += [f"--gin.{b.split(' = ')[0]}=\"{b.split(' = ', 1)[1]}\"" for b in bindings]
+    words += [f'--gin.{b.split(" = ")[0]}="{b.split(" = ", 1)[1]}"' for b in bindings]
     return " ".join(["t5x precompile", f"--topology={case['slice']}", *words])
 
 
@@ -84,9 +96,15 @@ def compile_here(case: dict) -> dict:
     mode = MODES["precompile"]
     names, bindings = gin_of(case)
     return gin_config.run(
-        mode.entry, files=names, bindings=bindings, search_paths=[], dry_run=False,
-        instead=mode.call, overrides=mode.overrides, tpu_slice=case["slice"],
-    )  # fmt: skip
+        mode.entry,
+        files=names,
+        bindings=bindings,
+        search_paths=[],
+        dry_run=False,
+        instead=mode.call,
+        overrides=mode.overrides,
+        tpu_slice=case["slice"],
+    )
 
 
 def times(record: dict) -> dict[str, dict[str, float]]:
@@ -112,9 +130,12 @@ def table(results: dict[str, dict]) -> str:
         sent = sum(c["bytes"] for c in report["collectives"])
         top = report["collectives"][0]
         cells = [
-            name, f"{report['peak_bytes'] / 2**30:.2f}", f"{report['matmul_flops'] / 1e12:.1f}",
-            f"{sent / 2**30:.2f}", f"{top['kind']}, {top['axis']}, {top['bytes'] / 2**30:.2f}",
-        ]  # fmt: skip
+            name,
+            f"{report['peak_bytes'] / 2**30:.2f}",
+            f"{report['matmul_flops'] / 1e12:.1f}",
+            f"{sent / 2**30:.2f}",
+            f"{top['kind']}, {top['axis']}, {top['bytes'] / 2**30:.2f}",
+        ]
         for seconds in times(record).values():
             compute, send = (1000 * s for s in seconds.values())
             cells.append(f"{compute:.0f} + {send:.0f} ms")

@@ -62,9 +62,12 @@ def t5x_trainer(shape: Shape) -> Callable[[], float]:
     module = t5x_module(network, shape)
     rules = adafactor.standard_logical_factor_rules()
     model = models.EncoderDecoderModel(
-        module, vocabulary, vocabulary, adafactor.Adafactor(logical_factor_rules=rules),
+        module,
+        vocabulary,
+        vocabulary,
+        adafactor.Adafactor(logical_factor_rules=rules),
         z_loss=Z_LOSS,
-    )  # fmt: skip
+    )
     batch = tokens(shape)
     partitioner = partitioning.PjitPartitioner(num_partitions=1)
     initializer = utils.TrainStateInitializer(
@@ -76,10 +79,16 @@ def t5x_trainer(shape: Shape) -> Callable[[], float]:
     )
     state = initializer.from_scratch(jax.random.PRNGKey(0))
     training = trainer.Trainer(
-        model, state, partitioner, eval_names=[], summary_dir=None,
-        train_state_axes=initializer.train_state_axes, rng=jax.random.PRNGKey(1),
-        learning_rate_fn=lambda step: LEARNING_RATE, num_microbatches=None,
-    )  # fmt: skip
+        model,
+        state,
+        partitioner,
+        eval_names=[],
+        summary_dir=None,
+        train_state_axes=initializer.train_state_axes,
+        rng=jax.random.PRNGKey(1),
+        learning_rate_fn=lambda step: LEARNING_RATE,
+        num_microbatches=None,
+    )
     training.compile_train(batch)
 
     def call() -> float:

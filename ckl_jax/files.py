@@ -41,7 +41,7 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
 
 
 def _line_that_is_not_utf8(path: str | os.PathLike) -> str:
-    """", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
+    """ ", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
     opener = gzip.open if os.fspath(path).endswith(".gz") else open
     with contextlib.suppress(OSError, EOFError, zlib.error), opener(path, "rb") as f:
         for number, line in enumerate(f, 1):

@@ -18,10 +18,18 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-    "--remote-debugging-pipe", "--window-size=1400,900", "about:blank",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+    "--window-size=1400,900",
+    "about:blank",
+)
 
 
 def find() -> str:
@@ -43,11 +51,20 @@ class Browser:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         self._process = subprocess.Popen(
-            ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "bash", find(),
-             f"--user-data-dir={profile}", *_FLAGS],
-            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [
+                "bash",
+                "-c",
+                f'exec "$@" 3<&{to_browser} 4>&{from_browser}',
+                "bash",
+                find(),
+                f"--user-data-dir={profile}",
+                *_FLAGS,
+            ],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         os.close(to_browser)
         os.close(from_browser)
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
@@ -55,9 +72,7 @@ class Browser:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
-        self.send(
-            "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads)
-        )
+        self.send("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -128,9 +143,7 @@ class Browser:
             "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.send(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def choose_file(self, selector: str, path: Path) -> None:
         """Gives a file to an `<input type="file">`."""
@@ -158,7 +171,8 @@ class Browser:
         """Addresses that the page asked for, but for itself and what is inside it."""
         self.run("0")
         urls = [
-            e["params"]["request"]["url"] for e in self.events
+            e["params"]["request"]["url"]
+            for e in self.events
             if e.get("method") == "Network.requestWillBeSent"
-        ]  # fmt: skip
+        ]
         return [url for url in urls if not url.startswith(("file:", "blob:", "data:", "about:"))]

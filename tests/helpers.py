@@ -23,20 +23,46 @@ from ckl_jax.models.transformer_xl import TransformerXLConfig
 from ckl_jax.trees.paths import flatten
 
 TINY = T5Config(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=2,
-    num_decoder_layers=2, logits_via_embedding=True, dropout_rate=0.1,
-)  # fmt: skip
-TINY_V1_1 = T5Config(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=2,
-    num_decoder_layers=2, mlp_activations=("gelu", "linear"), dropout_rate=0.1,
-)  # fmt: skip
-TINY_GPT2 = GPT2Config(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_layers=2, max_positions=16,
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    logits_via_embedding=True,
     dropout_rate=0.1,
-)  # fmt: skip
+)
+TINY_V1_1 = T5Config(
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    mlp_activations=("gelu", "linear"),
+    dropout_rate=0.1,
+)
+TINY_GPT2 = GPT2Config(
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    max_positions=16,
+    dropout_rate=0.1,
+)
 TINY_XL = TransformerXLConfig(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=32, num_layers=2, dropout_rate=0.1,
-)  # fmt: skip
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    dropout_rate=0.1,
+)
 
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
 

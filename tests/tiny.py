@@ -56,9 +56,11 @@ class Tiny:
         with open(log, "a") as f:
             return subprocess.Popen(
                 [sys.executable, "-m", "ckl_jax", *argv],
-                stdout=f, stderr=subprocess.STDOUT, cwd=self.root,
+                stdout=f,
+                stderr=subprocess.STDOUT,
+                cwd=self.root,
                 env={**os.environ, **cache, **always, **paths, **(env or {})},
-            )  # fmt: skip
+            )
 
 
 def newest_step(model_dir: Path) -> int:

@@ -84,7 +84,8 @@ def relation_table(study: Study, probe: str, metric: str = "em", limit: int = 40
     ]
     means = [
         100.0 * macro_mean(getattr(e.scores[probe], metric), e.scores[probe].relations)
-        if probe in e.scores else None
+        if probe in e.scores
+        else None
         for e in study.entries
-    ]  # fmt: skip
+    ]
     return [*rows, (f"mean over {len(sizes)} relations", sum(sizes.values()), means)]

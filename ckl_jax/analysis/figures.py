@@ -18,12 +18,23 @@ from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.files import atomic_write
 
 _STYLE = {
-    "font.size": 11, "axes.titlesize": 12, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.8, "axes.axisbelow": True,
-    "legend.frameon": False, "lines.linewidth": 1.8, "lines.markersize": 6, "savefig.dpi": 130,
-    "figure.constrained_layout.use": True, "figure.constrained_layout.h_pad": 0.1,
-    "figure.constrained_layout.w_pad": 0.1, "font.family": "DejaVu Sans",
-}  # fmt: skip
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 6,
+    "savefig.dpi": 130,
+    "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.1,
+    "figure.constrained_layout.w_pad": 0.1,
+    "font.family": "DejaVu Sans",
+}
 _PANEL = (4.1, 3.2)
 
 
@@ -43,8 +54,10 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
     """
     from matplotlib.patheffects import withStroke
 
-    errors = [[max(0.0, c["value"] - c["low"]) for c in cells],
-              [max(0.0, c["high"] - c["value"]) for c in cells]]  # fmt: skip
+    errors = [
+        [max(0.0, c["value"] - c["low"]) for c in cells],
+        [max(0.0, c["high"] - c["value"]) for c in cells],
+    ]
     edge = withStroke(linewidth=2.8, foreground="white")
     lines = {"elinewidth": 1.0, "ecolor": "#303030", "path_effects": [edge]}
     ax.bar(at, [c["value"] for c in cells], yerr=errors, error_kw=lines, **look)
@@ -76,8 +89,10 @@ def _look(entry: Entry, position: int) -> dict[str, Any]:
     return {
         "color": labels.color(entry.key, position),
         "marker": labels.marker(entry.key, position),
-        "label": entry.label, "markeredgecolor": "white", "markeredgewidth": 0.6,
-    }  # fmt: skip
+        "label": entry.label,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
 
 
 Curves = dict[str, list[tuple[int, float, dict[str, float]]]]
@@ -107,8 +122,9 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
             for i, entry in enumerate(study.methods):
                 points = [
                     (epoch if axis == "epoch" else step, scores[probe])
-                    for step, epoch, scores in drawn.get(entry.key, ()) if probe in scores
-                ]  # fmt: skip
+                    for step, epoch, scores in drawn.get(entry.key, ())
+                    if probe in scores
+                ]
                 if points:
                     ax.plot(*zip(*points, strict=True), **_look(entry, i))
             ax.set(title=labels.long(probe), xlabel=axis, ylabel="EM (%)")
@@ -128,8 +144,10 @@ def plot_precision(study: Study):
     """P@k of each probe (CKL, Figure 9)."""
     wide = {
         (e.key, p): precision_curve(s.hit_rank, s.beams)
-        for e in study.entries for p, s in e.scores.items() if s.beams.max() > 2
-    }  # fmt: skip
+        for e in study.entries
+        for p, s in e.scores.items()
+        if s.beams.max() > 2
+    }
     probes = [p for p in study.probes if any(probe == p for _, probe in wide)]
     if not probes:
         return None
@@ -171,10 +189,16 @@ def plot_balance(table: dict[str, Any]):
             size = 60 + 340 * (row["seconds"] or 0) / longest
             seconds = "" if row["seconds"] is None else f", {row['seconds']:,.0f} s"
             ax.scatter(
-                x, y, s=size, color=labels.color(row["key"], i),
-                marker=labels.marker(row["key"], i), edgecolor="white", linewidth=0.8, zorder=3,
+                x,
+                y,
+                s=size,
+                color=labels.color(row["key"], i),
+                marker=labels.marker(row["key"], i),
+                edgecolor="white",
+                linewidth=0.8,
+                zorder=3,
                 label=f"{row['label']}{seconds}",
-            )  # fmt: skip
+            )
         gains = [row["fuar"]["gained"] for row in rows]
         losses = [row["fuar"]["lost"] for row in rows]
         right, top = 1.12 * max(*gains, 1e-3, 0), 1.2 * max(*losses, 1e-3, 0)
@@ -184,10 +208,16 @@ def plot_balance(table: dict[str, Any]):
             end = min(right, top / ratio)
             ax.plot([0, end], [0, ratio * end], color="#b0b0b0", lw=1, ls=":", zorder=1)
             upright = top / ratio < right  # ends at the upper edge: the label goes to its left
-            ax.annotate(f"FUAR {ratio:g}", (end, ratio * end), ha="right", fontsize=8,
-                        va="top" if upright else "bottom", color="#707070",
-                        xytext=(-6, -1) if upright else (-2, 3),
-                        textcoords="offset points")  # fmt: skip
+            ax.annotate(
+                f"FUAR {ratio:g}",
+                (end, ratio * end),
+                ha="right",
+                fontsize=8,
+                va="top" if upright else "bottom",
+                color="#707070",
+                xytext=(-6, -1) if upright else (-2, 3),
+                textcoords="offset points",
+            )
         ax.set(xlabel="gained: updated + new (points)", ylabel="forgotten (points)")
         handles, names = ax.get_legend_handles_labels()
         legend = figure.legend(handles, names, loc="outside right center", labelspacing=0.9)
@@ -215,10 +245,15 @@ def plot_cost(table: dict[str, Any]):
             for i, row in enumerate(rows):
                 if row[name] is not None:
                     ax.plot(
-                        row[name] / unit, row["fuar"]["lost"], ls="", ms=9,
-                        color=labels.color(row["key"], i), marker=labels.marker(row["key"], i),
-                        markeredgecolor="white", label=row["label"],
-                    )  # fmt: skip
+                        row[name] / unit,
+                        row["fuar"]["lost"],
+                        ls="",
+                        ms=9,
+                        color=labels.color(row["key"], i),
+                        marker=labels.marker(row["key"], i),
+                        markeredgecolor="white",
+                        label=row["label"],
+                    )
             ax.set(xlabel=title, ylabel="forgotten (points)")
             ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
         figure.set_figwidth(figure.get_figwidth() + 1.8)
@@ -277,8 +312,16 @@ def plot_ledger(study: Study):
             for state in STATES:
                 n = np.array([t[state] for t in totals])
                 width = 100.0 * n / len(study.initial.scores[probe].items)
-                ax.barh(range(len(entries)), width, left=left, height=0.7, label=state,
-                        color=labels.STATE_COLORS[state], edgecolor="white", lw=0.5)  # fmt: skip
+                ax.barh(
+                    range(len(entries)),
+                    width,
+                    left=left,
+                    height=0.7,
+                    label=state,
+                    color=labels.STATE_COLORS[state],
+                    edgecolor="white",
+                    lw=0.5,
+                )
                 left += width
             ax.set_yticks(range(len(entries)), [e.label for e in entries], fontsize=9.5)
             ax.invert_yaxis()
@@ -293,7 +336,8 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
     curves = read_curves(study)
     wanted: dict[str, tuple[str, str, Callable]] = {
         "curves": (
-            "Scores during training", "After each evaluation; dashed, the Initial model.",
+            "Scores during training",
+            "After each evaluation; dashed, the Initial model.",
             lambda: plot_curves(study, curves),
         ),
         "curves_by_step": (
@@ -327,7 +371,7 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
             "have been put to fewer items than the main table's narrow one.",
             lambda: plot_precision(study),
         ),
-    }  # fmt: skip
+    }
     figures = {name: (t, c, make()) for name, (t, c, make) in wanted.items()}
     return {n: (t, c, as_png(f)) for n, (t, c, f) in figures.items() if f is not None}
 

@@ -1,11 +1,20 @@
 """Names and colours of methods, probes and fact states, the same in every table and figure."""
 
 METHODS = {
-    "initial": "Initial", "vanilla": "Vanilla", "recadam": "RecAdam", "mix_review": "Mix-Review",
-    "lora": "LoRA", "k_adapter_k2": "K-Adapter (k=2)", "k_adapter_k3": "K-Adapter (k=3)",
-    "modular": "Modular", "replay": "Replay", "lora_mix_review": "LoRA + Mix-Review",
-    "ewc": "EWC", "lwf": "LwF", "ema": "EMA",
-}  # fmt: skip
+    "initial": "Initial",
+    "vanilla": "Vanilla",
+    "recadam": "RecAdam",
+    "mix_review": "Mix-Review",
+    "lora": "LoRA",
+    "k_adapter_k2": "K-Adapter (k=2)",
+    "k_adapter_k3": "K-Adapter (k=3)",
+    "modular": "Modular",
+    "replay": "Replay",
+    "lora_mix_review": "LoRA + Mix-Review",
+    "ewc": "EWC",
+    "lwf": "LwF",
+    "ema": "EMA",
+}
 PROBES = {
     "invariant_lama": ("IL", "InvariantLAMA"),
     "updated_lama": ("UL", "UpdatedLAMA"),
@@ -33,17 +42,33 @@ METRICS = {"accuracy": "acc.", "em": "EM", "f1": "F1", "rouge_l": "R-L"}
 # Okabe and Ito's palette: distinct under every common colour blindness. Figures vary marker and
 # line style as well.
 COLORS = {
-    "initial": "#7f7f7f", "vanilla": "#000000", "recadam": "#E69F00", "mix_review": "#56B4E9",
-    "lora": "#009E73", "k_adapter_k2": "#0072B2", "k_adapter_k3": "#CC79A7", "modular": "#D55E00",
-}  # fmt: skip
+    "initial": "#7f7f7f",
+    "vanilla": "#000000",
+    "recadam": "#E69F00",
+    "mix_review": "#56B4E9",
+    "lora": "#009E73",
+    "k_adapter_k2": "#0072B2",
+    "k_adapter_k3": "#CC79A7",
+    "modular": "#D55E00",
+}
 MARKERS = {
-    "initial": "*", "vanilla": "o", "recadam": "s", "mix_review": "D", "lora": "^",
-    "k_adapter_k2": "v", "k_adapter_k3": "<", "modular": "P",
-}  # fmt: skip
+    "initial": "*",
+    "vanilla": "o",
+    "recadam": "s",
+    "mix_review": "D",
+    "lora": "^",
+    "k_adapter_k2": "v",
+    "k_adapter_k3": "<",
+    "modular": "P",
+}
 STATE_COLORS = {
-    "kept": "#0072B2", "updated": "#009E73", "learned": "#56B4E9", "stale": "#F0E442",
-    "forgotten": "#D55E00", "never known": "#D9D9D9",
-}  # fmt: skip
+    "kept": "#0072B2",
+    "updated": "#009E73",
+    "learned": "#56B4E9",
+    "stale": "#F0E442",
+    "forgotten": "#D55E00",
+    "never known": "#D9D9D9",
+}
 _SPARE = ("#8c564b", "#bcbd22", "#17becf", "#9467bd", "#e377c2")
 _SPARE_MARKERS = ("X", "p", ">", "h", "d", "8")  # not as many: colour and marker repeat after 30
 

@@ -69,13 +69,19 @@ def ledger_rows(run: Run, initial: Mapping[str, Scored]) -> Iterator[dict[str, A
             states = fact_states(now, before)
             for row, then, state in zip(now.rows, before.rows, states, strict=True):
                 yield {
-                    "run": run.name, "step": step, "epoch": row["epoch"], "probe": probe,
-                    "item": row["item"], "relation": row.get("relation", ""),
-                    "state": STATES[state], "input": row.get("input", ""),
-                    "answers": row["answers"], "old_answers": row.get("old_answers", []),
+                    "run": run.name,
+                    "step": step,
+                    "epoch": row["epoch"],
+                    "probe": probe,
+                    "item": row["item"],
+                    "relation": row.get("relation", ""),
+                    "state": STATES[state],
+                    "input": row.get("input", ""),
+                    "answers": row["answers"],
+                    "old_answers": row.get("old_answers", []),
                     "initial_prediction": then["predictions"][0],
                     "prediction": row["predictions"][0],
-                }  # fmt: skip
+                }
 
 
 @dataclasses.dataclass(frozen=True)

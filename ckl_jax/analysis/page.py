@@ -46,9 +46,7 @@ pre { overflow-x: auto; background: var(--head); padding: .8rem; font-size: .8re
 _AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
 
 
-def page(
-    title: str, lead: str, sections: Iterable[tuple[str, str, str]], head: str = ""
-) -> str:
+def page(title: str, lead: str, sections: Iterable[tuple[str, str, str]], head: str = "") -> str:
     """The document.
 
     Args:

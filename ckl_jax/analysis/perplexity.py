@@ -136,9 +136,12 @@ def estimate(
     low, high = interval(bootstrap([losses], formula, samples, seed)[0])
     counted = losses.object_tokens if formula == "object_only" else losses.tokens
     return {
-        "value": perplexity(losses, formula), "low": low, "high": high,
-        "facts": int((counted > 0).sum()), "tokens": int(counted.sum()),
-    }  # fmt: skip
+        "value": perplexity(losses, formula),
+        "low": low,
+        "high": high,
+        "facts": int((counted > 0).sum()),
+        "tokens": int(counted.sum()),
+    }
 
 
 def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, str]:
@@ -200,9 +203,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found | {"truncated": float(sum(row.get("truncated", 0) for row in rows))}
 
 
-def fact_scores(
-    probes: Mapping[str, Losses], formula: str = "token_micro"
-) -> dict[str, float]:
+def fact_scores(probes: Mapping[str, Losses], formula: str = "token_micro") -> dict[str, float]:
     """The `score` of each probe, and of the kinds of its facts where it has several.
 
     Args:

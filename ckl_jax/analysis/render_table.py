@@ -89,7 +89,7 @@ def legend(table: dict[str, Any]) -> str:
     if table["fuar"]:
         parts.append(
             "FUAR is what was forgotten over what was gained: 0 forgets nothing, 1 loses as much "
-            "as it gains; \"no gain\" is worst."
+            'as it gains; "no gain" is worst.'
         )
     if any(row["old"] is not None for row in table["rows"]):
         parts.append("UL old answer: share of updated facts still answered as they used to be.")

@@ -149,11 +149,14 @@ def _settings(study: Study) -> str:
     rows = []
     for entry in (e for e in study.entries if e.run):
         s = entry.summary
-        rows.append([
-            page.text(entry.label), page.text(entry.run.path),
-            *(page.text(s.get(k, "–")) for k in ("device", "epochs", "steps")),
-            page.text(seed_of(entry.run) or "–"),
-        ])  # fmt: skip
+        rows.append(
+            [
+                page.text(entry.label),
+                page.text(entry.run.path),
+                *(page.text(s.get(k, "–")) for k in ("device", "epochs", "steps")),
+                page.text(seed_of(entry.run) or "–"),
+            ]
+        )
     headers = ["Run", "Folder", "Device", "Epochs", "Steps", "Seed"]
     return page.grid(headers, rows, "plain") + page.note(versions()) + _configs(study)
 

@@ -21,18 +21,35 @@ from ckl_jax.files import os_errors, read_jsonl
 
 _NUMBER = (float, int)
 FIELDS = {
-    "probe": str, "item": str, "step": int, "epoch": int, "em": int, "f1": _NUMBER,
-    "predictions": list, "answers": list,
-}  # fmt: skip
+    "probe": str,
+    "item": str,
+    "step": int,
+    "epoch": int,
+    "em": int,
+    "f1": _NUMBER,
+    "predictions": list,
+    "answers": list,
+}
 # Of a row that says what a fact cost (`probes.facts`); it need not have been asked for an answer.
 LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tokens": int}
 _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 _KEPT = (
-    "relation", "input", "answers", "old_answers", "predictions", "epoch", "em", "em_old",
-    "interval", "class", "kind", "metric", "cut",
-)  # fmt: skip
+    "relation",
+    "input",
+    "answers",
+    "old_answers",
+    "predictions",
+    "epoch",
+    "em",
+    "em_old",
+    "interval",
+    "class",
+    "kind",
+    "metric",
+    "cut",
+)
 
 
 class NotProbed(UserError):
@@ -83,12 +100,17 @@ def as_columns(rows: list[dict[str, Any]]) -> Scored:
         return np.array([row.get(name, default) for row in rows], dtype=np.float64)
 
     return Scored(
-        tuple(row["item"] for row in rows), column("em", np.nan), column("f1", np.nan),
-        column("em_old"), column("hit_rank").astype(int), column("beams", 1).astype(int),
-        tuple(row.get("relation", "") for row in rows), tuple(map(_slim, rows)),
+        tuple(row["item"] for row in rows),
+        column("em", np.nan),
+        column("f1", np.nan),
+        column("em_old"),
+        column("hit_rank").astype(int),
+        column("beams", 1).astype(int),
+        tuple(row.get("relation", "") for row in rows),
+        tuple(map(_slim, rows)),
         Losses.of(rows) if "nll" in rows[0] else None,
         column("score", np.nan) if "score" in rows[0] else None,
-    )  # fmt: skip
+    )
 
 
 def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:

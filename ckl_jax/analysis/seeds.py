@@ -126,10 +126,11 @@ def _summary(key: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
         columns[name] = {
             **statistics.spread(values),
             "no_gain": sum(
-                1 for row in found
+                1
+                for row in found
                 if name == "fuar" and row and row["fuar"] and row["fuar"]["value"] is None
             ),
-        }  # fmt: skip
+        }
     return {"key": key, "label": labels.method_label(key), "columns": columns}
 
 
@@ -139,8 +140,10 @@ def _layout(tables, rows) -> tuple[list[str], list[list[TableCell]]]:
     names = [*probes, "old", *(["fuar"] if notation else []), "seconds"]
     titles = {
         **{p: f"{labels.short(p)} EM" for p in probes},
-        "old": "UL old answer", "fuar": f"FUAR {notation}", "seconds": "Seconds",
-    }  # fmt: skip
+        "old": "UL old answer",
+        "fuar": f"FUAR {notation}",
+        "seconds": "Seconds",
+    }
     headers = ["Method", "Trainable", *(titles[n] for n in names)]
     cells = [
         [TableCell(row["label"]), _parameters(row), *(_cell(row["columns"][n], n) for n in names)]

@@ -16,9 +16,7 @@ from ckl_jax.probes.forgetting import fuar_parts
 SAMPLES = 2000
 
 
-def bootstrap_means(
-    values: np.ndarray, samples: int = SAMPLES, seed: int = 0
-) -> np.ndarray:
+def bootstrap_means(values: np.ndarray, samples: int = SAMPLES, seed: int = 0) -> np.ndarray:
     """Means of resampled items, paired over models.
 
     Items on which all models score alike are interchangeable, so whole patterns are drawn from a
@@ -47,8 +45,10 @@ def spread(values: Sequence[float | None]) -> dict[str, Any]:
     known = [v for v in values if v is not None]
     return {
         "mean": float(np.mean(known)) if known else None,
-        "low": min(known, default=None), "high": max(known, default=None), "values": list(values),
-    }  # fmt: skip
+        "low": min(known, default=None),
+        "high": max(known, default=None),
+        "values": list(values),
+    }
 
 
 def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -100,9 +100,11 @@ def paired_difference(
     difference = means[0] - means[1]
     low, high = interval(difference)
     return {
-        "difference": float(np.mean(a) - np.mean(b)), "low": low, "high": high,
+        "difference": float(np.mean(a) - np.mean(b)),
+        "low": low,
+        "high": high,
         "p": two_sided(difference),
-    }  # fmt: skip
+    }
 
 
 def two_sided(difference: np.ndarray) -> float:

@@ -102,8 +102,9 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     notes += [
         f"{labels.method_label(labels.method_key(run.name))}: not finished; its newest evaluation "
         "is shown."
-        for run in runs if not run.summary
-    ]  # fmt: skip
+        for run in runs
+        if not run.summary
+    ]
     first = next((r for r in runs if _is_initial(r)), None)
     methods = _entries([r for r in runs if r is not first])
     base = common_base([r for r in runs if r is not first], first)

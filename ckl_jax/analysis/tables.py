@@ -145,8 +145,13 @@ def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None)
     scores = {}
     for probe, scored in entry.scores.items():
         low, high = interval(numbers.draws[entry.key][probe])
-        scores[probe] = {"value": numbers.means[entry.key][probe], "low": low, "high": high,
-                         "right": int(scored.em.sum()), "items": len(scored.items)}  # fmt: skip
+        scores[probe] = {
+            "value": numbers.means[entry.key][probe],
+            "low": low,
+            "high": high,
+            "right": int(scored.em.sum()),
+            "items": len(scored.items),
+        }
     updated = entry.scores.get("updated_lama")
     return {
         "key": entry.key,
@@ -197,9 +202,12 @@ def _fuar(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None
     result = fuar(means, *_cells(tasks))
     low, high = interval(_sampled(entry, numbers, tasks))
     return {
-        "value": result.value, "lost": result.lost, "gained": result.gained,
-        "low": _finite(low), "high": _finite(high),
-    }  # fmt: skip
+        "value": result.value,
+        "lost": result.lost,
+        "gained": result.gained,
+        "low": _finite(low),
+        "high": _finite(high),
+    }
 
 
 def _sampled(entry: Entry, numbers: _Numbers, tasks: FuarTasks) -> np.ndarray:
@@ -239,8 +247,9 @@ def _add_tests(study: Study, rows: list[dict], numbers: _Numbers, tasks) -> None
     for row in rows:
         row["tests"] = {
             name: {"difference": differences[key, name], "p": p, "p_holm": adjusted[key, name]}
-            for (key, name), p in p_values.items() if key == row["key"]
-        }  # fmt: skip
+            for (key, name), p in p_values.items()
+            if key == row["key"]
+        }
 
 
 def _order(a: np.ndarray, b: np.ndarray) -> np.ndarray:

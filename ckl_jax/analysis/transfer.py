@@ -46,9 +46,11 @@ def headers(tasks: Sequence[str]) -> dict[str, str]:
     """{column: its title}."""
     kept, one, two = map(labels.short, tasks)
     return {
-        "backward_d0": f"backward, {kept}", "backward_p1": f"backward, {one}",
-        "backward": "backward, mean", "forward_p2": f"forward, {two}",
-    }  # fmt: skip
+        "backward_d0": f"backward, {kept}",
+        "backward_p1": f"backward, {one}",
+        "backward": "backward, mean",
+        "forward_p2": f"forward, {two}",
+    }
 
 
 def compare_transfers(
@@ -79,16 +81,25 @@ def compare_transfers(
         printed = _printed(published, entry.key, tasks)
         rows[entry.key] = {
             name: {
-                "ours": float(value), "low": spans[name][0], "high": spans[name][1],
-                "defined": True, "paper": printed.get(name), "printed": name in printed,
+                "ours": float(value),
+                "low": spans[name][0],
+                "high": spans[name][1],
+                "defined": True,
+                "paper": printed.get(name),
+                "printed": name in printed,
             }
             for name, value in ours.items()
-        }  # fmt: skip
+        }
     return {
-        "probes": list(headers(tasks)), "fuar": None, "rows": rows, "headers": headers(tasks),
-        "notes": ["Transfer in points of EM, of the models after both updates; below 0 is "
-                  "forgotten. The paper's are computed from its printed scores."],
-    }  # fmt: skip
+        "probes": list(headers(tasks)),
+        "fuar": None,
+        "rows": rows,
+        "headers": headers(tasks),
+        "notes": [
+            "Transfer in points of EM, of the models after both updates; below 0 is "
+            "forgotten. The paper's are computed from its printed scores."
+        ],
+    }
 
 
 def _draws(models: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[dict[str, Any]]:

@@ -153,9 +153,13 @@ def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> Trans
         )
     layers = {p.split("/")[1] for p in named if p.startswith("decoder/")}
     return TransformerXLConfig(
-        vocab_size=table[0], emb_dim=table[1], num_heads=num_heads,
-        head_dim=query[1] // num_heads, mlp_dim=hidden[1], num_layers=len(layers),
-    )  # fmt: skip
+        vocab_size=table[0],
+        emb_dim=table[1],
+        num_heads=num_heads,
+        head_dim=query[1] // num_heads,
+        mlp_dim=hidden[1],
+        num_layers=len(layers),
+    )
 
 
 def _check(path: Any, named: Mapping[str, np.ndarray], config: TransformerXLConfig) -> None:

@@ -12,9 +12,13 @@ from ckl_jax.models.bert import BertConfig
 
 _ROBERTA = 2  # the row of its first position
 _SIZES = (
-    "vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+    "vocab_size",
+    "hidden_size",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "intermediate_size",
     "max_position_embeddings",
-)  # fmt: skip
+)
 # Fields of config.json that change what is computed, and the one value that is computed here.
 _FIXED = {
     "hidden_act": "gelu",
@@ -121,15 +125,19 @@ def entries(config: BertConfig) -> list[Entry]:
     found = [
         Entry(embedding(config), "token_embedder/embedding", False, (config.vocab_size, d)),
         Entry(
-            f"{there}.position_embeddings.weight", "encoder/position_embedder/pos_embedding",
-            False, (rows, d),
+            f"{there}.position_embeddings.weight",
+            "encoder/position_embedder/pos_embedding",
+            False,
+            (rows, d),
         ),
         Entry(
-            f"{there}.token_type_embeddings.weight", "encoder/token_type_embedder/pos_embedding",
-            False, (config.token_types, d),
+            f"{there}.token_type_embeddings.weight",
+            "encoder/token_type_embedder/pos_embedding",
+            False,
+            (config.token_types, d),
         ),
         *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
-    ]  # fmt: skip
+    ]
     for i in range(config.num_layers):
         found += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
     last = "layer_norm" if roberta else "LayerNorm"

@@ -105,10 +105,12 @@ def entries(config: GPT2Config) -> list[Entry]:
     found = [
         Entry(EMBEDDING, "token_embedder/embedding", False, (config.vocab_size, d)),
         Entry(
-            "transformer.wpe.weight", "decoder/position_embedder/pos_embedding", False,
+            "transformer.wpe.weight",
+            "decoder/position_embedder/pos_embedding",
+            False,
             (config.max_positions, d),
         ),
-    ]  # fmt: skip
+    ]
     for i in range(config.num_layers):
         found += _layer(config, f"transformer.h.{i}", f"decoder/layers_{i}")
     return [*found, *norm("transformer.ln_f", "decoder/decoder_norm", d)]

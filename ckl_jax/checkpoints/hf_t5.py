@@ -153,8 +153,10 @@ def _stack(config, stack, count, attentions) -> Iterator[Entry]:
     d, buckets = config.emb_dim, (config.num_heads, config.relpos_buckets)
     yield Entry(
         f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        f"{stack}/relpos_bias/rel_embedding", True, buckets,
-    )  # fmt: skip
+        f"{stack}/relpos_bias/rel_embedding",
+        True,
+        buckets,
+    )
     for i in range(count):
         block, layer = f"{stack}.block.{i}.layer", f"{stack}/layers_{i}"
         for j, kind in enumerate(attentions):

@@ -158,9 +158,7 @@ class CheckpointStore:
     def require_empty(self) -> None:
         """Raises `UserError` if there is a checkpoint already."""
         if self.all_steps():
-            raise UserError(
-                f"{self.model_dir} already holds a checkpoint; choose another --out."
-            )
+            raise UserError(f"{self.model_dir} already holds a checkpoint; choose another --out.")
 
     def should_save(self, step: int) -> bool:
         """Whether `step` is a multiple of the period: the same steps after any restart."""

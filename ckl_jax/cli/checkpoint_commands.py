@@ -17,9 +17,10 @@ def _import_hf(commands, command) -> None:
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
     p.add_argument("--vocab-size", type=int, default=None, help="grow the embedding to so many")
     p.add_argument(
-        "--legacy-tokens", action="store_true",
+        "--legacy-tokens",
+        action="store_true",
         help="add the five tokens that TemporalWiki's code added to GPT-2",
-    )  # fmt: skip
+    )
 
 
 def import_hf(args: argparse.Namespace) -> None:
@@ -29,9 +30,7 @@ def import_hf(args: argparse.Namespace) -> None:
 
 
 def _import_haiku(commands, command) -> None:
-    p = command(
-        commands, "import-haiku", "a Haiku Transformer-XL as a checkpoint", import_haiku
-    )
+    p = command(commands, "import-haiku", "a Haiku Transformer-XL as a checkpoint", import_haiku)
     p.add_argument("--weights", required=True, help=".npz or .safetensors of module/param")
     p.add_argument("--heads", required=True, type=int, help="heads of a layer")
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
@@ -88,9 +87,13 @@ def _average(commands, command) -> None:
     p = command(commands, "average", "a model between models (WiSE-FT)", average)
     p.add_argument("models", nargs="+", metavar="MODEL", help="MODEL_DIR or checkpoint_<step>")
     p.add_argument(
-        "--weights", nargs="+", type=float, default=None, metavar="W",
+        "--weights",
+        nargs="+",
+        type=float,
+        default=None,
+        metavar="W",
         help="of each model, summing to 1; none: all alike",
-    )  # fmt: skip
+    )
     p.add_argument("--out", required=True, help="MODEL_DIR to write")
 
 

@@ -134,9 +134,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(commands, name: str, summary: str, run) -> argparse.ArgumentParser:
     parser = commands.add_parser(
-        name, help=summary, description=summary,
+        name,
+        help=summary,
+        description=summary,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )  # fmt: skip
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -162,9 +164,7 @@ def demo(args: argparse.Namespace) -> None:
     methods = job.METHODS if methods == ("all",) else methods
     out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
     facts = str(Path(args.data).absolute()) if args.data else None
-    job.run(
-        job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin)
-    )
+    job.run(job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin))
 
 
 def _data(commands) -> None:
@@ -184,14 +184,17 @@ def _report(commands) -> None:
     )
     p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
     p.add_argument(
-        "--seeds", action="store_true",
+        "--seeds",
+        action="store_true",
         help="RUNS are folders of `demo`, `mind-the-gap` or `experiment` that differ by seed: mean "
         "and range",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--acquired", default="", metavar="PROBES",
+        "--acquired",
+        default="",
+        metavar="PROBES",
         help="comma-separated probes that FUAR takes for new knowledge",
-    )  # fmt: skip
+    )
 
 
 def report(args: argparse.Namespace) -> None:
@@ -255,9 +258,11 @@ def ledger(args: argparse.Namespace) -> None:
 
 def _proper_nouns(commands) -> None:
     p = _command(
-        commands, "proper-nouns", "how likely words of running text are (TemporalWiki, Figure 2)",
+        commands,
+        "proper-nouns",
+        "how likely words of running text are (TemporalWiki, Figure 2)",
         proper_nouns,
-    )  # fmt: skip
+    )
     p.add_argument("runs", nargs="+", metavar="RUN", help="MODEL_DIRs with PROPER_NOUN_TASKS")
     p.add_argument("--initial", required=True, help="MODEL_DIR of the Initial model")
     p.add_argument("--formula", default="token_micro", help="or batch_mean_legacy")

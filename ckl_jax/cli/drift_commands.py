@@ -13,9 +13,12 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
     )
     p.add_argument("--control", required=True, metavar="DUMP", help="of the control model")
     p.add_argument(
-        "--model", action="append", required=True, metavar="NAME=DUMP",
+        "--model",
+        action="append",
+        required=True,
+        metavar="NAME=DUMP",
         help="the stale model first, then its updates, or others",
-    )  # fmt: skip
+    )
     p.add_argument("--train", default=None, metavar="FILE", help="the stale model's training text")
     p.add_argument("--out", default="runs/drift", help="folder of the report")
     p.add_argument(
@@ -39,12 +42,20 @@ def drift(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
 
     study = DriftStudy(
-        args.control, named(args.model), args.train,
-        "" if args.tagger == "none" else args.tagger, args.topics, args.topic_assignment,
-        emerging_least=args.emerging_least, emerging_factor=args.emerging_factor,
-        bin_months=args.bin_months, first_month=args.first_month,
-        week_least=args.week_least, samples=args.bootstrap, seed=args.seed,
-    )  # fmt: skip
+        args.control,
+        named(args.model),
+        args.train,
+        "" if args.tagger == "none" else args.tagger,
+        args.topics,
+        args.topic_assignment,
+        emerging_least=args.emerging_least,
+        emerging_factor=args.emerging_factor,
+        bin_months=args.bin_months,
+        first_month=args.first_month,
+        week_least=args.week_least,
+        samples=args.bootstrap,
+        seed=args.seed,
+    )
     print(write_report(study, args.out))
 
 

@@ -19,9 +19,10 @@ def add(kinds, command: Callable[..., argparse.ArgumentParser]) -> None:
 def _diffsets(kinds, command) -> None:
     p = command(kinds, "diffsets", "new text between two Wikipedia dumps (TemporalWiki)", diffsets)
     p.add_argument(
-        "--old", default=None,
+        "--old",
+        default=None,
         help="pages-articles dump, or the folder of its parts; none: all text of --new",
-    )  # fmt: skip
+    )
     p.add_argument("--new", required=True, help="a later dump of the same wiki")
     p.add_argument("--out", required=True, help="folder to write; go on with it if begun")
     add_workers(p)
@@ -47,9 +48,13 @@ def diffsets(args: argparse.Namespace) -> None:
     if args.shards < 0:
         raise UserError(f"--shards is {args.shards}; give 0 or more.")
     options = builder.Options(
-        _numbers(args.namespaces), args.disambiguation, args.legacy, args.deletions,
-        args.unsorted, args.shards,
-    )  # fmt: skip
+        _numbers(args.namespaces),
+        args.disambiguation,
+        args.legacy,
+        args.deletions,
+        args.unsorted,
+        args.shards,
+    )
     todo = builder.plan(args.old, args.new, args.out, options)
     if args.dry_run:
         for dump in filter(None, (todo.old, todo.new)):
@@ -70,8 +75,10 @@ def diffsets(args: argparse.Namespace) -> None:
         print(f"{pages:12,}  pages: {reason}")
     for kind, records in manifest["records"].items():
         print(f"{records:12,}  records: {kind}")
-    print(f"{manifest['articles']:12,}  articles, {manifest['words']:,} words: "
-          f"{Path(args.out) / manifest['csv']}")  # fmt: skip
+    print(
+        f"{manifest['articles']:12,}  articles, {manifest['words']:,} words: "
+        f"{Path(args.out) / manifest['csv']}"
+    )
 
 
 def _rest(kinds, command) -> None:
@@ -90,9 +97,13 @@ def rest(args: argparse.Namespace) -> None:
     from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 
     counts = write_rest(
-        args.snapshot, args.diffset, args.out, share=args.share, seed=args.seed,
+        args.snapshot,
+        args.diffset,
+        args.out,
+        share=args.share,
+        seed=args.seed,
         language=args.language,
-    )  # fmt: skip
+    )
     for name, pages in counts.items():
         print(f"{pages:12,}  {name}")
     print(args.out)
@@ -124,9 +135,12 @@ def _probes(kinds, command) -> None:
     )
     p.add_argument("--buckets", type=int, default=0, help="of items; 0: one for 64 MiB")
     p.add_argument(
-        "--light-tuning", type=int, default=0, metavar="N",
+        "--light-tuning",
+        type=int,
+        default=0,
+        metavar="N",
         help="also draw N facts of each class to tune a model on (published: 500)",
-    )  # fmt: skip
+    )
     p.add_argument("--keep", action="store_true", help="keep the intermediate files")
     add_workers(p)
     add_beam(p)
@@ -149,10 +163,19 @@ def probes(args: argparse.Namespace) -> None:
     site = args.site or open_dump(args.wikipedia, spans=False).wiki or "enwiki"
     rules = FactRules(args.language, site, args.deprecated, args.qualifiers, args.references)
     job = Job(
-        args.old, args.new, args.diffset, args.wikipedia, Path(args.out), args.page_map,
-        args.properties, rules, args.unchanged_share, args.seed, args.legacy_skip_new_subjects,
+        args.old,
+        args.new,
+        args.diffset,
+        args.wikipedia,
+        Path(args.out),
+        args.page_map,
+        args.properties,
+        rules,
+        args.unchanged_share,
+        args.seed,
+        args.legacy_skip_new_subjects,
         args.buckets,
-    )  # fmt: skip
+    )
     if args.dry_run:
         builder.check(job)
         for path in (args.old, args.new):
@@ -173,8 +196,10 @@ def probes(args: argparse.Namespace) -> None:
     for title, row in manifest["table_2"].items():
         print(f"{title:12} {row['initial']:12,} {row['aligned']:12,} {row['final']:12,}")
     for title, row in manifest["table_7"].items():
-        print(f"{title:12} {row['relations']:,} relations, at most {row['max_repetition']:,} facts "
-              f"of one, {row['subjects']:,} subjects")  # fmt: skip
+        print(
+            f"{title:12} {row['relations']:,} relations, at most {row['max_repetition']:,} facts "
+            f"of one, {row['subjects']:,} subjects"
+        )
     print(Path(args.out) / "manifest.json")
 
 
@@ -213,9 +238,11 @@ def add_workers(p: argparse.ArgumentParser) -> None:
 
 def add_beam(p: argparse.ArgumentParser) -> None:
     p.add_argument(
-        "--beam", default=None, metavar="OPTIONS",
+        "--beam",
+        default=None,
+        metavar="OPTIONS",
         help="as an Apache Beam pipeline with these options: --beam='--runner=...', or --beam=''",
-    )  # fmt: skip
+    )
 
 
 def _by(args: argparse.Namespace, workers: int) -> str:

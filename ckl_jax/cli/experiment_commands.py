@@ -16,27 +16,33 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _experiment(commands, command) -> None:
     p = command(
-        commands, "experiment", "a table of a paper by its name, ours beside the paper's",
+        commands,
+        "experiment",
+        "a table of a paper by its name, ours beside the paper's",
         experiment,
-    )  # fmt: skip
+    )
     p.add_argument("name", metavar="NAME", help="such as ckl/table3; 'list' lists all")
     p.add_argument("--size", default="small", help="tiny, small or full")
     p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
     p.add_argument(
-        "--data", default=None,
+        "--data",
+        default=None,
         help="folder of the published files, for --size full; of the real facts (docs/wikidata.md)",
-    )  # fmt: skip
+    )
     p.add_argument("--out", default=None, help="folder (runs/experiments-SIZE)")
     p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
     p.add_argument("--methods", default="all", help="comma-separated names")
     p.add_argument(
-        "--tuning-seeds", type=int, default=None,
+        "--tuning-seeds",
+        type=int,
+        default=None,
         help="light-tunings of each GPT-2 that are averaged (5; 2 at --size tiny)",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--keep-light-tuned", action="store_true",
+        "--keep-light-tuned",
+        action="store_true",
         help="keep the light-tuned GPT-2s too, and not their scores alone",
-    )  # fmt: skip
+    )
     p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
@@ -56,12 +62,21 @@ def experiment(args: argparse.Namespace) -> None:
     methods = names(args.methods)
     if not methods:
         raise UserError("--methods names none; give some of them, or leave it out.")
-    job.run(args.name, job.Running(
-        args.out or f"runs/experiments-{args.size}", args.size, args.data, args.seed,
-        () if methods == ("all",) else methods, args.jobs, tuple(args.gin),
-        (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
-        args.source, args.keep_light_tuned,
-    ))  # fmt: skip
+    job.run(
+        args.name,
+        job.Running(
+            args.out or f"runs/experiments-{args.size}",
+            args.size,
+            args.data,
+            args.seed,
+            () if methods == ("all",) else methods,
+            args.jobs,
+            tuple(args.gin),
+            (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
+            args.source,
+            args.keep_light_tuned,
+        ),
+    )
 
 
 def _claims(commands, command) -> None:
@@ -87,9 +102,10 @@ def _overlap(commands, command) -> None:
         "--corpora", default="d0_small,d1", help="comma-separated names, such as d0,d1,p1,p2"
     )
     p.add_argument(
-        "--probes", default="invariant_lama,updated_lama,new_lama,new_lama_easy",
+        "--probes",
+        default="invariant_lama,updated_lama,new_lama,new_lama_easy",
         help="comma-separated names",
-    )  # fmt: skip
+    )
 
 
 def overlap(args: argparse.Namespace) -> None:

@@ -20,9 +20,11 @@ def _mind_the_gap(commands, command) -> None:
     )
     p.add_argument("--out", default="runs/mind-the-gap", help="folder of everything")
     p.add_argument(
-        "--corpus", default=None, metavar="FILE",
+        "--corpus",
+        default=None,
+        metavar="FILE",
         help="dated documents; none: the simulated stream",
-    )  # fmt: skip
+    )
     p.add_argument("--source", default="jsonl", help="their form: jsonl, wmt or arxiv")
     p.add_argument(
         "--no-clean", action="store_true", help="--corpus is tokenised, without duplicates"
@@ -61,11 +63,25 @@ def gap(args: argparse.Namespace) -> None:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
     masks = names(args.masks)
     settings = job.Gap(
-        args.out, args.corpus, args.source, not args.no_clean, split_options(args), args.size,
-        args.vocabulary_size, args.seed, masks, rates, args.tuning_documents, args.past_documents,
-        "" if args.tagger == "none" else args.tagger, args.topics,
-        args.emerging_least, args.jobs, tuple(args.gin), args.skip_bad,
-    )  # fmt: skip
+        args.out,
+        args.corpus,
+        args.source,
+        not args.no_clean,
+        split_options(args),
+        args.size,
+        args.vocabulary_size,
+        args.seed,
+        masks,
+        rates,
+        args.tuning_documents,
+        args.past_documents,
+        "" if args.tagger == "none" else args.tagger,
+        args.topics,
+        args.emerging_least,
+        args.jobs,
+        tuple(args.gin),
+        args.skip_bad,
+    )
     with ProgressLine() as progress:
         job.run(settings, progress)
 
@@ -73,9 +89,12 @@ def gap(args: argparse.Namespace) -> None:
 def _ask(commands, command) -> None:
     p = command(commands, "ask", "put dated questions to models of several times", ask)
     p.add_argument(
-        "--model", action="append", required=True, metavar="NAME=RUN",
+        "--model",
+        action="append",
+        required=True,
+        metavar="NAME=RUN",
         help="MODEL_DIR or checkpoint, in the order of the figure",
-    )  # fmt: skip
+    )
     p.add_argument("--questions", required=True, metavar="FILE", help="of `ckl data questions`")
     p.add_argument(
         "--tune", default=None, metavar="FILE", help="questions of another time, for the form"

@@ -18,9 +18,10 @@ def _prepare(kinds, command) -> None:
     p.add_argument("--dir", required=True, help="folder with recent_news_full.csv and so on")
     p.add_argument("--out", required=True, help="folder for the vocabulary and the tasks")
     p.add_argument(
-        "--vocabulary", default=None,
+        "--vocabulary",
+        default=None,
         help="SentencePiece model, which gets 100 sentinels if it has none; none: train one",
-    )  # fmt: skip
+    )
     p.add_argument("--vocab-size", type=int, default=32000, help="pieces of a trained vocabulary")
     p.add_argument("--input-length", type=int, default=350, help="tokens kept of an input")
     p.add_argument("--target-length", type=int, default=350, help="tokens kept of a target")
@@ -39,10 +40,14 @@ def prepare(args: argparse.Namespace) -> None:
         checks.require_int(2, **{f"--{name}-length": getattr(args, f"{name}_length")})
     lengths = {"inputs": args.input_length, "targets": args.target_length}
     prepared = prepare_ckl(
-        args.dir, args.out, args.vocab_size, lengths, vocabulary=args.vocabulary,
+        args.dir,
+        args.out,
+        args.vocab_size,
+        lengths,
+        vocabulary=args.vocabulary,
         replace=args.replace,
         progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
-    )  # fmt: skip
+    )
     print()
     for name, folder in prepared.tasks.items():
         print(f"{len(prepared.open(name)):10,}  {folder}")
@@ -53,19 +58,21 @@ def prepare(args: argparse.Namespace) -> None:
 def _rows(kinds, command) -> None:
     p = command(kinds, "rows", "rows of running text for GPT-2 or BERT", rows)
     p.add_argument(
-        "--documents", required=True, action="append", metavar="FILE",
+        "--documents",
+        required=True,
+        action="append",
+        metavar="FILE",
         help="JSONL(.gz) with date, title, text; its name is the task's; may be repeated",
-    )  # fmt: skip
-    p.add_argument("--out", required=True, help="folder for the tasks")
-    p.add_argument(
-        "--vocabulary", required=True, help="GPT-2's or BERT's folder, or SentencePiece"
     )
+    p.add_argument("--out", required=True, help="folder for the tasks")
+    p.add_argument("--vocabulary", required=True, help="GPT-2's or BERT's folder, or SentencePiece")
     p.add_argument("--length", type=int, default=512, help="tokens of a row at most")
     p.add_argument("--pack", action="store_true", help="several short documents in a row")
     p.add_argument(
-        "--legacy", action="store_true",
+        "--legacy",
+        action="store_true",
         help="leave out the last row of long documents, as TemporalWiki's code did",
-    )  # fmt: skip
+    )
     p.add_argument(
         "--replace", action="store_true", help="make anew what --out holds of other settings"
     )
@@ -80,9 +87,14 @@ def rows(args: argparse.Namespace) -> None:
     if len(sources) < len(args.documents):
         raise UserError("Two files of --documents have one name, which would be one task's.")
     made = prepare_rows(
-        sources, args.out, open_vocabulary(args.vocabulary), args.length, packed=args.pack,
-        legacy=args.legacy, replace=args.replace,
+        sources,
+        args.out,
+        open_vocabulary(args.vocabulary),
+        args.length,
+        packed=args.pack,
+        legacy=args.legacy,
+        replace=args.replace,
         progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
-    )  # fmt: skip
+    )
     for folder in made.values():
         print(f"{len(CachedTask.open(folder)):10,}  {folder}")

@@ -38,9 +38,11 @@ class ProgressLine:
 
         if self._live is None:
             self._live = Live(
-                console=Console(stderr=True), transient=True, get_renderable=self._line,
+                console=Console(stderr=True),
+                transient=True,
+                get_renderable=self._line,
                 redirect_stdout=sys.stdout.isatty(),
-            )  # fmt: skip
+            )
             self._live.start()
 
     def _line(self) -> Any:

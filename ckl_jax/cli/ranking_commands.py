@@ -30,21 +30,27 @@ def _probe(commands, command) -> None:
     p.add_argument("--no-bos", action="store_true", help="as GPT-2's published scores, without BOS")
     p.add_argument("--target", default="answer", help="what a T5 is scored on: answer or statement")
     p.add_argument(
-        "--pll-metric", default="within_word_l2r",
+        "--pll-metric",
+        default="within_word_l2r",
         help="what a BERT has hidden with a token: within_word_l2r, original, sentence_l2r or "
         "answer_l2r+word_l2r",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--subjects", type=names, default=None,
+        "--subjects",
+        type=names,
+        default=None,
         help="generic subjects in place of the real ones, such as it,the place: biases alone",
-    )  # fmt: skip
+    )
     p.add_argument("--dtype", default=None, help="bfloat16 or float32, of activations")
     p.add_argument("--subsample", type=int, default=None, help="instances of each relation")
     p.add_argument("--batch-size", type=int, default=None, help="rows of the model at once")
     p.add_argument(
-        "--gin", action="append", default=[], metavar="NAME=VALUE",
+        "--gin",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="binding over the run's, such as DATA_DIR=\"'elsewhere'\"",
-    )  # fmt: skip
+    )
 
     p = command(kinds, "compare", "figures of several models' ranking results", compare)
     p.add_argument("results", nargs="+", help="folders of results, as NAME=FOLDER or FOLDER")
@@ -73,10 +79,20 @@ def _stream(commands, command) -> None:
 def stream(args: argparse.Namespace) -> None:
     from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
 
-    job.run(job.Stream(
-        args.out, args.size, args.seed, args.documents, args.model, args.dataset,
-        args.experiences, args.epochs, args.initial_epochs, args.gin,
-    ))  # fmt: skip
+    job.run(
+        job.Stream(
+            args.out,
+            args.size,
+            args.seed,
+            args.documents,
+            args.model,
+            args.dataset,
+            args.experiences,
+            args.epochs,
+            args.initial_epochs,
+            args.gin,
+        )
+    )
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -109,11 +125,20 @@ def bear(args: argparse.Namespace) -> None:
         dataset = dataset.about(args.subjects)
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
     settings = probe.Settings(
-        out, _numbers(args.templates), None if args.reduction == "none" else args.reduction,
-        args.conditional, False if args.no_bos else None, args.subsample,
-        args.target, args.pll_metric, args.batch_size, args.dtype, tuple(args.gin),
-    )  # fmt: skip
+        out,
+        _numbers(args.templates),
+        None if args.reduction == "none" else args.reduction,
+        args.conditional,
+        False if args.no_bos else None,
+        args.subsample,
+        args.target,
+        args.pll_metric,
+        args.batch_size,
+        args.dtype,
+        tuple(args.gin),
+    )
     with ProgressLine() as line:
+
         def show(code: str, done: int, whole: int) -> None:
             line(done + 1, whole, f"relations: {code}")
 

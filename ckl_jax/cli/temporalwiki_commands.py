@@ -17,15 +17,20 @@ def add(commands, command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _temporalwiki(commands, command) -> None:
     p = command(
-        commands, "temporalwiki", "update a GPT-2 dump by dump; see what it learned and forgot",
+        commands,
+        "temporalwiki",
+        "update a GPT-2 dump by dump; see what it learned and forgot",
         temporalwiki,
-    )  # fmt: skip
+    )
     p.epilog = _RETURNS
     p.add_argument(
-        "--snapshots", nargs="+", default=[], metavar="PLACE",
+        "--snapshots",
+        nargs="+",
+        default=[],
+        metavar="PLACE",
         help="in order: folders with a Wikipedia and a Wikidata dump, or FOLDER/YYYYMMDD; none: "
         "the simulated world's",
-    )  # fmt: skip
+    )
     p.add_argument("--out", default="runs/temporalwiki", help="folder of everything")
     p.add_argument("--methods", default="all", help="comma-separated names of gin files")
     p.add_argument("--size", default="small", help="of a new model: tiny or small")
@@ -35,29 +40,41 @@ def _temporalwiki(commands, command) -> None:
         "--model", default=None, help="folder of import-hf to start from; none: a new one"
     )
     p.add_argument(
-        "--initial-epochs", type=int, default=None,
+        "--initial-epochs",
+        type=int,
+        default=None,
         help="passes over the first snapshot (4 with --model); 0 takes --model as it is",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--unchanged-share", type=float, default=None,
+        "--unchanged-share",
+        type=float,
+        default=None,
         help="share of unchanged facts drawn (0.001; 1 of the simulated world)",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--light-tuning", type=int, default=0, metavar="FACTS",
+        "--light-tuning",
+        type=int,
+        default=0,
+        metavar="FACTS",
         help="tune each model on so many facts of each class and ask it again (500 in the paper)",
-    )  # fmt: skip
+    )
     p.add_argument(
-        "--proper-nouns", type=int, default=0, metavar="ROWS",
+        "--proper-nouns",
+        type=int,
+        default=0,
+        metavar="ROWS",
         help="what proper nouns cost in so many rows of new and of old text (10000 in the paper)",
-    )  # fmt: skip
+    )
     p.add_argument("--jobs", type=int, default=0, help="processes at once; 0: one for each core")
     p.add_argument(
         "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
     )
     p.add_argument(
-        "--promote-if", default=None, metavar="CONDITION",
+        "--promote-if",
+        default=None,
+        metavar="CONDITION",
         help="such as 'unchanged <= 1.05 and changed < 1.0': new perplexity over the last model's",
-    )  # fmt: skip
+    )
     p.add_argument("--dry-run", action="store_true", help="say what would be done")
 
 
@@ -69,10 +86,20 @@ def temporalwiki(args: argparse.Namespace) -> int:
     condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
     methods = names(args.methods)
     updates = Updates(
-        args.out, tuple(args.snapshots), METHODS if methods == ("all",) else methods,
-        args.size, args.seed, args.months, args.model, args.initial_epochs, args.unchanged_share,
-        args.jobs, tuple(args.gin), args.light_tuning, args.proper_nouns,
-    )  # fmt: skip
+        args.out,
+        tuple(args.snapshots),
+        METHODS if methods == ("all",) else methods,
+        args.size,
+        args.seed,
+        args.months,
+        args.model,
+        args.initial_epochs,
+        args.unchanged_share,
+        args.jobs,
+        tuple(args.gin),
+        args.light_tuning,
+        args.proper_nouns,
+    )
     if args.dry_run:
         for line in job.describe(updates):
             print(line)
@@ -90,9 +117,12 @@ def _promote(commands, command) -> None:
     p.add_argument("--model", required=True, help="MODEL_DIR of the updated model")
     p.add_argument("--relative-to", required=True, help="MODEL_DIR of the last model")
     p.add_argument(
-        "--if", required=True, dest="condition", metavar="CONDITION",
+        "--if",
+        required=True,
+        dest="condition",
+        metavar="CONDITION",
         help="such as 'unchanged <= 1.05 and changed < 1.0': new perplexity over the last model's",
-    )  # fmt: skip
+    )
     p.add_argument("--interval", default="", help="whose facts count; none: the last")
 
 

@@ -27,9 +27,7 @@ def _world(commands, command) -> None:
 def world(args: argparse.Namespace) -> None:
     from ckl_jax.world.ckl import build_world
 
-    manifest = build_world(
-        args.out, args.seed, args.size, source=args.source, data_dir=args.data
-    )
+    manifest = build_world(args.out, args.seed, args.size, source=args.source, data_dir=args.data)
     for name, rows in manifest["counts"].items():
         print(f"{rows:8,}  {name}")
 

@@ -10,9 +10,11 @@ from ckl_jax.errors import UserError, nearest
 BUNDLED = Path(ckl_jax.__file__).resolve().parent.parent / "gin_configs"
 # Of T5X's own files those for which there is nothing here.
 _OF_T5X_ALONE = (
-    "t5x/configs/runs/export", "t5x/configs/runs/infer_from_tfexample_file.gin",
-    "t5x/examples/decoder_only/", "t5x/examples/scalable_t5/",
-)  # fmt: skip
+    "t5x/configs/runs/export",
+    "t5x/configs/runs/infer_from_tfexample_file.gin",
+    "t5x/examples/decoder_only/",
+    "t5x/examples/scalable_t5/",
+)
 
 
 def bundled_files(root: Path | None = None) -> list[str]:

@@ -65,39 +65,61 @@ _T5 = _Kind(
     "T5",
     "t5",
     (
-        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_encoder_layers",
-        "num_decoder_layers", "mlp_activations", "logits_via_embedding", "relpos_buckets",
+        "vocab_size",
+        "emb_dim",
+        "num_heads",
+        "head_dim",
+        "mlp_dim",
+        "num_encoder_layers",
+        "num_decoder_layers",
+        "mlp_activations",
+        "logits_via_embedding",
+        "relpos_buckets",
         "relpos_max_distance",
     ),
     (VOCABULARY,),
     ("vocabularies", "Vocabulary"),
     "Prepare data with its vocabulary: `ckl data prepare --vocabulary {}`.",
     "a ckl_<method>.gin",
-)  # fmt: skip
+)
 _GPT2 = _Kind(
     "GPT-2",
     "gpt2",
     (
-        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers", "max_positions",
+        "vocab_size",
+        "emb_dim",
+        "num_heads",
+        "head_dim",
+        "mlp_dim",
+        "num_layers",
+        "max_positions",
         "layer_norm_epsilon",
     ),
     (*_GPT2_FILES, "encoder.json", "vocab.bpe", *_SETTINGS),
     ("byte_level", "ByteLevelVocabulary"),
     "Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
     "a temporalwiki_<method>.gin",
-)  # fmt: skip
+)
 _BERT = _Kind(
     "BERT",
     "bert",
     (
-        "vocab_size", "emb_dim", "num_heads", "head_dim", "mlp_dim", "num_layers", "max_positions",
-        "position_offset", "token_types", "layer_norm_epsilon",
+        "vocab_size",
+        "emb_dim",
+        "num_heads",
+        "head_dim",
+        "mlp_dim",
+        "num_layers",
+        "max_positions",
+        "position_offset",
+        "token_types",
+        "layer_norm_epsilon",
     ),
     (*_GPT2_FILES, "vocab.txt", *_SETTINGS),
     ("masked_vocabulary", "MaskedVocabulary"),
     "Rank by it: `ckl probe bear --model {}`.",
     "models/bert.gin",
-)  # fmt: skip
+)
 
 
 def _kind(config: Config) -> _Kind:
@@ -200,9 +222,10 @@ def _data(out: str, config: Config, vocabulary: Any) -> str:
     kind = _kind(config)
     if vocabulary is None:
         wanted = {
-            _T5: VOCABULARY, _GPT2: "tokenizer.json, nor vocab.json and merges.txt,",
+            _T5: VOCABULARY,
+            _GPT2: "tokenizer.json, nor vocab.json and merges.txt,",
             _BERT: "tokenizer.json, nor vocab.txt (BERT) or vocab.json and merges.txt (RoBERTa),",
-        }  # fmt: skip
+        }
         return (
             f"There is no {wanted[kind]} beside the weights: bind VOCABULARY to the one of this "
             "model, and prepare data with it."

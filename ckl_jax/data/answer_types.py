@@ -23,28 +23,64 @@ from ckl_jax.files import read_jsonl
 
 PERSON, NUMBER, DATE, OTHER, UNKNOWN = "person", "number", "date", "other", "unknown"
 TYPES = (
-    PERSON, "organization", "geographical", "location", "nationality", "language", NUMBER, DATE,
-    OTHER, UNKNOWN,
-)  # fmt: skip
+    PERSON,
+    "organization",
+    "geographical",
+    "location",
+    "nationality",
+    "language",
+    NUMBER,
+    DATE,
+    OTHER,
+    UNKNOWN,
+)
 _OF_KINDS = {
-    "person": PERSON, "city": "geographical", "country": "geographical", "river": "location",
-    "language": "language", "university": "organization", "company": "organization",
-    "club": "organization", "league": "organization",
-}  # fmt: skip
+    "person": PERSON,
+    "city": "geographical",
+    "country": "geographical",
+    "river": "location",
+    "language": "language",
+    "university": "organization",
+    "company": "organization",
+    "club": "organization",
+    "league": "organization",
+}
 _OF_PROPERTIES = {
     **dict.fromkeys(
-        ("P19", "P20", "P47", "P1376", "P131", "P17", "P27", "P276", "P937", "P190", "P1001",
-         "P495", "P36", "P740"), "geographical",
+        (
+            "P19",
+            "P20",
+            "P47",
+            "P1376",
+            "P131",
+            "P17",
+            "P27",
+            "P276",
+            "P937",
+            "P190",
+            "P1001",
+            "P495",
+            "P36",
+            "P740",
+        ),
+        "geographical",
     ),
     **dict.fromkeys(("P37", "P364", "P407", "P1412", "P103"), "language"),
     **dict.fromkeys(("P449", "P176", "P178"), "organization"),
     **dict.fromkeys(("P279", "P138", "P527", "P361"), OTHER),
-    "P30": "location", "P140": "nationality",
-}  # fmt: skip
+    "P30": "location",
+    "P140": "nationality",
+}
 _OF_LABELS = {
-    "PERSON": PERSON, "ORG": "organization", "GPE": "geographical", "LOC": "location",
-    "FAC": "location", "NORP": "nationality", "LANGUAGE": "language", "DATE": DATE,
-}  # fmt: skip
+    "PERSON": PERSON,
+    "ORG": "organization",
+    "GPE": "geographical",
+    "LOC": "location",
+    "FAC": "location",
+    "NORP": "nationality",
+    "LANGUAGE": "language",
+    "DATE": DATE,
+}
 _NUMBER = re.compile(
     r"[$€£¥]?\s?\d[\d,.]*\s?(?:%|percent|st|nd|rd|th|hundred|thousand|million|billion|trillion|"
     r"people|years?|pounds|dollars|euros)?|(?:one|two|three|four|five|six|seven|eight|nine|ten|"
@@ -60,9 +96,7 @@ class AnswerTypes:
       how: in words, for below a table.
     """
 
-    def __init__(
-        self, kinds: Mapping[str, str] | None = None, finder: EntityFinder | None = None
-    ):
+    def __init__(self, kinds: Mapping[str, str] | None = None, finder: EntityFinder | None = None):
         """Takes {relation: kind of its objects}, and a finder of labelled entities."""
         self._kinds, self._finder = dict(kinds or {}), finder
         self._found: dict[tuple[str, str], str] = {}

@@ -243,9 +243,7 @@ def prepare_prompts(
 
 
 def _rows(path, name, vocabulary, length, packed, legacy, progress) -> Iterator[Row]:
-    rows = causal_rows(
-        read_documents(path), vocabulary, length, packed=packed, legacy=legacy
-    )
+    rows = causal_rows(read_documents(path), vocabulary, length, packed=packed, legacy=legacy)
     for done, row in enumerate(rows, 1):
         yield row
         if progress and done % _BATCH == 0:

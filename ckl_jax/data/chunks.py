@@ -46,9 +46,13 @@ class StreamDocument:
         first = np.cumsum(self.counts, dtype=np.int64) - self.counts
         by_word = np.add.reduceat(nll.astype(np.float64), first) if len(first) else np.zeros(0)
         return WordLosses(
-            self.id, self.date, self.words, by_word.astype(np.float32), self.counts,
+            self.id,
+            self.date,
+            self.words,
+            by_word.astype(np.float32),
+            self.counts,
             (first // chunk_len * chunk_len).astype(np.int32),
-        )  # fmt: skip
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +130,13 @@ def stream_documents(
         if eos_id is not None:
             words, counts, pieces = [*words, EOS_WORD], [*counts, 1], [*pieces, eos_id]
         yield StreamDocument(
-            number, about["id"], about["date"], words, np.array(pieces, np.int32),
+            number,
+            about["id"],
+            about["date"],
+            words,
+            np.array(pieces, np.int32),
             np.array(counts, np.int32),
-        )  # fmt: skip
+        )
 
 
 def segments(documents: Iterator[StreamDocument], period: int) -> Iterator[Segment]:
@@ -217,8 +225,11 @@ class _Filling:
     def done(self) -> Block:
         bucket = np.searchsorted(self.lengths, self.sizes.max(axis=1)).astype(np.int32)
         rows = {
-            "tokens": self.tokens, "lengths": self.sizes, "begins": self.begins, "bucket": bucket,
-        }  # fmt: skip
+            "tokens": self.tokens,
+            "lengths": self.sizes,
+            "begins": self.begins,
+            "bucket": bucket,
+        }
         return Block(rows, self.count, self.places)
 
 

@@ -55,10 +55,12 @@ def write_answers(name: str, directory: Path, items: Sequence[ProbeItem]) -> Non
 
 def _row(form: ProbeFormat, item: ProbeItem) -> dict[str, str]:
     row = {
-        form.id: item.id, form.input: item.input, "question": item.question,
+        form.id: item.id,
+        form.input: item.input,
+        "question": item.question,
         form.answer: (";".join(item.answers) if form.aliases else item.answers[0]),
         "relation": item.relation,
-    }  # fmt: skip
+    }
     if form.updated:
         row["old_answer"] = next(iter(item.old_answers), "")
     return dict(item.meta) | row

@@ -82,7 +82,8 @@ def _decompressed(path, f: IO[bytes], stop: int | None, new_decoder, decode) -> 
                 what = f"damaged near byte {f.tell() - len(block):,} of the compressed file ({e})"
                 raise UserError(
                     f"{path}: {what}, or its index is another dump's; fetch both again."
-                    if indexed else f"{path}: {what}; fetch it again."
+                    if indexed
+                    else f"{path}: {what}; fetch it again."
                 ) from e
             inside = not decoder.eof
             block = decoder.unused_data if decoder.eof else b""

@@ -122,9 +122,12 @@ Form = Callable[[dict[str, Any], str, Path], Iterator[DatedFact]]
 
 def _form(row: dict[str, Any], where: str) -> Form:
     forms: dict[str, Form] = {
-        "subject_name": _dated, "sub_label": _trex, "objects": _snapshots, "answers": _dyknow,
+        "subject_name": _dated,
+        "sub_label": _trex,
+        "objects": _snapshots,
+        "answers": _dyknow,
         "object": _dated,
-    }  # fmt: skip
+    }
     for field, form in forms.items():
         if field in row:
             return form
@@ -150,10 +153,16 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     if kind and kind not in KINDS:
         raise UserError(f"{where}: 'kind' is {kind!r}; it is one of {', '.join(KINDS)}.")
     yield DatedFact(
-        subject, relation, answer, *(_id(row, name, where) for name in ("subject", "object")),
-        *days, (), *(_names(row, name, where) for name in ("subject_aliases", "object_aliases")),
-        kind, where=where,
-    )  # fmt: skip
+        subject,
+        relation,
+        answer,
+        *(_id(row, name, where) for name in ("subject", "object")),
+        *days,
+        (),
+        *(_names(row, name, where) for name in ("subject_aliases", "object_aliases")),
+        kind,
+        where=where,
+    )
 
 
 def _trex(row: dict[str, Any], where: str, path: Path) -> Iterator[DatedFact]:
@@ -180,25 +189,29 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
             seen.setdefault((pair[0], _clean(pair[1])), []).append(day)
     key = _id(row, "subject_id", where)
     for (object_id, name), days in seen.items():
-        yield DatedFact(
-            subject, relation, name, key, object_id, seen=tuple(days), where=where
-        )
+        yield DatedFact(subject, relation, name, key, object_id, seen=tuple(days), where=where)
 
 
 def _of_term(term: Term) -> DatedFact:
     """Without a beginning it is not known when the term began."""
     return DatedFact(
-        term.place, term.role, term.holder, valid_from=term.start or UNKNOWN, valid_to=term.end,
-        object_aliases=term.aliases, cloze=f"The {term.role} of {SUBJECT} is {ANSWER}.",
+        term.place,
+        term.role,
+        term.holder,
+        valid_from=term.start or UNKNOWN,
+        valid_to=term.end,
+        object_aliases=term.aliases,
+        cloze=f"The {term.role} of {SUBJECT} is {ANSWER}.",
         question=f"Who is the {term.role} of {SUBJECT}?",
-    )  # fmt: skip
+    )
 
 
 def _is_pair(value: Any) -> bool:
     return (
-        isinstance(value, list) and len(value) == 2
+        isinstance(value, list)
+        and len(value) == 2
         and all(isinstance(v, str) and v.strip() for v in value)
-    )  # fmt: skip
+    )
 
 
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
@@ -219,11 +232,15 @@ def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         if not any(days):
             continue
         yield DatedFact(
-            subject, attribute, _text(answer, "name", inside),
-            valid_from=days[0] or UNKNOWN, valid_to=days[1],
+            subject,
+            attribute,
+            _text(answer, "name", inside),
+            valid_from=days[0] or UNKNOWN,
+            valid_to=days[1],
             cloze=f"{prompt.strip()} {ANSWER}." if prompt.strip() else "",
-            question=f"Who is the {attribute}?", where=where,
-        )  # fmt: skip
+            question=f"Who is the {attribute}?",
+            where=where,
+        )
 
 
 # --- fields

@@ -176,15 +176,23 @@ def _write(
     if isinstance(documents, (str, os.PathLike)):
         meta = describe(folder.name, Path(documents), vocabulary, None) | {"rows": "dated"}
         make_task(
-            folder, meta, lambda: _rows(read_documents(documents), folder, vocabulary, progress),
-            vocabulary, features=FEATURES, replace=replace,
-        )  # fmt: skip
+            folder,
+            meta,
+            lambda: _rows(read_documents(documents), folder, vocabulary, progress),
+            vocabulary,
+            features=FEATURES,
+            replace=replace,
+        )
     else:
         meta = vocabulary_meta(vocabulary) | {"task": folder.name, "rows": "dated"}
         write_cached(
-            folder, _rows(documents, folder, vocabulary, progress), meta=meta, features=FEATURES,
-            vocab_size=vocabulary.vocab_size, eos_id=vocabulary.eos_id,
-        )  # fmt: skip
+            folder,
+            _rows(documents, folder, vocabulary, progress),
+            meta=meta,
+            features=FEATURES,
+            vocab_size=vocabulary.vocab_size,
+            eos_id=vocabulary.eos_id,
+        )
 
 
 def _rows(

@@ -107,9 +107,7 @@ def json_line(document: Document) -> str:
     return json.dumps({name: getattr(document, name) for name in _FIELDS}, ensure_ascii=False)
 
 
-def write_documents(
-    path: str | os.PathLike, documents: Iterable[Document], level: int = 9
-) -> int:
+def write_documents(path: str | os.PathLike, documents: Iterable[Document], level: int = 9) -> int:
     """Writes documents as JSON lines, atomically; the bytes depend on the documents alone.
 
     Args:

@@ -43,9 +43,7 @@ class Mixture:
     review_phases: bool = False
 
     def __post_init__(self):
-        checks.require_number(
-            "a finite number, 0 or more", 0.0, **{"mix_review.ratio": self.ratio}
-        )
+        checks.require_number("a finite number, 0 or more", 0.0, **{"mix_review.ratio": self.ratio})
         one = math.nextafter(1.0, 2.0)
         checks.require_number("a number from 0 to 1", 0.0, one, **{"mix_review.decay": self.decay})
         checks.require_bool(**{"mix_review.legacy_frozen_sample": self.frozen_sample})

@@ -73,7 +73,7 @@ class Period:
             )
 
     def side(self, date: str) -> str:
-        """"D0", "D1", or "" for what was written later."""
+        """ "D0", "D1", or "" for what was written later."""
         return "D0" if date <= self.before else "D1" if date <= self.after else ""
 
 
@@ -146,8 +146,7 @@ def _of_group(
     kind = first.kind or wording.kind
     if kind == EVENT:
         counts["facts that are events, no states"] += len(group)
-    elif any(fact.holds(day) is None for _, fact in group
-             for day in (period.before, period.after)):  # fmt: skip
+    elif any(fact.holds(day) is None for _, fact in group for day in (period.before, period.after)):
         counts["facts whose dates are not exact enough"] += len(group)
     elif kind == INVARIANT:
         yield from _invariant(group, wording, period, counts)
@@ -208,17 +207,27 @@ def _answers(facts: Sequence[DatedFact]) -> tuple[str, ...]:
 
 
 def _candidate(
-    probe: str, new: list[DatedFact], old: list[DatedFact], wording: Wording, order: int,
+    probe: str,
+    new: list[DatedFact],
+    old: list[DatedFact],
+    wording: Wording,
+    order: int,
     note: str = "",
-) -> Candidate:  # fmt: skip
+) -> Candidate:
     fact = new[0]
     date = "" if fact.valid_from == UNKNOWN else fact.valid_from
     return Candidate(
-        probe, fact.relation, fact.subjects, _answers(new), _answers(old),
+        probe,
+        fact.relation,
+        fact.subjects,
+        _answers(new),
+        _answers(old),
         fill(wording.cloze, fact.subject, BLANK, capitalize=False).text,
-        wording.question.replace(SUBJECT, fact.subject), date or min(fact.seen, default=""), note,
+        wording.question.replace(SUBJECT, fact.subject),
+        date or min(fact.seen, default=""),
+        note,
         order,
-    )  # fmt: skip
+    )
 
 
 def same_name(some: Iterable[str], others: Iterable[str]) -> bool:

@@ -143,9 +143,7 @@ def _load(path: Path) -> tuple[Any, list[Path]]:
         return _word_pieces(words), [words]
     tokenizer, files = load_tokenizer(path)
     if len(files) > 1:
-        tokenizer.add_special_tokens(
-            [t for t in _ROBERTA if tokenizer.token_to_id(t) is not None]
-        )
+        tokenizer.add_special_tokens([t for t in _ROBERTA if tokenizer.token_to_id(t) is not None])
     return tokenizer, files
 
 

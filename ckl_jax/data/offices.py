@@ -109,9 +109,13 @@ def office_questions(
             clear = len({t.holder for t in holders}) == 1 and not _changes(held, month)
             if names and (clear or keep_ambiguous):
                 yield Question(
-                    f"{role}/{place}/{month}", tokenize(_ask(role, place, month)),
-                    tuple(dict.fromkeys(map(tokenize, names))), month, role=role, place=place,
-                )  # fmt: skip
+                    f"{role}/{place}/{month}",
+                    tokenize(_ask(role, place, month)),
+                    tuple(dict.fromkeys(map(tokenize, names))),
+                    month,
+                    role=role,
+                    place=place,
+                )
 
 
 def _ask(role: str, place: str, month: str) -> str:

@@ -50,7 +50,7 @@ def _checked(function: Callable[..., Any], flag: str) -> PlugIn:
         if not right or not all(isinstance(r, str | None) for r in result):
             raise UserError(
                 f"{flag}: the function must return a list of {wanted} texts, one for each that it "
-                f"is given (None or \"\" drops one); it returned {str(result)[:60]!r}."
+                f'is given (None or "" drops one); it returned {str(result)[:60]!r}.'
             )
         return [" ".join((r or "").split()) for r in result]
 

@@ -208,8 +208,15 @@ def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
 
 
 _SHOWN = (
-    "lengths", "size", "vocab_size", "max_piece_length", "source", "task", "packed", "legacy_cut",
-)  # fmt: skip
+    "lengths",
+    "size",
+    "vocab_size",
+    "max_piece_length",
+    "source",
+    "task",
+    "packed",
+    "legacy_cut",
+)
 
 
 def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -279,9 +286,13 @@ def make_task(
         _refuse_other(directory, _held(directory), dict(meta))
     if not _is_current(directory, dict(meta)):
         write_cached(
-            directory, rows(), meta=meta, features=features, vocab_size=vocabulary.vocab_size,
+            directory,
+            rows(),
+            meta=meta,
+            features=features,
+            vocab_size=vocabulary.vocab_size,
             eos_id=vocabulary.eos_id,
-        )  # fmt: skip
+        )
 
 
 def _cache(

@@ -142,9 +142,11 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
 def _is_resized(before: Any, now: Any) -> bool:
     """Whether two descriptions of a file differ in its size alone."""
     return (
-        isinstance(before, dict) and isinstance(now, dict) and "bytes" in now
+        isinstance(before, dict)
+        and isinstance(now, dict)
+        and "bytes" in now
         and {**before, "bytes": now["bytes"]} == now
-    )  # fmt: skip
+    )
 
 
 def read_json(path: str | os.PathLike) -> Any:

@@ -87,8 +87,14 @@ def question_rows(
     for prompt, answer in zip(prompts, answers, strict=True):
         target = [*answer.pieces, eos_id][:length]
         room = length - len(target)
-        rows.append((prompt.pieces[len(prompt.pieces) - room :] if room < len(prompt.pieces)
-                     else prompt.pieces, target))  # fmt: skip
+        rows.append(
+            (
+                prompt.pieces[len(prompt.pieces) - room :]
+                if room < len(prompt.pieces)
+                else prompt.pieces,
+                target,
+            )
+        )
     return rows
 
 

@@ -100,9 +100,7 @@ class Relation:
             info=info,
             answer_ids=tuple(self.answer_ids[i] for i in kept),
             answer_labels=tuple(self.answer_labels[i] for i in kept),
-            instances=tuple(
-                dataclasses.replace(x, answer_idx=place[x.answer_idx]) for x in chosen
-            ),
+            instances=tuple(dataclasses.replace(x, answer_idx=place[x.answer_idx]) for x in chosen),
         )
 
     def digest(self) -> str:
@@ -240,8 +238,11 @@ def _name(folder: Path) -> str:
 
 
 def _natural(name: str) -> list:
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part)
-            for part in re.split(r"(\d+)", name) if part]  # fmt: skip
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]
 
 
 def _object(file: Path) -> dict[str, Any]:
@@ -251,9 +252,7 @@ def _object(file: Path) -> dict[str, Any]:
     return value
 
 
-def _relation(
-    folder: Path, table: Path, code: str, metadata: Mapping, extra: Mapping
-) -> Relation:
+def _relation(folder: Path, table: Path, code: str, metadata: Mapping, extra: Mapping) -> Relation:
     where = f"{folder / METADATA}, {code}"
     if code not in metadata:
         raise UserError(
@@ -272,9 +271,13 @@ def _relation(
     if ids is None:
         ids, labels = _space_of(rows)
     return Relation(
-        code, templates, tuple(ids), tuple(labels),
-        tuple(_instances(rows, ids, labels, code)), {**info, **extra},
-    )  # fmt: skip
+        code,
+        templates,
+        tuple(ids),
+        tuple(labels),
+        tuple(_instances(rows, ids, labels, code)),
+        {**info, **extra},
+    )
 
 
 def _templates(where: str, templates: Any) -> tuple[str, ...]:

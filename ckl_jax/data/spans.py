@@ -151,9 +151,12 @@ def masked_rows(
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(
-                piece, finder, max_spans=max_spans, rows_per_chunk="all_spans",
+                piece,
+                finder,
+                max_spans=max_spans,
+                rows_per_chunk="all_spans",
                 keep_spanless=keep_spanless,
-            )  # fmt: skip
+            )
 
 
 def has_sentinel(text: str) -> bool:

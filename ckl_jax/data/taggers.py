@@ -150,9 +150,7 @@ class HeuristicFinder:
         return words, names, dates
 
 
-def _before(
-    word: tuple[int, int, str, bool], starts: Sequence[int]
-) -> tuple[int, int, str, bool]:
+def _before(word: tuple[int, int, str, bool], starts: Sequence[int]) -> tuple[int, int, str, bool]:
     """The word up to the first of the dates' `starts` within it, as in "Wadhawan.1998"."""
     start, end, text, initial = word
     next_date = bisect.bisect(starts, start)

@@ -141,9 +141,7 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
             )
         if name in found:
             raise UserError(f"{where}: the relation {name!r} has a wording already.")
-        found[name] = check(
-            Wording(row.get("cloze", ""), row.get("question") or "", kind), where
-        )
+        found[name] = check(Wording(row.get("cloze", ""), row.get("question") or "", kind), where)
     return found
 
 
@@ -165,9 +163,7 @@ def check(wording: Wording, where: str) -> Wording:
     return wording
 
 
-def with_patterns(
-    wordings: Mapping[str, Wording], folder: str | os.PathLike
-) -> dict[str, Wording]:
+def with_patterns(wordings: Mapping[str, Wording], folder: str | os.PathLike) -> dict[str, Wording]:
     """The wordings with the clozes of a folder of ParaRel's patterns, `P19.jsonl` and so on.
 
     Raises:

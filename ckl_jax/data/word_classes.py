@@ -85,8 +85,9 @@ class SpacyTagger:
         for document in self._pipeline.pipe(texts):
             yield [
                 (t.idx, t.idx + len(t), _UNIVERSAL[t.pos_])
-                for t in document if t.pos_ in _UNIVERSAL
-            ]  # fmt: skip
+                for t in document
+                if t.pos_ in _UNIVERSAL
+            ]
 
 
 class PennTagger:

@@ -81,9 +81,13 @@ class Shard:
         for i, end in enumerate(self.ends.tolist()):
             part = slice(start, end)
             yield WordLosses(
-                self.ids[i], self.dates[i], self.words[part], self.nll[part], self.pieces[part],
+                self.ids[i],
+                self.dates[i],
+                self.words[part],
+                self.nll[part],
+                self.pieces[part],
                 self.context_start[part],
-            )  # fmt: skip
+            )
             start = end
 
 
@@ -211,10 +215,16 @@ def _read(path: Path, month: str, first: int) -> Shard:
             found = {name: arrays[name] for name in arrays.files}
         words = found["words"].tobytes().decode()
         shard = Shard(
-            month, first, found["ids"].tolist(), found["dates"].tolist(), found["ends"],
-            words.split("\n") if words else [], found["nll"], found["pieces"],
+            month,
+            first,
+            found["ids"].tolist(),
+            found["dates"].tolist(),
+            found["ends"],
+            words.split("\n") if words else [],
+            found["nll"],
+            found["pieces"],
             found["context_start"],
-        )  # fmt: skip
+        )
     except (KeyError, ValueError, zipfile.BadZipFile) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e
     if not (len(shard.words) == len(shard.nll) == (shard.ends[-1] if len(shard) else 0)):

@@ -84,9 +84,7 @@ def _tag(rows, vocabulary, tagger: str) -> tuple[np.ndarray, str, tuple[str, ...
     return np.concatenate(bits), words.backend, ("all", *words.classes)
 
 
-def mark_tokens(
-    words: Sequence[Word], spans: Sequence[tuple[int, int]], length: int
-) -> np.ndarray:
+def mark_tokens(words: Sequence[Word], spans: Sequence[tuple[int, int]], length: int) -> np.ndarray:
     """The groups of each token: a token that shares a character with a word is of its class.
 
     Args:

@@ -27,6 +27,4 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
     """
     checks.require_size(**{"ewc.examples": examples})
     pull = fisher_pull(strength)
-    return Method(
-        name="ewc", wrap=lambda tx: optax.chain(pull, tx), statistics_examples=examples
-    )
+    return Method(name="ewc", wrap=lambda tx: optax.chain(pull, tx), statistics_examples=examples)

@@ -86,9 +86,14 @@ class LoraFactory(DenseFactory):
         if name not in self.targets:
             return super().__call__(features, kernel_axes, name=name, **kw)
         return LoraDense(
-            features, kernel_axes, name=name, rank=self.rank, scale=self.scale,
-            entries=self.entries, **kw,
-        )  # fmt: skip
+            features,
+            kernel_axes,
+            name=name,
+            rank=self.rank,
+            scale=self.scale,
+            entries=self.entries,
+            **kw,
+        )
 
 
 def lora(

@@ -27,8 +27,15 @@ from ckl_jax.models.side import Side
 
 EVERYTHING = ("",)
 SEAMS = (
-    "dense", "side", "trainable", "tx", "wrap", "statistics_examples", "mixture", "teacher",
-)  # fmt: skip
+    "dense",
+    "side",
+    "trainable",
+    "tx",
+    "wrap",
+    "statistics_examples",
+    "mixture",
+    "teacher",
+)
 
 
 @dataclasses.dataclass(frozen=True)

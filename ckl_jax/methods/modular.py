@@ -84,11 +84,17 @@ class ModularSide(Side):
 
     def build(self, config: T5Config) -> nn.Module:
         small = dataclasses.replace(
-            config, dense=DenseFactory(), side=(), emb_dim=self.emb_dim,
-            num_heads=self.num_heads, head_dim=self.head_dim, mlp_dim=self.mlp_dim,
-            num_encoder_layers=self.num_layers, mlp_activations=self.mlp_activations,
+            config,
+            dense=DenseFactory(),
+            side=(),
+            emb_dim=self.emb_dim,
+            num_heads=self.num_heads,
+            head_dim=self.head_dim,
+            mlp_dim=self.mlp_dim,
+            num_encoder_layers=self.num_layers,
+            mlp_activations=self.mlp_activations,
             scan_layers=False,
-        )  # fmt: skip
+        )
         return SecondEncoder(small, config.emb_dim)
 
 
@@ -117,9 +123,16 @@ def modular(
     checks.require_int(0, **{"modular.phase": phase})
     sides = tuple(
         ModularSide(
-            f"modular_{i}", scale, (), emb_dim, num_heads, head_dim, mlp_dim, num_layers,
+            f"modular_{i}",
+            scale,
+            (),
+            emb_dim,
+            num_heads,
+            head_dim,
+            mlp_dim,
+            num_layers,
             tuple(mlp_activations),
-        )  # fmt: skip
+        )
         for i in range(phase + 1)
     )
     return Method(

@@ -33,7 +33,12 @@ def recadam(
       The method.
     """
     tx = functools.partial(
-        recadam_tx, gamma=gamma, k=k, t0=t0, anneal=anneal, penalty=penalty,
+        recadam_tx,
+        gamma=gamma,
+        k=k,
+        t0=t0,
+        anneal=anneal,
+        penalty=penalty,
         legacy_adam=legacy_adam,
-    )  # fmt: skip
+    )
     return Method(name="recadam", tx=tx)

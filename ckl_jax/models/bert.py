@@ -48,16 +48,31 @@ class BertConfig(StackConfig):
 
     def attention(self) -> layers.Attention:
         return layers.Attention(
-            self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,
-            self.float32_attention_logits, use_bias=True, scale_query=True, kernel_init=_INIT,
-            out_init=_INIT, name="attention",
-        )  # fmt: skip
+            self.num_heads,
+            self.head_dim,
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
+            self.float32_attention_logits,
+            use_bias=True,
+            scale_query=True,
+            kernel_init=_INIT,
+            out_init=_INIT,
+            name="attention",
+        )
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
-            self.mlp_dim, ("gelu_exact",), 0.0, self.dense, self.dtype, use_bias=True,
-            kernel_init=_INIT, out_init=_INIT, name="mlp",
-        )  # fmt: skip
+            self.mlp_dim,
+            ("gelu_exact",),
+            0.0,
+            self.dense,
+            self.dtype,
+            use_bias=True,
+            kernel_init=_INIT,
+            out_init=_INIT,
+            name="mlp",
+        )
 
     def side_layer(
         self, i: int, x: Array, bias: Array | None, deterministic: bool, decode: bool

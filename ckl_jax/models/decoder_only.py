@@ -80,8 +80,13 @@ class DecoderOnlyModel(BaseTransformerModel):
         Returns:
           [B, M] float32.
         """
-        names = ("decoder_input_tokens", "decoder_positions", "decoder_subtree_ends",
-                 "edge_places", "edge_targets")  # fmt: skip
+        names = (
+            "decoder_input_tokens",
+            "decoder_positions",
+            "decoder_subtree_ends",
+            "edge_places",
+            "edge_targets",
+        )
         arrays = (batch[name] for name in names)
         return self.module.apply({"params": params}, *arrays, method="score_tree")
 
@@ -132,21 +137,32 @@ class DecoderOnlyModel(BaseTransformerModel):
             return logits[:, 0], cache
 
         return self.decode_fn(
-            tokens_to_logits, cache, batch_size=batch, max_decode_len=max_decode_length,
-            eos_id=getattr(self.vocabulary, "eos_id", 1), start_id=last, prompt_length=width,
-            cache_offset=self._row_axis, **decode_kwargs,
-        )  # fmt: skip
+            tokens_to_logits,
+            cache,
+            batch_size=batch,
+            max_decode_len=max_decode_length,
+            eos_id=getattr(self.vocabulary, "eos_id", 1),
+            start_id=last,
+            prompt_length=width,
+            cache_offset=self._row_axis,
+            **decode_kwargs,
+        )
 
     def _step(self, params: Any, lengths: jax.Array, width: int, size: int):
         """The decoder over its cache: (ids [N, T], cache) -> (logits [N, T, V], cache)."""
 
         def step(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
             logits, updated = self.module.apply(
-                {"params": params, "cache": cache}, ids, ids,
+                {"params": params, "cache": cache},
+                ids,
+                ids,
                 prefill_lengths=jnp.repeat(lengths, ids.shape[0] // lengths.shape[0]),
-                prefill_width=width, max_decode_length=size,
-                enable_dropout=False, decode=True, mutable=["cache"],
-            )  # fmt: skip
+                prefill_width=width,
+                max_decode_length=size,
+                enable_dropout=False,
+                decode=True,
+                mutable=["cache"],
+            )
             return logits, updated["cache"]
 
         return step

@@ -134,9 +134,7 @@ def greedy_decode(
         chosen = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
         return chosen, _at(log_probs, chosen)
 
-    decoded = _decode(
-        tokens_to_logits, cache, choose, batch_size, max_decode_len, eos_id, start_id
-    )
+    decoded = _decode(tokens_to_logits, cache, choose, batch_size, max_decode_len, eos_id, start_id)
     return Decoded(decoded.tokens[:, None, :], decoded.scores[:, None])
 
 

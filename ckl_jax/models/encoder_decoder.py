@@ -76,23 +76,34 @@ class EncoderDecoderModel(BaseTransformerModel):
                 decode=True,
                 enable_dropout=False,
                 mutable=["cache"],
-            )  # fmt: skip
+            )
         )[1]["cache"]
         cache = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
         def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
             logits, updated = self.module.apply(
-                {**variables, "cache": cache}, encoded, encoder_input_tokens, ids, ids,
-                enable_dropout=False, decode=True, max_decode_length=length, mutable=["cache"],
+                {**variables, "cache": cache},
+                encoded,
+                encoder_input_tokens,
+                ids,
+                ids,
+                enable_dropout=False,
+                decode=True,
+                max_decode_length=length,
+                mutable=["cache"],
                 method=Transformer.decode,
-            )  # fmt: skip
+            )
             return logits[:, 0], updated["cache"]
 
         return self.decode_fn(
-            tokens_to_logits, cache, batch_size=batch, max_decode_len=length,
+            tokens_to_logits,
+            cache,
+            batch_size=batch,
+            max_decode_len=length,
             eos_id=getattr(self.output_vocabulary, "eos_id", 1),
-            cache_offset=int(self.config.scan_layers), **decode_kwargs,
-        )  # fmt: skip
+            cache_offset=int(self.config.scan_layers),
+            **decode_kwargs,
+        )
 
     def score_options(self, params: Any, batch: Batch) -> jax.Array:
         """Log probabilities of target tokens, of several targets for one input.
@@ -107,15 +118,21 @@ class EncoderDecoderModel(BaseTransformerModel):
         """
         variables, targets = {"params": params}, batch["decoder_target_tokens"]
         encoded = self.module.apply(
-            variables, batch["encoder_input_tokens"], enable_dropout=False,
+            variables,
+            batch["encoder_input_tokens"],
+            enable_dropout=False,
             method=Transformer.encode,
-        )  # fmt: skip
+        )
         row = batch["input_of_row"]
         logits = self.module.apply(
-            variables, encoded[row], batch["encoder_input_tokens"][row],
-            jnp.pad(targets[:, :-1], ((0, 0), (1, 0))), targets, enable_dropout=False,
+            variables,
+            encoded[row],
+            batch["encoder_input_tokens"][row],
+            jnp.pad(targets[:, :-1], ((0, 0), (1, 0))),
+            targets,
+            enable_dropout=False,
             method=Transformer.decode,
-        )  # fmt: skip
+        )
         return -token_losses(logits, targets)[0]
 
     def initial_memory(self, batch_size: int, length: int | None = None) -> Any:

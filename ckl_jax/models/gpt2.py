@@ -47,16 +47,29 @@ class GPT2Config(StackConfig):
 
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
-            self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,
-            self.float32_attention_logits, use_bias=True, scale_query=True, **self.inits,
+            self.num_heads,
+            self.head_dim,
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
+            self.float32_attention_logits,
+            use_bias=True,
+            scale_query=True,
+            **self.inits,
             name=name,
-        )  # fmt: skip
+        )
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
-            self.mlp_dim, ("gelu",), 0.0, self.dense, self.dtype, use_bias=True, **self.inits,
+            self.mlp_dim,
+            ("gelu",),
+            0.0,
+            self.dense,
+            self.dtype,
+            use_bias=True,
+            **self.inits,
             name="mlp",
-        )  # fmt: skip
+        )
 
     def side_layer(
         self, i: int, x: Array, bias: Array | None, deterministic: bool, decode: bool

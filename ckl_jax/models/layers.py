@@ -39,9 +39,18 @@ default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 MASKED = -1e10
 ATTENTION = ("query", "key", "value", "out")  # projections of an attention
 ACTIVATIONS = (
-    "linear", "relu", "gelu", "gelu_exact", "silu", "swish", "sigmoid", "tanh", "elu", "selu",
+    "linear",
+    "relu",
+    "gelu",
+    "gelu_exact",
+    "silu",
+    "swish",
+    "sigmoid",
+    "tanh",
+    "elu",
+    "selu",
     "softplus",
-)  # fmt: skip
+)
 
 
 def param(name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str, ...]) -> Array:
@@ -344,9 +353,13 @@ class Attention(nn.Module):
 
         def project(name: str, inputs: Array, init: Initializer = self.kernel_init) -> Array:
             y = self.dense(
-                width, ("embed", "joined_kv"), name=name, dtype=self.dtype, kernel_init=init,
+                width,
+                ("embed", "joined_kv"),
+                name=name,
+                dtype=self.dtype,
+                kernel_init=init,
                 use_bias=self.use_bias,
-            )(inputs)  # fmt: skip
+            )(inputs)
             y = y.reshape(*y.shape[:-1], self.num_heads, self.head_dim)
             return constrain(y, ("batch", "length", "heads", "kv"))
 
@@ -364,14 +377,23 @@ class Attention(nn.Module):
         if self.dropout_rate > 0 and not deterministic:
             rng = self.make_rng("dropout")
         y = attend(
-            query, key, value, bias,
-            dropout_rng=rng, dropout_rate=self.dropout_rate, float32_logits=self.float32_logits,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            bias,
+            dropout_rng=rng,
+            dropout_rate=self.dropout_rate,
+            float32_logits=self.float32_logits,
+        )
         y = y.reshape(batch, -1, width)
         return self.dense(
-            x.shape[-1], ("joined_kv", "embed"), name="out", dtype=self.dtype,
-            kernel_init=self.out_init, use_bias=self.use_bias,
-        )(y)  # fmt: skip
+            x.shape[-1],
+            ("joined_kv", "embed"),
+            name="out",
+            dtype=self.dtype,
+            kernel_init=self.out_init,
+            use_bias=self.use_bias,
+        )(y)
 
     def _update_cache(self, key: Array, value: Array, bias: Array | None):
         """Puts the next positions into the cache; returns all keys, values, and a bias that hides

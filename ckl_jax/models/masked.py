@@ -53,8 +53,10 @@ class MaskedModel(BaseTransformerModel):
         """How rows are hidden in evaluations: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
         return {
-            "rate": self.mask_rate, "mask_id": self.vocabulary.mask_id, "special_ids": special,
-        }  # fmt: skip
+            "rate": self.mask_rate,
+            "mask_id": self.vocabulary.mask_id,
+            "special_ids": special,
+        }
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)

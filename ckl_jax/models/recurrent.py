@@ -75,10 +75,13 @@ class RecurrentModel(DecoderOnlyModel):
             weighted = batch["decoder_loss_weights"] > 0
             ids = jax.lax.cummax(weighted.astype(jnp.int32), axis=1, reverse=True)
         return self.module.apply(
-            {"params": params}, batch["decoder_input_tokens"], decoder_segment_ids=ids,
-            memory=memory, enable_dropout=dropout_rng is not None,
+            {"params": params},
+            batch["decoder_input_tokens"],
+            decoder_segment_ids=ids,
+            memory=memory,
+            enable_dropout=dropout_rng is not None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
-        )  # fmt: skip
+        )
 
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
@@ -108,9 +111,12 @@ class RecurrentModel(DecoderOnlyModel):
 
         def step(ids: jax.Array, memory: Any, real: jax.Array) -> tuple[jax.Array, Any]:
             return self.module.apply(
-                {"params": params}, ids, decoder_segment_ids=real.astype(jnp.int32),
-                memory=memory, enable_dropout=False,
-            )  # fmt: skip
+                {"params": params},
+                ids,
+                decoder_segment_ids=real.astype(jnp.int32),
+                memory=memory,
+                enable_dropout=False,
+            )
 
         def tokens_to_logits(ids: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
             logits, memory = step(ids, memory, jnp.ones_like(ids))
@@ -122,7 +128,13 @@ class RecurrentModel(DecoderOnlyModel):
             _, memory = step(prompts[:, :-1], memory, real)
         last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
         return self.decode_fn(
-            tokens_to_logits, memory, batch_size=batch, max_decode_len=max_decode_length,
-            eos_id=getattr(self.vocabulary, "eos_id", 1), start_id=last, prompt_length=width,
-            cache_offset=0, **decode_kwargs,
-        )  # fmt: skip
+            tokens_to_logits,
+            memory,
+            batch_size=batch,
+            max_decode_len=max_decode_length,
+            eos_id=getattr(self.vocabulary, "eos_id", 1),
+            start_id=last,
+            prompt_length=width,
+            cache_offset=0,
+            **decode_kwargs,
+        )

@@ -20,9 +20,16 @@ from ckl_jax.models.stack import constrain_embed, run_layers, settle
 Array = jax.Array
 
 _SIZES = (
-    "vocab_size", "emb_dim", "num_heads", "num_encoder_layers", "num_decoder_layers", "head_dim",
-    "mlp_dim", "relpos_buckets", "relpos_max_distance",
-)  # fmt: skip
+    "vocab_size",
+    "emb_dim",
+    "num_heads",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "head_dim",
+    "mlp_dim",
+    "relpos_buckets",
+    "relpos_max_distance",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +93,7 @@ class T5Config:
         """The stack whose hidden states side networks read, and its depth."""
         return "encoder", self.num_encoder_layers
 
-    def side_layer(
-        self, i: int, x: Array, bias: Array, deterministic: bool, decode: bool
-    ) -> Array:
+    def side_layer(self, i: int, x: Array, bias: Array, deterministic: bool, decode: bool) -> Array:
         """Layer `i` of a side network: an encoder layer; only the first knows relative positions.
 
         x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D].
@@ -100,15 +105,24 @@ class T5Config:
 
     def attention(self, name: str) -> layers.Attention:
         return layers.Attention(
-            self.num_heads, self.head_dim, self.dropout_rate, self.dense, self.dtype,
-            self.float32_attention_logits, name=name,
-        )  # fmt: skip
+            self.num_heads,
+            self.head_dim,
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
+            self.float32_attention_logits,
+            name=name,
+        )
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
-            self.mlp_dim, self.mlp_activations, self.dropout_rate, self.dense, self.dtype,
+            self.mlp_dim,
+            self.mlp_activations,
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
             name="mlp",
-        )  # fmt: skip
+        )
 
     def dropout(self, x: Array, deterministic: bool) -> Array:
         """Drops from [..., T, D]. Each call is a module of its own: T5X's names and masks."""
@@ -119,9 +133,12 @@ class T5Config:
 
     def relpos_bias(self) -> layers.RelativePositionBias:
         return layers.RelativePositionBias(
-            self.relpos_buckets, self.relpos_max_distance, self.num_heads, self.dtype,
+            self.relpos_buckets,
+            self.relpos_max_distance,
+            self.num_heads,
+            self.dtype,
             name="relpos_bias",
-        )  # fmt: skip
+        )
 
 
 class EncoderLayer(nn.Module):
@@ -228,9 +245,17 @@ class Decoder(nn.Module):
         positions = cfg.relpos_bias()(length, length, False, decode)
         bias = positions if bias is None else positions + bias
         x, _ = run_layers(
-            cfg, DecoderLayer, cfg.num_decoder_layers, "decoder",
-            x, encoded, bias, cross_bias, deterministic, decode,
-        )  # fmt: skip
+            cfg,
+            DecoderLayer,
+            cfg.num_decoder_layers,
+            "decoder",
+            x,
+            encoded,
+            bias,
+            cross_bias,
+            deterministic,
+            decode,
+        )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)
         if cfg.logits_via_embedding:
@@ -331,9 +356,14 @@ class Transformer(nn.Module):
                 cross &= layers.segment_mask(decoder_segment_ids, encoder_segment_ids)
             bias = layers.mask_to_bias(mask).astype(dtype)
         return self.decoder(
-            encoded, decoder_input_tokens, bias, layers.mask_to_bias(cross).astype(dtype),
-            not enable_dropout, decode, max_decode_length,
-        )  # fmt: skip
+            encoded,
+            decoder_input_tokens,
+            bias,
+            layers.mask_to_bias(cross).astype(dtype),
+            not enable_dropout,
+            decode,
+            max_decode_length,
+        )
 
     def __call__(
         self,
@@ -354,6 +384,13 @@ class Transformer(nn.Module):
             encoder_input_tokens, encoder_segment_ids, enable_dropout, self.config.side
         )
         return self.decode(
-            encoded, encoder_input_tokens, decoder_input_tokens, decoder_target_tokens,
-            encoder_segment_ids, decoder_segment_ids, decoder_positions, enable_dropout, decode,
-        )  # fmt: skip
+            encoded,
+            encoder_input_tokens,
+            decoder_input_tokens,
+            decoder_target_tokens,
+            encoder_segment_ids,
+            decoder_segment_ids,
+            decoder_positions,
+            enable_dropout,
+            decode,
+        )

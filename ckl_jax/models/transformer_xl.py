@@ -65,9 +65,10 @@ class TransformerXLConfig(StackConfig):
         checks.require_int(CLAMP_LEN=self.clamp_len)
         checks.require_positive(INIT_DEVIATION=self.init_deviation)
         checks.require_bool(
-            SAME_LENGTH=self.same_length, SCALE_EMBEDDING=self.scale_embedding,
+            SAME_LENGTH=self.same_length,
+            SCALE_EMBEDDING=self.scale_embedding,
             RESET_AT_DOC=self.reset_at_doc,
-        )  # fmt: skip
+        )
         if self.emb_dim % 2:
             raise UserError(f"TransformerXLConfig.emb_dim is {self.emb_dim}; give an even number.")
 
@@ -102,9 +103,16 @@ class TransformerXLConfig(StackConfig):
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
-            self.mlp_dim, (self.activation,), self.dropout_rate, self.dense, self.dtype,
-            use_bias=True, kernel_init=self.kernel_init, out_init=self.kernel_init, name="mlp",
-        )  # fmt: skip
+            self.mlp_dim,
+            (self.activation,),
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
+            use_bias=True,
+            kernel_init=self.kernel_init,
+            out_init=self.kernel_init,
+            name="mlp",
+        )
 
 
 def position_encodings(length: int, width: int, clamp_len: int | None = None) -> np.ndarray:
@@ -209,21 +217,33 @@ class RelativeAttention(nn.Module):
         if cfg.dropout_rate > 0 and not deterministic:
             rng = self.make_rng("dropout")
         y = layers.attend(
-            by_content, key, value, scores + bias.astype(scores.dtype), dropout_rng=rng,
-            dropout_rate=cfg.dropout_rate, float32_logits=cfg.float32_attention_logits,
-        )  # fmt: skip
+            by_content,
+            key,
+            value,
+            scores + bias.astype(scores.dtype),
+            dropout_rng=rng,
+            dropout_rate=cfg.dropout_rate,
+            float32_logits=cfg.float32_attention_logits,
+        )
         return cfg.dense(
-            x.shape[-1], ("joined_kv", "embed"), name="out", dtype=cfg.dtype,
-            kernel_init=cfg.kernel_init, use_bias=True,
-        )(y.reshape(*y.shape[:2], -1))  # fmt: skip
+            x.shape[-1],
+            ("joined_kv", "embed"),
+            name="out",
+            dtype=cfg.dtype,
+            kernel_init=cfg.kernel_init,
+            use_bias=True,
+        )(y.reshape(*y.shape[:2], -1))
 
     def _heads(self, name: str, x: Array) -> Array:
         """A projection [..., D] -> [..., N, H] without a bias."""
         cfg = self.config
         y = cfg.dense(
-            cfg.num_heads * cfg.head_dim, ("embed", "joined_kv"), name=name, dtype=cfg.dtype,
+            cfg.num_heads * cfg.head_dim,
+            ("embed", "joined_kv"),
+            name=name,
+            dtype=cfg.dtype,
             kernel_init=cfg.kernel_init,
-        )(x)  # fmt: skip
+        )(x)
         y = y.reshape(*y.shape[:-1], cfg.num_heads, cfg.head_dim)
         return layers.constrain(y, ("batch", "length", "heads", "kv")[-y.ndim :])
 
@@ -283,9 +303,18 @@ class Decoder(nn.Module):
         table = position_encodings(bias.shape[-1], cfg.emb_dim, cfg.clamp_len)
         encodings = cfg.dropout(jnp.asarray(table, cfg.dtype), deterministic)
         x, hidden = run_layers(
-            cfg, DecoderLayer, cfg.num_layers, "decoder", x, encodings, bias, distances,
-            deterministic, each=(jnp.moveaxis(states, 1, 0),), taps=tuple(range(cfg.num_layers)),
-        )  # fmt: skip
+            cfg,
+            DecoderLayer,
+            cfg.num_layers,
+            "decoder",
+            x,
+            encodings,
+            bias,
+            distances,
+            deterministic,
+            each=(jnp.moveaxis(states, 1, 0),),
+            taps=tuple(range(cfg.num_layers)),
+        )
         inputs = jnp.stack([hidden[i] for i in range(cfg.num_layers)], axis=1)
         return cfg.dropout(x, deterministic), inputs
 
@@ -312,9 +341,7 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.token_embedder = TiedEmbed(
-            cfg.vocab_size, cfg.emb_dim, cfg.dtype, cfg.embedding_init
-        )
+        self.token_embedder = TiedEmbed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, cfg.embedding_init)
         self.decoder = Decoder(cfg)
 
     def __call__(
@@ -393,9 +420,9 @@ def _advance(memory: Memory, inputs: Array, ids: Array) -> Memory:
     def latest(old: Array, new: Array, axis: int) -> Array:
         """`axis` is that of the positions in one row."""
         both = jnp.concatenate([old, new.astype(old.dtype)], axis=axis + 1)
-        return jax.vmap(
-            lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, slots, axis)
-        )(both, used)
+        return jax.vmap(lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, slots, axis))(
+            both, used
+        )
 
     states = latest(memory["states"], inputs, 1)
     return jax.lax.stop_gradient(

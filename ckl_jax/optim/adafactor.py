@@ -118,11 +118,18 @@ def adafactor_hf(
     """
     return _adafactor(
         _Settings(
-            _as_schedule(learning_rate), _last_two_axes, None, decay_exponent,
-            clipping_threshold, epsilon, beta1, weight_decay, True,
+            _as_schedule(learning_rate),
+            _last_two_axes,
+            None,
+            decay_exponent,
+            clipping_threshold,
+            epsilon,
+            beta1,
+            weight_decay,
+            True,
         ),
         stacked,
-    )  # fmt: skip
+    )
 
 
 def adafactor_t5x(
@@ -164,10 +171,15 @@ def adafactor_t5x(
             _as_schedule(learning_rate),
             functools.partial(_two_large_axes, min_dim_size_to_factor),
             parameter_scale_floor if multiply_by_parameter_scale else None,
-            decay_exponent, clipping_threshold, epsilon, beta1, weight_decay, False,
+            decay_exponent,
+            clipping_threshold,
+            epsilon,
+            beta1,
+            weight_decay,
+            False,
         ),
         stacked,
-    )  # fmt: skip
+    )
 
 
 def _last_two_axes(shape, axes, path):

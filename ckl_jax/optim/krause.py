@@ -88,8 +88,11 @@ def rms_decay(
 
         updates = jax.tree.map(
             lambda u, p, a, r: explicit_pull(u, p, a, rate(r)),
-            updates, params, state.anchor, state.root,
-        )  # fmt: skip
+            updates,
+            params,
+            state.anchor,
+            state.root,
+        )
         return updates, state
 
     return optax.GradientTransformation(init_fn, update_fn)

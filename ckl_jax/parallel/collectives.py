@@ -148,8 +148,7 @@ def _named_groups(sizes: str, source: str | None, order: str | None, along: str)
     ids = _iota(source or str(math.prod(shape.values())), order)
     split, wanted = [], []
     parts = {
-        name: (pre, size)
-        for name, pre, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", along)
+        name: (pre, size) for name, pre, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", along)
     }
     for name, size in shape.items():
         pre, part = parts.get(name, ("", ""))
@@ -270,9 +269,14 @@ def table(found: Sequence[Collective]) -> str:
         for c in found
     ]
     rows.append(
-        ("sum", "", "", f"{sum(c.count for c in found):,}",
-         f"{sum(c.bytes for c in found) / 2**20:,.2f} MiB")
-    )  # fmt: skip
+        (
+            "sum",
+            "",
+            "",
+            f"{sum(c.count for c in found):,}",
+            f"{sum(c.bytes for c in found) / 2**20:,.2f} MiB",
+        )
+    )
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     return "\n".join(
         f"{a:{widths[0]}}  {b:{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}  {e:>{widths[4]}}"

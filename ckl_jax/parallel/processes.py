@@ -26,9 +26,15 @@ _PARENT = "CKL_PARENT_PROCESS"
 _PR_SET_PDEATHSIG = 1
 # What the errors of JAX and of its networks say of a process that is gone.
 _LOST = (
-    "Gloo", "Connection closed by peer", "Connection reset", "NCCL", "heartbeat", "UNAVAILABLE",
-    "coordination service", "DEADLINE_EXCEEDED",
-)  # fmt: skip
+    "Gloo",
+    "Connection closed by peer",
+    "Connection reset",
+    "NCCL",
+    "heartbeat",
+    "UNAVAILABLE",
+    "coordination service",
+    "DEADLINE_EXCEEDED",
+)
 
 
 def child_environment() -> dict[str, str]:

@@ -20,9 +20,17 @@ _GENERATIONS = {
 }
 # Chips -> the shape that Cloud TPU gives them, where the name says only how many.
 _TORUS = {
-    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8",
-    512: "8x8x8", 1024: "8x8x16", 2048: "8x16x16",
-}  # fmt: skip
+    4: "2x2x1",
+    8: "2x2x2",
+    16: "2x2x4",
+    32: "2x4x4",
+    64: "4x4x4",
+    128: "4x4x8",
+    256: "4x8x8",
+    512: "8x8x8",
+    1024: "8x8x16",
+    2048: "8x16x16",
+}
 _PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 
 
@@ -89,9 +97,12 @@ def tpu_devices(name: str) -> list:
         ) from None
     try:
         found = topologies.get_topology_desc(
-            platform="tpu", topology_name=f"{called}:{shape}", chip_config_name=config,
-            chips_per_host_bounds=host, num_slices=1,
-        )  # fmt: skip
+            platform="tpu",
+            topology_name=f"{called}:{shape}",
+            chip_config_name=config,
+            chips_per_host_bounds=host,
+            num_slices=1,
+        )
     except Exception as e:  # of several kinds, all of jaxlib
         reason = str(e).strip().split("\n")[0][:200]
         raise UserError(f"--topology={name}: libtpu does not know it ({reason}).") from e

@@ -21,9 +21,14 @@ class Continuer(Answerer):
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         decoded = self.model.predict(
-            params, batch["tokens"], length, prompt_lengths=batch["lengths"], beam_size=beams,
-            num_return=beams, **self._options,
-        )  # fmt: skip
+            params,
+            batch["tokens"],
+            length,
+            prompt_lengths=batch["lengths"],
+            beam_size=beams,
+            num_return=beams,
+            **self._options,
+        )
         return decoded.tokens, decoded.scores
 
     def _bare(self, row: Sequence[int]) -> list[int]:

@@ -116,12 +116,20 @@ class FactEvaluator:
                 "are not sound, evaluate another checkpoint."
             )
         row = {
-            "item": fact.id, "interval": file.interval, "class": file.title, "kind": fact.kind,
-            "relation": fact.relation, "input": fact.prompt, "answers": [fact.object],
-            "old_answers": list(fact.old_objects), "nll": nll, "tokens": int(tokens),
-            "object_nll": object_nll, "object_tokens": int(object_tokens),
+            "item": fact.id,
+            "interval": file.interval,
+            "class": file.title,
+            "kind": fact.kind,
+            "relation": fact.relation,
+            "input": fact.prompt,
+            "answers": [fact.object],
+            "old_answers": list(fact.old_objects),
+            "nll": nll,
+            "tokens": int(tokens),
+            "object_nll": object_nll,
+            "object_tokens": int(object_tokens),
             "truncated": int(len(ids) > self.config.length),
-        }  # fmt: skip
+        }
         if answers is None:
             return row
         return row | judge(answers, answers, (fact.object,), fact.old_objects)

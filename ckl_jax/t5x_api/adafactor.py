@@ -58,11 +58,14 @@ def Adafactor(  # noqa: N802 (T5X's name)
     if logical_factor_rules == STANDARD_RULES:
         logical_factor_rules = None
     names.not_offered(
-        "adafactor.Adafactor", factor_map=factor_map, step_offset=step_offset,
-        logical_factor_rules=logical_factor_rules, max_parameter_scale=max_parameter_scale,
+        "adafactor.Adafactor",
+        factor_map=factor_map,
+        step_offset=step_offset,
+        logical_factor_rules=logical_factor_rules,
+        max_parameter_scale=max_parameter_scale,
         weight_decay_rate_lr_exponent=weight_decay_rate_lr_exponent,
         skip_nan_updates=skip_nan_updates,
-    )  # fmt: skip
+    )
 
     def make(schedule: optax.ScalarOrSchedule, stacked=()) -> optax.GradientTransformation:
         tx = adafactor_t5x(

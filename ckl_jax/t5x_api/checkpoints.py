@@ -49,9 +49,12 @@ class SaveBestCheckpointer(Checkpointer):
         if keep is None or self.metric_name_to_monitor is None:
             return None
         return _Best(
-            self.metric_name_to_monitor, self.metric_mode, keep,
-            self.keep_checkpoints_without_metrics, self.force_keep_period or 0,
-        )  # fmt: skip
+            self.metric_name_to_monitor,
+            self.metric_mode,
+            keep,
+            self.keep_checkpoints_without_metrics,
+            self.force_keep_period or 0,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,6 +47,11 @@ def temperature_sample(
     """
     rng = jax.random.key(0) if decode_rng is None else decode_rng
     return decoding.temperature_sample(
-        *inputs, num_return=num_decodes, temperature=temperature, topk=topk, topp=topp, rng=rng,
+        *inputs,
+        num_return=num_decodes,
+        temperature=temperature,
+        topk=topk,
+        topp=topp,
+        rng=rng,
         **sizes,
-    )  # fmt: skip
+    )

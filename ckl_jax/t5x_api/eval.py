@@ -49,10 +49,12 @@ def evaluate(
     """
     del summarize_config_fn, use_orbax
     names.not_offered(
-        "eval.evaluate", training_evaluator_cls=training_evaluator_cls,
+        "eval.evaluate",
+        training_evaluator_cls=training_evaluator_cls,
         train_state_initializer_cls=train_state_initializer_cls,
-        train_eval_get_dataset_fn=train_eval_get_dataset_fn, fallback_init_rng=fallback_init_rng,
-    )  # fmt: skip
+        train_eval_get_dataset_fn=train_eval_get_dataset_fn,
+        fallback_init_rng=fallback_init_rng,
+    )
     from ckl_jax.t5x_api import seqio_data, seqio_evaluation
 
     restore = restore_checkpoint_cfg.native()
@@ -60,9 +62,12 @@ def evaluate(
     restored.partitioner.check_batch_size(dataset_cfg.batch_size)
     seqio_data.check_vocabulary(dataset_cfg, restored.model)
     evaluation = seqio_evaluation.InferenceEvaluation(
-        dataset_cfg, inference_evaluator_cls, restored.model, restored.partitioner.put_whole,
+        dataset_cfg,
+        inference_evaluator_cls,
+        restored.model,
+        restored.partitioner.put_whole,
         str(Path(output_dir) / "inference_eval"),
-    )  # fmt: skip
+    )
     if not evaluation.evaluator.eval_tasks:
         seqio_data.check_split(dataset_cfg)
         raise UserError(f"Task {dataset_cfg.task_name!r} has no metric_fns: nothing to evaluate.")

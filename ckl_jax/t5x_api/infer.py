@@ -57,12 +57,15 @@ def infer(
     """
     del checkpoint_ds_iter, summarize_config_fn, keep_aux_as_numpy, use_orbax
     names.not_offered(
-        "infer.infer", write_fn=write_fn, merge_fn=merge_fn, fallback_init_rng=fallback_init_rng,
+        "infer.infer",
+        write_fn=write_fn,
+        merge_fn=merge_fn,
+        fallback_init_rng=fallback_init_rng,
         verify_matching_vocabs_fn=verify_matching_vocabs_fn,
         merge_chunked_results=None if merge_chunked_results else "False",
         output_vocab_feature_name=None if output_vocab_feature_name == "targets" else "another",
         file_extension=None if file_extension == "jsonl" else file_extension,
-    )  # fmt: skip
+    )
     from ckl_jax.t5x_api import seqio_data
 
     seqio_data.check_split(dataset_cfg)

@@ -81,9 +81,13 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
         count = default.num_decodes if num_decodes is None else num_decodes
         every = default.return_all_decodes if return_all_decodes is None else return_all_decodes
         decoded = super().predict(
-            params, batch["encoder_input_tokens"], batch["decoder_input_tokens"].shape[1],
-            num_decodes=count, decode_rng=rng, **(decoder_params or {}),
-        )  # fmt: skip
+            params,
+            batch["encoder_input_tokens"],
+            batch["decoder_input_tokens"].shape[1],
+            num_decodes=count,
+            decode_rng=rng,
+            **(decoder_params or {}),
+        )
         if every:
             return decoded.tokens[:, ::-1], {"scores": decoded.scores[:, ::-1]}
         return decoded.tokens[:, 0], {"scores": decoded.scores[:, 0]}

@@ -25,14 +25,18 @@ class PjitPartitioner(mesh.Partitioner):
     def __post_init__(self):
         # T5X's run files bind it to its default, whatever else is bound.
         others = (
-            self.model_parallel_submesh, self.mesh_shape, self.ici_mesh_shape, self.dcn_mesh_shape
-        )  # fmt: skip
+            self.model_parallel_submesh,
+            self.mesh_shape,
+            self.ici_mesh_shape,
+            self.dcn_mesh_shape,
+        )
         if self.num_partitions == 1 and any(other is not None for other in others):
             object.__setattr__(self, "num_partitions", None)
         names.not_offered(
             f"partitioning.{type(self).__name__}",
-            backend=self.backend, params_on_devices=None if self.params_on_devices else "False",
-        )  # fmt: skip
+            backend=self.backend,
+            params_on_devices=None if self.params_on_devices else "False",
+        )
         super().__post_init__()
 
 

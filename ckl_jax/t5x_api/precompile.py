@@ -40,12 +40,15 @@ def precompile(
         "trainer_cls": functools.partial(Trainer, learning_rate_fn=lambda step: 1e-3 + 0.0 * step),
         "total_steps": 1,
     }
-    given = native_arguments(
-        **{name: arguments.get(name) or stands_in.get(name) for name in _USED}
-    )  # fmt: skip
+    given = native_arguments(**{name: arguments.get(name) or stands_in.get(name) for name in _USED})
     cfg = train_dataset_cfg
     stand_in = configs.DatasetConfig(cfg.task_name, cfg.task_feature_lengths, cfg.batch_size)
     return native.precompile(
-        compile, arguments.get("tpu_slice"), train_dataset_cfg=stand_in, model_dir=model_dir,
-        method=method, clip_norm=clip_norm, **given,
-    )  # fmt: skip
+        compile,
+        arguments.get("tpu_slice"),
+        train_dataset_cfg=stand_in,
+        model_dir=model_dir,
+        method=method,
+        clip_norm=clip_norm,
+        **given,
+    )

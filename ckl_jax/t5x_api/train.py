@@ -93,11 +93,13 @@ def train(
     """
     del summarize_config_fn, concurrent_metrics, use_orbax, gc_period, use_hardware_rng
     names.not_offered(
-        "train.train", get_dataset_fn=get_dataset_fn, actions=unknown_actions(actions),
+        "train.train",
+        get_dataset_fn=get_dataset_fn,
+        actions=unknown_actions(actions),
         train_eval_get_dataset_fn=train_eval_get_dataset_fn,
         train_state_initializer_cls=train_state_initializer_cls,
         verify_matching_vocabs_fn=verify_matching_vocabs_fn,
-    )  # fmt: skip
+    )
     given = native_arguments(
         model, checkpoint_cfg, partitioner, trainer_cls, total_steps, relative_steps, random_seed
     )

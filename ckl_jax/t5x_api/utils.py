@@ -148,9 +148,10 @@ class SaveCheckpointConfig:
     def keep_best(self) -> KeepBest | None:
         """Which checkpoints stay besides the newest."""
         cls = checkpoints.chosen(
-            "utils.SaveCheckpointConfig", checkpointer_cls=self.checkpointer_cls,
+            "utils.SaveCheckpointConfig",
+            checkpointer_cls=self.checkpointer_cls,
             checkpoint_manager_cls=self.checkpoint_manager_cls,
-        )  # fmt: skip
+        )
         return cls.keep_best(self.keep)
 
 
@@ -187,9 +188,10 @@ class RestoreCheckpointConfig:
             state_transformation_fns=list(self.state_transformation_fns) or None,
         )
         checkpoints.chosen(
-            "utils.RestoreCheckpointConfig", checkpointer_cls=self.checkpointer_cls,
+            "utils.RestoreCheckpointConfig",
+            checkpointer_cls=self.checkpointer_cls,
             checkpoint_manager_cls=self.checkpoint_manager_cls,
-        )  # fmt: skip
+        )
 
     def native(self) -> configs.RestoreCheckpointConfig:
         """The same in this project's own record.
@@ -243,11 +245,14 @@ class CheckpointConfig:
         best = save.keep_best()
         return configs.CheckpointConfig(
             configs.SaveCheckpointConfig(
-                save.period or _NEVER, 1 if best else save.keep,
-                tuple(save.checkpoint_steps or ()), first=True, keep_best=best,
+                save.period or _NEVER,
+                1 if best else save.keep,
+                tuple(save.checkpoint_steps or ()),
+                first=True,
+                keep_best=best,
             ),
             restore,
-        )  # fmt: skip
+        )
 
 
 def create_learning_rate_scheduler(
@@ -262,9 +267,15 @@ def create_learning_rate_scheduler(
 ) -> schedules.Schedule:
     """T5X's schedule: a product of named factors, see `optim.schedules.t5x_factors`."""
     return schedules.t5x_factors(
-        factors, base_learning_rate, warmup_steps, decay_factor, steps_per_decay, steps_per_cycle,
-        step_offset, min_learning_rate,
-    )  # fmt: skip
+        factors,
+        base_learning_rate,
+        warmup_steps,
+        decay_factor,
+        steps_per_decay,
+        steps_per_cycle,
+        step_offset,
+        min_learning_rate,
+    )
 
 
 def round_vocab_size_to_multiple(vocabulary: Any, divisor: int = 128) -> int:

@@ -126,9 +126,13 @@ class DatasetConfig:
     def _source(self, plan: EpochPlan, tasks: list[CachedTask], model: Any) -> BatchSource:
         convert, lengths = self.reading(model, tasks)
         return BatchSource(
-            plan, tasks, lengths, convert=convert,
-            process_index=jax.process_index(), process_count=jax.process_count(),
-        )  # fmt: skip
+            plan,
+            tasks,
+            lengths,
+            convert=convert,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
 
     def earlier(self, method: Any, model: Any, examples: int) -> Iterator[Batch]:
         """Batches of `examples` rows of the earlier corpus, drawn by `seed`, or of all it has.
@@ -183,10 +187,16 @@ class DatasetConfig:
         task = self.open(self.mixture_or_task_name)
         check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
         return lane_source(
-            task, getattr(model.output_vocabulary, "eos_id", 1), self.batch_size,
-            self.task_feature_lengths["targets"], epochs=epochs, total_steps=total_steps,
-            seed=self.seed, process_index=jax.process_index(), process_count=jax.process_count(),
-        )  # fmt: skip
+            task,
+            getattr(model.output_vocabulary, "eos_id", 1),
+            self.batch_size,
+            self.task_feature_lengths["targets"],
+            epochs=epochs,
+            total_steps=total_steps,
+            seed=self.seed,
+            process_index=jax.process_index(),
+            process_count=jax.process_count(),
+        )
 
     def reading(self, model: Any, tasks: Sequence[CachedTask]) -> tuple[Converter, dict[str, int]]:
         """How rows of `tasks` become batches of `model`, and the lengths of what is read of them.

@@ -89,9 +89,12 @@ def evaluate(
             step, epoch = position(path)
             run = run_name or Path(path).absolute().parent.name
             context = {
-                "run": run, "method": method.name, "epoch": epoch, "step": step,
+                "run": run,
+                "method": method.name,
+                "epoch": epoch,
+                "step": step,
                 "phase": phase_from(path) if phase is None else phase,
-            }  # fmt: skip
+            }
             rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
             measured: Scores = {}
             for measure in measures:

@@ -96,10 +96,15 @@ def infer(
             several = restore_checkpoint_cfg.mode == "all"
             folder = Path(output_dir) / Path(path).name if several else Path(output_dir)
             settings = {
-                "checkpoint": path, "mode": mode, "inputs": len(job.examples), "chunk": chunk,
-                "lengths": list(job.lengths), "beam_size": beam_size, "rule": rule,
+                "checkpoint": path,
+                "mode": mode,
+                "inputs": len(job.examples),
+                "chunk": chunk,
+                "lengths": list(job.lengths),
+                "beam_size": beam_size,
+                "rule": rule,
                 "task": dataset_cfg.mixture_or_task_name,
-            }  # fmt: skip
+            }
             output = _Output(folder / name, settings)
             if not output.completed:
                 params = restored.load(path)

@@ -24,10 +24,24 @@ class Run:
     """A configured run: model, data, shapes, optimizer; nothing is allocated yet."""
 
     def __init__(
-        self, model, dataset, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
-        total_steps, checkpoint_cfg, partitioner, num_microbatches, random_seed, first_step=0,
-        metrics=None, legacy_microbatch_means=False,
-    ):  # fmt: skip
+        self,
+        model,
+        dataset,
+        model_dir,
+        method,
+        optimizer,
+        learning_rate,
+        clip_norm,
+        epochs,
+        total_steps,
+        checkpoint_cfg,
+        partitioner,
+        num_microbatches,
+        random_seed,
+        first_step=0,
+        metrics=None,
+        legacy_microbatch_means=False,
+    ):
         if total_steps is not None:
             epochs = None
         elif epochs is None:
@@ -93,10 +107,12 @@ class Run:
             self.shift = 0
         self.metrics = metrics or StepMetrics()
         self._update = make_train_step(
-            self._loss_fn(), self.tx, num_microbatches=num_microbatches,
+            self._loss_fn(),
+            self.tx,
+            num_microbatches=num_microbatches,
             dropout=self.model.draws,
             legacy_microbatch_means=legacy_microbatch_means,
-        )  # fmt: skip
+        )
 
     def _loss_fn(self) -> LossFn:
         if self.method.teacher is None:
@@ -141,9 +157,7 @@ class Run:
         tree = TrainState(
             replicated,
             shardings,
-            self.partitioner.state_shardings(
-                abstract.opt_state, self.shapes.trainable, shardings
-            ),
+            self.partitioner.state_shardings(abstract.opt_state, self.shapes.trainable, shardings),
             jax.tree.map(lambda _: self.partitioner.batch_sharding, abstract.memory),
         )
         return jax.tree.map(

@@ -41,9 +41,18 @@ class Loop:
     """The training loop: step, log, probe, save."""
 
     def __init__(
-        self, run: Run, evaluator, evaluations, context, eval_period, eval_first, log_period,
-        progress, mirror: Mirror, stop: StopSignal,
-    ):  # fmt: skip
+        self,
+        run: Run,
+        evaluator,
+        evaluations,
+        context,
+        eval_period,
+        eval_first,
+        log_period,
+        progress,
+        mirror: Mirror,
+        stop: StopSignal,
+    ):
         checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
         self.job, self.evaluator, self.evaluations = run, evaluator, evaluations
         self.context, self.eval_period, self.eval_first = context, eval_period, eval_first
@@ -92,9 +101,11 @@ class Loop:
         with (
             MetricWriter(self.dir, resume_step=step, enabled=jax.process_index() == 0) as writer,
             ProgressBar(
-                total, f"train {self.context['run']}", start=step,
+                total,
+                f"train {self.context['run']}",
+                start=step,
                 mode=self.progress if jax.process_index() == 0 else "silent",
-            ) as bar,  # fmt: skip
+            ) as bar,
             self.stop,
         ):
             self.writer, self.bar = writer, bar
@@ -239,9 +250,12 @@ class Loop:
         """Whether a run is at its end without the rows that are written before its checkpoint."""
         here = jax.process_count() == 1 and not is_remote(self.job.model_dir)
         return bool(
-            here and self.evaluator and step == self._total() and not self._is_finished(step)
+            here
+            and self.evaluator
+            and step == self._total()
+            and not self._is_finished(step)
             and not rows_file(self.dir, step).exists()
-        )  # fmt: skip
+        )
 
     def _due(self, step: int) -> tuple[bool, bool]:
         job = self.job

@@ -67,8 +67,10 @@ def precompile(
             return report
         print(
             "Compiling the train step, which takes minutes of a large model; --gin.COMPILE=False "
-            "counts parameters alone, in seconds.", file=sys.stderr, flush=True,
-        )  # fmt: skip
+            "counts parameters alone, in seconds.",
+            file=sys.stderr,
+            flush=True,
+        )
         start = time.monotonic()
         traced = run.trace()
         lowered = traced.lower()
@@ -231,9 +233,11 @@ def _human(value: float | None, unit: str) -> str:
         return f"{value:.1f}"
     if unit == "count":
         return f"{value:,}"
-    base, suffixes = (1024, ("B", "KiB", "MiB", "GiB", "TiB")) if unit == "bytes" else (
-        1000, ("", "k", "M", "G", "T", "P")
-    )  # fmt: skip
+    base, suffixes = (
+        (1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+        if unit == "bytes"
+        else (1000, ("", "k", "M", "G", "T", "P"))
+    )
     value = float(value)
     for suffix in suffixes:
         if value < base or suffix == suffixes[-1]:

@@ -56,9 +56,14 @@ class RestoredModel:
           UserError: they are not those of the model; both lists are in the message.
         """
         return setup.initial_params(
-            self.model, self.shapes, jax.random.key(0), path, complete=True, method=self.method,
+            self.model,
+            self.shapes,
+            jax.random.key(0),
+            path,
+            complete=True,
+            method=self.method,
             **self._assignment,
-        )  # fmt: skip
+        )
 
     def describe(self, folder: str | Path) -> None:
         """Writes `config.gin` and `model-info.txt`."""

@@ -19,14 +19,32 @@ from ckl_jax.files import os_errors
 # What leaves the result of a run as it is: where it lies, how it is shown, cut up and kept,
 # and what facts it is asked.
 FREE_MACROS = {
-    "MODEL_DIR", "CHECKPOINT_PERIOD", "CHECKPOINTS_KEPT", "COMPILE", "MESH_SHAPE",
-    "NUM_MICROBATCHES", "PROBE_BATCH_SIZE", "FACT_BATCH_SIZE", "FACT_PROBES", "PROPER_NOUN_TASKS",
-    "PROPER_NOUN_ROWS", "PROPER_NOUN_TAGGER", "PROPER_NOUN_GROUPS", "REMAT_POLICY",
-}  # fmt: skip
+    "MODEL_DIR",
+    "CHECKPOINT_PERIOD",
+    "CHECKPOINTS_KEPT",
+    "COMPILE",
+    "MESH_SHAPE",
+    "NUM_MICROBATCHES",
+    "PROBE_BATCH_SIZE",
+    "FACT_BATCH_SIZE",
+    "FACT_PROBES",
+    "PROPER_NOUN_TASKS",
+    "PROPER_NOUN_ROWS",
+    "PROPER_NOUN_TAGGER",
+    "PROPER_NOUN_GROUPS",
+    "REMAT_POLICY",
+}
 FREE_PARAMETERS = {
-    "model_dir", "progress", "log_period", "run_name", "num_microbatches", "partitioner",
-    "remat_policy", "keep", "period",
-}  # fmt: skip
+    "model_dir",
+    "progress",
+    "log_period",
+    "run_name",
+    "num_microbatches",
+    "partitioner",
+    "remat_policy",
+    "keep",
+    "period",
+}
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
 
 

@@ -190,12 +190,16 @@ def initial_params(
         if strict and not assignment_map:
             adapters.check_phase(path, wanted, stored)
         found = assign(
-            wanted, stored, assignment_map, strict=strict,
-            fallback_to_scratch=fallback_to_scratch, where=_where(path, method),
+            wanted,
+            stored,
+            assignment_map,
+            strict=strict,
+            fallback_to_scratch=fallback_to_scratch,
+            where=_where(path, method),
             optional=() if complete else [p for p in wanted if adapters.is_added(p)],
             elsewhere=_optimizer_names(wanted),
             differ=lambda p, source: _shapes_differ(p, wanted[p].shape, stored[source].shape),
-        )  # fmt: skip
+        )
         if strict:
             adapters.check_settings(path, model.config)
         if not complete:

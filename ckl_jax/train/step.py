@@ -63,9 +63,14 @@ def make_train_step(
             (_, sums), grads = differentiate(state.params, frozen, batch, key)
         else:
             grads, sums = _accumulate(
-                differentiate, state.params, frozen, batch, key, num_microbatches,
+                differentiate,
+                state.params,
+                frozen,
+                batch,
+                key,
+                num_microbatches,
                 in_order=legacy_microbatch_means,
-            )  # fmt: skip
+            )
         memory = sums.pop(MEMORY, state.memory)
         denominator = _or_one(sums["denominator"])
         grads = jax.tree.map(lambda g: g / denominator, grads)

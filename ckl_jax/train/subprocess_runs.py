@@ -67,11 +67,14 @@ class Training:
 def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str]):
     """The command line of `t5x JOB`, its macros set to Python values, then the user's bindings."""
     return (
-        sys.executable, "-m", "ckl_jax", job,
+        sys.executable,
+        "-m",
+        "ckl_jax",
+        job,
         *(f"--gin_file={f}" for f in gin_files),
         *(f"--gin.{k}={v!r}" for k, v in macros.items()),
         *(f"--gin_bindings={b}" for b in bindings),
-    )  # fmt: skip
+    )
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
@@ -221,9 +224,10 @@ def _start(
             started.say("started")
             process = subprocess.Popen(
                 training.command,
-                stdout=log, stderr=subprocess.STDOUT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 env={**processes.child_environment(), **environment},
-            )  # fmt: skip
+            )
     return process, started
 
 
@@ -284,9 +288,10 @@ def record(
     if path.exists():
         before = files.read_json(path)
         different = [
-            k for k in settings
+            k
+            for k in settings
             if settings[k] != before.get(k) and not grows(k, before.get(k), settings[k])
-        ]  # fmt: skip
+        ]
         if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
             different = []
         if different:

@@ -114,10 +114,23 @@ def train(
     """
     compile_cache.enable()
     run = Run(
-        model, train_dataset_cfg, model_dir, method, optimizer, learning_rate, clip_norm, epochs,
-        total_steps, checkpoint_cfg, partitioner or Partitioner(), num_microbatches, random_seed,
-        first_step, metrics, legacy_microbatch_means,
-    )  # fmt: skip
+        model,
+        train_dataset_cfg,
+        model_dir,
+        method,
+        optimizer,
+        learning_rate,
+        clip_norm,
+        epochs,
+        total_steps,
+        checkpoint_cfg,
+        partitioner or Partitioner(),
+        num_microbatches,
+        random_seed,
+        first_step,
+        metrics,
+        legacy_microbatch_means,
+    )
     restore = checkpoint_cfg.restore
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
@@ -135,7 +148,15 @@ def train(
         eval_first = bool(checkpoint_cfg.restore.path)
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
         loop = Loop(
-            run, evaluator, made, context, eval_period, eval_first, log_period, progress, mirror,
+            run,
+            evaluator,
+            made,
+            context,
+            eval_period,
+            eval_first,
+            log_period,
+            progress,
+            mirror,
             stop,
-        )  # fmt: skip
+        )
         return loop.run(lock, difference)

@@ -179,26 +179,33 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
     def facts() -> list[dict[str, Any]]:
         return [
             {
-                "subject": f.subject, "subject_name": world.name(f.subject),
-                "relation": f.relation, "property": world.relations[f.relation].property,
+                "subject": f.subject,
+                "subject_name": world.name(f.subject),
+                "relation": f.relation,
+                "property": world.relations[f.relation].property,
                 "kind": world.relations[f.relation].kind,
-                "object": f.object, "object_name": world.name(f.object),
+                "object": f.object,
+                "object_name": world.name(f.object),
                 "object_aliases": world.entities[f.object].aliases,
-                "valid_from": f.valid_from, "valid_to": f.valid_to,
+                "valid_from": f.valid_from,
+                "valid_to": f.valid_to,
             }
             for f in world.facts
-        ]  # fmt: skip
+        ]
 
     def relations() -> list[dict[str, Any]]:
         """Their wordings, in the form that `data.templates` reads."""
         places = {"s": "[X]", "o": "[Y]"}
         return [
             {
-                "relation": name, "property": r.property, "kind": r.kind,
-                "cloze": r.cloze.format(**places), "question": r.question.format(**places),
+                "relation": name,
+                "property": r.property,
+                "kind": r.kind,
+                "cloze": r.cloze.format(**places),
+                "question": r.question.format(**places),
             }
             for name, r in world.relations.items()
-        ]  # fmt: skip
+        ]
 
     return {
         "entities.jsonl": lambda path: _write_jsonl(path, entities()),

@@ -48,9 +48,11 @@ def write_dumps(
         write_wikipedia(directory / wikipedia, month)
         write_wikidata(directory / wikidata, month)
         dates[stamp] = {
-            "wikipedia": wikipedia, "wikidata": wikidata, "pages": len(month.pages),
+            "wikipedia": wikipedia,
+            "wikidata": wikidata,
+            "pages": len(month.pages),
             "items": len(month.items),
-        }  # fmt: skip
+        }
         progress(done, count, "months")
     manifest = {"seed": world.seed, "size": world.size, "site": SITE, "dates": dates}
     write_json(directory / "dumps.json", manifest)
@@ -204,6 +206,7 @@ def _snak(prop: str, number: int, with_id: bool = True) -> dict[str, Any]:
     if with_id:
         value["id"] = f"Q{number}"
     return {
-        "snaktype": "value", "property": prop,
+        "snaktype": "value",
+        "property": prop,
         "datavalue": {"value": value, "type": "wikibase-entityid"},
-    }  # fmt: skip
+    }

@@ -141,9 +141,16 @@ class _Wiki:
         """Lets one month pass, up to `date`."""
         self.touched = set()
         for happen in (
-            self._rename, self._move, self._merge, self._delete, self._withdraw, self._shuffle,
-            self._decorate, self._add_filler, self._touch,
-        ):  # fmt: skip
+            self._rename,
+            self._move,
+            self._merge,
+            self._delete,
+            self._withdraw,
+            self._shuffle,
+            self._decorate,
+            self._add_filler,
+            self._touch,
+        ):
             articles = sorted(self.titles)
             for key in self.rng.sample(articles, max(1, round(_SHARE * len(articles)))):
                 if key in self.titles:

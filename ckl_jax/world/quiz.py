@@ -15,9 +15,14 @@ from ckl_jax.world.templates import EVENT
 
 METADATA = "metadata_relations.json"
 _DOMAINS = {  # of what a fact is about, in BEAR's words
-    "person": "Biographical", "city": "Geographic", "country": "Geographic", "river": "Geographic",
-    "company": "Economic", "club": "Sports", "university": "Scientific",
-}  # fmt: skip
+    "person": "Biographical",
+    "city": "Geographic",
+    "country": "Geographic",
+    "river": "Geographic",
+    "company": "Economic",
+    "club": "Sports",
+    "university": "Scientific",
+}
 _PLACES = {"s": "[X]", "o": "[Y]"}
 
 
@@ -95,12 +100,15 @@ def _instances(world: World, facts: Sequence[Fact], options: Sequence[str]) -> l
     place = {option: i for i, option in enumerate(options)}
     return [
         {
-            "sub_id": fact.subject, "sub_label": world.name(fact.subject),
-            "sub_aliases": list(world.entities[fact.subject].aliases), "obj_id": fact.object,
-            "obj_label": world.name(fact.object), "answer_idx": place[fact.object],
+            "sub_id": fact.subject,
+            "sub_label": world.name(fact.subject),
+            "sub_aliases": list(world.entities[fact.subject].aliases),
+            "obj_id": fact.object,
+            "obj_label": world.name(fact.object),
+            "answer_idx": place[fact.object],
         }
         for fact in facts
-    ]  # fmt: skip
+    ]
 
 
 def _refuse_others(folder: Path, tables: Mapping[str, str]) -> None:

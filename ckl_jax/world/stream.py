@@ -88,9 +88,16 @@ def stream_world(seed: int = 0, size: str = "small") -> World:
     maker.make_new()
     maker.make_events()
     return World(
-        "simulated stream", seed, size, maker.entities, tuple(maker.facts), RELATIONS, START,
-        "2017-10-01", END,
-    )  # fmt: skip
+        "simulated stream",
+        seed,
+        size,
+        maker.entities,
+        tuple(maker.facts),
+        RELATIONS,
+        START,
+        "2017-10-01",
+        END,
+    )
 
 
 def _size(size: str) -> StreamSize:
@@ -160,8 +167,10 @@ def trends(seed: int, size: str) -> list[Trend]:
 
 def _new_word(rng: random.Random, topic: Topic, used: set[str]) -> str:
     while True:
-        syllables = [rng.choice("b d f g k l m n p r s t v z qu w j".split()) + rng.choice("aeiou")
-                     for _ in range(rng.choice((2, 2, 3)))]  # fmt: skip
+        syllables = [
+            rng.choice("b d f g k l m n p r s t v z qu w j".split()) + rng.choice("aeiou")
+            for _ in range(rng.choice((2, 2, 3)))
+        ]
         word = "".join(syllables) + rng.choice("l n r s t k m".split()) + rng.choice(topic.ends)
         if word not in used:
             used.add(word)
@@ -244,9 +253,9 @@ class _Page:
         self.writer, self.rng, self.name, self.topic = writer, rng, topic, TOPICS[topic]
         self.date, self.iso, self.running = date, date.isoformat(), running
         self.world, self.said = writer.world, set()
-        self.slots = {k: self._known(kind) for k, kind in (
-            ("c", "city"), ("n", "country"), ("k", "company")
-        )}  # fmt: skip
+        self.slots = {
+            k: self._known(kind) for k, kind in (("c", "city"), ("n", "country"), ("k", "company"))
+        }
 
     def _known(self, kind: str) -> str:
         pool = self.writer.known[kind]

@@ -58,15 +58,35 @@ SIZES = {
 
 # Share of the subjects that have a relation: at the cut; of new subjects; of old ones without it.
 _AT_CUT = {
-    "birthplace": 1.0, "native_language": 0.6, "alma_mater": 0.5, "award": 0.3, "country": 1.0,
-    "capital": 1.0, "official_language": 1.0, "headquarters": 1.0, "river_country": 1.0,
-    "league": 1.0, "prime_minister": 1.0, "mayor": 0.8, "chief_executive": 1.0, "head_coach": 1.0,
-    "rector": 0.6, "club": 0.2, "employer": 0.13, "residence": 0.13,
-}  # fmt: skip
+    "birthplace": 1.0,
+    "native_language": 0.6,
+    "alma_mater": 0.5,
+    "award": 0.3,
+    "country": 1.0,
+    "capital": 1.0,
+    "official_language": 1.0,
+    "headquarters": 1.0,
+    "river_country": 1.0,
+    "league": 1.0,
+    "prime_minister": 1.0,
+    "mayor": 0.8,
+    "chief_executive": 1.0,
+    "head_coach": 1.0,
+    "rector": 0.6,
+    "club": 0.2,
+    "employer": 0.13,
+    "residence": 0.13,
+}
 _NEW_SUBJECT = {
-    "birthplace": 0.7, "employer": 0.4, "residence": 0.4, "club": 0.2, "headquarters": 1.0,
-    "chief_executive": 1.0, "league": 1.0, "head_coach": 1.0,
-}  # fmt: skip
+    "birthplace": 0.7,
+    "employer": 0.4,
+    "residence": 0.4,
+    "club": 0.2,
+    "headquarters": 1.0,
+    "chief_executive": 1.0,
+    "league": 1.0,
+    "head_coach": 1.0,
+}
 _LATE = {"residence": 0.1, "employer": 0.08, "club": 0.04, "mayor": 0.5, "rector": 0.5}
 _CHANGES = 0.62  # share of the changing facts that do change in D1
 
@@ -124,9 +144,13 @@ class Maker:
         self._add("city", round(n * size.cities))
         self._add("person", round(n * size.people), first_names)
         for kind, per in (
-            ("company", size.companies), ("club", size.clubs), ("university", size.universities),
-            ("river", size.rivers), ("award", size.awards), ("league", 0.5),
-        ):  # fmt: skip
+            ("company", size.companies),
+            ("club", size.clubs),
+            ("university", size.universities),
+            ("river", size.rivers),
+            ("award", size.awards),
+            ("league", 0.5),
+        ):
             self._add(kind, max(3, round(n * per)))
         self._add("person", round(n * size.people * size.new), first_names, new=True)
         self._add("company", round(n * size.companies * size.new * 2), new=True)

@@ -26,16 +26,30 @@ _PER_RELATION = {"tiny": 8, "small": 75, "medium": 400, "large": 10_000}
 
 # T-REx relations whose objects are names and (nearly always) single.
 _INVARIANT = (
-    "P17", "P20", "P30", "P37", "P103", "P131", "P138", "P159", "P178", "P264", "P364", "P937",
+    "P17",
+    "P20",
+    "P30",
+    "P37",
+    "P103",
+    "P131",
+    "P138",
+    "P159",
+    "P178",
+    "P264",
+    "P364",
+    "P937",
     "P1412",
-)  # fmt: skip
+)
 
 
 def _office(prop: str, title: str, previous: bool) -> Relation:
     cloze, question = _texts(templates.office(title, previous))
     if previous:
-        state = (cloze, f"{{o}} was the previous {title} of {{s}}.",
-                 f"{{s}} had {{o}} as its previous {title}.")  # fmt: skip
+        state = (
+            cloze,
+            f"{{o}} was the previous {title} of {{s}}.",
+            f"{{s}} had {{o}} as its previous {title}.",
+        )
         news = (f"{{o}} is no longer the {title} of {{s}}.",)
     else:
         state = (cloze, f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
@@ -46,8 +60,11 @@ def _office(prop: str, title: str, previous: bool) -> Relation:
 def _membership(prop: str, title: str, previous: bool) -> Relation:
     when, verb = ("previous", "was") if previous else ("current", "is")
     cloze, question = _texts(templates.membership(title, previous))
-    state = (cloze, f"{{o}} {verb} the {when} {title} of {{s}}.",
-             f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.")  # fmt: skip
+    state = (
+        cloze,
+        f"{{o}} {verb} the {when} {title} of {{s}}.",
+        f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
+    )
     news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
     return _relation(prop, previous, cloze, question, state, news)
 

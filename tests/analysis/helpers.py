@@ -40,15 +40,25 @@ def make_rows(name, chances, *, step, epoch, seed=0, sizes=PROBES, wide=True):
             beams = 100 if wide else 2
             rows.append(
                 {
-                    "run": name, "method": name, "phase": 1, "epoch": epoch, "step": step,
-                    "probe": probe, "item": str(i), "relation": RELATIONS[i % len(RELATIONS)],
-                    "input": f"Subject {i} <of> {probe} is <extra_id_0>.", "answers": [answer],
-                    "old_answers": [f"Old {i}"] if updated else [], "predictions": [said, "x"],
-                    "em": int(right), "f1": 1.0 if right else 0.25 * float(own[i, 1] < 0.1),
-                    "em_old": int(stale), "hit_rank": rank if rank <= beams else 0,
+                    "run": name,
+                    "method": name,
+                    "phase": 1,
+                    "epoch": epoch,
+                    "step": step,
+                    "probe": probe,
+                    "item": str(i),
+                    "relation": RELATIONS[i % len(RELATIONS)],
+                    "input": f"Subject {i} <of> {probe} is <extra_id_0>.",
+                    "answers": [answer],
+                    "old_answers": [f"Old {i}"] if updated else [],
+                    "predictions": [said, "x"],
+                    "em": int(right),
+                    "f1": 1.0 if right else 0.25 * float(own[i, 1] < 0.1),
+                    "em_old": int(stale),
+                    "hit_rank": rank if rank <= beams else 0,
                     "beams": beams,
                 }
-            )  # fmt: skip
+            )
     return rows
 
 
@@ -65,19 +75,34 @@ def make_run(root, name, *, epochs=2, seed=0, sizes=PROBES, steps_per_epoch=10, 
         ]
     for step, epoch, chances in events:
         rows = make_rows(
-            name if step else "initial", chances, step=step or 1000, epoch=epoch, seed=seed,
-            sizes=sizes, wide=wide and epoch == epochs,
-        )  # fmt: skip
+            name if step else "initial",
+            chances,
+            step=step or 1000,
+            epoch=epoch,
+            seed=seed,
+            sizes=sizes,
+            wide=wide and epoch == epochs,
+        )
         rows = [{**row, "run": name, "method": name, "step": step} for row in rows]
         write_jsonl(folder / "probes" / f"rows_{step:06}.jsonl", rows)
     trainable = {"lora": 40_000, "k_adapter_k2": 300_000, "modular": 500_000}.get(name, 1_300_000)
-    write_json(folder / "summary.json", {
-        "run": name, "method": name, "phase": 1, "steps": sum(per_epoch), "epochs": epochs,
-        "steps_per_epoch": per_epoch, "trainable_parameters": trainable,
-        "total_parameters": 1_800_000, "train_seconds": 12.5 * sum(per_epoch) / 20,
-        "device": "cpu", "matmul_flops_per_step": 10**9,
-        "base_checkpoint": None if name == "initial" else str(folder.parent / "initial"),
-    })  # fmt: skip
+    write_json(
+        folder / "summary.json",
+        {
+            "run": name,
+            "method": name,
+            "phase": 1,
+            "steps": sum(per_epoch),
+            "epochs": epochs,
+            "steps_per_epoch": per_epoch,
+            "trainable_parameters": trainable,
+            "total_parameters": 1_800_000,
+            "train_seconds": 12.5 * sum(per_epoch) / 20,
+            "device": "cpu",
+            "matmul_flops_per_step": 10**9,
+            "base_checkpoint": None if name == "initial" else str(folder.parent / "initial"),
+        },
+    )
     (folder / "config.gin").write_text(f"RANDOM_SEED = {seed}\n")
     return folder
 

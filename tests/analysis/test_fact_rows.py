@@ -19,13 +19,29 @@ def make_run(root, name, right, answered=("unchanged", "changed"), **changes):
         for i in range(4):
             em = int(i < right[title == "changed"])
             row = {
-                "step": 1, "epoch": 1, "probe": f"0801-0901_{title}", "item": f"S{i} | r | O",
-                "interval": "0801-0901", "class": title, "kind": title if i else "new",
-                "relation": "r", "input": f"S{i} r", "answers": ["O"], "old_answers": [],
-                "nll": 10.0 - em, "tokens": 5, "object_nll": 2.0, "object_tokens": 1,
-                "truncated": 0, "predictions": ["O" if em else "X"], "em": em, "f1": float(em),
-                "em_old": 0, "hit_rank": em, "beams": 2,
-            } | changes  # fmt: skip
+                "step": 1,
+                "epoch": 1,
+                "probe": f"0801-0901_{title}",
+                "item": f"S{i} | r | O",
+                "interval": "0801-0901",
+                "class": title,
+                "kind": title if i else "new",
+                "relation": "r",
+                "input": f"S{i} r",
+                "answers": ["O"],
+                "old_answers": [],
+                "nll": 10.0 - em,
+                "tokens": 5,
+                "object_nll": 2.0,
+                "object_tokens": 1,
+                "truncated": 0,
+                "predictions": ["O" if em else "X"],
+                "em": em,
+                "f1": float(em),
+                "em_old": 0,
+                "hit_rank": em,
+                "beams": 2,
+            } | changes
             rows.append({k: v for k, v in row.items() if title in answered or k not in ANSWERS})
     write_jsonl(root / name / "probes" / "rows_000001.jsonl", rows)
     base = None if name == "initial" else str(root / "initial")

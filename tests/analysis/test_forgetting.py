@@ -14,9 +14,11 @@ def row(snapshot, period, words, nll, task="past"):
 
 def test_it_is_the_relative_increase_of_perplexity():
     rows = [
-        row("start", "2015", 10, 20.0), row("start", "2016", 30, 90.0),
-        row("2018-01", "2015", 10, 21.0), row("2018-01", "2016", 30, 84.0),
-    ]  # fmt: skip
+        row("start", "2015", 10, 20.0),
+        row("start", "2016", 30, 90.0),
+        row("2018-01", "2015", 10, 21.0),
+        row("2018-01", "2016", 30, 84.0),
+    ]
     found = summarize(rows)["past"]
     assert found["2015"] == {"start": 0.0, "2018-01": pytest.approx(100 * (math.exp(0.1) - 1))}
     assert found["2016"]["2018-01"] == pytest.approx(100 * (math.exp(-0.2) - 1))

@@ -17,8 +17,14 @@ from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
 
 FIGURES = {
-    "curves", "curves_by_step", "balance", "cost", "fuar", "ledger", "precision_at_k",
-}  # fmt: skip
+    "curves",
+    "curves_by_step",
+    "balance",
+    "cost",
+    "fuar",
+    "ledger",
+    "precision_at_k",
+}
 VOID = {"meta", "img", "br"}
 
 

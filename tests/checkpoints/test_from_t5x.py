@@ -114,10 +114,14 @@ def test_bfloat16_in_integers_is_understood(folder):
     where = "target.token_embedder.embedding"
     bits = np.arange(16, dtype=ml_dtypes.bfloat16).reshape(4, 4)
     store = ts.open(
-        {"driver": "zarr", "kvstore": f"file://{folder}/checkpoint_3/{where}/",
-         "metadata": {"dtype": "<u2", "shape": [4, 4]}},
-        create=True, delete_existing=True,
-    ).result()  # fmt: skip
+        {
+            "driver": "zarr",
+            "kvstore": f"file://{folder}/checkpoint_3/{where}/",
+            "metadata": {"dtype": "<u2", "shape": [4, 4]},
+        },
+        create=True,
+        delete_existing=True,
+    ).result()
     store.write(bits.view(np.uint16)).result()
 
     def change(tree):

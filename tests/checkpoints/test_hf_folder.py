@@ -16,9 +16,15 @@ from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees import paths
 
 SIZES = dict(
-    vocab_size=20, emb_dim=8, num_heads=2, head_dim=4, mlp_dim=12, num_encoder_layers=1,
-    num_decoder_layers=2, relpos_buckets=4,
-)  # fmt: skip
+    vocab_size=20,
+    emb_dim=8,
+    num_heads=2,
+    head_dim=4,
+    mlp_dim=12,
+    num_encoder_layers=1,
+    num_decoder_layers=2,
+    relpos_buckets=4,
+)
 TIED = T5Config(**SIZES, logits_via_embedding=True)
 GATED = T5Config(**SIZES, mlp_activations=("gelu", "linear"))
 
@@ -54,8 +60,9 @@ def test_saved_and_loaded_is_the_same(config, scan, tmp_path):
     assert found.scan_layers == scan
     assert_same(paths.scan_to_loop(again) if scan else again, params)
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == [
-        "config.json", "model.safetensors",
-    ]  # fmt: skip
+        "config.json",
+        "model.safetensors",
+    ]
 
 
 @pytest.mark.parametrize("config", [TIED, GATED])

@@ -17,9 +17,17 @@ from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees import paths
 
 SIZES = dict(
-    vocab_size=20, emb_dim=8, num_heads=2, head_dim=4, mlp_dim=12, num_encoder_layers=1,
-    num_decoder_layers=2, relpos_buckets=4, dropout_rate=0.0, logits_via_embedding=True,
-)  # fmt: skip
+    vocab_size=20,
+    emb_dim=8,
+    num_heads=2,
+    head_dim=4,
+    mlp_dim=12,
+    num_encoder_layers=1,
+    num_decoder_layers=2,
+    relpos_buckets=4,
+    dropout_rate=0.0,
+    logits_via_embedding=True,
+)
 CONFIG = T5Config(**SIZES)
 IDS = np.array([[3, 4, 5, 1, 0], [6, 7, 1, 0, 0]], np.int32)
 TARGETS = np.array([[8, 9, 1], [2, 1, 0]], np.int32)
@@ -139,9 +147,15 @@ def test_a_run_goes_out_and_comes_in(tiny, tmp_path, capsys):
     assert t5x.main(["train", *tiny.argv("lora", run, PROBES=None, EPOCHS=1)]) == 0
     like = tmp_path / "config.json"
     config = T5Config(
-        vocab_size=1024, emb_dim=32, num_heads=2, head_dim=16, mlp_dim=64, num_encoder_layers=1,
-        num_decoder_layers=1, logits_via_embedding=True,
-    )  # fmt: skip
+        vocab_size=1024,
+        emb_dim=32,
+        num_heads=2,
+        head_dim=16,
+        mlp_dim=64,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        logits_via_embedding=True,
+    )
     from ckl_jax.checkpoints.hf_names import config_to_hf
 
     like.write_text(json.dumps(config_to_hf(config)))

@@ -33,8 +33,10 @@ def diffset(world, out, *more):
 
 
 def probes(world, diff, out, *more):
-    dumps = [f"--{side}={world}/wikidata-2020{d}01-all.json.gz"
-             for side, d in (("old", "05"), ("new", "06"))]  # fmt: skip
+    dumps = [
+        f"--{side}={world}/wikidata-2020{d}01-all.json.gz"
+        for side, d in (("old", "05"), ("new", "06"))
+    ]
     inputs = ["--diffset", str(diff), "--wikipedia", wiki(world, "20200601"), *dumps]
     return ["data", "probes", *inputs, "--out", str(out), "--workers", "1", *more]
 
@@ -82,11 +84,16 @@ def test_dumps_to_diffset_to_probes(world, tmp_path, capsys):
     assert ckl.main(diffset(world, diff, "--deletions")) == 0  # finished: nothing to do
 
 
-@pytest.mark.parametrize("flags, expected", [
-    (("--shard", "3/2"), "--shard is '3/2'; give I/N"), (("--workers", "-1"), "--workers is -1"),
-    (("--namespaces", "a"), "--namespaces is 'a'"), (("--shards", "-2"), "--shards is -2"),
-    (("--new", "absent.xml"), "There is no dump absent.xml"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        (("--shard", "3/2"), "--shard is '3/2'; give I/N"),
+        (("--workers", "-1"), "--workers is -1"),
+        (("--namespaces", "a"), "--namespaces is 'a'"),
+        (("--shards", "-2"), "--shards is -2"),
+        (("--new", "absent.xml"), "There is no dump absent.xml"),
+    ],
+)
 def test_bad_flags(world, tmp_path, capsys, flags, expected):
     assert expected in sentence(capsys, diffset(world, tmp_path / "o", *flags))
     assert not (tmp_path / "o").exists()
@@ -115,9 +122,12 @@ def test_an_error_in_a_worker_is_the_same_sentence(world, tmp_path):
     new.write_bytes(data)
     argv = diffset(world, tmp_path / "o", "--new", str(new), "--workers", "2")
     done = subprocess.run(
-        [sys.executable, "-m", "ckl_jax.cli.ckl", *argv], capture_output=True, text=True,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"}, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "ckl_jax.cli.ckl", *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        timeout=60,
+    )
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "damaged near byte" in done.stderr.splitlines()[-1]
 
@@ -133,8 +143,11 @@ def test_killed_and_started_again_it_ends_with_the_same_files(tmp_path):
     argv = ["data", "diffsets", *dumps]
     assert ckl.main([*argv, str(tmp_path / "whole")]) == 0
     out, shards = tmp_path / "killed", tmp_path / "killed/shards"
-    run = subprocess.Popen([sys.executable, "-m", "ckl_jax.cli.ckl", *argv, str(out)],
-                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    run = subprocess.Popen(
+        [sys.executable, "-m", "ckl_jax.cli.ckl", *argv, str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while not list(shards.glob("*.json")) and run.poll() is None:
         time.sleep(0.001)
     run.kill()

@@ -106,8 +106,11 @@ def test_another_function_gets_the_arguments_of_the_job():
     given = run("job.gin", SET_DIR, instead=lambda **kw: kw, note="n")
     assert given["model"].width == 8
     assert {**given, "model": 0} == {
-        "model": 0, "model_dir": "/x", "total_steps": 5, "note": "n",
-    }  # fmt: skip
+        "model": 0,
+        "model_dir": "/x",
+        "total_steps": 5,
+        "note": "n",
+    }
 
 
 def test_a_run_inside_a_run_would_forget_its_configuration():
@@ -206,8 +209,10 @@ def test_wrong_names_on_the_command_line_have_the_nearest():
 
 def test_files_that_are_cut_off_or_no_text_say_so(tmp_path):
     path = tmp_path / "a.gin"
-    for content, told in ((b"A = (1,\n", "a bracket or a quote is open"),
-                          (b"\xff\xfe=1\n", "is not UTF-8; save it as UTF-8")):  # fmt: skip
+    for content, told in (
+        (b"A = (1,\n", "a bracket or a quote is open"),
+        (b"\xff\xfe=1\n", "is not UTF-8; save it as UTF-8"),
+    ):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"a.gin.* {told}"):
             gin_config.load([str(path)])

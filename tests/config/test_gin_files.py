@@ -10,8 +10,12 @@ from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import configs
 
 OVERLAYS = (
-    (), ("tiny.gin",), ("ckl_full.gin",), ("ckl_full_small.gin",), ("ckl_onecycle.gin",),
-)  # fmt: skip
+    (),
+    ("tiny.gin",),
+    ("ckl_full.gin",),
+    ("ckl_full_small.gin",),
+    ("ckl_onecycle.gin",),
+)
 JOBS = {
     "train": (),
     "precompile": (),

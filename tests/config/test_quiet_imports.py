@@ -47,5 +47,6 @@ def test_seqio_need_not_say_that_texts_are_left_out_of_packing():
     finally:
         logger.removeHandler(handler)
     assert [r.getMessage().split("{")[-1] for r in records] == [
-        "'inputs_pretokenized', 'answers'}", "Something else",
-    ]  # fmt: skip
+        "'inputs_pretokenized', 'answers'}",
+        "Something else",
+    ]

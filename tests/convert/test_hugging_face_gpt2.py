@@ -52,10 +52,15 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys):
     argv = ["--documents", str(tmp_path / "news.jsonl"), "--out", str(rows), "--length", "16"]
     assert main(["data", "rows", "--vocabulary", str(ours), "--pack", *argv]) == 0
     macros = {
-        "INITIAL_CHECKPOINT_PATH": str(ours), "CACHE_DIRS": (str(rows),), "BATCH_SIZE": 4,
-        "MIXTURE_OR_TASK_NAME": "news", "HELD_OUT_TASKS": ("news",), "TRAIN_STEPS": 3,
-        "TASK_FEATURE_LENGTHS": {"targets": 16}, "MODEL_DIR": str(tmp_path / "run"),
-    }  # fmt: skip
+        "INITIAL_CHECKPOINT_PATH": str(ours),
+        "CACHE_DIRS": (str(rows),),
+        "BATCH_SIZE": 4,
+        "MIXTURE_OR_TASK_NAME": "news",
+        "HELD_OUT_TASKS": ("news",),
+        "TRAIN_STEPS": 3,
+        "TASK_FEATURE_LENGTHS": {"targets": 16},
+        "MODEL_DIR": str(tmp_path / "run"),
+    }
     files = [f"--gin_file={f}" for f in ("temporalwiki_lora.gin", ours / "model.gin")]
     argv = [*files, *(f"--gin_bindings={n} = {v!r}" for n, v in macros.items())]
     assert t5x.main(["train", *argv]) == 0
@@ -120,9 +125,7 @@ def test_saved_and_loaded_is_the_same_here_and_at_transformers(shard, tmp_path):
     assert dataclasses.replace(config, dropout_rate=0.0) == CONFIG
     assert_trees_close(again, params, rtol=0, atol=0)
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    model, report = transformers.GPT2LMHeadModel.from_pretrained(
-        tmp_path, output_loading_info=True
-    )
+    model, report = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
     with torch.no_grad():
         theirs = model.eval()(torch.tensor(batch["decoder_input_tokens"]).long()).logits.numpy()

@@ -53,8 +53,10 @@ def test_a_batch_predicts_every_next_token_and_knows_zero_from_padding():
     assert batch["decoder_target_tokens"][0, :2].tolist() == [0, 6]
     assert batch["decoder_loss_weights"].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
     assert set(batch) == {
-        "decoder_input_tokens", "decoder_target_tokens", "decoder_loss_weights",
-    }  # fmt: skip
+        "decoder_input_tokens",
+        "decoder_target_tokens",
+        "decoder_loss_weights",
+    }
 
 
 def test_a_packed_batch_never_predicts_across_documents():

@@ -172,8 +172,9 @@ def test_an_unknown_probe_is_named():
 
 
 def _folder(tmp_path):
-    rows = "".join(f"Anna {i} was in <extra_id_0>.,<extra_id_0> Oslo <extra_id_1>\n"
-                   for i in range(30))  # fmt: skip
+    rows = "".join(
+        f"Anna {i} was in <extra_id_0>.,<extra_id_0> Oslo <extra_id_1>\n" for i in range(30)
+    )
     _write(tmp_path / "in/recent_news_full.csv", "input,output\n" + rows + "No name here.,\n")
     return tmp_path / "in"
 

@@ -23,8 +23,9 @@ def test_the_forms_of_real_facts():
     facts = read_dated_facts([wikidata])
     poland = [f for f in facts if f.subject == "Poland" and f.relation == "P6"]
     assert [(f.object, f.holds(period.before), f.holds(period.after)) for f in poland] == [
-        ("Mateusz Morawiecki", True, False), ("Donald Tusk", False, True),
-    ]  # fmt: skip
+        ("Mateusz Morawiecki", True, False),
+        ("Donald Tusk", False, True),
+    ]
     terms = list(read_dated_facts([shared_data("probes", "dyknow-dated-facts.jsonl")]))
     holders = [f for f in terms if f.relation == "Prime Minister of Italy"]
     assert [f.object for f in holders if f.holds("2015-06-01")] == ["Matteo Renzi"]
@@ -40,8 +41,10 @@ def test_tables_of_offices_and_facts_without_ids(tmp_path):
     ann, ben, fact = read_dated_facts([tmp_path / "terms.csv", tmp_path / "facts.jsonl"])
     assert ann.answers == ("Ann", "Anna", "A.") and ann.cloze == "The mayor of [X] is [Y]."
     assert (ann.holds("2018-12-31"), ann.holds("2019-05-01"), ann.holds("2020-01-01")) == (
-        True, None, False,
-    )  # fmt: skip
+        True,
+        None,
+        False,
+    )
     assert ben.holds("2014-01-01") is None and not ben.holds("2015-01-01")
     assert (fact.subject, fact.object, fact.subject_id) == ("Oslo", "Ann", "Oslo")
 

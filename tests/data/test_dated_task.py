@@ -17,11 +17,21 @@ from tests.real_data import shared_data
 LINES = [f"Anna Brel , {n} , was n't born in {c} ." for c in ("Oslo", "Lima") for n in range(40)]
 # What makes the count of word boundaries in a whole sentence wrong; and what is spelled as an end.
 ODD = [
-    "\u00b4 x", "\u00bd \ufb01ne", "\u2581 a \u2581\u2581", "\u200b z", "\U0001f984 ok",
-    "</s> <s> <unk>", "<extra_id_0> x<extra_id_1>y", "a\x00b c", "\ufeff \ufdfa",
-    "e\u0301 \u0301", "<|endoftext|> a<|endoftext|>b", "0000000 ------ \u3000 x",
-    "\u4e2d\u6587 \u0f0b", "",
-]  # fmt: skip
+    "\u00b4 x",
+    "\u00bd \ufb01ne",
+    "\u2581 a \u2581\u2581",
+    "\u200b z",
+    "\U0001f984 ok",
+    "</s> <s> <unk>",
+    "<extra_id_0> x<extra_id_1>y",
+    "a\x00b c",
+    "\ufeff \ufdfa",
+    "e\u0301 \u0301",
+    "<|endoftext|> a<|endoftext|>b",
+    "0000000 ------ \u3000 x",
+    "\u4e2d\u6587 \u0f0b",
+    "",
+]
 
 
 def documents():

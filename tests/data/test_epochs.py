@@ -53,8 +53,15 @@ def test_only_the_end_of_an_epoch_is_filled_up(plan):
 def test_the_paper_s_mixture_has_the_paper_s_sizes():
     plan = EpochPlan(1000, 10_000, Mixture(), batch_size=60, epochs=8)
     assert [plan.replay_rows(e) for e in range(8)] == [
-        4000, 2800, 1960, 1372, 960, 672, 470, 329,
-    ]  # fmt: skip
+        4000,
+        2800,
+        1960,
+        1372,
+        960,
+        672,
+        470,
+        329,
+    ]
     assert plan.steps_per_epoch == [-(-(1000 + plan.replay_rows(e)) // 60) for e in range(8)]
 
 

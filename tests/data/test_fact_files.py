@@ -17,10 +17,15 @@ def test_names_say_interval_and_class_and_the_file_beside_says_what_changed(tmp_
     path = write(tmp_path / "0801-0901_changed.csv", "Ann,mayor of,Rome", "Bob,club,NA", "X,y,z")
     assert [f.kind for f in read_facts(path).facts] == ["", "", ""]
     rows = [
-        {"subject": "Ann", "relation": "mayor of", "object": "Rome", "kind": "updated",
-         "old_objects": ["Bari"]},
+        {
+            "subject": "Ann",
+            "relation": "mayor of",
+            "object": "Rome",
+            "kind": "updated",
+            "old_objects": ["Bari"],
+        },
         {"subject": "Bob", "relation": "club", "object": "NA", "kind": "new", "old_objects": []},
-    ]  # fmt: skip
+    ]
     beside = tmp_path / "0801-0901_changed.jsonl"
     beside.write_text("\n".join(map(json.dumps, rows)))
     file = read_facts(path)
@@ -28,12 +33,16 @@ def test_names_say_interval_and_class_and_the_file_beside_says_what_changed(tmp_
     assert [f.kind for f in file.facts] == ["updated", "new", ""]
     first = file.facts[0]
     assert (first.text, first.prompt, first.old_objects) == (
-        "Ann mayor of Rome", "Ann mayor of", ("Bari",)
-    )  # fmt: skip
+        "Ann mayor of Rome",
+        "Ann mayor of",
+        ("Bari",),
+    )
     part = read_facts(write(tmp_path / "0801-0901_updated.csv", "Ann,mayor of,Rome"))
     assert (part.title, part.facts[0].kind, part.facts[0].old_objects) == (
-        "changed", "updated", ("Bari",)
-    )  # fmt: skip
+        "changed",
+        "updated",
+        ("Bari",),
+    )
     with pytest.raises(UserError, match="facts of 0801-0901_updated are given twice"):
         read_all([path, tmp_path / "0801-0901_updated.csv"])
 

@@ -15,7 +15,7 @@ from ckl_jax.data.questions import (
     question_batch,
     question_rows,
     read_questions,
-)  # fmt: skip
+)
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data.newsqa import date_of_address, read_dates, read_newsqa
@@ -40,12 +40,16 @@ def asked(first, last, **more):
 def test_a_question_for_each_month_without_a_change():
     found = asked("2018-12", "2019-08")
     assert found == {
-        "mayor/Oslo/2018-12": ("Anna Brel", "Brel"), "mayor/Oslo/2019-01": ("Anna Brel", "Brel"),
-        "mayor/Oslo/2019-02": ("Anna Brel", "Brel"), "mayor/Oslo/2019-04": ("Carl Dahl",),
-        "mayor/Oslo/2019-05": ("Carl Dahl",), "mayor/Oslo/2019-06": ("Carl Dahl",),
-        "mayor/Oslo/2019-07": ("Eva Falk",), "mayor/Oslo/2019-08": ("Eva Falk",),
+        "mayor/Oslo/2018-12": ("Anna Brel", "Brel"),
+        "mayor/Oslo/2019-01": ("Anna Brel", "Brel"),
+        "mayor/Oslo/2019-02": ("Anna Brel", "Brel"),
+        "mayor/Oslo/2019-04": ("Carl Dahl",),
+        "mayor/Oslo/2019-05": ("Carl Dahl",),
+        "mayor/Oslo/2019-06": ("Carl Dahl",),
+        "mayor/Oslo/2019-07": ("Eva Falk",),
+        "mayor/Oslo/2019-08": ("Eva Falk",),
         "consul/Rome/2018-12": ("Marcus",),
-    }  # fmt: skip
+    }
     assert list(found) == sorted(found)  # by office and month
     ambiguous = asked("2019-01", "2019-03", keep_ambiguous=True)
     assert ambiguous["mayor/Oslo/2019-03"] == ("Anna Brel", "Brel")  # on the 15th
@@ -104,15 +108,21 @@ def test_real_offices():
 def entity(id, label, claims=None, aliases=()):
     labels = {"en": {"language": "en", "value": label}}
     return {
-        "type": "item", "id": id, "labels": labels, "claims": claims or {},
+        "type": "item",
+        "id": id,
+        "labels": labels,
+        "claims": claims or {},
         "aliases": {"en": [{"language": "en", "value": a} for a in aliases]},
-    }  # fmt: skip
+    }
 
 
 def item(prop, id):
     value = {"entity-type": "item", "numeric-id": int(id[1:]), "id": id}
-    return {"snaktype": "value", "property": prop,
-            "datavalue": {"type": "wikibase-entityid", "value": value}}  # fmt: skip
+    return {
+        "snaktype": "value",
+        "property": prop,
+        "datavalue": {"type": "wikibase-entityid", "value": value},
+    }
 
 
 def time(text, precision=11):
@@ -129,15 +139,19 @@ def test_offices_out_of_a_dump(tmp_path, capsys):
     stoltenberg = held(
         "Q3", P580=time("+00000002005-10-00T00:00:00Z", 10), P582=time("+2013-10-16T00:00:00Z")
     )
-    others = [held("Q3"), held("Q4", P580=time("+2001-01-01T00:00:00Z")),
-              held("Q3", "deprecated", P580=time("+1999-01-01T00:00:00Z"))]  # fmt: skip
+    others = [
+        held("Q3"),
+        held("Q4", P580=time("+2001-01-01T00:00:00Z")),
+        held("Q3", "deprecated", P580=time("+1999-01-01T00:00:00Z")),
+    ]
     kind = [{"mainsnak": item("P31", "Q3624078"), "rank": "normal"}]
     entities = [
         entity("Q20", "Norway", {"P6": [solberg, stoltenberg, *others], "P31": kind}),
         entity("Q21", "Oslo", {"P6": [solberg]}),
-        entity("Q2", "Erna Solberg", aliases=["Solberg"]), entity("Q3", "Jens Stoltenberg"),
+        entity("Q2", "Erna Solberg", aliases=["Solberg"]),
+        entity("Q3", "Jens Stoltenberg"),
         entity("Q9", "prime minister of Norway"),
-    ]  # fmt: skip
+    ]
     dump, out = tmp_path / "w.json", tmp_path / "offices.csv"
     dump.write_text("[\n" + ",\n".join(map(json.dumps, entities)) + "\n]\n")
     made = ["data", "offices", "--wikidata", str(dump), "--out", str(out)]
@@ -154,7 +168,9 @@ def test_offices_out_of_a_dump(tmp_path, capsys):
 # --- NewsQA
 
 STORY = "LONDON, England (CNN) -- The bridge opened on Monday. It cost $3 million."
-ADDRESS = "http://web.archive.org/web/2010id_/http://www.cnn.com/2009/WORLD/europe/07/14/a.b/index.html"
+ADDRESS = (
+    "http://web.archive.org/web/2010id_/http://www.cnn.com/2009/WORLD/europe/07/14/a.b/index.html"
+)
 
 
 def newsqa(tmp_path):

@@ -21,8 +21,13 @@ def write(folder, metadata, **tables):
 
 
 def row(subject, answer, **more):
-    return {"sub_id": f"s{subject}", "sub_label": subject, "obj_id": f"o{answer}",
-            "obj_label": answer, **more}  # fmt: skip
+    return {
+        "sub_id": f"s{subject}",
+        "sub_label": subject,
+        "obj_id": f"o{answer}",
+        "obj_label": answer,
+        **more,
+    }
 
 
 CAPITAL = {"templates": ["[X]'s capital is [Y].", "[Y] is in [X]."]}
@@ -110,8 +115,11 @@ def test_statements_capitalize_one_letter_and_know_their_spans(tmp_path):
     relation = Dataset.from_path(write(tmp_path / "own", {"P1": CAPITAL}, P1=rows))["P1"]
     texts = [s.text for s in statements(relation, 0)]
     assert texts == [
-        "A's capital is b.", "A's capital is d.", "C's capital is b.", "C's capital is d."
-    ]  # fmt: skip
+        "A's capital is b.",
+        "A's capital is d.",
+        "C's capital is b.",
+        "C's capital is d.",
+    ]
 
 
 GOOD = [row("A", "x"), row("B", "y")]

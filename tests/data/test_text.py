@@ -113,8 +113,10 @@ def test_ids_equal_seqio_s_convention():
 
 
 def test_documents_survive_their_files(tmp_path):
-    documents = [Document("a", "2020-05-01", "T", "One.\nTwo é.", "http://x"),
-                 Document("b", "2021-01-31", "", "Three.")]  # fmt: skip
+    documents = [
+        Document("a", "2020-05-01", "T", "One.\nTwo é.", "http://x"),
+        Document("b", "2021-01-31", "", "Three."),
+    ]
     for name in ("d.jsonl", "d.jsonl.gz"):
         assert write_documents(tmp_path / name, documents) == 2
         assert list(read_documents(tmp_path / name)) == documents
@@ -145,17 +147,21 @@ def test_bad_documents_are_named(tmp_path, line, message):
 @pytest.mark.parametrize(
     "text, dates",
     [
-        ("It began on 12th of May 2020 and ended on January 3, 2021.",
-         ["12th of May 2020", "January 3, 2021"]),
-        ("He left in Dec. 2019; in 2020-05-06 or 5/6/2020.",
-         ["Dec. 2019", "2020-05-06", "5/6/2020"]),
+        (
+            "It began on 12th of May 2020 and ended on January 3, 2021.",
+            ["12th of May 2020", "January 3, 2021"],
+        ),
+        (
+            "He left in Dec. 2019; in 2020-05-06 or 5/6/2020.",
+            ["Dec. 2019", "2020-05-06", "5/6/2020"],
+        ),
         ("In the early 1980s, the 1990s and mid-2018.", ["early 1980s", "1990s", "mid-2018"]),
         ("Q3 2020 and the first quarter of 2021.", ["Q3 2020", "first quarter of 2021"]),
         ("She may march on, since March, by 1999.", ["March", "1999"]),
         ("On Friday, last year.", ["Friday", "last year"]),
         ("Call 2020555 or room 12.", []),
     ],
-)  # fmt: skip
+)
 def test_dates_are_found(text, dates):
     assert [text[a:b] for a, b, _ in find_dates(text)] == dates
 
@@ -163,23 +169,43 @@ def test_dates_are_found(text, dates):
 @pytest.mark.parametrize(
     "text, names",
     [
-        ("The mayor of Oslo met Anna B. Brel and Dr. Jo Moe.",
-         ["Oslo", "Anna B. Brel", "Dr. Jo Moe"]),
+        (
+            "The mayor of Oslo met Anna B. Brel and Dr. Jo Moe.",
+            ["Oslo", "Anna B. Brel", "Dr. Jo Moe"],
+        ),
         ("Anna Brel's dog saw the Bank of Lima.", ["Anna Brel", "Bank of Lima"]),
         ("Today I think so. Then Kelora Group's shares fell.", ["Kelora Group"]),
         ("In Lima on 3 June 2020, it rained.", ["Lima", "3 June 2020"]),
         ("", []),
     ],
-)  # fmt: skip
+)
 def test_names_are_found(text, names):
     finder = HeuristicFinder.fit(["then in the today " * 3, "x in Lima then said today and in"])
     assert [text[a:b] for a, b, _ in finder.find(text)] == names
 
 
 _PIECES = (
-    "Wadhawan", "Corp", "UN", "the", "May", "1998", "12", "Q1", "of", "first", "quarter", "mid",
-    ".", "-", "'s", "&", ",", " ", " ", "\n",
-)  # fmt: skip
+    "Wadhawan",
+    "Corp",
+    "UN",
+    "the",
+    "May",
+    "1998",
+    "12",
+    "Q1",
+    "of",
+    "first",
+    "quarter",
+    "mid",
+    ".",
+    "-",
+    "'s",
+    "&",
+    ",",
+    " ",
+    " ",
+    "\n",
+)
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=14))

@@ -25,24 +25,31 @@ def item(number, **new_form):
 
 
 ENTITY = {
-    "type": "item", "id": "Q5", "lastrevid": 77,
+    "type": "item",
+    "id": "Q5",
+    "lastrevid": 77,
     "labels": {"de": {"value": "Ding"}, "mul": {"value": "Thing  one"}},
     "sitelinks": {"enwiki": {"site": "enwiki", "title": "Thing (one)"}},
     "claims": {
         "P1": [
             {"mainsnak": snak("P1", item(7)), "rank": "normal"},
-            {"mainsnak": snak("P1", item(8, id="Q8")), "rank": "preferred",
-             "qualifiers": {"P2": [snak("P2", item(9))], "P580": [snak("P580", {}, "time")]},
-             "references": [{"snaks": {"P3": [snak("P3", item(10))]}}]},
+            {
+                "mainsnak": snak("P1", item(8, id="Q8")),
+                "rank": "preferred",
+                "qualifiers": {"P2": [snak("P2", item(9))], "P580": [snak("P580", {}, "time")]},
+                "references": [{"snaks": {"P3": [snak("P3", item(10))]}}],
+            },
             {"mainsnak": snak("P1", item(11)), "rank": "deprecated"},
             {"mainsnak": {"snaktype": "novalue", "property": "P1"}, "rank": "normal"},
             {"mainsnak": {"snaktype": "somevalue", "property": "P1"}, "rank": "normal"},
             {"mainsnak": snak("P1", item(7)), "rank": "normal"},
         ],
-        "P4": [{"mainsnak": snak("P4", "text", "string")},
-               {"mainsnak": snak("P4", {"entity-type": "property", "numeric-id": 3})}],
+        "P4": [
+            {"mainsnak": snak("P4", "text", "string")},
+            {"mainsnak": snak("P4", {"entity-type": "property", "numeric-id": 3})},
+        ],
     },
-}  # fmt: skip
+}
 
 
 def parsed(entity, **rules):
@@ -86,10 +93,16 @@ def test_bad_lines_name_file_line_and_byte(tmp_path):
         list(read_entities(path))
 
 
-@pytest.mark.parametrize("name, items, properties", [
-    ("201412", 184, 1304), ("20150113", 4, 0), ("201703", 25, 0), ("20190923", 2, 0),
-    ("202512", 1, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, items, properties",
+    [
+        ("201412", 184, 1304),
+        ("20150113", 4, 0),
+        ("201703", 25, 0),
+        ("20190923", 2, 0),
+        ("202512", 1, 0),
+    ],
+)
 def test_real_excerpts_are_read_whole(name, items, properties):
     found = list(read_entities(wikidata_excerpt(name)))
     kinds = [e.id[0] for e in found]
@@ -97,12 +110,15 @@ def test_real_excerpts_are_read_whole(name, items, properties):
     assert all(e.label for e in found)
 
 
-@pytest.mark.parametrize("item, old, new, rules, expected", [  # data/README.md
-    ("Q220", "201412", "201703", {}, (46, 9, 53)),
-    ("Q288", "201412", "201703", {}, (24, 2, 24)),
-    ("Q42", "20150213", "20180727", {"deprecated": True}, (23, 4, 24)),
-    ("Q42", "20150213", "20180727", {}, (23, 4, 23)),  # one of the new ones is deprecated
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "item, old, new, rules, expected",
+    [  # data/README.md
+        ("Q220", "201412", "201703", {}, (46, 9, 53)),
+        ("Q288", "201412", "201703", {}, (24, 2, 24)),
+        ("Q42", "20150213", "20180727", {"deprecated": True}, (23, 4, 24)),
+        ("Q42", "20150213", "20180727", {}, (23, 4, 23)),  # one of the new ones is deprecated
+    ],
+)
 def test_kept_gone_and_new_facts_of_real_items(item, old, new, rules, expected):
     sides = []
     for date in (old, new):
@@ -154,9 +170,12 @@ def entity(number, label="", facts=(), title="", revision=1):
     for prop, value in facts:
         claims.setdefault(prop, []).append({"mainsnak": snak(prop, item(value))})
     return {
-        "id": f"Q{number}", "labels": {"en": {"value": label}} if label else {}, "claims": claims,
-        "sitelinks": {"enwiki": {"title": title}} if title else {}, "lastrevid": revision,
-    }  # fmt: skip
+        "id": f"Q{number}",
+        "labels": {"en": {"value": label}} if label else {},
+        "claims": claims,
+        "sitelinks": {"enwiki": {"title": title}} if title else {},
+        "lastrevid": revision,
+    }
 
 
 def dump(path, entities):
@@ -175,12 +194,19 @@ def test_a_store_finds_labels_and_pairs(tmp_path):
     for bucket in range(3):
         pairs += merge(*(index(folder, bucket, "d") for folder in stores.values()))
     assert {(a and a.id, b and b.id) for a, b in pairs} == {
-        ("Q9", None), ("Q1", None), ("Q5", "Q5"), (None, "Q12"),
-    }  # fmt: skip
+        ("Q9", None),
+        ("Q1", None),
+        ("Q5", "Q5"),
+        (None, "Q12"),
+    }
     labels = Labels(stores["old"], 3)
     assert [labels.item(q) for q in ("Q1", "Q5", "Q9", "Q2", "Q99")] == [
-        "One", "Été ☃", "Nine", "", "",
-    ]  # fmt: skip
+        "One",
+        "Été ☃",
+        "Nine",
+        "",
+        "",
+    ]
     assert Labels(stores["new"], 3).properties == {"P1": "is"}
 
 

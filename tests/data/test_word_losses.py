@@ -11,9 +11,13 @@ def _document(i: int, date: str) -> WordLosses:
     words = [f"wort{i}", "ä b".replace(" ", "\u00a0"), "."][: 1 + i % 3]
     n = len(words)
     return WordLosses(
-        f"id{i}", date, words, np.arange(n, dtype=np.float32) + i, np.full(n, 2, np.int32),
+        f"id{i}",
+        date,
+        words,
+        np.arange(n, dtype=np.float32) + i,
+        np.full(n, 2, np.int32),
         np.zeros(n, np.int32),
-    )  # fmt: skip
+    )
 
 
 _STREAM = [_document(i, f"2019-0{1 + i // 4}-1{i % 4}") for i in range(10)]
@@ -30,8 +34,12 @@ def test_what_is_written_comes_back_by_month(tmp_path):
     _write(tmp_path, _STREAM, most=3)
     shards = list(read_dump(tmp_path))
     assert [(s.month, len(s)) for s in shards] == [
-        ("2019-01", 3), ("2019-01", 1), ("2019-02", 3), ("2019-02", 1), ("2019-03", 2),
-    ]  # fmt: skip
+        ("2019-01", 3),
+        ("2019-01", 1),
+        ("2019-02", 3),
+        ("2019-02", 1),
+        ("2019-03", 2),
+    ]
     for found, given in zip((d for s in shards for d in s.documents()), _STREAM, strict=True):
         assert (found.id, found.date, list(found.words)) == (given.id, given.date, given.words)
         np.testing.assert_array_equal(found.nll, given.nll)

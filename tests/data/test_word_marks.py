@@ -35,12 +35,18 @@ def covered(vocabulary, text, group):
     """The text of the tokens that are marked, by a tagger that is told the words."""
     ids = vocabulary.encode(text)
     located, spans = vocabulary.locate(ids)
-    words = [(located.index(w), located.index(w) + len(w), PROPER_NOUNS)
-             for w in ("Zürich", "Anna", "Keller", "Lake", "Tahoe") if w in located]
+    words = [
+        (located.index(w), located.index(w) + len(w), PROPER_NOUNS)
+        for w in ("Zürich", "Anna", "Keller", "Lake", "Tahoe")
+        if w in located
+    ]
     bits = mark_tokens(words, spans, len(located))
     assert bits.dtype == np.uint8 and (bits & 1).all() and len(bits) == len(ids)
-    return "".join(located[a:b] for (a, b), bit in zip(spans, bits, strict=True)
-                   if bit >> GROUPS.index(group) & 1)  # fmt: skip
+    return "".join(
+        located[a:b]
+        for (a, b), bit in zip(spans, bits, strict=True)
+        if bit >> GROUPS.index(group) & 1
+    )
 
 
 def test_every_piece_of_a_word_is_marked_and_no_other(trained, gpt2):
@@ -62,8 +68,12 @@ def test_the_heuristic_knows_proper_nouns_and_numbers():
     tagger = make_tagger("heuristic", TEXTS)
     (first, second) = tagger.tag(TEXTS)
     assert [TEXTS[0][a:b] for a, b, c in first if c == PROPER_NOUNS] == [
-        "Zürich", "Anna", "Keller", "Lake", "Tahoe",
-    ]  # fmt: skip
+        "Zürich",
+        "Anna",
+        "Keller",
+        "Lake",
+        "Tahoe",
+    ]
     assert [TEXTS[0][a:b] for a, b, c in first if c == NUMBERS] == ["1984", "3,500"]
     with pytest.raises(UserError, match="No tagger is called 'spaci'"):
         make_tagger("spaci", TEXTS)
@@ -78,8 +88,13 @@ class Stub:
 
 def test_other_taggers_classes_are_read(monkeypatch):
     """By stand-ins with the interfaces of spaCy and NLTK, which have no data in the index."""
-    tags = {"Anna": ("PROPN", "NNP"), "saw": ("VERB", "VBD"), "two": ("NUM", "CD"),
-            "dogs.": ("NOUN", "NNS"), "quickly": ("ADV", "RB")}  # fmt: skip
+    tags = {
+        "Anna": ("PROPN", "NNP"),
+        "saw": ("VERB", "VBD"),
+        "two": ("NUM", "CD"),
+        "dogs.": ("NOUN", "NNS"),
+        "quickly": ("ADV", "RB"),
+    }
     text = "Anna quickly saw two dogs."
 
     class Token(str):
@@ -113,8 +128,11 @@ def test_marks_are_kept_with_the_task(tmp_path, trained, monkeypatch):
     assert first.groups == again.groups == ("all", "proper_nouns", "numbers")
     assert [list(b) for b in first.bits] == [list(b) for b in again.bits]
     assert list(again.index) == [0, 1] and [len(r) for r in again.rows] == [30, 30]
-    write_cached(tmp_path / "packed", [{**rows[0], "segments": [1] * len(rows[0]["targets"])}],
-                 features=("targets", "segments"))  # fmt: skip
+    write_cached(
+        tmp_path / "packed",
+        [{**rows[0], "segments": [1] * len(rows[0]["targets"])}],
+        features=("targets", "segments"),
+    )
     with pytest.raises(UserError, match="packed rows"):
         mark_rows(CachedTask.open(tmp_path / "packed"), trained, "heuristic", 10, 30)
 
@@ -139,8 +157,10 @@ def test_proper_nouns_against_people_s_own_tags():
             text += f"{word} "
         texts.append(text)
         gold.append(spans)
-    found = [{w[:2] for w in ws if w[2] == PROPER_NOUNS}
-             for ws in make_tagger("heuristic", texts).tag(texts)]  # fmt: skip
+    found = [
+        {w[:2] for w in ws if w[2] == PROPER_NOUNS}
+        for ws in make_tagger("heuristic", texts).tag(texts)
+    ]
     both = sum(len(a & b) for a, b in zip(found, gold, strict=True))
     precision, recall = both / sum(map(len, found)), both / sum(map(len, gold))
     print(precision, recall)

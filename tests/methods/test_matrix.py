@@ -114,9 +114,9 @@ def gradient(config):
     if config.scan_layers:
         params = loop_to_scan(params)
     batch = random_batch(config)
-    return jax.jit(
-        jax.value_and_grad(lambda p: jnp.mean(jnp.square(logits_of(config, p, batch))))
-    )(params)
+    return jax.jit(jax.value_and_grad(lambda p: jnp.mean(jnp.square(logits_of(config, p, batch)))))(
+        params
+    )
 
 
 @compiling_case

@@ -17,9 +17,15 @@ from ckl_jax.trees.partition import split
 from tests.helpers import count, param_shapes, random_batch, tokens
 
 T5_LARGE = T5Config(
-    vocab_size=32128, emb_dim=1024, num_heads=16, head_dim=64, mlp_dim=4096,
-    num_encoder_layers=24, num_decoder_layers=24, logits_via_embedding=True,
-)  # fmt: skip
+    vocab_size=32128,
+    emb_dim=1024,
+    num_heads=16,
+    head_dim=64,
+    mlp_dim=4096,
+    num_encoder_layers=24,
+    num_decoder_layers=24,
+    logits_via_embedding=True,
+)
 K3 = (1, 11, 23)
 
 # (method, trainable, total): the integers behind "403M / 738M" and so on (CKL Tables 2 and 3).
@@ -48,9 +54,7 @@ def test_counts_equal_the_papers(name):
     assert (count(chosen), count(shapes)) == (trainable, total)
 
 
-GPT2_LARGE = GPT2Config(
-    vocab_size=50262, emb_dim=1280, num_heads=20, num_layers=36, mlp_dim=5120
-)  # fmt: skip
+GPT2_LARGE = GPT2Config(vocab_size=50262, emb_dim=1280, num_heads=20, num_layers=36, mlp_dim=5120)
 # TemporalWiki's: its "103M" is what trains beside 39,357,440 adapter parameters when the embedding
 # does too.
 LEGACY = dict(trunk=(), legacy_train_embedding=True)

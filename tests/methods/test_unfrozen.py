@@ -5,10 +5,16 @@ import pytest
 from ckl_jax.methods import ewc, k_adapter, lora, method, mix_review, modular, recadam
 
 METHODS = [
-    method.vanilla(), method.initial(), recadam.recadam(), mix_review.mix_review(), lora.lora(),
-    k_adapter.k_adapter(taps=(0, 1)), modular.modular(), ewc.ewc(),
+    method.vanilla(),
+    method.initial(),
+    recadam.recadam(),
+    mix_review.mix_review(),
+    lora.lora(),
+    k_adapter.k_adapter(taps=(0, 1)),
+    modular.modular(),
+    ewc.ewc(),
     method.combine(lora.lora(), mix_review.mix_review()),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("given", METHODS, ids=lambda given: given.name)

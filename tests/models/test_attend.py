@@ -47,9 +47,9 @@ def test_outputs_and_gradients_are_those_of_the_plain_formula(dropout):
 def test_large_logits_and_queries_without_a_key_stay_finite():
     query, key, value, bias = arrays(scale=30.0)
     bias = bias.at[0].set(layers.MASKED)
-    y, grads = jax.jit(
-        jax.value_and_grad(lambda q: layers.attend(q, key, value, bias).sum())
-    )(query)
+    y, grads = jax.jit(jax.value_and_grad(lambda q: layers.attend(q, key, value, bias).sum()))(
+        query
+    )
     assert np.isfinite(y) and np.isfinite(grads).all()
 
 

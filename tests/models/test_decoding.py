@@ -39,9 +39,14 @@ def compiled_search(beam_size, settings):
     def run(table):
         batch, length = table.shape[:2]
         return decoding.beam_search(
-            table_step(table), table_cache(table), batch_size=batch, beam_size=beam_size,
-            max_decode_len=length, eos_id=EOS, **dict(settings),
-        )  # fmt: skip
+            table_step(table),
+            table_cache(table),
+            batch_size=batch,
+            beam_size=beam_size,
+            max_decode_len=length,
+            eos_id=EOS,
+            **dict(settings),
+        )
 
     return jax.jit(run)
 
@@ -54,9 +59,13 @@ def search(table, beam_size, **kwargs):
 def greedy(table, **kwargs):
     table = jnp.asarray(table, jnp.float32)
     out = decoding.greedy_decode(
-        table_step(table), table_cache(table), batch_size=table.shape[0],
-        max_decode_len=table.shape[1], eos_id=EOS, **kwargs,
-    )  # fmt: skip
+        table_step(table),
+        table_cache(table),
+        batch_size=table.shape[0],
+        max_decode_len=table.shape[1],
+        eos_id=EOS,
+        **kwargs,
+    )
     return jax.tree.map(np.asarray, out)
 
 
@@ -283,9 +292,16 @@ def test_the_cache_follows_its_beam(rule, offset):
             "history": jnp.stack([history, history]),
         }
     found = decoding.beam_search(
-        history_step(table, beam_size), cache, batch_size=2, beam_size=beam_size,
-        max_decode_len=length, rule=rule, alpha=0.0, length_penalty=0.0, cache_offset=offset,
-    )  # fmt: skip
+        history_step(table, beam_size),
+        cache,
+        batch_size=2,
+        beam_size=beam_size,
+        max_decode_len=length,
+        rule=rule,
+        alpha=0.0,
+        length_penalty=0.0,
+        cache_offset=offset,
+    )
     log_probs = log_softmax(table)
     for example in range(2):
         for sequence, score in zip(found.tokens[example], found.scores[example], strict=True):
@@ -333,9 +349,14 @@ def sample(table, **kwargs):
         return table_step(table)(ids, cache)
 
     out = decoding.temperature_sample(
-        step, cache, batch_size=table.shape[0], max_decode_len=table.shape[1], eos_id=EOS,
-        rng=jax.random.key(3), **kwargs,
-    )  # fmt: skip
+        step,
+        cache,
+        batch_size=table.shape[0],
+        max_decode_len=table.shape[1],
+        eos_id=EOS,
+        rng=jax.random.key(3),
+        **kwargs,
+    )
     return jax.tree.map(np.asarray, out)
 
 

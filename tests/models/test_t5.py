@@ -112,9 +112,14 @@ def test_loss_equals_numpy_with_smoothing_and_z_loss():
 
 @pytest.mark.parametrize(
     ("factor", "expected"),
-    [("NUM_REAL_TARGET_TOKENS", 18.0), ("NUM_TOTAL_TARGET_TOKENS", 20.0), (4.0, 0.0), (None, 0.0),
-     ("AVERAGE_PER_SEQUENCE", 4.0)],
-)  # fmt: skip
+    [
+        ("NUM_REAL_TARGET_TOKENS", 18.0),
+        ("NUM_TOTAL_TARGET_TOKENS", 20.0),
+        (4.0, 0.0),
+        (None, 0.0),
+        ("AVERAGE_PER_SEQUENCE", 4.0),
+    ],
+)
 def test_loss_denominators(factor, expected):
     model = EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor=factor)
     total, sums = model.loss_fn(random_params(TINY), random_batch(TINY))

@@ -38,9 +38,12 @@ def compiled(config):
 
     def apply(params, ids, segments, memory=None):
         return module.apply(
-            {"params": params}, ids, decoder_segment_ids=segments, memory=memory,
+            {"params": params},
+            ids,
+            decoder_segment_ids=segments,
+            memory=memory,
             enable_dropout=False,
-        )  # fmt: skip
+        )
 
     return jax.jit(apply)
 
@@ -63,8 +66,11 @@ def whole(params, ids, config=TINY_XL):
 def batch_of(ids):
     """A batch whose targets are its inputs."""
     weights = np.ones(ids.shape, np.float32)
-    return {"decoder_input_tokens": ids, "decoder_target_tokens": ids,
-            "decoder_loss_weights": weights}  # fmt: skip
+    return {
+        "decoder_input_tokens": ids,
+        "decoder_target_tokens": ids,
+        "decoder_loss_weights": weights,
+    }
 
 
 # --- the network itself
@@ -147,7 +153,7 @@ def test_logits_equal_loops_in_float64(changes):
 
 
 def test_counts_of_both_sizes():
-    """"287M" is the paper's label: with these parts the base size has 297,103,443 parameters."""
+    """ "287M" is the paper's label: with these parts the base size has 297,103,443 parameters."""
     for config, total, biases, embedding in (
         (BASE, 297_103_443, 197_715, 51_515_475),
         (LARGE, 448_043_859, 234_579, 64_331_520 + 50_259),
@@ -168,8 +174,9 @@ def test_every_parameter_has_its_logical_axes():
     for scan in (False, True):
         config = dataclasses.replace(TINY_XL, scan_layers=scan)
         variables = jax.eval_shape(model_of(config).init, jax.random.key(0))
-        axes = {p.removesuffix("_axes"): a.names for p, a in
-                flatten(variables["params_axes"]).items()}
+        axes = {
+            p.removesuffix("_axes"): a.names for p, a in flatten(variables["params_axes"]).items()
+        }
         shapes = flatten(variables["params"])
         assert {p: len(a) for p, a in axes.items()} == {p: x.ndim for p, x in shapes.items()}
         layer = "decoder/decoder" if scan else "decoder/layers_0"
@@ -192,9 +199,7 @@ def test_scan_equals_loop_and_so_does_its_memory(remat):
 # --- the memory
 
 
-@pytest.mark.parametrize(
-    "lengths", [(4, 4, 4), pytest.param((5, 1, 6), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("lengths", [(4, 4, 4), pytest.param((5, 1, 6), marks=pytest.mark.slow)])
 def test_a_memory_that_holds_all_earlier_tokens_changes_nothing(lengths):
     params, ids = random_params(TINY_XL), text()
     found, _ = in_chunks(params, ids, lengths=lengths)
@@ -271,18 +276,24 @@ def test_documents_empty_slots_and_padding_in_the_mask():
         np.asarray(attention_mask(ids, before, reset_at_doc=reset))[0, 0].astype(int)
         for reset in (True, False)
     )
-    np.testing.assert_array_equal(within, [
-        [0, 0, 1, 1, 0, 0, 0],
-        [0, 0, 1, 1, 1, 0, 0],
-        [0, 0, 0, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 0, 1],
-    ])  # fmt: skip
-    np.testing.assert_array_equal(across, [
-        [0, 1, 1, 1, 0, 0, 0],
-        [0, 1, 1, 1, 1, 0, 0],
-        [0, 1, 1, 1, 1, 1, 0],
-        [0, 1, 1, 1, 1, 1, 1],
-    ])  # fmt: skip
+    np.testing.assert_array_equal(
+        within,
+        [
+            [0, 0, 1, 1, 0, 0, 0],
+            [0, 0, 1, 1, 1, 0, 0],
+            [0, 0, 0, 0, 0, 1, 0],
+            [0, 0, 0, 0, 0, 0, 1],
+        ],
+    )
+    np.testing.assert_array_equal(
+        across,
+        [
+            [0, 1, 1, 1, 0, 0, 0],
+            [0, 1, 1, 1, 1, 0, 0],
+            [0, 1, 1, 1, 1, 1, 0],
+            [0, 1, 1, 1, 1, 1, 1],
+        ],
+    )
 
 
 def test_the_loss_goes_on_from_the_memory_and_no_gradient_flows_into_it():

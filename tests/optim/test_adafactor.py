@@ -56,9 +56,13 @@ def test_hf_equals_transformers(settings):
     start, grads = make_run()
     theirs = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in start.items()}
     optimizer = optimization.Adafactor(
-        list(theirs.values()), lr=1e-2, scale_parameter=False, relative_step=False,
-        warmup_init=False, **settings,
-    )  # fmt: skip
+        list(theirs.values()),
+        lr=1e-2,
+        scale_parameter=False,
+        relative_step=False,
+        warmup_init=False,
+        **settings,
+    )
     for grad in grads:
         for k, p in theirs.items():
             p.grad = torch.tensor(grad[k])
@@ -151,8 +155,9 @@ def test_stacked_layers_move_as_separate_layers_do(name, axis):
     ]
     together, _ = train(
         MAKERS[name]([(r"^encoder/encoder/", axis)]),
-        paths.unflatten(start), [paths.unflatten(g) for g in grads],
-    )  # fmt: skip
+        paths.unflatten(start),
+        [paths.unflatten(g) for g in grads],
+    )
     flat = paths.flatten(together)
     for i, (run, size) in enumerate(zip(runs, sizes, strict=True)):
         scaled = [{k: g * np.float32(size) for k, g in grad.items()} for grad in run[1]]
@@ -164,8 +169,9 @@ def test_stacked_layers_move_as_separate_layers_do(name, axis):
 def test_t5_scanned_names_both_stacks_of_a_scanned_tree():
     loop = {
         f"{part}/layers_{i}/mlp/wi/kernel": np.full((4, 6), i + 1.0, np.float32)
-        for part in ("encoder", "decoder") for i in range(2)
-    }  # fmt: skip
+        for part in ("encoder", "decoder")
+        for i in range(2)
+    }
     loop["token_embedder/embedding"] = np.ones((8, 4), np.float32)
     loop["encoder/layers_0/pre_mlp_layer_norm/scale"] = np.ones(4, np.float32)
     loop["encoder/layers_1/pre_mlp_layer_norm/scale"] = np.ones(4, np.float32)
@@ -175,8 +181,9 @@ def test_t5_scanned_names_both_stacks_of_a_scanned_tree():
     separate, _ = train(adafactor_hf(1e-2), params, [grads])
     scanned, _ = train(
         adafactor_hf(1e-2, stacked=T5_SCANNED),
-        paths.loop_to_scan(params), [paths.loop_to_scan(grads)],
-    )  # fmt: skip
+        paths.loop_to_scan(params),
+        [paths.loop_to_scan(grads)],
+    )
     assert_close(paths.scan_to_loop(scanned), separate)
 
 

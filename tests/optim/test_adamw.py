@@ -18,13 +18,16 @@ def test_steps_equal_torch_s_with_biases_left_out():
     params = {m: {n: jnp.asarray(x, jnp.float32) for n, x in v.items()} for m, v in start.items()}
     theirs = {
         (m, n): torch.nn.Parameter(torch.tensor(x, dtype=torch.float32))
-        for m, v in start.items() for n, x in v.items()
-    }  # fmt: skip
+        for m, v in start.items()
+        for n, x in v.items()
+    }
     groups = [
-        {"params": [p for (_, n), p in theirs.items() if (n == "bias") == bias],
-         "weight_decay": 0.0 if bias else 0.3}
+        {
+            "params": [p for (_, n), p in theirs.items() if (n == "bias") == bias],
+            "weight_decay": 0.0 if bias else 0.3,
+        }
         for bias in (False, True)
-    ]  # fmt: skip
+    ]
     optimizer = torch.optim.AdamW(groups, lr=0.1)
     tx = adamw(0.1, weight_decay=0.3)
     state = tx.init(params)

@@ -50,10 +50,14 @@ def test_equals_the_formula_in_float64_over_50_steps(reading, anneal):
         theta = jnp.asarray(np.random.RandomState(0).randn(7, 3), jnp.float64)
         expected = reference(np.asarray(theta), reading, anneal)
         tx = recadam(
-            learning_rate, gamma=GAMMA, k=K, t0=T0, anneal=anneal,
+            learning_rate,
+            gamma=GAMMA,
+            k=K,
+            t0=T0,
+            anneal=anneal,
             penalty="explicit" if reading == "explicit" else "proximal",
             legacy_adam=reading == "legacy_adam",
-        )  # fmt: skip
+        )
         state = tx.init(theta)
         for step in range(STEPS):
             updates, state = tx.update(gradient(theta, step), state, theta)

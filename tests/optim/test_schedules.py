@@ -121,9 +121,13 @@ def test_one_cycle_equals_torch(anneal):
     torch = pytest.importorskip("torch")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, 1e-4, total_steps=50, pct_start=0.1, cycle_momentum=False,
+        optimizer,
+        1e-4,
+        total_steps=50,
+        pct_start=0.1,
+        cycle_momentum=False,
         anneal_strategy={"linear": "linear", "cosine": "cos"}[anneal],
-    )  # fmt: skip
+    )
     expected = []
     for _ in range(50):
         expected.append(theirs.get_last_lr()[0])

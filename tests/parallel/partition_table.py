@@ -24,8 +24,11 @@ GOLDEN = Path(__file__).parent / "golden" / "partitions.txt"
 _PUBLISHED = dict(vocab_size=50304, max_positions=1024, head_dim=64)
 # width, layers, heads
 _SIZES = {
-    "small": (768, 12, 12), "medium": (1024, 24, 16), "large": (1280, 36, 20), "xl": (1600, 48, 25),
-}  # fmt: skip
+    "small": (768, 12, 12),
+    "medium": (1024, 24, 16),
+    "large": (1280, 36, 20),
+    "xl": (1600, 48, 25),
+}
 CHOSEN = ("vanilla", "lora", "k_adapter_k2", "modular")
 BOTH = (False, True)
 # name, configuration, whether its layers are scanned, methods

@@ -88,10 +88,13 @@ def test_products_count_as_often_as_loops_run():
 @pytest.mark.parametrize(
     "name, shape",
     [
-        ("v4-32", ("v4", "2x2x4")), ("v4:4x4x4", ("v4", "4x4x4")), ("v5p-128", ("v5p", "4x4x4")),
-        ("v5litepod-16", ("v5litepod", "4x4")), ("v6e:2x4", ("v6e", "2x4")),
+        ("v4-32", ("v4", "2x2x4")),
+        ("v4:4x4x4", ("v4", "4x4x4")),
+        ("v5p-128", ("v5p", "4x4x4")),
+        ("v5litepod-16", ("v5litepod", "4x4")),
+        ("v6e:2x4", ("v6e", "2x4")),
     ],
-)  # fmt: skip
+)
 def test_slices_have_the_shapes_of_the_cloud(name, shape):
     assert topology.parse(name) == shape
 

@@ -59,9 +59,12 @@ def test_one_process_initialises_nothing(monkeypatch):
     processes.initialize("h:1", 2, 1, 30, environment={})
     assert called[0] == called[1] and called[0]["heartbeat_timeout_seconds"] < 60
     assert called[2] == {
-        "coordinator_address": "h:1", "num_processes": 2, "process_id": 1,
-        "initialization_timeout": 30, **called[0],
-    }  # fmt: skip
+        "coordinator_address": "h:1",
+        "num_processes": 2,
+        "process_id": 1,
+        "initialization_timeout": 30,
+        **called[0],
+    }
 
 
 def test_processes_that_do_not_meet_are_one_sentence(monkeypatch):

@@ -54,9 +54,17 @@ def start_decoding(config, params, inputs, length):
 
     def step(ids, cache):
         logits, new = model.apply(
-            {**variables, "cache": cache}, encoded, inputs, ids, ids, enable_dropout=False,
-            decode=True, max_decode_length=length, mutable=["cache"], method=model.decode,
-        )  # fmt: skip
+            {**variables, "cache": cache},
+            encoded,
+            inputs,
+            ids,
+            ids,
+            enable_dropout=False,
+            decode=True,
+            max_decode_length=length,
+            mutable=["cache"],
+            method=model.decode,
+        )
         return logits[:, 0], new["cache"]
 
     return step, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), made["cache"])

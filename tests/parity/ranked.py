@@ -25,8 +25,10 @@ def assert_same(dataset, ours, written, theirs, atol=2e-4):
         mine, other = ours[relation.code], expected[relation.code]
         raw = other.metadata["reduction"] is None
         assert mine.answer_space == other.answer_space
-        lines = [(folder / f"{relation.code}_results.jsonl").read_text().splitlines()
-                 for folder in (written, theirs)]  # fmt: skip
+        lines = [
+            (folder / f"{relation.code}_results.jsonl").read_text().splitlines()
+            for folder in (written, theirs)
+        ]
         for line, want in zip(*(map(json.loads, some) for some in lines), strict=True):
             assert line.keys() == want.keys() if raw else list(line) == list(want)
             for one, wanted in zip(line.pop("pll_scores"), want.pop("pll_scores"), strict=True):

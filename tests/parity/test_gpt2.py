@@ -13,9 +13,7 @@ from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer
 
 LENGTHS = jnp.array([3, 7, 5])
-SETTINGS = dict(
-    model_type="gpt2", vocab_size=64, n_embd=16, n_head=2, n_layer=2, n_positions=24
-)  # fmt: skip
+SETTINGS = dict(model_type="gpt2", vocab_size=64, n_embd=16, n_head=2, n_layer=2, n_positions=24)
 
 
 class Vocabulary:

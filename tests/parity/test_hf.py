@@ -12,9 +12,14 @@ from ckl_jax.checkpoints.to_hf import save_hf
 from tests.parity import golden_t5
 
 SIZES = dict(
-    vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2,
+    vocab_size=64,
+    d_model=16,
+    d_kv=8,
+    d_ff=24,
+    num_layers=2,
+    num_heads=2,
     relative_attention_num_buckets=8,
-)  # fmt: skip
+)
 SETTINGS = {
     "v1_0": dict(SIZES),
     "v1_1": dict(SIZES, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
@@ -101,9 +106,10 @@ def test_a_saved_transformers_model_is_read_and_computes_the_same(version, tmp_p
     with torch.no_grad():
         ids = torch.tensor(inputs, dtype=torch.long)
         expected = model(
-            input_ids=ids, attention_mask=ids > 0,
+            input_ids=ids,
+            attention_mask=ids > 0,
             decoder_input_ids=torch.tensor(shifted, dtype=torch.long),
-        ).logits.numpy()  # fmt: skip
+        ).logits.numpy()
         decoded = model.generate(
             input_ids=ids, attention_mask=ids > 0, num_beams=1, do_sample=False, max_length=9
         ).numpy()[:, 1:]
@@ -127,9 +133,10 @@ def test_transformers_reads_what_we_save(version, tmp_path):
     with torch.no_grad():
         ids = torch.tensor(inputs, dtype=torch.long)
         logits = model.eval()(
-            input_ids=ids, attention_mask=ids > 0,
+            input_ids=ids,
+            attention_mask=ids > 0,
             decoder_input_ids=torch.tensor(shifted, dtype=torch.long),
-        ).logits.numpy()  # fmt: skip
+        ).logits.numpy()
     real = targets > 0
     np.testing.assert_allclose(logits[real], rest["logits"][real], atol=2e-5, rtol=0)
     read, again = load_hf(tmp_path)

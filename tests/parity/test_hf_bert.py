@@ -18,9 +18,13 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 SIZES = dict(
-    vocab_size=50, hidden_size=16, num_attention_heads=2, num_hidden_layers=2,
-    intermediate_size=24, max_position_embeddings=14,
-)  # fmt: skip
+    vocab_size=50,
+    hidden_size=16,
+    num_attention_heads=2,
+    num_hidden_layers=2,
+    intermediate_size=24,
+    max_position_embeddings=14,
+)
 KINDS = {
     "bert": ("Bert", dict(pad_token_id=0)),
     "roberta": ("Roberta", dict(pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-5)),

@@ -108,14 +108,29 @@ def test_what_is_written_equals_transformers(beams, scan):
     model, params = ours(scan)
     right, left, mask = rows()
     with torch.no_grad():
-        written = theirs().generate(
-            left, attention_mask=mask, num_beams=beams, do_sample=False, max_new_tokens=8,
-            length_penalty=0.0, early_stopping=True, pad_token_id=0, num_return_sequences=beams,
-        )[:, 7:].numpy()  # fmt: skip
+        written = (
+            theirs()
+            .generate(
+                left,
+                attention_mask=mask,
+                num_beams=beams,
+                do_sample=False,
+                max_new_tokens=8,
+                length_penalty=0.0,
+                early_stopping=True,
+                pad_token_id=0,
+                num_return_sequences=beams,
+            )[:, 7:]
+            .numpy()
+        )
     decode = functools.partial(
-        model.predict, max_decode_length=8, beam_size=beams, num_return=beams, rule="hf",
+        model.predict,
+        max_decode_length=8,
+        beam_size=beams,
+        num_return=beams,
+        rule="hf",
         length_penalty=0.0,
-    )  # fmt: skip
+    )
     found = jax.jit(decode)(params, right, prompt_lengths=jnp.array(LENGTHS))
     tokens = np.asarray(found.tokens).reshape(-1, 8)
     ended = np.cumsum(written == EOS, axis=1) - (written == EOS) > 0

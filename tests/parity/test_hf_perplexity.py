@@ -48,9 +48,11 @@ def make_vocabulary(folder):
     made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300, special_tokens=[END, *TEMPORALWIKI_TOKENS], show_progress=False,
+        vocab_size=300,
+        special_tokens=[END, *TEMPORALWIKI_TOKENS],
+        show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     made.train_from_iterator([" ".join(WORDS)] * 3, trainer)
     made.save(str(folder / "tokenizer.json"))
     return ByteLevelVocabulary(folder)
@@ -60,9 +62,15 @@ def make_vocabulary(folder):
 def theirs(facts):
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=facts[2].vocab_size, n_embd=16, n_head=2, n_layer=2, n_positions=32,
-        attn_implementation="eager", bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=facts[2].vocab_size,
+        n_embd=16,
+        n_head=2,
+        n_layer=2,
+        n_positions=32,
+        attn_implementation="eager",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     model = transformers.GPT2LMHeadModel(config).eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -81,16 +89,21 @@ def reference(theirs, facts, side):
     columns, batch_means = [], []
     for start in range(0, len(texts), BATCH):
         batch = tokenizer(
-            texts[start : start + BATCH], max_length=LENGTH, padding="max_length", truncation=True,
+            texts[start : start + BATCH],
+            max_length=LENGTH,
+            padding="max_length",
+            truncation=True,
             return_tensors="pt",
-        )  # fmt: skip
+        )
         ids, mask = batch["input_ids"], batch["attention_mask"]
         labels = torch.where(mask == 1, ids, -100)
         with torch.no_grad():
             out = theirs(
-                ids, attention_mask=mask, labels=labels,
+                ids,
+                attention_mask=mask,
+                labels=labels,
                 position_ids=torch.arange(LENGTH)[None].expand(ids.shape),
-            )  # fmt: skip
+            )
         batch_means.append(out.loss.item())
         losses = torch.nn.functional.cross_entropy(
             out.logits[:, :-1].transpose(1, 2), labels[:, 1:], reduction="none", ignore_index=-100
@@ -98,9 +111,9 @@ def reference(theirs, facts, side):
         counted = labels[:, 1:] != -100
         place = torch.cumsum(mask, 1)[:, 1:] - 1  # which token of the fact is predicted
         is_object = counted & (place >= torch.tensor(prompts[start : start + BATCH])[:, None])
-        columns.append([x.sum(1).numpy() for x in (
-            losses * counted, counted, losses * is_object, is_object
-        )])  # fmt: skip
+        columns.append(
+            [x.sum(1).numpy() for x in (losses * counted, counted, losses * is_object, is_object)]
+        )
     return [np.concatenate(c) for c in zip(*columns, strict=True)], np.exp(np.mean(batch_means))
 
 
@@ -116,16 +129,19 @@ def test_losses_and_perplexities_equal_transformers(theirs, facts, legacy):
     evaluator = FactProbes(files=(str(path),), batch_size=16).evaluator(model)
     found = list(evaluator.rows(params, {"step": 3}))
     assert [row["answers"][0] for row in found] == [row[2] for row in rows]
-    assert sum(row["truncated"] for row in found) == sum(
-        len(vocabulary.encode(" ".join(row))) > LENGTH for row in rows
-    ) > 1  # fmt: skip
+    assert (
+        sum(row["truncated"] for row in found)
+        == sum(len(vocabulary.encode(" ".join(row))) > LENGTH for row in rows)
+        > 1
+    )
     # A full row has no padding to predict its first token from.
     assert (found[-1]["tokens"], found[-2]["object_tokens"]) == (LENGTH - 1, 0)
     losses = perplexity.Losses.of(found)
     for ours, expected in zip(
         (losses.nll, losses.tokens, losses.object_nll, losses.object_tokens),
-        (nll, tokens, object_nll, object_tokens), strict=True,
-    ):  # fmt: skip
+        (nll, tokens, object_nll, object_tokens),
+        strict=True,
+    ):
         np.testing.assert_allclose(ours, expected, rtol=2e-5, atol=2e-5)
     some = object_tokens > 0
     expected = {

@@ -47,9 +47,7 @@ def test_kilts_test_files_score_as_kilt_says(said):
 
 
 def test_the_papers_reading_differs_in_two_things():
-    both = [
-        lambda p, a, r=reading: kilt.score_answer(p, a, reading=r) for reading in kilt.READINGS
-    ]
+    both = [lambda p, a, r=reading: kilt.score_answer(p, a, reading=r) for reading in kilt.READINGS]
     paper, official = (score("City of Light", ("Paris", "City of Light")) for score in both)
     assert (paper["accuracy"], official["accuracy"]) == (0, 1)
     assert paper["em"] == official["em"] == 1

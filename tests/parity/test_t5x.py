@@ -11,9 +11,15 @@ from ckl_jax.trees import paths
 from tests.parity import golden_t5
 
 SIZES = dict(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=24, num_encoder_layers=2,
-    num_decoder_layers=2, dropout_rate=0.0,
-)  # fmt: skip
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=24,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    dropout_rate=0.0,
+)
 CONFIGS = {
     "relu_tied": T5Config(**SIZES, mlp_activations=("relu",), logits_via_embedding=True),
     "gelu_untied": T5Config(**SIZES, mlp_activations=("gelu", "linear")),

@@ -76,9 +76,12 @@ def _compiled(microbatches, legacy=False):
     """(loss, gradients and parameters after an update) by the runner's own step."""
     model = _OfAnyFactor(Transformer(_config()), **steps.LOSS)
     step = make_train_step(
-        model.loss_fn, RECORDER, num_microbatches=microbatches, dropout=False,
+        model.loss_fn,
+        RECORDER,
+        num_microbatches=microbatches,
+        dropout=False,
         legacy_microbatch_means=legacy,
-    )  # fmt: skip
+    )
 
     def run(params, batch):
         state, _ = step(TrainState.create(params, RECORDER), {}, batch, jax.random.key(0))

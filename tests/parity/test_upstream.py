@@ -26,9 +26,16 @@ UPSTREAM = os.environ.get("CKL_UPSTREAM_PYTHON")
 SCRIPT = Path(__file__).parent / "upstream_step.py"
 # Wide enough that some leaves are factored.
 SIZES = dict(
-    vocab_size=128, emb_dim=128, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=1,
-    num_decoder_layers=1, mlp_activations=("relu",), logits_via_embedding=True,
-)  # fmt: skip
+    vocab_size=128,
+    emb_dim=128,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    mlp_activations=("relu",),
+    logits_via_embedding=True,
+)
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,8 +69,9 @@ def upstream(tmp_path_factory):
     (folder / "sizes.json").write_text(json.dumps(SIZES))
     subprocess.run(
         [UPSTREAM, SCRIPT, folder / "ours/checkpoint_3", folder / "sizes.json", folder],
-        check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"},
-    )  # fmt: skip
+        check=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
     return step(state), folder
 
 

@@ -126,9 +126,11 @@ def test_mix_review_is_refused_in_a_sentence(tiny, tmp_path):
 def test_t5x_decodes_our_modules_as_we_do(tmp_path, name, scan):
     out = tmp_path / "out.npz"
     subprocess.run(
-        [UPSTREAM, "-m", "tests.parity.upstream_decode", name, str(scan), out], cwd=ROOT,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"}, check=True,
-    )  # fmt: skip
+        [UPSTREAM, "-m", "tests.parity.upstream_decode", name, str(scan), out],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        check=True,
+    )
     config = METHODS[name].extend(dataclasses.replace(TINY_T5, scan_layers=scan))
     model = EncoderDecoderModel(Transformer(config))
     batch = random_batch(config)

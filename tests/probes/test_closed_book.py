@@ -49,9 +49,14 @@ def asked(folder, monkeypatch):
 
     def ask(questions):
         book = ClosedBook(
-            str(folder), ("invariant_lama",), questions=questions, precision="never", ks=(),
-            input_lengths={"*": 12}, target_lengths={"*": 4},
-        )  # fmt: skip
+            str(folder),
+            ("invariant_lama",),
+            questions=questions,
+            precision="never",
+            ks=(),
+            input_lengths={"*": 12},
+            target_lengths={"*": 4},
+        )
         return given, list(book.evaluator(model).rows(None, {"step": 3}))
 
     return ask
@@ -60,8 +65,9 @@ def asked(folder, monkeypatch):
 def test_a_decoder_continues_what_is_before_the_blank(asked):
     given, rows = asked(False)
     assert given == [
-        ("Paris is the capital of", (12, 4, 2)), ("The official language of", (12, 4, 2))
-    ]  # fmt: skip
+        ("Paris is the capital of", (12, 4, 2)),
+        ("The official language of", (12, 4, 2)),
+    ]
     assert [row["em"] for row in rows] == [1, 0]
     assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
 

@@ -32,8 +32,13 @@ def evaluator(tmp_path_factory):
     folder = tmp_path_factory.mktemp("facts")
     path = folder / "0801-0901_changed.csv"
     path.write_text("subject,relation,object\nA B,in,Rome\nC,is,O\n")
-    before = {"subject": "A B", "relation": "in", "object": "Rome", "kind": "updated",
-              "old_objects": ["Bari"]}  # fmt: skip
+    before = {
+        "subject": "A B",
+        "relation": "in",
+        "object": "Rome",
+        "kind": "updated",
+        "old_objects": ["Bari"],
+    }
     path.with_suffix(".jsonl").write_text(json.dumps(before))
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
     config = FactProbes(files=(str(path),), length=10, batch_size=2, answers="last")

@@ -186,8 +186,13 @@ def test_no_gain_is_tagged_and_sorts_last():
     same = {"IL": 10.0, "UL": 5.0}
     result = fuar([same, {"IL": 5.0, "UL": 5.0}], ["IL"], "UL", None)
     assert result.no_gain and result.value is None and result.lost == 5.0
-    assert sorted([NO_GAIN, fuar([same, {"IL": 9.0, "UL": 6.0}], ["IL"], "UL", None)],
-                  key=lambda f: f.order)[-1] is NO_GAIN  # fmt: skip
+    assert (
+        sorted(
+            [NO_GAIN, fuar([same, {"IL": 9.0, "UL": 6.0}], ["IL"], "UL", None)],
+            key=lambda f: f.order,
+        )[-1]
+        is NO_GAIN
+    )
     assert fuar([same, same], ["IL"], "UL", None).no_gain
 
 
@@ -221,8 +226,11 @@ def test_parts_take_samples():
 
 
 def test_transfer():
-    models = [{"a": 9.0, "b": 2.0, "c": 1.0}, {"a": 7.0, "b": 8.0, "c": 3.0},
-              {"a": 4.0, "b": 9.0, "c": 9.0}]  # fmt: skip
+    models = [
+        {"a": 9.0, "b": 2.0, "c": 1.0},
+        {"a": 7.0, "b": 8.0, "c": 3.0},
+        {"a": 4.0, "b": 9.0, "c": 9.0},
+    ]
     assert backward_transfer(models, ["a", "b", "c"]) == pytest.approx(((4 - 9) + (9 - 8)) / 2)
     baseline = {"a": 0.0, "b": 0.0, "c": 1.0}
     assert forward_transfer(models, ["a", "b", "c"], baseline) == pytest.approx((2 + 2) / 2)

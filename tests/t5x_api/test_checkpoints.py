@@ -38,9 +38,12 @@ VALUES = {10: 0.3, 20: None, 30: 0.9, 40: 0.1, 50: 0.5, 60: None, 70: 0.2}
 @pytest.mark.parametrize("period", [None, 20])
 def test_the_best_stay_as_in_t5x(keep, mode, keep_without, period):
     found = kept(
-        VALUES, keep, metric_mode=mode, keep_checkpoints_without_metrics=keep_without,
+        VALUES,
+        keep,
+        metric_mode=mode,
+        keep_checkpoints_without_metrics=keep_without,
         force_keep_period=period,
-    )  # fmt: skip
+    )
     assert found == t5x(VALUES, keep, mode, keep_without, period)
 
 

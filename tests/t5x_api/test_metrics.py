@@ -13,16 +13,31 @@ from tests.helpers import TINY
 
 # T5X's (commit cc342d4): models.compute_base_metrics and trainer.train_with_lr of a packed batch.
 OF_T5X = {
-    "accuracy", "cross_ent_loss", "cross_ent_loss_per_all_target_tokens",
-    "effective_batch_size/decoder", "effective_batch_size/encoder", "learning_rate",
-    "learning_rate/current", "loss", "loss_per_all_target_tokens",
-    "loss_per_nonpadding_target_token", "non_padding_fraction/decoder",
-    "non_padding_fraction/encoder", "non_padding_fraction/loss_weights",
-    "non_padding_fraction/overall", "timing/seconds", "timing/seqs", "timing/seqs_per_second",
-    "timing/seqs_per_second_per_core", "timing/steps_per_second",
-    "timing/target_tokens_per_second", "timing/target_tokens_per_second_per_core",
-    "timing/uptime", "z_loss", "z_loss_per_all_target_tokens",
-}  # fmt: skip
+    "accuracy",
+    "cross_ent_loss",
+    "cross_ent_loss_per_all_target_tokens",
+    "effective_batch_size/decoder",
+    "effective_batch_size/encoder",
+    "learning_rate",
+    "learning_rate/current",
+    "loss",
+    "loss_per_all_target_tokens",
+    "loss_per_nonpadding_target_token",
+    "non_padding_fraction/decoder",
+    "non_padding_fraction/encoder",
+    "non_padding_fraction/loss_weights",
+    "non_padding_fraction/overall",
+    "timing/seconds",
+    "timing/seqs",
+    "timing/seqs_per_second",
+    "timing/seqs_per_second_per_core",
+    "timing/steps_per_second",
+    "timing/target_tokens_per_second",
+    "timing/target_tokens_per_second_per_core",
+    "timing/uptime",
+    "z_loss",
+    "z_loss_per_all_target_tokens",
+}
 
 
 class Model(EncoderDecoderModel):

@@ -53,7 +53,9 @@ def test_all_of_t5xs_model_files_are_there():
     have = {f.removeprefix("t5x/examples/t5/") for f in gin_files.bundled_files()}
     sizes = ("tiny", "small", "base", "large")
     for family, more in {
-        "t5_1_0": ("3B", "11B"), "t5_1_1": ("xl", "xxl"), "mt5": ("xl", "xxl"),
+        "t5_1_0": ("3B", "11B"),
+        "t5_1_1": ("xl", "xxl"),
+        "mt5": ("xl", "xxl"),
         "byt5": ("xl", "xxl"),
-    }.items():  # fmt: skip
+    }.items():
         assert {f"{family}/{size}.gin" for size in (*sizes, *more)} <= have

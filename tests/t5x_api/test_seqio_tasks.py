@@ -167,9 +167,16 @@ def world(tmp_path_factory):
     rows = [f"{p} lives in\t{'Borburg Valstad'.split()[i % 2]}" for i, p in enumerate(people)]
     (folder / "rows.tsv").write_text("\n".join(rows) + "\n")
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(rows), model_prefix=str(folder / "spm"), vocab_size=60,
-        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, hard_vocab_limit=False, minloglevel=2,
-    )  # fmt: skip
+        sentence_iterator=iter(rows),
+        model_prefix=str(folder / "spm"),
+        vocab_size=60,
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
     name = "words_for_stock_gin"
     (folder / f"{name}.py").write_text(TASK.format(folder=str(folder), name=name))
     sys.path.insert(0, str(folder))
@@ -237,9 +244,10 @@ trainer.Trainer.num_microbatches = 2
     )
     folder = world[0] / "lora"
     macros = [
-        ("MODEL_DIR", str(folder)), ("TRAIN_STEPS", 12),
+        ("MODEL_DIR", str(folder)),
+        ("TRAIN_STEPS", 12),
         ("INITIAL_CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
-    ]  # fmt: skip
+    ]
     assert run(world, "train", "finetune", more, macros) == 0
     assert complete_steps(folder) == [8, 12]
     name = world[1]
@@ -298,9 +306,10 @@ infer_script.infer.mode = 'predict_with_aux'
 def test_a_mixture_is_inferred_task_by_task(world, trained):
     out = world[0] / "mixed"
     macros = [
-        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("INFER_OUTPUT_DIR", str(out)),
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+        ("INFER_OUTPUT_DIR", str(out)),
         ("MIXTURE_OR_TASK_NAME", f"{world[1]}_mixed"),
-    ]  # fmt: skip
+    ]
     assert run(world, "infer", "infer", "utils.DatasetConfig.batch_size = 8", macros) == 0
     lines = (out / f"{world[1]}-predict.jsonl-00000-of-00001").read_text().splitlines()
     assert len(lines) == 16
@@ -311,9 +320,10 @@ def test_another_vocabulary_is_refused_in_eval_and_infer(world, trained, capsys)
     for command, place in (("eval", "EVAL_OUTPUT_DIR"), ("infer", "INFER_OUTPUT_DIR")):
         out = world[0] / "other"
         macros = [
-            ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), (place, str(out)),
+            ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+            (place, str(out)),
             ("MIXTURE_OR_TASK_NAME", f"{world[1]}_bytes"),
-        ]  # fmt: skip
+        ]
         assert run(world, command, command, "utils.DatasetConfig.batch_size = 8", macros) == 2
         assert "ByteVocabulary" in capsys.readouterr().err
         assert not out.exists()
@@ -328,8 +338,10 @@ def test_an_uncached_task_says_which_flag(world, capsys):
 
 def test_an_unknown_task_is_named(world, capsys):
     macros = [
-        ("MODEL_DIR", str(world[0] / "no")), ("TRAIN_STEPS", 8), ("MIXTURE_OR_TASK_NAME", "wrods"),
-    ]  # fmt: skip
+        ("MODEL_DIR", str(world[0] / "no")),
+        ("TRAIN_STEPS", 8),
+        ("MIXTURE_OR_TASK_NAME", "wrods"),
+    ]
     assert run(world, "train", "pretrain", TRAIN, macros) == 2
     assert "'wrods'" in capsys.readouterr().err
 
@@ -349,9 +361,10 @@ def test_an_unknown_task_is_named(world, capsys):
 def test_an_error_in_a_task_is_one_sentence(world, capsys, suffix, words):
     name = world[1] + suffix
     macros = [
-        ("MODEL_DIR", str(world[0] / f"no{suffix}")), ("TRAIN_STEPS", 8),
+        ("MODEL_DIR", str(world[0] / f"no{suffix}")),
+        ("TRAIN_STEPS", 8),
         ("MIXTURE_OR_TASK_NAME", name),
-    ]  # fmt: skip
+    ]
     assert run(world, "train", "pretrain", TRAIN, macros) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"{name!r}" in error and all(word in error for word in words), error
@@ -359,9 +372,10 @@ def test_an_error_in_a_task_is_one_sentence(world, capsys, suffix, words):
 
 def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatch):
     macros = [
-        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+        ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
         ("MIXTURE_OR_TASK_NAME", f"{world[1]}_metric"),
-    ]  # fmt: skip
+    ]
     batch = "utils.DatasetConfig.batch_size = 8"
     assert run(world, "eval", "eval", batch, macros) == 2
     error = capsys.readouterr().err
@@ -384,9 +398,10 @@ def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatc
 )
 def test_a_metric_that_is_no_number_is_named_with_its_task(world, trained, capsys, suffix, words):
     macros = [
-        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"), ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
+        ("CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
+        ("EVAL_OUTPUT_DIR", str(world[0] / "m")),
         ("MIXTURE_OR_TASK_NAME", world[1] + suffix),
-    ]  # fmt: skip
+    ]
     assert run(world, "eval", "eval", "utils.DatasetConfig.batch_size = 8", macros) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert f"{world[1]}{suffix}'" in error and words in error, error

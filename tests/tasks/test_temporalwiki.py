@@ -26,9 +26,21 @@ def built(tmp_path_factory):
     for argv in (
         ["dumps", "--size", "tiny", "--months", "3", "--out", str(folder)],
         ["diffsets", "--old", wiki % "20200501", "--new", wiki % "20200701", "--out", str(diff)],
-        ["probes", "--old", f"{folder}/wikidata-20200501-all.json.gz", *new, "--diffset", str(diff),
-         "--out", str(probes), "--unchanged-share", "1", "--workers", "1"],
-    ):  # fmt: skip
+        [
+            "probes",
+            "--old",
+            f"{folder}/wikidata-20200501-all.json.gz",
+            *new,
+            "--diffset",
+            str(diff),
+            "--out",
+            str(probes),
+            "--unchanged-share",
+            "1",
+            "--workers",
+            "1",
+        ],
+    ):
         assert ckl.main(["data", *argv]) == 0
     return diff, probes
 

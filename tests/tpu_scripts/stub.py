@@ -65,9 +65,12 @@ class Cloud:
         path = f"{self.root / 'bin'}:{os.environ['PATH']}"
         clean = {k: v for k, v in os.environ.items() if not k.startswith(_OWN)}
         return subprocess.run(
-            [SCRIPTS / script, *arguments], capture_output=True, text=True, timeout=timeout,
+            [SCRIPTS / script, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
             env={**clean, "PATH": path, "TPU_POLL_SECONDS": "0", **(env or {})},
-        )  # fmt: skip
+        )
 
     def calls(self):
         """The recorded calls, each a list of arguments without "compute tpus"."""

@@ -142,5 +142,6 @@ def test_slurm_queues_a_preempted_job_again_and_only_that(slurm):
 def test_slurm_outside_a_job_is_one_sentence(slurm):
     done = slurm.run(SLURM, "tool")
     assert (done.returncode, done.stderr) == (
-        2, "slurm.sbatch: this is no SLURM job; start it with sbatch.\n"
-    )  # fmt: skip
+        2,
+        "slurm.sbatch: this is no SLURM job; start it with sbatch.\n",
+    )

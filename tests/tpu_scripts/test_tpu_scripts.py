@@ -100,10 +100,16 @@ def test_create_asks_once_and_waits(cloud):
     assert "pod: request PROVISIONING" in done.stderr and "pod is ready" in done.stderr
     (create,) = [call for call in cloud.calls() if call[1] == "create"]
     assert create == [
-        "queued-resources", "create", "pod", "--node-id=pod", "--accelerator-type=v4-32",
-        "--runtime-version=tpu-ubuntu2204-base", "--spot", "--zone=us-central2-b",
+        "queued-resources",
+        "create",
+        "pod",
+        "--node-id=pod",
+        "--accelerator-type=v4-32",
+        "--runtime-version=tpu-ubuntu2204-base",
+        "--spot",
+        "--zone=us-central2-b",
         "--project=mine",
-    ]  # fmt: skip
+    ]
     cloud.run("create.sh", *FULL)
     assert cloud.did() == ["create"], "a TPU that is ready is left as it is"
 
@@ -273,8 +279,11 @@ def test_a_dry_run_prints_and_calls_nothing(cloud, script):
     assert cloud.calls() == []
     if script == "run.sh":
         assert [line.split()[3:5] for line in done.stdout.splitlines()] == [
-            ["queued-resources", "create"], ["tpu-vm", "scp"], ["tpu-vm", "ssh"], ["tpu-vm", "ssh"],
-        ]  # fmt: skip
+            ["queued-resources", "create"],
+            ["tpu-vm", "scp"],
+            ["tpu-vm", "ssh"],
+            ["tpu-vm", "ssh"],
+        ]
 
 
 def test_without_gcloud_the_message_says_so(cloud):

@@ -23,9 +23,17 @@ from tests.helpers import random_batch
 
 # Sizes that occur once: a shape in the program tells what it is of.
 CONFIG = T5Config(
-    vocab_size=448, emb_dim=16, num_heads=4, head_dim=8, mlp_dim=96, num_encoder_layers=2,
-    num_decoder_layers=2, relpos_buckets=8, mlp_activations=("gelu", "linear"), scan_layers=True,
-)  # fmt: skip
+    vocab_size=448,
+    emb_dim=16,
+    num_heads=4,
+    head_dim=8,
+    mlp_dim=96,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    relpos_buckets=8,
+    mlp_activations=("gelu", "linear"),
+    scan_layers=True,
+)
 
 
 def compile_step(sizes, dims):

@@ -11,8 +11,10 @@ from tests.helpers import METHODS
 def run(names):
     done = subprocess.run(
         [sys.executable, "-m", "tests.train.devices_script", *names],
-        capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     return done.stdout
 

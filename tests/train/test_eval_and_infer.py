@@ -46,8 +46,10 @@ def test_eval_repeats_what_training_wrote(trained, tmp_path):
     rows = read_rows(tmp_path / "inference_eval" / "updated_lama-metrics.jsonl")
     assert rows == read_rows(trained / "inference_eval" / "updated_lama-metrics.jsonl")[1:]
     assert set(read_rows(tmp_path / "inference_eval" / "updated_lama-000034.jsonl")[0]) == {
-        "input", "target", "prediction",
-    }  # fmt: skip
+        "input",
+        "target",
+        "prediction",
+    }
     done = (tmp_path / "eval.updated_lama.ckpt").read_text().splitlines()
     assert [line.rsplit("_", 1)[1] for line in done] == ["17", "34"]
     assert list((tmp_path / "inference_eval" / "updated_lama").glob("events.*"))
@@ -174,9 +176,11 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(9)]
     inputs.write_text("".join(json.dumps(t) + "\n" for t in texts))
     settings = {
-        "INFER_INPUTS": str(inputs), "INFER_LENGTHS": {"inputs": 16, "targets": 8},
-        "INFER_MODE": "score", "INFER_BATCH_SIZE": 2,
-    }  # fmt: skip
+        "INFER_INPUTS": str(inputs),
+        "INFER_LENGTHS": {"inputs": 16, "targets": 8},
+        "INFER_MODE": "score",
+        "INFER_BATCH_SIZE": 2,
+    }
     chunks = {"infer.infer.checkpoint_period": 1}
     assert infer(trained, tmp_path / "whole", **settings) == 0
     whole = read_rows(tmp_path / "whole" / "in-score.jsonl-00000-of-00001")
@@ -214,9 +218,10 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "in.txt"), **lengths) == 0
     rows = read_rows(tmp_path / "in-predict.jsonl-00000-of-00001")
     assert [r["inputs"] for r in rows] == [
-        {"inputs_pretokenized": "One <extra_id_0>."}, {"inputs_pretokenized": ""},
+        {"inputs_pretokenized": "One <extra_id_0>."},
+        {"inputs_pretokenized": ""},
         {"inputs_pretokenized": "Two <extra_id_0>."},
-    ]  # fmt: skip  (line n of the output is of line n of the input)
+    ]  # line n of the output is of line n of the input
     (tmp_path / "one.txt").write_text("One <extra_id_0>.\n")
     capsys.readouterr()
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0

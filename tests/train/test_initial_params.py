@@ -69,9 +69,15 @@ def test_a_checkpoint_of_t5x_starts_a_run(tmp_path):
     with np.load(GOLDEN / "t5x_legacy.npz") as stored:
         content = packing.unpack(stored)
     config = T5Config(
-        vocab_size=4, emb_dim=4, num_heads=1, head_dim=2, mlp_dim=2, num_encoder_layers=1,
-        num_decoder_layers=1, logits_via_embedding=True,
-    )  # fmt: skip
+        vocab_size=4,
+        emb_dim=4,
+        num_heads=1,
+        head_dim=2,
+        mlp_dim=2,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        logits_via_embedding=True,
+    )
     path = str(tmp_path / "checkpoint_3")
     assert RestoreCheckpointConfig(path, mode="specific").checkpoints() == [path]
     assert RestoreCheckpointConfig(str(tmp_path), mode="all").checkpoints() == [path]

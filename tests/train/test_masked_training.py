@@ -81,11 +81,14 @@ def train(tmp_path, **bindings):
     prepare = ["data", "rows", "--documents", str(news), "--vocabulary", str(golden / "bert")]
     assert ckl([*prepare, "--out", str(rows), "--length", "48"]) == 0
     bindings = {
-        "MODEL_DIR": str(run), "INITIAL_CHECKPOINT_PATH": str(tmp_path / "bert"),
-        "CACHE_DIRS": (str(rows),), "MIXTURE_OR_TASK_NAME": "news",
-        "TASK_FEATURE_LENGTHS": {"targets": 48}, "RANKING_DATASET": str(golden / "dataset"),
+        "MODEL_DIR": str(run),
+        "INITIAL_CHECKPOINT_PATH": str(tmp_path / "bert"),
+        "CACHE_DIRS": (str(rows),),
+        "MIXTURE_OR_TASK_NAME": "news",
+        "TASK_FEATURE_LENGTHS": {"targets": 48},
+        "RANKING_DATASET": str(golden / "dataset"),
         **bindings,
-    }  # fmt: skip
+    }
     files = ("lm_pub_quiz_bert.gin", str(tmp_path / "bert/model.gin"))
     flags = [f"--gin_file={f}" for f in files]
     assert t5x(["train", *flags, *(f"--gin.{k}={v!r}" for k, v in bindings.items())]) == 0
@@ -94,9 +97,13 @@ def train(tmp_path, **bindings):
 
 def test_training_hides_anew_without_dropout_too(tmp_path):
     rows = train(
-        tmp_path, BATCH_SIZE=40, EPOCHS=3, LEARNING_RATE=1e-30, DROPOUT_RATE=0.0,
+        tmp_path,
+        BATCH_SIZE=40,
+        EPOCHS=3,
+        LEARNING_RATE=1e-30,
+        DROPOUT_RATE=0.0,
         **{"train.train.log_period": 1},
-    )  # fmt: skip
+    )
     losses = [row["loss"] for row in rows if row["split"] == "train"]
     assert len(losses) == len(set(losses)) == 3  # the same rows and parameters, other tokens hidden
 
@@ -104,9 +111,13 @@ def test_training_hides_anew_without_dropout_too(tmp_path):
 @pytest.mark.slow
 def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
     lines = train(
-        tmp_path, BATCH_SIZE=8, EPOCHS=10, LEARNING_RATE=3e-3, HELD_OUT_TASKS=("news",),
+        tmp_path,
+        BATCH_SIZE=8,
+        EPOCHS=10,
+        LEARNING_RATE=3e-3,
+        HELD_OUT_TASKS=("news",),
         FILLING_DATASET=str(tmp_path / "golden/dataset"),
-    )  # fmt: skip
+    )
     losses = [m["loss"] for m in lines if m["split"] == "training_eval/news"]
     assert losses[-1] < 0.7 * losses[0]
     filled = [m["items"] for m in lines if m["split"] == "inference_eval/dataset_mask_filling"]

@@ -23,9 +23,13 @@ class Model:
 
 def source(tiny, method, **options):
     config = DatasetConfig(
-        "p2", {"inputs": 16, "targets": 9}, 8, replay_task_name="d0_small",
-        cache_dirs=(str(tiny.tasks),), **options,
-    )  # fmt: skip
+        "p2",
+        {"inputs": 16, "targets": 9},
+        8,
+        replay_task_name="d0_small",
+        cache_dirs=(str(tiny.tasks),),
+        **options,
+    )
     return config.make_source(method, epochs=2, total_steps=None, seed=0, model=Model())
 
 
@@ -40,14 +44,21 @@ def test_mix_review_has_all_of_the_first_phase_in_every_epoch_of_the_second(tiny
         assert source(tiny, other, review_task_name="p1").plan.review == 0
     batches = source(tiny, mix_review(), review_task_name="p1")
     rows = [CachedTask.open(tiny.tasks / "p1").row(i)["targets"] for i in range(p1)]
-    seen = {tuple(r[r > 0]) for step in range(plan.steps_per_epoch[0])
-            for r in np.asarray(batches[step]["decoder_target_tokens"])}  # fmt: skip
+    seen = {
+        tuple(r[r > 0])
+        for step in range(plan.steps_per_epoch[0])
+        for r in np.asarray(batches[step]["decoder_target_tokens"])
+    }
     assert all(tuple(row[:9]) in seen for row in rows)
 
 
 def test_a_phase_that_names_a_missing_checkpoint_is_refused(tiny, tmp_path, capsys):
-    argv = tiny.argv("lora", tmp_path / "p2", "experiments/ckl/p1_p2.gin",
-                     INITIAL_CHECKPOINT_PATH=str(tmp_path / "p1"))  # fmt: skip
+    argv = tiny.argv(
+        "lora",
+        tmp_path / "p2",
+        "experiments/ckl/p1_p2.gin",
+        INITIAL_CHECKPOINT_PATH=str(tmp_path / "p1"),
+    )
     assert t5x.main(["train", *argv]) == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert told == (
@@ -58,8 +69,12 @@ def test_a_phase_that_names_a_missing_checkpoint_is_refused(tiny, tmp_path, caps
 
 
 def test_a_second_phase_of_a_model_without_a_first_is_refused(tiny, tmp_path, capsys):
-    argv = tiny.argv("lora", tmp_path / "p2", "experiments/ckl/p1_p2.gin",
-                     INITIAL_CHECKPOINT_PATH=str(tiny.root / "initial"))  # fmt: skip
+    argv = tiny.argv(
+        "lora",
+        tmp_path / "p2",
+        "experiments/ckl/p1_p2.gin",
+        INITIAL_CHECKPOINT_PATH=str(tiny.root / "initial"),
+    )
     assert t5x.main(["train", *argv, "--gin.lora.lora.phase=1"]) == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert "/lora_0/a" in told and "which an earlier phase of the method adds; give the" in told
@@ -72,8 +87,13 @@ def test_the_schedule_goes_on_over_phases(tiny, tmp_path, capsys):
     assert steps_before(None) == steps_before(str(initial)) == 0
     rates, before = [], initial
     for name, after in (("p1", 6), ("p2", 0)):
-        macros = {"PROBES": None, "TRAIN_STEPS": 6, "INITIAL_CHECKPOINT_PATH": str(before),
-                  "STEPS_AFTER": after, "MIXTURE_OR_TASK_NAME": name}  # fmt: skip
+        macros = {
+            "PROBES": None,
+            "TRAIN_STEPS": 6,
+            "INITIAL_CHECKPOINT_PATH": str(before),
+            "STEPS_AFTER": after,
+            "MIXTURE_OR_TASK_NAME": name,
+        }
         argv = tiny.argv("vanilla", tmp_path / name, "ckl_continued.gin", **macros)
         argv.append("--gin_bindings=train.train.log_period = 1")
         assert t5x.main(["train", *argv]) == 0, capsys.readouterr().err

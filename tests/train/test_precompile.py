@@ -54,9 +54,11 @@ def test_model_info_lists_parameters_and_optimizer(tmp_path):
     assert lines[3] == "Number of trainable parameters: 2"
     assert lines[4] == ""
     assert [line.split()[1] for line in lines[5:]] == [
-        "step", "param_states/0/count", "param_states/0/mu/norm/scale",
+        "step",
+        "param_states/0/count",
+        "param_states/0/mu/norm/scale",
         "param_states/0/nu/norm/scale",
-    ]  # fmt: skip
+    ]
     text = artifacts.model_info(shapes)
     assert "shape (2, 3)" in text and "State" not in text
 

@@ -55,11 +55,15 @@ def run(task, folder, model=MODEL, **changes):
     restore = RestoreCheckpointConfig(changes.pop("start", None))
     arguments = {"total_steps": 6, "log_period": 1, **changes}
     return train(
-        model=model, train_dataset_cfg=arguments.pop("dataset", dataset(task)),
-        model_dir=str(folder), optimizer=adamw,
+        model=model,
+        train_dataset_cfg=arguments.pop("dataset", dataset(task)),
+        model_dir=str(folder),
+        optimizer=adamw,
         learning_rate=functools.partial(constant, 1e-2),
-        checkpoint_cfg=CheckpointConfig(save, restore), progress="silent", **arguments,
-    )  # fmt: skip
+        checkpoint_cfg=CheckpointConfig(save, restore),
+        progress="silent",
+        **arguments,
+    )
 
 
 def assert_same(found, expected):
@@ -87,9 +91,7 @@ def test_the_step_carries_the_memory_with_micro_batches_too(task):
         states.append(state)
     for a, b in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
-    losses, memory = jax.jit(MODEL.stream_losses)(
-        params, source[0], MODEL.initial_memory(ROWS, 6)
-    )
+    losses, memory = jax.jit(MODEL.stream_losses)(params, source[0], MODEL.initial_memory(ROWS, 6))
     np.testing.assert_array_equal(memory["segment_ids"], source[0]["decoder_segment_ids"][:, -6:])
     assert set(metrics) >= {"loss", "tokens"} and "memory" not in metrics
 

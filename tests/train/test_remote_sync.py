@@ -35,8 +35,9 @@ def test_changes_and_removals_are_copied_and_checkpoints_are_not(tmp_path):
     (remote / "probes/rows_000001.jsonl").write_text("not copied again")
     mirror.push()
     assert tree(remote) == {
-        "metrics.jsonl": "12", "probes/rows_000001.jsonl": "not copied again",
-    }  # fmt: skip
+        "metrics.jsonl": "12",
+        "probes/rows_000001.jsonl": "not copied again",
+    }
 
 
 def test_a_failed_copy_is_said_and_done_later(tmp_path, capsys):

@@ -74,10 +74,24 @@ def test_all_kinds_of_events_happen(sim):
         seen.update(f"fact {kind}" for kind, _ in fact_changes(old, new).values())
         seen.update(f"text {change.kind}" for change in text_changes(old, new))
     expected = {
-        "new page", "redirect from a move", "merged", "moved", "shuffled", "saved unchanged",
-        "decorated", "deleted page", "deleted item", "renamed", "fact new", "fact updated",
-        "fact deleted", "fact unchanged", "text new", "text paragraph", "text sentences",
-    }  # fmt: skip
+        "new page",
+        "redirect from a move",
+        "merged",
+        "moved",
+        "shuffled",
+        "saved unchanged",
+        "decorated",
+        "deleted page",
+        "deleted item",
+        "renamed",
+        "fact new",
+        "fact updated",
+        "fact deleted",
+        "fact unchanged",
+        "text new",
+        "text paragraph",
+        "text sentences",
+    }
     assert {name for name in expected if seen[name]} == expected
 
 
@@ -113,10 +127,14 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     old, new, before, after = sim.months[0], sim.months[-1], sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
     job = Job(
-        *(str(side["wikidata"]) for side in (before, after)), str(tmp_path / "diff"),
-        str(after["wikipedia"]), tmp_path / "probes", rules=FactRules(site=SITE),
-        unchanged_share=1.0, buckets=3,
-    )  # fmt: skip
+        *(str(side["wikidata"]) for side in (before, after)),
+        str(tmp_path / "diff"),
+        str(after["wikipedia"]),
+        tmp_path / "probes",
+        rules=FactRules(site=SITE),
+        unchanged_share=1.0,
+        buckets=3,
+    )
     manifest = probes.build(job, keep=True, light_tuning=20)
     truth = fact_changes(old, new)
     counts = collections.Counter(kind for kind, _ in truth.values())
@@ -174,9 +192,13 @@ def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
     before, after = sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
     job = Job(
-        *(str(side["wikidata"]) for side in (before, after)), str(tmp_path / "diff"),
-        str(after["wikipedia"]), tmp_path / "probes", rules=FactRules(site=SITE), buckets=2,
-    )  # fmt: skip
+        *(str(side["wikidata"]) for side in (before, after)),
+        str(tmp_path / "diff"),
+        str(after["wikipedia"]),
+        tmp_path / "probes",
+        rules=FactRules(site=SITE),
+        buckets=2,
+    )
     probes.build(job, keep=True)
     gone = "\n".join(r["text"] for r in read_records(tmp_path / "diff") if "deleted" in r["kind"])
     truth = fact_changes(sim.months[0], sim.months[-1])
@@ -202,8 +224,10 @@ def test_the_same_revision_has_the_same_text(sim):
     for i in range(MONTHS):
         for page in open_dump(sim.path(i)["wikipedia"]).pages():
             assert seen.setdefault(page.revision, (page.id, page.title, page.text)) == (
-                page.id, page.title, page.text,
-            )  # fmt: skip
+                page.id,
+                page.title,
+                page.text,
+            )
 
 
 def test_unchanged_pages_are_skipped_before_any_parsing(sim, tmp_path, monkeypatch):

@@ -73,8 +73,9 @@ def test_the_gap_between_the_arms_grows(tmp_path, seed):
         gaps.append(100 * math.expm1((stale - control) / words))
     slope, _ = np.polyfit(range(len(gaps)), gaps, 1)
     assert 1.5 < slope < 5 and np.mean(gaps[:4]) < 80 and np.mean(gaps[-4:]) > 90
-    train, found = (collections.Counter(w for d in part for w in d.text.split())
-                    for part in (arms[0], test))  # fmt: skip
+    train, found = (
+        collections.Counter(w for d in part for w in d.text.split()) for part in (arms[0], test)
+    )
     shares = {w: train[w] / train.total() / (n / found.total()) for w, n in found.items()}
     emerging = [w for w, n in found.items() if n >= 50 and shares[w] <= 0.2]
     assert 5 <= len(emerging) <= 40

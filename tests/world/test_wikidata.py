@@ -23,8 +23,9 @@ def test_what_changed_and_what_is_new_is_all_there(world):
     by_key = {(world.name(b.subject), b.relation): (a, b) for a, b in world.updated()}
     old, new = by_key["Poland", "P6"]
     assert (world.name(old.object), world.name(new.object)) == (
-        "Mateusz Morawiecki", "Donald Tusk",
-    )  # fmt: skip
+        "Mateusz Morawiecki",
+        "Donald Tusk",
+    )
     assert 250 < len(world.updated()) < 320 and 80 < len(world.new()) <= 102
     assert ("Canada", "P6") not in by_key
     assert 80 < len(world.invariant()) <= 13 * 8
@@ -55,16 +56,26 @@ def test_real_facts_fill_the_same_files(world, tmp_path):
 
 
 def _row(**objects):
-    return {"subject_id": "Q1", "subject": "S", "relation": "P6", "slot": "current",
-            "objects": {k.replace("_", "-"): v for k, v in objects.items()}}  # fmt: skip
+    return {
+        "subject_id": "Q1",
+        "subject": "S",
+        "relation": "P6",
+        "slot": "current",
+        "objects": {k.replace("_", "-"): v for k, v in objects.items()},
+    }
 
 
 def test_a_value_that_is_still_listed_has_not_changed(tmp_path):
     (tmp_path / "probes").mkdir()
     rows = [
-        _row(**{"2021-12-30": [["A", "a"]], "2023-12-30": [["B", "b"], ["A", "a"]],
-                "2024-03": [["B", "b"]]}),
-    ]  # fmt: skip
+        _row(
+            **{
+                "2021-12-30": [["A", "a"]],
+                "2023-12-30": [["B", "b"], ["A", "a"]],
+                "2024-03": [["B", "b"]],
+            }
+        ),
+    ]
     with gzip.open(tmp_path / _FACTS, "wt") as f:
         f.writelines(json.dumps(r) + "\n" for r in rows)
     reader = _Reader(tmp_path, random.Random(0), 5)

@@ -86,8 +86,11 @@ def test_names_are_unique_and_types_fit(world):
 def test_validity_is_half_open():
     fact = Fact("a", "mayor", "b", "2020-01-01", "2020-06-01")
     assert [fact.holds(d) for d in ("2019-12-31", "2020-01-01", "2020-05-31", "2020-06-01")] == [
-        False, True, True, False,
-    ]  # fmt: skip
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_every_relation_can_be_said():

@@ -17,8 +17,14 @@ from ckl_jax.train import subprocess_runs
 from ckl_jax.world.ckl import check_data_dir, check_world
 
 METHODS = (
-    "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2", "k_adapter_k3", "modular",
-)  # fmt: skip
+    "vanilla",
+    "recadam",
+    "mix_review",
+    "lora",
+    "k_adapter_k2",
+    "k_adapter_k3",
+    "modular",
+)
 BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # run where they are asked for
 SOURCES = ("simulated", "wikidata")
 
@@ -49,9 +55,7 @@ class Demo:
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise UserError(
-                f"No methods are given; choose from {', '.join(METHODS + BASELINES)}."
-            )
+            raise UserError(f"No methods are given; choose from {', '.join(METHODS + BASELINES)}.")
         for name in self.methods:
             if name not in METHODS + BASELINES:
                 raise UserError(

@@ -91,12 +91,17 @@ def _tunings(
         for seed in range(running.tuning_seeds):
             target = _tuned(folder, tuning, seed)
             macros = running.macros(folder) | {
-                "RANDOM_SEED": seed, "LIGHT_TUNE_NAME": target.name,
-                "PROBE_DIR": str(running.probe_dir), "INITIAL_CHECKPOINT_PATH": str(folder),
-            }  # fmt: skip
+                "RANDOM_SEED": seed,
+                "LIGHT_TUNE_NAME": target.name,
+                "PROBE_DIR": str(running.probe_dir),
+                "INITIAL_CHECKPOINT_PATH": str(folder),
+            }
             overlays, bindings = [tuning.overlay, *world], running.of_tunings
             command = subprocess_runs.t5x("train", [*files, *overlays], macros, bindings)
             yield subprocess_runs.Training(
-                f"{name} {target.name}", target, command, (name,),
+                f"{name} {target.name}",
+                target,
+                command,
+                (name,),
                 keeps_model=running.keep_light_tuned,
-            )  # fmt: skip
+            )

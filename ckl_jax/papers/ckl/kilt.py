@@ -123,8 +123,10 @@ class KiltEvaluator:
         """The records, their tokens, and whether no right answer of one fits."""
         records, vocabulary = read_dev(self.config.data_dir, name), self.model.input_vocabulary
         most, length = self.config.lengths(name)
-        rows = [ids + [vocabulary.eos_id] for ids in vocabulary.encode_many(
-            [record.input for record in records])]  # fmt: skip
+        rows = [
+            ids + [vocabulary.eos_id]
+            for ids in vocabulary.encode_many([record.input for record in records])
+        ]
         cut = [
             all(len(ids) > length - 1 for ids in vocabulary.encode_many(record.answers))
             for record in records
@@ -135,8 +137,9 @@ class KiltEvaluator:
                 f"KILT {name}, dev: of {len(records):,} records, inputs longer than {most} tokens, "
                 f"which are cut: {long:,}; without an answer that {length} tokens hold (the start "
                 f"counts): {sum(cut):,}.",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
         return records, rows, cut
 
     def rows(
@@ -157,17 +160,25 @@ class KiltEvaluator:
             said = self._answerer.answers(params, tokens, width, length, self.config.beam_size)
             for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
                 yield {
-                    **context, "probe": name, **self._row(name, record, predictions),
+                    **context,
+                    "probe": name,
+                    **self._row(name, record, predictions),
                     "cut": int(no_answer_fits),
-                }  # fmt: skip
+                }
 
     def _row(self, name: str, record: KiltRecord, predictions: list[str]) -> dict[str, Any]:
         own = KILT_SETS[name].metric
         wanted = [m for m in METRICS if m == own or m != "rouge_l"]  # which is slow
         scores = score_answer(predictions[0], record.answers, wanted, self.config.reading)
         return {
-            "item": record.id, "relation": "", "input": record.input,
-            "answers": list(record.answers), "old_answers": [],
-            **closed_book.judge(predictions, predictions, record.answers), **scores,
-            "em": int(scores["em"]), "metric": own, "score": scores[own],
-        }  # fmt: skip
+            "item": record.id,
+            "relation": "",
+            "input": record.input,
+            "answers": list(record.answers),
+            "old_answers": [],
+            **closed_book.judge(predictions, predictions, record.answers),
+            **scores,
+            "em": int(scores["em"]),
+            "metric": own,
+            "score": scores[own],
+        }

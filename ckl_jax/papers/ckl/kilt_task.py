@@ -53,5 +53,6 @@ def _tell_known_relations(folder: str) -> None:
         print(
             f"KILT structured_zeroshot: {known:,} of the dev file's {records:,} records ask a "
             f"relation that {folder}'s training file has, so they are not zero-shot.",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            file=sys.stderr,
+            flush=True,
+        )

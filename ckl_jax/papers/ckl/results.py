@@ -57,10 +57,13 @@ def _tables(name: str, experiment: Experiment, running: Running) -> Path:
     for scenario in (s for s in experiment.scenarios if s.name in experiment.published):
         published = experiment.published[scenario.name]
         parts[scenario.name] = experiment_tables.compare(
-            _folders(scenario, running), scenario.probes, scenario.acquired, published,
+            _folders(scenario, running),
+            scenario.probes,
+            scenario.acquired,
+            published,
             parameters=published_ckl.PARAMETERS.get(scenario.name),
             earlier=int(scenario.after is not None),
-        )  # fmt: skip
+        )
         if scenario.after and not scenario.tuned:
             parts[f"{scenario.name}_transfer"] = _transfer(scenario, experiment, running)
     if tuned := [s for s in experiment.scenarios if s.tuned]:
@@ -84,9 +87,12 @@ def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> d
 def _f1(name: str, experiment: Experiment, running: Running) -> Path:
     (scenario,) = experiment.scenarios
     part = experiment_tables.compare(
-        _folders(scenario, running), scenario.probes, scenario.acquired,
-        experiment.published[scenario.name], "f1",
-    )  # fmt: skip
+        _folders(scenario, running),
+        scenario.probes,
+        scenario.acquired,
+        experiment.published[scenario.name],
+        "f1",
+    )
     part["notes"] = ["The FUAR that the paper prints here follows from no formula over its scores."]
     return experiment_tables.write(name, experiment.title, {"main_f1": part}, running.root)
 
@@ -102,11 +108,12 @@ def _cut_in_training(running: Running) -> list[str]:
 def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:
     parts = {
         scenario.name: experiment_tables.compare_averaged(
-            gpt2.tuned_folders(scenario, running), scenario.acquired,
+            gpt2.tuned_folders(scenario, running),
+            scenario.acquired,
             experiment.published[scenario.name],
         )
         for scenario in experiment.scenarios
-    }  # fmt: skip
+    }
     return experiment_tables.write(name, experiment.title, parts, running.root)
 
 
@@ -164,8 +171,9 @@ def _answers(name: str, experiment: Experiment, running: Running) -> Path:
     )
     corpora = {
         name: functools.partial(corpus_texts, running.probe_dir / CORPORA[name])
-        for name in ("d0_small", "d1") if (running.probe_dir / CORPORA[name]).is_file()
-    }  # fmt: skip
+        for name in ("d0_small", "d1")
+        if (running.probe_dir / CORPORA[name]).is_file()
+    }
     if corpora:
         more, counted = answer_analysis.overlap(study, corpora)
         sections, numbers = [*sections, *more], {**numbers, **counted}

@@ -102,9 +102,13 @@ def _kilt(name: str) -> Scenario:
     asked = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     cells = (Cell(INITIAL, "vanilla"), *_every(METHODS))
     return Scenario(
-        f"{KILT}_{name}", OVERLAYS.format(f"table9/{name}"),
-        asked if name == "aidayago2" else (name,), cells, after="main", tuned=True,
-    )  # fmt: skip
+        f"{KILT}_{name}",
+        OVERLAYS.format(f"table9/{name}"),
+        asked if name == "aidayago2" else (name,),
+        cells,
+        after="main",
+        tuned=True,
+    )
 
 
 def _gpt2(name: str, overlay: str) -> Scenario:
@@ -143,7 +147,9 @@ EXPERIMENTS = {
         "learning rates",
         (
             Scenario(
-                "rates", OVERLAYS.format("table7"), (_IL, "new_lama_easy_small"),
+                "rates",
+                OVERLAYS.format("table7"),
+                (_IL, "new_lama_easy_small"),
                 (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
             ),
         ),
@@ -198,7 +204,7 @@ EXPERIMENTS = {
         (_TABLE_2,),
         analysis="precision",
     ),
-}  # fmt: skip
+}
 
 
 def find(name: str) -> Experiment:

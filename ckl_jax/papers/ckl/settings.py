@@ -94,9 +94,7 @@ class Running:
     def chosen(self, scenario: Scenario) -> list[Cell]:
         """The cells that were asked for; the Initial model's always."""
         every = not self.methods
-        return [
-            c for c in scenario.cells if every or c.name == INITIAL or c.method in self.methods
-        ]
+        return [c for c in scenario.cells if every or c.name == INITIAL or c.method in self.methods]
 
     def folder(self, scenario: Scenario | str, cell: Cell) -> Path:
         """The MODEL_DIR of a cell."""
@@ -106,8 +104,10 @@ class Running:
     def macros(self, target: Path) -> dict[str, Any]:
         """What is set in every training."""
         macros: dict[str, Any] = {
-            "MODEL_DIR": str(target), "RANDOM_SEED": self.seed, "DATA_DIR": str(self.data_dir),
-        }  # fmt: skip
+            "MODEL_DIR": str(target),
+            "RANDOM_SEED": self.seed,
+            "DATA_DIR": str(self.data_dir),
+        }
         if self.is_full:
             return macros
         return {**macros, "WORLD_SIZE": self.size, "WORLD_SEED": self.seed}

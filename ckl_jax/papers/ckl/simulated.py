@@ -159,10 +159,16 @@ def initial_checkpoint(
         names = " and ".join(gin_files)
         print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
         command = [
-            sys.executable, "-m", "ckl_jax", "train", *(f"--gin_file={f}" for f in gin_files),
-            f"--gin.MODEL_DIR={path!r}", f"--gin.DATA_DIR={data_dir!r}",
-            f"--gin.WORLD_SIZE={size!r}", f"--gin.WORLD_SEED={seed!r}",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ckl_jax",
+            "train",
+            *(f"--gin_file={f}" for f in gin_files),
+            f"--gin.MODEL_DIR={path!r}",
+            f"--gin.DATA_DIR={data_dir!r}",
+            f"--gin.WORLD_SIZE={size!r}",
+            f"--gin.WORLD_SEED={seed!r}",
+        ]
         if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
             raise UserError(f"Training the Initial model in {path} failed; see above.")
     return path

@@ -14,9 +14,11 @@ _PROBES = "closed_book.ClosedBook.probes"
 _OWN = ("CACHE_DIRS", "PROBE_DIR", "INITIAL_CHECKPOINT_PATH", "LIGHT_TUNE_NAME", _PROBES)
 # Methods that add parameters add a second set in a second phase.
 _PHASES = {
-    "lora": "lora.lora", "k_adapter_k2": "k_adapter.k_adapter",
-    "k_adapter_k3": "k_adapter.k_adapter", "modular": "modular.modular",
-}  # fmt: skip
+    "lora": "lora.lora",
+    "k_adapter_k2": "k_adapter.k_adapter",
+    "k_adapter_k3": "k_adapter.k_adapter",
+    "modular": "modular.modular",
+}
 
 
 def refuse_own(experiment: Experiment, running: Running) -> None:
@@ -84,9 +86,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> subprocess_ru
     return subprocess_runs.Training(f"{scenario.name} {cell.name}", target, command, after)
 
 
-def _start(
-    running: Running, scenario: Scenario, cell: Cell
-) -> tuple[Path | None, tuple[str, ...]]:
+def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
     """The model that a cell starts from (None: the gin file's), and the trainings it waits for."""
     if scenario.after is None or cell.name == INITIAL:
         given = Path(running.data) / INITIAL if running.is_full and scenario.after else None

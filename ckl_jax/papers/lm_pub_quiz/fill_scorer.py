@@ -109,11 +109,14 @@ class FillScorer:
                 part = group[start : start + size]
                 # Options of a sentence are neighbours, so a batch has few inputs.
                 inputs, place = np.unique(rows[part], return_inverse=True)
-                yield part, {
-                    "encoder_input_tokens": _fill(encoded[inputs], _rounded(len(inputs))),
-                    "input_of_row": _fill(place.astype(np.int32), size),
-                    "decoder_target_tokens": _fill(targets[part, :length], size),
-                }
+                yield (
+                    part,
+                    {
+                        "encoder_input_tokens": _fill(encoded[inputs], _rounded(len(inputs))),
+                        "input_of_row": _fill(place.astype(np.int32), size),
+                        "decoder_target_tokens": _fill(targets[part, :length], size),
+                    },
+                )
 
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The scored tokens of the subject and of the answer."""

@@ -29,12 +29,21 @@ from ckl_jax.world.render import articles, pages
 
 GIN = "lm_pub_quiz_bert.gin"
 INITIAL = "initial"
-_TINY = BertConfig(emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512,
-                   max_positions=64)  # fmt: skip
+_TINY = BertConfig(
+    emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512, max_positions=64
+)
 _OWN = (
-    "MODEL_DIR", "CACHE_DIRS", "RANDOM_SEED", "RANKING_DATASET", "FILLING_DATASET", "EPOCHS",
-    "MIXTURE_OR_TASK_NAME", "HELD_OUT_TASKS", "INITIAL_CHECKPOINT_PATH", "EVAL_PERIOD",
-)  # fmt: skip
+    "MODEL_DIR",
+    "CACHE_DIRS",
+    "RANDOM_SEED",
+    "RANKING_DATASET",
+    "FILLING_DATASET",
+    "EPOCHS",
+    "MIXTURE_OR_TASK_NAME",
+    "HELD_OUT_TASKS",
+    "INITIAL_CHECKPOINT_PATH",
+    "EVAL_PERIOD",
+)
 _PIECES = 6000
 _LENGTH = 24
 _WIDTH = 12  # of the column of names
@@ -68,10 +77,14 @@ class Stream:
     bindings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        checks.require_int(1, **{
-            "--experiences": self.experiences, "--epochs": self.epochs,
-            "--initial-epochs": self.initial_epochs,
-        })  # fmt: skip
+        checks.require_int(
+            1,
+            **{
+                "--experiences": self.experiences,
+                "--epochs": self.epochs,
+                "--initial-epochs": self.initial_epochs,
+            },
+        )
         given = [bool(x) for x in (self.model, self.documents, self.dataset)]
         if any(given) and not all(given):
             raise UserError(
@@ -188,10 +201,12 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
 def _trainings(stream: Stream, model: Path) -> list[subprocess_runs.Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
     common = {
-        "CACHE_DIRS": (str(stream.root / "rows"),), "RANDOM_SEED": stream.seed,
+        "CACHE_DIRS": (str(stream.root / "rows"),),
+        "RANDOM_SEED": stream.seed,
         "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
-        "RANKING_DATASET": _dataset(stream), "FILLING_DATASET": _dataset(stream),
-    }  # fmt: skip
+        "RANKING_DATASET": _dataset(stream),
+        "FILLING_DATASET": _dataset(stream),
+    }
     small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
     fresh = {**small, "LEARNING_RATE": 2e-3}
     names = [*([] if stream.model else [INITIAL]), *stream.names]
@@ -199,12 +214,15 @@ def _trainings(stream: Stream, model: Path) -> list[subprocess_runs.Training]:
     for name in names:
         before = made[-1].folder if made else stream.model and Path(stream.model)
         macros = {
-            **common, **({} if stream.model else fresh if name == INITIAL else small),
-            "MODEL_DIR": str(stream.root / name), "MIXTURE_OR_TASK_NAME": name,
-            "HELD_OUT_TASKS": (name,), "EVAL_PERIOD": 10**9,  # at the end alone
+            **common,
+            **({} if stream.model else fresh if name == INITIAL else small),
+            "MODEL_DIR": str(stream.root / name),
+            "MIXTURE_OR_TASK_NAME": name,
+            "HELD_OUT_TASKS": (name,),
+            "EVAL_PERIOD": 10**9,  # at the end alone
             "INITIAL_CHECKPOINT_PATH": str(before) if before else None,
             "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
-        }  # fmt: skip
+        }
         first = bool(stream.model) and not made
         bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
         command = subprocess_runs.t5x("train", [GIN, str(model / "model.gin")], macros, bindings)

@@ -68,6 +68,9 @@ def _rows(filler: MaskFiller, relation: Relation, template: int) -> Iterator[dic
     for instance, rank in zip(relation.instances, filler.ranks(statements), strict=True):
         if rank >= 0:
             yield {
-                "relation": relation.code, "sub_id": instance.sub_id, "template": template,
-                "answer": relation.answer_labels[instance.answer_idx], "rank": int(rank),
-            }  # fmt: skip
+                "relation": relation.code,
+                "sub_id": instance.sub_id,
+                "template": template,
+                "answer": relation.answer_labels[instance.answer_idx],
+                "rank": int(rank),
+            }

@@ -69,9 +69,10 @@ class MaskedScorer:
     def settings(self) -> dict[str, Any]:
         """What of this a score depends on, in LM-PUB-QUIZ's words."""
         return {
-            "pll_metric": self.pll_metric, "ensure_bos_token_added": True,
+            "pll_metric": self.pll_metric,
+            "ensure_bos_token_added": True,
             "dtype": str(self.model.config.dtype),
-        }  # fmt: skip
+        }
 
     def token_scores(
         self, statements: Sequence[Statement], conditional: bool = False
@@ -116,16 +117,21 @@ class MaskedScorer:
 
     def _run(self, texts, passes, parts: Sequence[tuple[int, int]], width: int, room: int) -> Any:
         """Starts a batch of rows; each part is the passes [start, stop) of one."""
-        batch = self._batch(texts, passes, [*parts, *[(0, 0)] * (self.batch_size - len(parts))],
-                            width, room)  # fmt: skip
+        batch = self._batch(
+            texts, passes, [*parts, *[(0, 0)] * (self.batch_size - len(parts))], width, room
+        )
         if self.put_batch is not None:
             batch = self.put_batch(batch)
         return self._step(self.params, batch)
 
     def _batch(
-        self, texts: "_Texts", passes: Array, parts: Sequence[tuple[int, int]], width: int,
+        self,
+        texts: "_Texts",
+        passes: Array,
+        parts: Sequence[tuple[int, int]],
+        width: int,
         room: int,
-    ) -> dict[str, Array]:  # fmt: skip
+    ) -> dict[str, Array]:
         sizes = [stop - start for start, stop in parts]
         row = np.repeat(np.arange(len(parts)), sizes)  # [P], of each pass
         number = np.concatenate([np.arange(n) for n in sizes])  # [P], in its row

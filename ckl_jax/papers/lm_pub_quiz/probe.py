@@ -107,12 +107,16 @@ def probe(
         rank,
         files=_gin_files(checkpoint.parent),
         bindings=[
-            f"CHECKPOINT_PATH = {str(checkpoint)!r}", *_method(checkpoint.parent),
+            f"CHECKPOINT_PATH = {str(checkpoint)!r}",
+            *_method(checkpoint.parent),
             *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
             *settings.bindings,
         ],
-        dataset=dataset, settings=settings, name=str(folder), progress=progress,
-    )  # fmt: skip
+        dataset=dataset,
+        settings=settings,
+        name=str(folder),
+        progress=progress,
+    )
 
 
 def _gin_files(run: Path) -> list[str]:
@@ -122,9 +126,10 @@ def _gin_files(run: Path) -> list[str]:
     if (run / "model.gin").exists():
         text = (run / "model.gin").read_text(encoding="utf-8")
         kinds = {
-            "gpt2.GPT2Config": "models/gpt2.gin", "bert.BertConfig": "models/bert.gin",
+            "gpt2.GPT2Config": "models/gpt2.gin",
+            "bert.BertConfig": "models/bert.gin",
             "transformer_xl.TransformerXLConfig": "models/transformer_xl.gin",
-        }  # fmt: skip
+        }
         base = next((file for name, file in kinds.items() if name in text), "models/t5.gin")
         return [base, str(run / "model.gin"), JOB]
     raise UserError(
@@ -226,9 +231,13 @@ def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults
             Path(settings.out).mkdir(parents=True, exist_ok=True)
     digest = tree_digest(scorer.params)[:16]
     return Evaluator(scorer, name, settings.conditional_score, digest).evaluate_dataset(
-        dataset, settings.templates, subsample=settings.subsample, save_path=settings.out,
-        reduction=settings.reduction, progress=progress,
-    )  # fmt: skip
+        dataset,
+        settings.templates,
+        subsample=settings.subsample,
+        save_path=settings.out,
+        reduction=settings.reduction,
+        progress=progress,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,9 +274,12 @@ class Ranking:
             return lambda params, step, last: {}
         dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
         settings = Settings(
-            bos=self.bos, subsample=self.subsample, target=self.target, pll_metric=self.pll_metric,
+            bos=self.bos,
+            subsample=self.subsample,
+            target=self.target,
+            pll_metric=self.pll_metric,
             batch_size=self.batch_size,
-        )  # fmt: skip
+        )
         scorer = _scorer(model, None, partitioner.put_whole, settings)
         evaluator = Evaluator(scorer, Path(self.folder).name)
 

@@ -85,9 +85,12 @@ class Evaluator:
                 progress(relation.code, number, len(dataset))
             results.add(
                 self.evaluate_relation(
-                    relation, template_index, subsample=subsample, reduction=reduction,
+                    relation,
+                    template_index,
+                    subsample=subsample,
+                    reduction=reduction,
                     metadata=metadata,
-                )  # fmt: skip
+                )
             )
         return results
 
@@ -128,12 +131,15 @@ class Evaluator:
             table=table,
             scores=scores if reduction is None else np.concatenate(scores),
             metadata={
-                **own, "num_original_instances": whole, "time_start": started, "time_end": _now(),
+                **own,
+                "num_original_instances": whole,
+                "time_start": started,
+                "time_end": _now(),
                 "answer_space_labels": list(relation.answer_labels),
                 "answer_space_ids": list(relation.answer_ids),
                 "relation_info": _info(relation),
             },
-        )  # fmt: skip
+        )
 
     def _token_scores(
         self,
@@ -252,9 +258,13 @@ def _table(relation: Relation, templates: Sequence[int]) -> list[dict[str, Any]]
     """The columns of results beside the scores, in LM-PUB-QUIZ's order."""
     return [
         {
-            "sub_id": instance.sub_id, "sub_label": instance.sub_label, **instance.rest,
-            "answer_idx": instance.answer_idx, "template_index": template, "instance_index": i,
+            "sub_id": instance.sub_id,
+            "sub_label": instance.sub_label,
+            **instance.rest,
+            "answer_idx": instance.answer_idx,
+            "template_index": template,
+            "instance_index": i,
         }
         for i, instance in enumerate(relation.instances)
         for template in templates
-    ]  # fmt: skip
+    ]

@@ -84,10 +84,15 @@ def brier_score(scores: Array, answers: Array) -> float:
 METRICS: dict[str, Callable[[Array, Array], Any]] = {
     f.__name__: f
     for f in (
-        accuracy, precision_at_k, avg_softmax, confidence_score, margin_of_confidence,
-        uncertainty_score, brier_score,
+        accuracy,
+        precision_at_k,
+        avg_softmax,
+        confidence_score,
+        margin_of_confidence,
+        uncertainty_score,
+        brier_score,
     )
-}  # fmt: skip
+}
 
 
 def metric(name: str) -> Callable[[Array, Array], Any]:

@@ -33,9 +33,16 @@ _SPACE = ("answer_space_labels", "answer_space_ids")
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
 _VARIES = (
-    "metric_values", "time_start", "time_end", "num_original_instances", "answer_space_labels",
-    "answer_space_ids", "relation_info", "ckl_jax_version", "dataset_path",
-)  # fmt: skip
+    "metric_values",
+    "time_start",
+    "time_end",
+    "num_original_instances",
+    "answer_space_labels",
+    "answer_space_ids",
+    "relation_info",
+    "ckl_jax_version",
+    "dataset_path",
+)
 _CHANGED = {
     "parameters": "scored by other parameters of the model",
     "facts": "scored with other subjects, answers or options",
@@ -126,8 +133,9 @@ class RelationResult:
             row |= {name: [row[name][i] for i in kept] for name in _RAW if name in row}
         scores = [[s[i] for i in kept] for s in scores]
         scores = scores if self.is_raw else np.array(scores)
-        space = {name: [self.metadata[name][i] for i in kept] for name in _SPACE
-                 if name in self.metadata}  # fmt: skip
+        space = {
+            name: [self.metadata[name][i] for i in kept] for name in _SPACE if name in self.metadata
+        }
         return RelationResult(self.code, table, scores, {**self.metadata, **space})
 
     def get_metric(self, name: str) -> Any:
@@ -252,8 +260,9 @@ class DatasetResults:
         old = self.relations[code].metadata
         for key in sorted(settings.keys() - set(_VARIES)):
             if _plain(old.get(key)) != _plain(settings[key]):
-                was = _CHANGED.get(key, f"scored with {key}={old.get(key)!r}, now it is "
-                                        f"{settings[key]!r}")  # fmt: skip
+                was = _CHANGED.get(
+                    key, f"scored with {key}={old.get(key)!r}, now it is {settings[key]!r}"
+                )
                 raise UserError(
                     f"{self.path} holds {code} {was}; choose another folder for the results, or "
                     "remove that one."
@@ -396,12 +405,17 @@ def _developed(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, An
     """A row in the development version's words; the inverse of `_current`."""
     row = dict(row)
     subject, template = row.pop("sub_label"), metadata["templates"][row["template_index"]]
-    first = {name: row.pop(name) for name in ("pll_scores", "template_index", "instance_index",
-                                              "answer_idx")}  # fmt: skip
+    first = {
+        name: row.pop(name)
+        for name in ("pll_scores", "template_index", "instance_index", "answer_idx")
+    }
     return {
-        **first, **row, "template": template, "answers": metadata["answer_space_labels"],
+        **first,
+        **row,
+        "template": template,
+        "answers": metadata["answer_space_labels"],
         "subject": subject,
-    }  # fmt: skip
+    }
 
 
 def _plain(value: Any) -> Any:

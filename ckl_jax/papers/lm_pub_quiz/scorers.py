@@ -148,13 +148,16 @@ class CausalScorer:
             some = rows[start : start + self.batch_size]
             self.tokens_seen += sum(len(row.tokens) for row in some)
             padded = [*some, *[some[0]] * (self.batch_size - len(some))]
-            yield some, {
-                "decoder_input_tokens": _pad([r.tokens for r in padded], width),
-                "decoder_positions": _pad([r.positions for r in padded], width),
-                "decoder_subtree_ends": _pad([r.ends for r in padded], width, own=True),
-                "edge_places": _pad([r.places for r in padded], edges),
-                "edge_targets": _pad([r.targets for r in padded], edges),
-            }
+            yield (
+                some,
+                {
+                    "decoder_input_tokens": _pad([r.tokens for r in padded], width),
+                    "decoder_positions": _pad([r.positions for r in padded], width),
+                    "decoder_subtree_ends": _pad([r.ends for r in padded], width, own=True),
+                    "edge_places": _pad([r.places for r in padded], edges),
+                    "edge_targets": _pad([r.targets for r in padded], edges),
+                },
+            )
 
 
 def too_long(number: int, statement: Statement, tokens: int, most: int) -> StatementError:

@@ -64,9 +64,12 @@ class Settings:
         checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
         checks.require_int(1, **{"--batch-size": self.batch_size})
         checks.require_int(4, **{"--length": self.length})
-        checks.require_positive(**{
-            "--learning-rate": self.learning_rate, "--clip-norm": self.clip_norm,
-        })  # fmt: skip
+        checks.require_positive(
+            **{
+                "--learning-rate": self.learning_rate,
+                "--clip-norm": self.clip_norm,
+            }
+        )
 
 
 def ask(
@@ -99,19 +102,27 @@ def ask(
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
     configs = {n: _config_of(models[n]) for n, path in answers.items() if not path.exists()}
-    folder = open_folder(out, {
-        "questions": str(Path(questions).resolve()), "tune": tune and str(Path(tune).resolve()),
-        **dataclasses.asdict(settings),
-    })  # fmt: skip
+    folder = open_folder(
+        out,
+        {
+            "questions": str(Path(questions).resolve()),
+            "tune": tune and str(Path(tune).resolve()),
+            **dataclasses.asdict(settings),
+        },
+    )
     found: dict[str, Rows] = {}
     for name, path in answers.items():
         if name in configs:
             checkpoint, config = configs[name]
             rows = gin_config.run(
-                asked, files=[str(config), JOB],
+                asked,
+                files=[str(config), JOB],
                 bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}"],
-                questions=asked_now, tune=tuned_on, settings=settings, name=name,
-            )  # fmt: skip
+                questions=asked_now,
+                tune=tuned_on,
+                settings=settings,
+                name=name,
+            )
             write_jsonl(path, rows)
         found[name] = list(read_jsonl(path))
     return analysis.write(found, folder)
@@ -211,9 +222,13 @@ def _rows(
     said = answerer.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
     return [
         {
-            "id": q.id, "date": q.date, "question": q.question, "answers": list(q.answers),
-            "prediction": texts[0], "em": metrics.exact_match(texts[0], q.answers),
+            "id": q.id,
+            "date": q.date,
+            "question": q.question,
+            "answers": list(q.answers),
+            "prediction": texts[0],
+            "em": metrics.exact_match(texts[0], q.answers),
             "f1": metrics.f1(texts[0], q.answers),
         }
         for q, texts in zip(questions, said, strict=True)
-    ]  # fmt: skip
+    ]

@@ -94,10 +94,15 @@ class Gap:
 
     def __post_init__(self) -> None:
         checks.require_choice(SIZES, **{"--size": self.size})
-        checks.require_int(0, **{
-            "--seed": self.seed, "--jobs": self.jobs, "--past-documents": self.past_documents,
-            "--topics": self.topics,
-        })  # fmt: skip
+        checks.require_int(
+            0,
+            **{
+                "--seed": self.seed,
+                "--jobs": self.jobs,
+                "--past-documents": self.past_documents,
+                "--topics": self.topics,
+            },
+        )
         checks.require_size(**{"--emerging-least": self.emerging_least})
         if self.tagger and self.tagger != "heuristic":
             make_tagger(self.tagger, ())  # it is there
@@ -174,10 +179,15 @@ def _run(gap: Gap, progress: Progress) -> Path:
         print("3. Word losses of the test documents", flush=True)
         _run_all(gap, [evaluation(gap, arm, _TEST, "none") for arm in ARMS], environment)
         print("4. Learning rates, on validation text", flush=True)
-        _run_all(gap, [
-            evaluation(gap, STALE, _TUNING, mask, rate)
-            for mask in gap.masks for rate in gap.rates
-        ], environment)  # fmt: skip
+        _run_all(
+            gap,
+            [
+                evaluation(gap, STALE, _TUNING, mask, rate)
+                for mask in gap.masks
+                for rate in gap.rates
+            ],
+            environment,
+        )
         rates = choose_rates(gap)
         print("5. Dynamic evaluation", flush=True)
         updates = [evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()]
@@ -256,11 +266,13 @@ def gin_files(gap: Gap) -> list[str]:
 def macros(gap: Gap, arm: str) -> dict[str, Any]:
     """What the gin files of an arm's training are told."""
     return {
-        "MODEL_DIR": str(gap.root / arm), "CACHE_DIRS": (str(gap.data / "tasks"),),
+        "MODEL_DIR": str(gap.root / arm),
+        "CACHE_DIRS": (str(gap.data / "tasks"),),
         "MIXTURE_OR_TASK_NAME": gap.task(arm, "train").name,
         "HELD_OUT_TASKS": (gap.task(arm, _VALIDATION).name,),
-        "VOCABULARY_PATH": str(gap.vocabulary(arm)), "RANDOM_SEED": gap.seed,
-    }  # fmt: skip
+        "VOCABULARY_PATH": str(gap.vocabulary(arm)),
+        "RANDOM_SEED": gap.seed,
+    }
 
 
 def training(gap: Gap, arm: str) -> subprocess_runs.Training:
@@ -279,9 +291,10 @@ def evaluation(
     tuning = text == _TUNING
     folder = gap.evaluation(arm, text, mask, rate)
     macros = {
-        "EVAL_OUTPUT_DIR": str(folder), "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
+        "EVAL_OUTPUT_DIR": str(folder),
+        "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
         "MASK": mask,
-    }  # fmt: skip
+    }
     if rate is not None:
         macros["LEARNING_RATE"] = rate
     if gap.past_documents and rate is not None and not tuning:
@@ -312,10 +325,13 @@ def choose_rates(gap: Gap) -> dict[str, float]:
             )
         totals = read_totals(dumps)
         found[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
-    write_json(gap.root / "rates.json", {
-        mask: {f"{rate:g}": value for rate, value in values.items()}
-        for mask, values in found.items()
-    })  # fmt: skip
+    write_json(
+        gap.root / "rates.json",
+        {
+            mask: {f"{rate:g}": value for rate, value in values.items()}
+            for mask, values in found.items()
+        },
+    )
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in found.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
@@ -341,8 +357,11 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
         {STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
         str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
-        gap.tagger, gap.topics, emerging_least=gap.emerging_least, seed=gap.seed,
+        gap.tagger,
+        gap.topics,
+        emerging_least=gap.emerging_least,
+        seed=gap.seed,
         bin_months=gap.options.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
-    )  # fmt: skip
+    )
     return write_report(study, gap.root, [run_summary.section(gap.root)])

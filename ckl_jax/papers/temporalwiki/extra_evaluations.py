@@ -80,9 +80,11 @@ def _name(interval: Interval, model: subprocess_runs.Training) -> str:
 def _macros(updates: Updates, model: subprocess_runs.Training) -> dict[str, Any]:
     data = Data(updates.root, ())
     return {
-        "MODEL_DIR": str(model.folder), "CACHE_DIRS": (), "VOCABULARY_PATH": str(data.vocabulary),
+        "MODEL_DIR": str(model.folder),
+        "CACHE_DIRS": (),
+        "VOCABULARY_PATH": str(data.vocabulary),
         "RANDOM_SEED": updates.seed,
-    }  # fmt: skip
+    }
 
 
 def _tunings(
@@ -101,9 +103,10 @@ def _tunings(
                 continue
             name = f"{interval.name}_{kind}"
             macros = _macros(updates, model) | {
-                "LIGHT_TUNE_FACTS": str(facts), "LIGHT_TUNE_NAME": name,
+                "LIGHT_TUNE_FACTS": str(facts),
+                "LIGHT_TUNE_NAME": name,
                 "FACT_PROBES": (str(asked),),
-            }  # fmt: skip
+            }
             # There may be fewer facts than were asked for, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
             command = subprocess_runs.t5x("train", names, macros, [*_bindings(updates), fitting])
@@ -122,11 +125,14 @@ def _nouns(
 ) -> subprocess_runs.Training:
     out = model.folder / EVAL
     macros = _macros(updates, model) | {
-        "CHECKPOINT_PATH": str(model.folder), "INITIAL_CHECKPOINT_PATH": None,
-        "EVAL_OUTPUT_DIR": str(out), "FACT_PROBES": (), "CACHE_DIRS": (str(data.rows(NOUNS)),),
+        "CHECKPOINT_PATH": str(model.folder),
+        "INITIAL_CHECKPOINT_PATH": None,
+        "EVAL_OUTPUT_DIR": str(out),
+        "FACT_PROBES": (),
+        "CACHE_DIRS": (str(data.rows(NOUNS)),),
         "PROPER_NOUN_ROWS": updates.proper_nouns,
         "PROPER_NOUN_TASKS": tuple(f"{i.name}_{k}" for i in own for k in (NEW_TEXT, OLD_TEXT)),
-    }  # fmt: skip
+    }
     names = [*updates.gin_files(_method(model)), "temporalwiki_eval.gin"]
     command = subprocess_runs.t5x("eval", names, macros, updates.training_bindings)
     marker = "proper_nouns/rows_*.jsonl"

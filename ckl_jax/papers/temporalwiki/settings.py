@@ -67,9 +67,12 @@ class Updates:
             )
         epochs = 1 if self.initial_epochs is None else self.initial_epochs
         counts = {
-            "seed": self.seed, "jobs": self.jobs, "initial-epochs": epochs,
-            "light-tuning": self.light_tuning, "proper-nouns": self.proper_nouns,
-        }  # fmt: skip
+            "seed": self.seed,
+            "jobs": self.jobs,
+            "initial-epochs": epochs,
+            "light-tuning": self.light_tuning,
+            "proper-nouns": self.proper_nouns,
+        }
         for name, value in counts.items():
             if value < 0:
                 raise UserError(f"--{name} is {value}; give 0 or more.")

@@ -120,9 +120,14 @@ def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path
     _record(updates)
     found = _with_dumps(updates, progress)
     data = Data(
-        updates.root, found, updates.seed, updates.share,
-        updates.jobs or len(os.sched_getaffinity(0)), progress, updates.light_tuning,
-    )  # fmt: skip
+        updates.root,
+        found,
+        updates.seed,
+        updates.share,
+        updates.jobs or len(os.sched_getaffinity(0)),
+        progress,
+        updates.light_tuning,
+    )
     print(f"1. Data: {labels.count(len(found), 'snapshot')}", flush=True)
     build(updates, data, settings)
     if not data.fact_files():
@@ -145,9 +150,10 @@ def _train(updates: Updates, data: Data, environment: Mapping[str, str]) -> None
     """Trains all models, then puts the probes to those that were trained before there were some."""
     jobs = trainings(updates, data)
     settings = {
-        "jobs": updates.jobs, "width": max(len(job.name) for job in jobs),
+        "jobs": updates.jobs,
+        "width": max(len(job.name) for job in jobs),
         "environment": environment,
-    }  # fmt: skip
+    }
     subprocess_runs.run_all(jobs[:1], **settings)
     print(f"3. {labels.count(len(updates.methods), 'method')}, interval by interval", flush=True)
     subprocess_runs.run_all(jobs[1:], **settings)
@@ -180,7 +186,7 @@ def _record(updates: Updates) -> None:
         "snapshots": [s.describe() for s in _snapshots(updates)],
         "unchanged_share": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
-    }  # fmt: skip
+    }
 
     def grows(name: str, before: Any, now: Any) -> bool:
         if name == "proper_nouns":  # may be asked later
@@ -210,9 +216,13 @@ def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
     whole = {i.new.date for i in intervals(data.snapshots)} if is_whole else set()
     vocabulary = _vocabulary(updates, data, settings)
     data.make_rows(
-        first, whole, vocabulary, length=settings["ROW_LENGTH"],
-        packed=settings["PACK_ROWS"], legacy=settings["LEGACY_ROWS"],
-    )  # fmt: skip
+        first,
+        whole,
+        vocabulary,
+        length=settings["ROW_LENGTH"],
+        packed=settings["PACK_ROWS"],
+        legacy=settings["LEGACY_ROWS"],
+    )
     extra_evaluations.build(updates, data, vocabulary, settings["ROW_LENGTH"])
     data.check_batches(drawn)
 
@@ -288,11 +298,14 @@ def _evaluation(updates, training, facts, date) -> subprocess_runs.Training:
     out = training.folder / LATER / date
     method = training.name.rpartition(" ")[2]
     macros = {
-        "MODEL_DIR": str(training.folder), "CHECKPOINT_PATH": str(training.folder),
-        "EVAL_OUTPUT_DIR": str(out), "FACT_PROBES": tuple(facts),
-        "VOCABULARY_PATH": str(Data(updates.root, ()).vocabulary), "CACHE_DIRS": (),
+        "MODEL_DIR": str(training.folder),
+        "CHECKPOINT_PATH": str(training.folder),
+        "EVAL_OUTPUT_DIR": str(out),
+        "FACT_PROBES": tuple(facts),
+        "VOCABULARY_PATH": str(Data(updates.root, ()).vocabulary),
+        "CACHE_DIRS": (),
         "INITIAL_CHECKPOINT_PATH": None,
-    }  # fmt: skip
+    }
     names = [*updates.gin_files(method), "temporalwiki_eval.gin"]
     command = subprocess_runs.t5x("eval", names, macros, updates.training_bindings)
     return subprocess_runs.Training(training.name, out, command, marker="probes/rows_*.jsonl")

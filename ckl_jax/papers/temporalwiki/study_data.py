@@ -125,20 +125,26 @@ class Data:
         made = self._diffset(plan)
         rules = FactRules(site=plan.new.wiki or "enwiki")
         job = Job(
-            interval.old.wikidata, interval.new.wikidata, str(diffset), interval.new.wikipedia,
-            out, rules=rules, unchanged_share=self.unchanged_share, seed=self.seed,
-        )  # fmt: skip
+            interval.old.wikidata,
+            interval.new.wikidata,
+            str(diffset),
+            interval.new.wikipedia,
+            out,
+            rules=rules,
+            unchanged_share=self.unchanged_share,
+            seed=self.seed,
+        )
         facts = _anew(
-            out, lambda: probes.build(
-                job, self.workers, self.progress, light_tuning=self.light_tuning
-            ),
-        )  # fmt: skip
+            out,
+            lambda: probes.build(job, self.workers, self.progress, light_tuning=self.light_tuning),
+        )
         self._publish(interval, facts["files"])
         sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
         print(
             f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
-            f"{made['words']:,} words; facts: {', '.join(sizes)}", flush=True,
-        )  # fmt: skip
+            f"{made['words']:,} words; facts: {', '.join(sizes)}",
+            flush=True,
+        )
 
     def _diffset(self, plan: diffsets.Plan) -> dict[str, Any]:
         return _anew(plan.out, lambda: diffsets.build(plan, self.workers, progress=self.progress))
@@ -162,17 +168,19 @@ class Data:
         made = self._diffset(plan)
         print(
             f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "
-            f"{made['words']:,} words", flush=True,
-        )  # fmt: skip
+            f"{made['words']:,} words",
+            flush=True,
+        )
         return out / made["documents"]
 
     def train_vocabulary(self, documents: Path, size: int) -> None:
         """Trains a vocabulary on the first snapshot, if there is none."""
         if not self.vocabulary.exists():
             lines = (
-                line for document in read_documents(documents)
+                line
+                for document in read_documents(documents)
                 for line in document_text(document).split("\n")
-            )  # fmt: skip
+            )
             train_vocabulary(lines, self.vocabulary, size)
 
     def make_rows(

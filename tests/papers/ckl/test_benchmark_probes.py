@@ -20,10 +20,14 @@ def test_a_model_is_asked_what_was_built_and_reviewed(tiny, tmp_path):
     dates = ["--dates", "2020-04-30", "2021-04-30", "--wordings", str(world / "relations.jsonl")]
     assert ckl.main([*argv, *dates, "--out", str(built)]) == 0
     edit = {"action": "edit", "answers": ["nobody"]}
-    write_json(tmp_path / "decisions.json", {
-        "format": "ckl-review-1", "benchmark": read_reviewable(built).digest,
-        "decisions": {"new_lama/0": {"action": "drop"}, "new_lama/1": edit},
-    })  # fmt: skip
+    write_json(
+        tmp_path / "decisions.json",
+        {
+            "format": "ckl-review-1",
+            "benchmark": read_reviewable(built).digest,
+            "decisions": {"new_lama/0": {"action": "drop"}, "new_lama/1": edit},
+        },
+    )
     argv = ["data", "review", str(built), "--apply", str(tmp_path / "decisions.json")]
     assert ckl.main([*argv, "--out", str(reviewed)]) == 0
 

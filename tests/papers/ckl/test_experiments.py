@@ -164,8 +164,18 @@ def test_gpt2_at_the_published_size(tmp_path):
 @pytest.mark.slow
 def test_gpt2_to_its_table(tmp_path, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS")
-    arguments = ["experiment", "ckl/table10", "--size", "tiny", "--methods", "vanilla",
-                 "--out", str(tmp_path), "--jobs", "1"]  # fmt: skip
+    arguments = [
+        "experiment",
+        "ckl/table10",
+        "--size",
+        "tiny",
+        "--methods",
+        "vanilla",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+    ]
     assert main(arguments) == 0
     part = json.loads((tmp_path / "ckl-table10.json").read_text())["gpt2_1e-4"]
     assert part["fuar"] == "((IL), n.d., NQE)" and list(part["rows"]) == ["initial", "vanilla"]
@@ -194,8 +204,18 @@ def test_figures_share_the_cells_of_tables(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_two_phases_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
-    arguments = ["experiment", "ckl/table3", "--size", "tiny", "--methods", "vanilla,lora",
-                 "--out", str(tmp_path), "--jobs", "1"]  # fmt: skip
+    arguments = [
+        "experiment",
+        "ckl/table3",
+        "--size",
+        "tiny",
+        "--methods",
+        "vanilla,lora",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+    ]
     assert main(arguments) == 0
     parts = json.loads((tmp_path / "ckl-table3.json").read_text())
     assert list(parts) == ["small", "p1", "p1_p2", "p1_p2_transfer"]

@@ -17,12 +17,16 @@ from tests.papers.ckl.test_experiments import settings_of
 from tests.tiny import ROOT, read_rows
 
 TABLE_9 = {  # epochs, input and output length, learning rate, batch
-    "fever": (5, 25, 10, 1e-4, 128), "aidayago2": (20, 768, 6, 1e-4, 16),
-    "trex": (9, 25, 6, 1e-3, 512), "structured_zeroshot": (30, 25, 6, 1e-4, 256),
-    "nq": (45, 35, 6, 1e-3, 256), "hotpotqa": (12, 50, 8, 1e-4, 256),
-    "triviaqa": (50, 25, 10, 1e-3, 128), "eli5": (6, 35, 350, 1e-3, 32),
+    "fever": (5, 25, 10, 1e-4, 128),
+    "aidayago2": (20, 768, 6, 1e-4, 16),
+    "trex": (9, 25, 6, 1e-3, 512),
+    "structured_zeroshot": (30, 25, 6, 1e-4, 256),
+    "nq": (45, 35, 6, 1e-3, 256),
+    "hotpotqa": (12, 50, 8, 1e-4, 256),
+    "triviaqa": (50, 25, 10, 1e-3, 128),
+    "eli5": (6, 35, 350, 1e-3, 32),
     "wow": (8, 175, 40, 1e-4, 64),
-}  # fmt: skip
+}
 SCENARIOS = [s for s in find("ckl/table8").scenarios if s.tuned]
 
 
@@ -111,15 +115,25 @@ def files(tmp_path_factory):
 def tune(base, files, out, name="nq", **macros):
     """Two steps of fine-tuning on top of the config.gin of `base`."""
     macros = {
-        "INITIAL_CHECKPOINT_PATH": str(base), "MODEL_DIR": str(out), "TRAIN_STEPS": 2,
-        "KILT_DIR": str(files / "kilt"), "KILT_TASKS": str(files / "tasks"), **macros,
-    }  # fmt: skip
-    names = [f"{base}/config.gin", f"experiments/ckl/table9/{name}.gin",
-             "experiments/ckl/kilt_world.gin"]  # fmt: skip
-    return t5x.main([
-        "train", *(f"--gin_file={f}" for f in names),
-        *(f"--gin.{k}={v!r}" for k, v in macros.items()),
-    ])  # fmt: skip
+        "INITIAL_CHECKPOINT_PATH": str(base),
+        "MODEL_DIR": str(out),
+        "TRAIN_STEPS": 2,
+        "KILT_DIR": str(files / "kilt"),
+        "KILT_TASKS": str(files / "tasks"),
+        **macros,
+    }
+    names = [
+        f"{base}/config.gin",
+        f"experiments/ckl/table9/{name}.gin",
+        "experiments/ckl/kilt_world.gin",
+    ]
+    return t5x.main(
+        [
+            "train",
+            *(f"--gin_file={f}" for f in names),
+            *(f"--gin.{k}={v!r}" for k, v in macros.items()),
+        ]
+    )
 
 
 def summaries(*folders):
@@ -170,8 +184,18 @@ def test_bad_input_is_one_sentence(tiny, files, tmp_path, capsys, macros, senten
 @pytest.mark.slow
 def test_table_8_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
-    arguments = ["experiment", "ckl/table8", "--size", "tiny", "--methods", "vanilla,modular",
-                 "--out", str(tmp_path), "--jobs", "1"]  # fmt: skip
+    arguments = [
+        "experiment",
+        "ckl/table8",
+        "--size",
+        "tiny",
+        "--methods",
+        "vanilla,modular",
+        "--out",
+        str(tmp_path),
+        "--jobs",
+        "1",
+    ]
     assert main(arguments) == 0
     part = json.loads((tmp_path / "ckl-table8.json").read_text())["kilt"]
     assert list(part["rows"]) == ["initial", "vanilla", "modular"]
@@ -186,8 +210,9 @@ def test_table_8_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     for name in ("vanilla", "modular"):
         summary = json.loads((tmp_path / "kilt_eli5" / name / "summary.json").read_text())
         assert summary["trainable_parameters"] == summary["total_parameters"]
-    asked = read_rows(tmp_path / "kilt_aidayago2" / "modular" / "inference_eval"
-                      / "cweb-metrics.jsonl")  # fmt: skip
+    asked = read_rows(
+        tmp_path / "kilt_aidayago2" / "modular" / "inference_eval" / "cweb-metrics.jsonl"
+    )
     assert len(asked) == 1 and "accuracy" in asked[0]
     capsys.readouterr()
     assert main(arguments) == 0  # nothing is left to train

@@ -19,9 +19,12 @@ from tests.helpers import TINY, init_params
 TEMPLATES = ("The capital of [X] is [Y].", "[Y] rules [X], [Y]!")
 ANSWERS = ("Oslo", "New Oslo-on-Sea", "Rome")
 RELATION = Relation(
-    "P36", TEMPLATES, tuple("abc"), ANSWERS,
+    "P36",
+    TEMPLATES,
+    tuple("abc"),
+    ANSWERS,
     tuple(Instance(f"s{i}", name, i) for i, name in enumerate(("Norway", "Utopia", "Italy"))),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

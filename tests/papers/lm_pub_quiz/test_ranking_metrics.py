@@ -22,7 +22,7 @@ def published():
             r.code: (
                 scores[r.code].astype(np.float64),
                 np.array([i.answer_idx for i in r.instances]),
-            )  # fmt: skip
+            )
             for r in bear
         }
     return bear, table, json.loads((folder / "metrics.json").read_text())

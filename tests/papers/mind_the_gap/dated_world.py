@@ -85,9 +85,11 @@ class World:
         reads = {f.name for f in dataclasses.fields(StreamConfig)}
         stream = {k: settings.pop(k) for k in reads & settings.keys()}
         job = {
-            "model": self.model, "mixture_or_task_name": str(self.root / "test"),
-            "progress": "silent", **settings,
-        }  # fmt: skip
+            "model": self.model,
+            "mixture_or_task_name": str(self.root / "test"),
+            "progress": "silent",
+            **settings,
+        }
         dynamic_eval(
             restore_checkpoint_cfg=RestoreCheckpointConfig(str(self.root / checkpoint)),
             output_dir=str(self.root / name),
@@ -131,9 +133,11 @@ def by_hand(
             tokens[0, : len(part) + 1] = [before, *part]
             real = (np.arange(chunk) < len(part))[None].astype(np.int32)
             batch = {
-                "decoder_input_tokens": tokens[:, :-1], "decoder_target_tokens": tokens[:, 1:],
-                "decoder_loss_weights": real.astype(np.float32), "decoder_segment_ids": real,
-            }  # fmt: skip
+                "decoder_input_tokens": tokens[:, :-1],
+                "decoder_target_tokens": tokens[:, 1:],
+                "decoder_loss_weights": real.astype(np.float32),
+                "decoder_segment_ids": real,
+            }
             for k in range(steps):
                 (_, (each, after)), grads = both(params, batch, before_chunk)
                 if k == 0:

@@ -42,10 +42,12 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
     told = {}
     for epochs in (0, 60):
         rows = office_holder_qa.asked(
-            model=model, restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path)),
-            questions=questions, tune=questions,
+            model=model,
+            restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path)),
+            questions=questions,
+            tune=questions,
             settings=office_holder_qa.Settings(epochs, 1e-2, batch_size=3, length=24),
-        )  # fmt: skip
+        )
         assert [row["id"] for row in rows] == [q.id for q in questions]
         told[epochs] = np.mean([row["em"] for row in rows])
     assert told[0] == 0 and told[60] > 0.9
@@ -87,6 +89,9 @@ def test_an_encoder_decoder_is_refused():
     model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
     with pytest.raises(UserError, match="a T5Config is none"):
         office_holder_qa.asked(
-            model=model, restore_checkpoint_cfg=RestoreCheckpointConfig("nowhere"),
-            questions=_questions(), tune=(), settings=office_holder_qa.Settings(),
-        )  # fmt: skip
+            model=model,
+            restore_checkpoint_cfg=RestoreCheckpointConfig("nowhere"),
+            questions=_questions(),
+            tune=(),
+            settings=office_holder_qa.Settings(),
+        )

@@ -77,8 +77,21 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):
 def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")  # it runs longer than it compiles
     out = tmp_path / "out"
-    arguments = ["mind-the-gap", "--size", "tiny", "--out", str(out), "--rates", "0.03,0.1",
-                 "--masks", "all,bias", "--past-documents", "5", "--jobs", "1"]  # fmt: skip
+    arguments = [
+        "mind-the-gap",
+        "--size",
+        "tiny",
+        "--out",
+        str(out),
+        "--rates",
+        "0.03,0.1",
+        "--masks",
+        "all,bias",
+        "--past-documents",
+        "5",
+        "--jobs",
+        "1",
+    ]
     assert main(arguments) == 0
     results = json.loads((out / "results.json").read_text())
     names = ["time_stratified", "time_stratified + all", "time_stratified + bias"]

@@ -22,9 +22,12 @@ class Runs:
 
     def argv(self, method, *files, **macros):
         macros = {
-            "MODEL_DIR": str(self.root / method), "DATA_DIR": str(self.root / "world"),
-            "INITIAL_DIR": str(self.root / "initial"), "EPOCHS": 1, **macros,
-        }  # fmt: skip
+            "MODEL_DIR": str(self.root / method),
+            "DATA_DIR": str(self.root / "world"),
+            "INITIAL_DIR": str(self.root / "initial"),
+            "EPOCHS": 1,
+            **macros,
+        }
         names = (f"temporalwiki_{method}.gin", "temporalwiki_tiny.gin", *files)
         bindings = [f"--gin_bindings={name} = {value!r}" for name, value in macros.items()]
         return [*(f"--gin_file={name}" for name in names), *bindings]
@@ -86,9 +89,10 @@ def test_proper_nouns_of_the_news_get_likelier_than_they_were(runs):
     tokens = {group: losses.tokens.sum() for group, losses in trained["d1"].items()}
     assert 0 < tokens["proper_nouns"] < tokens["all"]
     (held,) = (
-        row for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        row
+        for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
         if row["split"] == "training_eval/d1" and row["step"] == newest_step(folder)
-    )  # fmt: skip
+    )
     assert found["all"]["model"] == pytest.approx(held["perplexity"], rel=0.2)  # other rows
     (kept,) = (runs.root / "world" / "prepared" / "rows" / "d1").glob("words-heuristic-*.npz")
     assert kept.stat().st_size

@@ -102,14 +102,23 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
 
 def test_a_batch_that_an_interval_cannot_fill_is_told_before_any_training(dumps, tmp_path, capsys):
     out = tmp_path / "out"
-    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff,mix_review,full",
-            "--unchanged-share=1", "--gin=BATCH_SIZE=900", "--snapshots",
-            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    argv = [
+        "temporalwiki",
+        f"--out={out}",
+        "--size=tiny",
+        "--methods=diff,mix_review,full",
+        "--unchanged-share=1",
+        "--gin=BATCH_SIZE=900",
+        "--snapshots",
+        *(str(dumps / date) for date in DATES[:2]),
+    ]
     assert ckl.main(argv) == 2
     err = capsys.readouterr().err
     assert "ckl: BATCH_SIZE exceeds the rows of text to train on" in err.splitlines()[-1]
-    rows = {name: len(CachedTask.open(next(out.glob(f"data/rows/*/{name}"))))
-            for name in ("d0", "d1", "whole")}  # fmt: skip
+    rows = {
+        name: len(CachedTask.open(next(out.glob(f"data/rows/*/{name}"))))
+        for name in ("d0", "d1", "whole")
+    }
     interval = "20200501-20200601"
     assert f"(first initial {rows['d0']}, {interval} vanilla {rows['d1']}," in err
     assert f"{interval} mix_review {2 * rows['d1']}, {interval} full {rows['whole']})" in err
@@ -176,8 +185,14 @@ def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, c
     """All of it at the smallest size: killed in a training, done, then given one more month."""
     out = tmp_path / "out"
     settings = ["EPOCHS=2", "BATCH_SIZE=4"]
-    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--jobs=1", "--methods=diff,lora,full",
-            *(f"--gin={s}" for s in settings)]  # fmt: skip
+    argv = [
+        "temporalwiki",
+        f"--out={out}",
+        "--size=tiny",
+        "--jobs=1",
+        "--methods=diff,lora,full",
+        *(f"--gin={s}" for s in settings),
+    ]
     command = [sys.executable, "-c", "import sys; from ckl_jax.cli import ckl; ckl.main()", *argv]
     process = subprocess.Popen(
         [*command, "--months=2"], env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -214,8 +229,14 @@ def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, c
 @pytest.mark.slow
 def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
     out = tmp_path / "out"
-    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--months=2",
-            "--gin=EPOCHS=2"]  # fmt: skip
+    argv = [
+        "temporalwiki",
+        f"--out={out}",
+        "--size=tiny",
+        "--methods=diff",
+        "--months=2",
+        "--gin=EPOCHS=2",
+    ]
     argv += ["--gin=LIGHT_TUNE_BATCH=21"]  # more than there are facts
     assert ckl.main([*argv, "--light-tuning=20"]) == 0
     capsys.readouterr()
@@ -243,10 +264,19 @@ def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
     (tmp_path / "hf" / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
     model, out = tmp_path / "gpt2", tmp_path / "out"
     assert ckl.main(["import-hf", "--model", str(tmp_path / "hf"), "--out", str(model)]) == 0
-    argv = ["temporalwiki", f"--out={out}", f"--model={model}", "--methods=diff,lora", "--jobs=1",
-            "--initial-epochs=0", "--unchanged-share=1",
-            "--gin=BATCH_SIZE=4", "--gin=LEARNING_RATE=1e-2", "--snapshots",
-            *(str(dumps / date) for date in DATES[:2])]  # fmt: skip
+    argv = [
+        "temporalwiki",
+        f"--out={out}",
+        f"--model={model}",
+        "--methods=diff,lora",
+        "--jobs=1",
+        "--initial-epochs=0",
+        "--unchanged-share=1",
+        "--gin=BATCH_SIZE=4",
+        "--gin=LEARNING_RATE=1e-2",
+        "--snapshots",
+        *(str(dumps / date) for date in DATES[:2]),
+    ]
     assert ckl.main(argv) == 2  # the paper's rows
     assert "of 512 tokens and" in (err := capsys.readouterr().err) and "ROW_LENGTH=32," in err
     assert not out.exists()
@@ -273,8 +303,16 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
     shutil.copytree(dumps, folder)
     broken = next(folder.glob("wikidata-20200601*"))
     broken.write_bytes(broken.read_bytes()[:500])
-    argv = ["temporalwiki", f"--out={out}", "--size=tiny", "--methods=diff", "--jobs=1",
-            "--unchanged-share=1", "--gin=BATCH_SIZE=4", "--snapshots"]  # fmt: skip
+    argv = [
+        "temporalwiki",
+        f"--out={out}",
+        "--size=tiny",
+        "--methods=diff",
+        "--jobs=1",
+        "--unchanged-share=1",
+        "--gin=BATCH_SIZE=4",
+        "--snapshots",
+    ]
     places = [str(folder / date) for date in DATES[:2]]
     assert ckl.main([*argv, *places]) == 2
     err = capsys.readouterr().err

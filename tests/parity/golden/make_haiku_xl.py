@@ -31,14 +31,26 @@ def main(repository: str, out: str) -> None:
 
     def apply(tokens, begins, slots):
         model = lm.GeneralizedTXLLanguageModel(
-            **SIZES, core_dropout=0.0, core_output_dropout=0.0, embedding_dropout=0.0,
-            sequence_length=LENGTH, memory_length=SLOTS, tied_input_output_embeddings=True,
-        )  # fmt: skip
+            **SIZES,
+            core_dropout=0.0,
+            core_output_dropout=0.0,
+            embedding_dropout=0.0,
+            sequence_length=LENGTH,
+            memory_length=SLOTS,
+            tied_input_output_embeddings=True,
+        )
         return model(
-            tokens, begins, attn_mask=None, attn_relpos=None, attn_indicator=None,
-            memory_attn_mask=None, memory_padding_mask=slots, smartmem_mem_from_seq=None,
-            smartmem_mem_from_mem=None, is_training=False,
-        )[0]  # fmt: skip
+            tokens,
+            begins,
+            attn_mask=None,
+            attn_relpos=None,
+            attn_indicator=None,
+            memory_attn_mask=None,
+            memory_padding_mask=slots,
+            smartmem_mem_from_seq=None,
+            smartmem_mem_from_mem=None,
+            is_training=False,
+        )[0]
 
     rng = np.random.default_rng(0)
     tokens = rng.integers(1, SIZES["vocab_size"], (3, ROWS, LENGTH)).astype(np.int32)

@@ -43,9 +43,17 @@ MODELS = {
 ADAFACTORS = {"default": {}, "decayed": dict(weight_decay=0.01, beta1=0.9)}
 EOS_WEIGHT = {"v1_0": 2.2, "v1_1": 0.6}
 COMMON = dict(
-    vocab_size=64, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=2,
-    relative_attention_num_buckets=8, decoder_start_token_id=0, dropout_rate=0.1,
-)  # fmt: skip
+    vocab_size=64,
+    d_model=16,
+    d_kv=8,
+    d_ff=24,
+    num_layers=2,
+    num_decoder_layers=2,
+    num_heads=2,
+    relative_attention_num_buckets=8,
+    decoder_start_token_id=0,
+    dropout_rate=0.1,
+)
 
 
 def import_old_transformers(libraries):
@@ -68,9 +76,14 @@ def search_tables():
 
     class TableModel(GenerationMixin):
         config = types.SimpleNamespace(
-            pad_token_id=0, eos_token_id=EOS, output_scores=True, output_attentions=False,
-            output_hidden_states=False, return_dict_in_generate=True, is_encoder_decoder=False,
-        )  # fmt: skip
+            pad_token_id=0,
+            eos_token_id=EOS,
+            output_scores=True,
+            output_attentions=False,
+            output_hidden_states=False,
+            return_dict_in_generate=True,
+            is_encoder_decoder=False,
+        )
 
         def __init__(self, table, beams):
             self.table, self.beams = torch.tensor(table.astype(np.float32)), beams
@@ -95,13 +108,18 @@ def search_tables():
         logits = found[f"table/{table}"]
         batch, length = logits.shape[:2]
         scorer = BeamSearchScorer(
-            batch, beams, "cpu", length_penalty=penalty, do_early_stopping=early,
+            batch,
+            beams,
+            "cpu",
+            length_penalty=penalty,
+            do_early_stopping=early,
             num_beam_hyps_to_keep=beams,
-        )  # fmt: skip
+        )
         out = TableModel(logits, beams).beam_search(
-            torch.zeros((batch * beams, 1), dtype=torch.long), scorer,
+            torch.zeros((batch * beams, 1), dtype=torch.long),
+            scorer,
             stopping_criteria=StoppingCriteriaList([MaxLengthCriteria(length + 1)]),
-        )  # fmt: skip
+        )
         tokens = out.sequences.numpy()[:, 1:]
         tokens = np.pad(tokens, ((0, 0), (0, length - tokens.shape[1])))
         found[f"{name}/tokens"] = tokens.reshape(batch, beams, length).astype(np.int8)
@@ -137,9 +155,11 @@ def run_model(name):
     shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
     ids, mask = torch.tensor(inputs), torch.tensor(inputs > 0)
     teacher = dict(
-        input_ids=ids, attention_mask=mask, decoder_input_ids=torch.tensor(shifted),
+        input_ids=ids,
+        attention_mask=mask,
+        decoder_input_ids=torch.tensor(shifted),
         output_hidden_states=True,
-    )  # fmt: skip
+    )
     with torch.no_grad():
         make_eos_likely(model, model(**teacher).decoder_hidden_states[-1], EOS_WEIGHT[name])
         for p in model.parameters():
@@ -148,10 +168,17 @@ def run_model(name):
         found["logits"] = model(**teacher).logits.numpy()
         for beams in (1, 2, 4):
             out = model.generate(
-                input_ids=ids, attention_mask=mask, num_beams=beams, max_length=9, min_length=0,
-                early_stopping=True, length_penalty=1.0, num_return_sequences=beams,
-                output_scores=True, return_dict_in_generate=True,
-            )  # fmt: skip
+                input_ids=ids,
+                attention_mask=mask,
+                num_beams=beams,
+                max_length=9,
+                min_length=0,
+                early_stopping=True,
+                length_penalty=1.0,
+                num_return_sequences=beams,
+                output_scores=True,
+                return_dict_in_generate=True,
+            )
             tokens = out.sequences.numpy()[:, 1:]
             tokens = np.pad(tokens, ((0, 0), (0, 8 - tokens.shape[1])))
             found[f"beams_{beams}/tokens"] = tokens.reshape(4, beams, 8).astype(np.int8)
@@ -175,9 +202,13 @@ def run_adafactor():
     for run, settings in ADAFACTORS.items():
         params = {k: torch.nn.Parameter(torch.tensor(v)) for k, v in start.items()}
         optimizer = Adafactor(
-            list(params.values()), lr=0.01, scale_parameter=False, relative_step=False,
-            warmup_init=False, **settings,
-        )  # fmt: skip
+            list(params.values()),
+            lr=0.01,
+            scale_parameter=False,
+            relative_step=False,
+            warmup_init=False,
+            **settings,
+        )
         for step in range(len(grads[names[0]])):
             for k, p in params.items():
                 p.grad = torch.tensor(grads[k][step])

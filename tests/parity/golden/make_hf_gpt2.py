@@ -45,10 +45,16 @@ def main():
         found["logits"] = out.logits.numpy()
         for beams in (1, 3):
             written = model.generate(
-                ids, attention_mask=attention, num_beams=beams, do_sample=False,
-                max_new_tokens=NEW, length_penalty=0.0, early_stopping=True, pad_token_id=0,
+                ids,
+                attention_mask=attention,
+                num_beams=beams,
+                do_sample=False,
+                max_new_tokens=NEW,
+                length_penalty=0.0,
+                early_stopping=True,
+                pad_token_id=0,
                 num_return_sequences=beams,
-            )[:, 7:].numpy()  # fmt: skip
+            )[:, 7:].numpy()
             written = np.pad(written, ((0, 0), (0, NEW - written.shape[1])))
             ended = np.cumsum(written == EOS, axis=1) - (written == EOS) > 0
             found[f"beams_{beams}"] = np.where(ended, 0, written).astype(np.int8)

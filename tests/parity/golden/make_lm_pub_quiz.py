@@ -24,10 +24,15 @@ TEMPLATES = {
     "P2": ["[X] speaks [Y].", "[Y] is spoken by [X]."],
 }
 FACTS = {
-    "P1": [("France", "Paris"), ("the Land", "New Moon-on-Sea"), ("Österreich", "Wien"),
-           ("007", "x"), ("iOS", "San José")],
+    "P1": [
+        ("France", "Paris"),
+        ("the Land", "New Moon-on-Sea"),
+        ("Österreich", "Wien"),
+        ("007", "x"),
+        ("iOS", "San José"),
+    ],
     "P2": [("Ann", "French"), ("Bob", "Low German"), ("Eve", "French"), ("Zoé", "Low German")],
-}  # fmt: skip
+}
 RUNS = {  # name -> (reduction, conditional score, BOS)
     "sum": ("sum", False, True),
     "mean": ("mean", False, True),
@@ -44,10 +49,14 @@ def write_dataset(folder):
     for code, facts in FACTS.items():
         labels = list(dict.fromkeys(answer for _, answer in facts))
         lines = [
-            {"sub_id": f"{code}s{i}", "sub_label": subject, "obj_id": f"o{labels.index(answer)}",
-             "obj_label": answer}
+            {
+                "sub_id": f"{code}s{i}",
+                "sub_label": subject,
+                "obj_id": f"o{labels.index(answer)}",
+                "obj_label": answer,
+            }
             for i, (subject, answer) in enumerate(facts)
-        ]  # fmt: skip
+        ]
         lines = [json.dumps(line) + "\n" for line in lines]
         (folder / f"{code}.jsonl").write_text("".join(lines))
 
@@ -64,9 +73,13 @@ def make_model(folder):
     )
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, n_positions=64,
+        vocab_size=len(tokenizer),
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=64,
         initializer_range=0.3,
-    )  # fmt: skip
+    )
     model = transformers.GPT2LMHeadModel(config).eval()
     model.load_state_dict({k: v.half().float() for k, v in model.state_dict().items()})
     model.save_pretrained(folder)
@@ -100,10 +113,14 @@ def main():
         model, tokenizer = make_model(root / "model")
         for run, (reduction, conditional, bos) in RUNS.items():
             evaluator = lm_pub_quiz.CausalLMEvaluator.from_model(
-                model, tokenizer=tokenizer if bos else without_bos(root / "model"),
-                model_type="CLM", model_name="golden", device="cpu", conditional_score=conditional,
+                model,
+                tokenizer=tokenizer if bos else without_bos(root / "model"),
+                model_type="CLM",
+                model_name="golden",
+                device="cpu",
+                conditional_score=conditional,
                 ensure_bos_token_added=bos,
-            )  # fmt: skip
+            )
             dataset = lm_pub_quiz.Dataset.from_path(root / "dataset")
             out = root / "results" / run
             out.mkdir(parents=True)

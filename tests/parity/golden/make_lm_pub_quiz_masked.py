@@ -18,9 +18,13 @@ import transformers
 from make_lm_pub_quiz import FACTS, HERE, TEMPLATES, pack, write_dataset
 
 SIZES = dict(
-    hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-    max_position_embeddings=66, initializer_range=0.3,
-)  # fmt: skip
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=48,
+    max_position_embeddings=66,
+    initializer_range=0.3,
+)
 RUNS = {  # name -> (model, reduction, conditional score, scheme)
     "sum": ("bert", "sum", False, "within_word_l2r"),
     "mean": ("bert", "mean", False, "within_word_l2r"),
@@ -86,9 +90,14 @@ def main():
         for run, (which, reduction, conditional, scheme) in RUNS.items():
             model, tokenizer = models[which]
             evaluator = lm_pub_quiz.MaskedLMEvaluator.from_model(
-                model, tokenizer=tokenizer, model_type="MLM", model_name="golden", device="cpu",
-                conditional_score=conditional, pll_metric=scheme,
-            )  # fmt: skip
+                model,
+                tokenizer=tokenizer,
+                model_type="MLM",
+                model_name="golden",
+                device="cpu",
+                conditional_score=conditional,
+                pll_metric=scheme,
+            )
             out = root / "results" / run
             out.mkdir(parents=True)
             dataset = lm_pub_quiz.Dataset.from_path(root / "dataset")

@@ -47,9 +47,14 @@ NETWORKS = {
     "gelu_untied": dict(mlp_activations=("gelu", "linear"), logits_via_embedding=False),
 }
 SIZES = dict(
-    vocab_size=64, emb_dim=16, num_heads=2, head_dim=8, mlp_dim=24, num_encoder_layers=2,
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=24,
+    num_encoder_layers=2,
     num_decoder_layers=2,
-)  # fmt: skip
+)
 
 
 def install(source):
@@ -84,9 +89,14 @@ def search_tables():
             return logits[example, state.cur_index, state.cur_token[:, 0]], state.cache
 
         tokens, scores = decoding.beam_search(
-            jnp.zeros((batch, length + 1), jnp.int32), {}, step, EOS, num_decodes=beams,
-            alpha=alpha, max_decode_len=length,
-        )  # fmt: skip
+            jnp.zeros((batch, length + 1), jnp.int32),
+            {},
+            step,
+            EOS,
+            num_decodes=beams,
+            alpha=alpha,
+            max_decode_len=length,
+        )
         # T5X returns the worst first.
         found[f"{name}/tokens"] = np.asarray(tokens)[:, ::-1].astype(np.int8)
         found[f"{name}/scores"] = np.asarray(scores)[:, ::-1]
@@ -158,19 +168,30 @@ def decode(model, params, inputs, length=6):
 
     found, dummy = {}, jnp.ones((len(inputs), length), jnp.int32)
     _, made = model.apply(
-        {"params": params}, inputs, dummy, dummy, decode=True, enable_dropout=False,
+        {"params": params},
+        inputs,
+        dummy,
+        dummy,
+        decode=True,
+        enable_dropout=False,
         mutable=["cache"],
-    )  # fmt: skip
+    )
     encoded = model.apply({"params": params}, inputs, enable_dropout=False, method=model.encode)
     for beams in (1, 4):
         rows = [jnp.repeat(x, beams, axis=0) for x in (encoded, inputs)]
 
         def step(state, rows=rows):
             logits, new = model.apply(
-                {"params": params, "cache": state.cache}, *rows, state.cur_token,
-                state.cur_token, enable_dropout=False, decode=True, max_decode_length=length,
-                mutable=["cache"], method=model.decode,
-            )  # fmt: skip
+                {"params": params, "cache": state.cache},
+                *rows,
+                state.cur_token,
+                state.cur_token,
+                enable_dropout=False,
+                decode=True,
+                max_decode_length=length,
+                mutable=["cache"],
+                method=model.decode,
+            )
             return logits[:, 0], new["cache"]
 
         start = jnp.zeros((len(inputs), length + (beams > 1)), jnp.int32)

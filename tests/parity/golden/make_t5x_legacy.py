@@ -24,9 +24,16 @@ from t5x.examples.t5 import network
 
 HERE = pathlib.Path(__file__).parent
 SIZES = dict(
-    vocab_size=4, emb_dim=4, num_heads=1, head_dim=2, mlp_dim=2, num_encoder_layers=1,
-    num_decoder_layers=1, mlp_activations=("relu",), logits_via_embedding=True,
-)  # fmt: skip
+    vocab_size=4,
+    emb_dim=4,
+    num_heads=1,
+    head_dim=2,
+    mlp_dim=2,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    mlp_activations=("relu",),
+    logits_via_embedding=True,
+)
 
 
 class Partitioner(partitioning.PjitPartitioner):

@@ -35,9 +35,14 @@ def make_model(optimizer="adafactor", factor=None, dropout=0.0, decode_fn=decodi
     vocabulary = seqio.PassThroughVocabulary(steps.SIZES["vocab_size"], eos_id=1)
     module = network.Transformer(network.T5Config(**steps.SIZES, dropout_rate=dropout))
     return models.EncoderDecoderModel(
-        module, vocabulary, vocabulary, OPTIMIZERS[optimizer](), decode_fn,
-        loss_normalizing_factor=factor, **steps.LOSS,
-    )  # fmt: skip
+        module,
+        vocabulary,
+        vocabulary,
+        OPTIMIZERS[optimizer](),
+        decode_fn,
+        loss_normalizing_factor=factor,
+        **steps.LOSS,
+    )
 
 
 def make_state(model):

@@ -9,9 +9,16 @@ import zlib
 import numpy as np
 
 SIZES = dict(
-    vocab_size=128, emb_dim=128, num_heads=2, head_dim=8, mlp_dim=32, num_encoder_layers=2,
-    num_decoder_layers=1, mlp_activations=("gelu", "linear"), logits_via_embedding=False,
-)  # fmt: skip
+    vocab_size=128,
+    emb_dim=128,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_encoder_layers=2,
+    num_decoder_layers=1,
+    mlp_activations=("gelu", "linear"),
+    logits_via_embedding=False,
+)
 LOSS = dict(label_smoothing=0.1, z_loss=1e-2)
 NUMBER = 233.0
 FACTORS = {
@@ -56,10 +63,11 @@ def batches():
     return {
         "plain": _batch(rng, [[(11, 8)], [(6, 5)], [(9, 2)], [(3, 7)]], packed=False),
         "packed": _batch(
-            rng, [[(4, 3), (5, 4)], [(6, 5)], [(2, 1), (3, 5), (6, 2)], [(5, 4), (6, 4)]],
+            rng,
+            [[(4, 3), (5, 4)], [(6, 5)], [(2, 1), (3, 5), (6, 2)], [(5, 4), (6, 4)]],
             packed=True,
         ),
-    }  # fmt: skip
+    }
 
 
 def _batch(rng, rows, packed):

@@ -37,26 +37,40 @@ def figure_8(
     right = any(any(part.values()) for part in parts.values())
     shared = {e.key: shared_persons(e, found) for e in study.entries}
     sections = [
-        Section("Types of the answers", ("Type", *shares[0]), shares[1],
-                notes=["In percent of a probe's answers, and in brackets the paper's (Table 5). "
-                       f"Types are told by {types.how}."]),
+        Section(
+            "Types of the answers",
+            ("Type", *shares[0]),
+            shares[1],
+            notes=[
+                "In percent of a probe's answers, and in brackets the paper's (Table 5). "
+                f"Types are told by {types.how}."
+            ],
+        ),
         Section(
             f"(a) The types that make up the EM of {leader.label}",
             ("Type", *(f"{labels.short(p)} EM" for p in parts)),
-            [text_row(t, *(parts[p].get(t, 0.0) for p in parts))
-             for t in TYPES if any(parts[p].get(t) for p in parts)],
+            [
+                text_row(t, *(parts[p].get(t, 0.0) for p in parts))
+                for t in TYPES
+                if any(parts[p].get(t) for p in parts)
+            ],
             figures.as_png(_plot_parts(parts)) if right else None,
-            ["Points of EM; a column adds up to the probe's score." if right
-             else "No answer of either probe is right: no figure."],
+            [
+                "Points of EM; a column adds up to the probe's score."
+                if right
+                else "No answer of either probe is right: no figure."
+            ],
         ),
         Section(
             "(b) Persons that answer both UpdatedLAMA and NewLAMA",
             ("Model", "Items of each", "UL EM", "NL EM"),
             [text_row(e.label, *shared[e.key]) for e in study.entries if shared[e.key]],
-            notes=["Each person's items are paired, as many of either probe, in the order of the "
-                   f"files. The paper found {persons} pairs, and the EM on UL still much higher."],
+            notes=[
+                "Each person's items are paired, as many of either probe, in the order of the "
+                f"files. The paper found {persons} pairs, and the EM on UL still much higher."
+            ],
         ),
-    ]  # fmt: skip
+    ]
     counted = {p: dict(collections.Counter(of)) for p, of in found.items()}
     return sections, {"types": counted, "contributions": parts, "shared_persons": shared}
 
@@ -76,9 +90,7 @@ def _share_rows(found: Mapping[str, Sequence[str]], published) -> tuple[list[str
         ours = {p: 100.0 * of.count(kind) / len(of) for p, of in found.items()}
         printed = {p: published.get(p, {}).get(kind) for p in found}
         if any(ours.values()) or any(printed.values()):
-            cells = [
-                f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "") for p in found
-            ]
+            cells = [f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "") for p in found]
             rows.append(text_row(kind, *cells))
     return headers, rows
 
@@ -127,8 +139,15 @@ def _plot_parts(parts: Mapping[str, Mapping[str, float]]):
         left = np.zeros(len(parts))
         for i, kind in enumerate(shown):
             values = np.array([part.get(kind, 0.0) for part in parts.values()])
-            ax.barh(range(len(parts)), values, left=left, label=kind, color=f"C{i}",
-                    edgecolor="white", lw=0.5)  # fmt: skip
+            ax.barh(
+                range(len(parts)),
+                values,
+                left=left,
+                label=kind,
+                color=f"C{i}",
+                edgecolor="white",
+                lw=0.5,
+            )
             left += values
         ax.set_yticks(range(len(parts)), [labels.short(p) for p in parts])
         ax.invert_yaxis()
@@ -154,10 +173,12 @@ def overlap(
     answers = {p: [row["answers"] for row in scores[p].rows] for p in study.probes if p in scores}
     mentions = mentions_of(answers, corpora)
     numbers = {
-        p: {c: {"items": len(n), "named": int((n > 0).sum()), "median": float(np.median(n))}
-            for c, n in x.items()}
+        p: {
+            c: {"items": len(n), "named": int((n > 0).sum()), "median": float(np.median(n))}
+            for c, n in x.items()
+        }
         for p, x in mentions.items()
-    }  # fmt: skip
+    }
     sections = [named(mentions), *_by_mentions(study, mentions, list(corpora)[-1], leader)]
     return sections, {"mentions": numbers}
 
@@ -170,28 +191,44 @@ def mentions_of(
     names = {a for items in answers.values() for accepted in items for a in accepted}
     counts = count_mentions(names, {name: make() for name, make in corpora.items()})
     return {
-        p: {c: np.array([sum(counts[c][a] for a in accepted) for accepted in items])
-            for c in counts}
+        p: {
+            c: np.array([sum(counts[c][a] for a in accepted) for accepted in items]) for c in counts
+        }
         for p, items in answers.items()
-    }  # fmt: skip
+    }
 
 
 def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     """The share of each probe's items whose answer each corpus names."""
     corpora = list(next(iter(mentions.values())))
-    headers = ["Probe", *(f"in {c} %" for c in corpora), "in all %", "in none %",
-               *(f"median in {c}" for c in corpora)]  # fmt: skip
+    headers = [
+        "Probe",
+        *(f"in {c} %" for c in corpora),
+        "in all %",
+        "in none %",
+        *(f"median in {c}" for c in corpora),
+    ]
     rows = []
     for probe, of in mentions.items():
         there = np.stack([of[c] > 0 for c in corpora])
-        rows.append(text_row(
-            labels.long(probe), *(100.0 * float(n.mean()) for n in there),
-            100.0 * float(there.all(0).mean()), 100.0 * float((~there.any(0)).mean()),
-            *(float(np.median(of[c])) for c in corpora),
-        ))  # fmt: skip
-    return Section("Answers that corpora name", headers, rows, notes=[
-        "Any accepted answer of an item, as whole words, in any case; medians are mentions an item."
-    ])  # fmt: skip
+        rows.append(
+            text_row(
+                labels.long(probe),
+                *(100.0 * float(n.mean()) for n in there),
+                100.0 * float(there.all(0).mean()),
+                100.0 * float((~there.any(0)).mean()),
+                *(float(np.median(of[c])) for c in corpora),
+            )
+        )
+    return Section(
+        "Answers that corpora name",
+        headers,
+        rows,
+        notes=[
+            "Any accepted answer of an item, as whole words, in any case; "
+            "medians are mentions an item."
+        ],
+    )
 
 
 def _by_mentions(

@@ -107,21 +107,37 @@ def _with_rate(column: str, low_is_more: bool) -> Callable[[Numbers], float | No
 
 
 CLAIMS = (
-    Claim("methods that add parameters have the lowest FUAR", "Table 2", "FUAR",
-          _are_best("main")),
-    Claim("the same of SMALL, many passes over few articles", "Table 3", "FUAR",
-          _are_best("small")),
-    Claim("many passes over few articles forget more than few over all", "Tables 2, 3", "points",
-          _kept_more("main", "small")),
-    Claim("two phases forget more than one of the same articles", "Table 3", "points",
-          _kept_more("small", "p1_p2")),
+    Claim("methods that add parameters have the lowest FUAR", "Table 2", "FUAR", _are_best("main")),
+    Claim(
+        "the same of SMALL, many passes over few articles", "Table 3", "FUAR", _are_best("small")
+    ),
+    Claim(
+        "many passes over few articles forget more than few over all",
+        "Tables 2, 3",
+        "points",
+        _kept_more("main", "small"),
+    ),
+    Claim(
+        "two phases forget more than one of the same articles",
+        "Table 3",
+        "points",
+        _kept_more("small", "p1_p2"),
+    ),
     Claim("a lower learning rate forgets less", "Table 7", "points", _with_rate(_KEPT, True)),
     Claim("a lower learning rate learns less", "Table 7", "points", _with_rate(_NEW, False)),
-    Claim("of GPT-2's, Mix-Review has the lowest FUAR", "Table 10", "FUAR",
-          _are_best("gpt2_1e-4", ("mix_review",), (*_OTHERS, *_EXPANSION[:-1]))),
-    Claim("at a larger learning rate GPT-2 (Vanilla) knows less new than before", "Table 11",
-          "points", _learned_less_than_nothing("gpt2_1e-3")),
-)  # fmt: skip
+    Claim(
+        "of GPT-2's, Mix-Review has the lowest FUAR",
+        "Table 10",
+        "FUAR",
+        _are_best("gpt2_1e-4", ("mix_review",), (*_OTHERS, *_EXPANSION[:-1])),
+    ),
+    Claim(
+        "at a larger learning rate GPT-2 (Vanilla) knows less new than before",
+        "Table 11",
+        "points",
+        _learned_less_than_nothing("gpt2_1e-3"),
+    ),
+)
 
 
 def judge(numbers: Sequence[Numbers]) -> list[dict[str, Any]]:
@@ -183,10 +199,7 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
     rows = judge(numbers)
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
     headers = ["Claim", "In the paper", "Holds", "Margin"]
-    cells = [
-        [TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)]
-        for r in rows
-    ]
+    cells = [[TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)] for r in rows]
     seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
     note = (
         f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "

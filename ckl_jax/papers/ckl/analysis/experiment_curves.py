@@ -44,9 +44,7 @@ class Line:
         return self.points[0][2] - self.points[-1][2]
 
 
-def line_of(
-    scenario: str, phases: Sequence[Entry], start: float, rows: Sequence[int] = ()
-) -> Line:
+def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: Sequence[int] = ()) -> Line:
     """The line of a model through its phases.
 
     Args:
@@ -79,11 +77,18 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
         last = published.get(entry.key, {})
         rows.append(text_row(f"{entry.label}, the paper's last", "4", *map(last.get, study.probes)))
     headers = ["Method", "Epoch", *(f"{labels.short(p)} EM" for p in study.probes)]
-    sections = [Section(
-        "Scores at each epoch", headers, rows, drawn and figures.as_png(drawn),
-        ["The dashed line is the Initial model. The paper prints no numbers of Figure 2; its last "
-         "points are those of Table 2."],
-    )]  # fmt: skip
+    sections = [
+        Section(
+            "Scores at each epoch",
+            headers,
+            rows,
+            drawn and figures.as_png(drawn),
+            [
+                "The dashed line is the Initial model. The paper prints no numbers of Figure 2; "
+                "its last points are those of Table 2."
+            ],
+        )
+    ]
     return sections, {"initial": initial, "curves": curves}
 
 
@@ -91,24 +96,41 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
     """Sections and numbers of Figure 3, InvariantLAMA after every epoch, and what repeats cost."""
     rows = [
         text_row(
-            line.scenario, labels.method_label(line.key),
-            ", ".join(f"{n:,}" for n in line.rows) or None, f"{line.points[-1][0]:g}",
-            line.points[-1][1], line.points[0][2], line.points[-1][2], line.forgotten,
+            line.scenario,
+            labels.method_label(line.key),
+            ", ".join(f"{n:,}" for n in line.rows) or None,
+            f"{line.points[-1][0]:g}",
+            line.points[-1][1],
+            line.points[0][2],
+            line.points[-1][2],
+            line.forgotten,
         )
         for line in lines
-    ]  # fmt: skip
-    headers = ["Scenario", "Method", "Rows of an epoch", "Epochs", "Steps", "IL before", "IL after",
-               "Forgotten"]  # fmt: skip
+    ]
+    headers = [
+        "Scenario",
+        "Method",
+        "Rows of an epoch",
+        "Epochs",
+        "Steps",
+        "IL before",
+        "IL after",
+        "Forgotten",
+    ]
     sections = [
         Section("InvariantLAMA at each epoch", png=figures.as_png(_plot_lines(lines))),
         Section(
-            "Forgetting by epochs, rows and steps", headers, rows,
+            "Forgetting by epochs, rows and steps",
+            headers,
+            rows,
             figures.as_png(_plot_repeats(lines)),
-            ["EM in percent, of every cell that this folder holds, its last evaluation. In the "
-             "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
-             "epoch of P1, then P2 passes over one of the two."],
+            [
+                "EM in percent, of every cell that this folder holds, its last evaluation. In the "
+                "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
+                "epoch of P1, then P2 passes over one of the two."
+            ],
         ),
-    ]  # fmt: skip
+    ]
     return sections, {"lines": [dataclasses.asdict(line) for line in lines]}
 
 
@@ -125,9 +147,13 @@ def _plot_lines(lines: Sequence[Line]):
             for line in (line for line in shown if line.key == method):
                 style, marker = _STYLES[line.scenario]
                 ax.plot(
-                    [p[0] for p in line.points], [p[2] for p in line.points], ls=style,
-                    marker=marker, label=line.scenario, color=labels.color(method),
-                )  # fmt: skip
+                    [p[0] for p in line.points],
+                    [p[2] for p in line.points],
+                    ls=style,
+                    marker=marker,
+                    label=line.scenario,
+                    color=labels.color(method),
+                )
             ax.set(title=labels.method_label(method), xlabel="epoch", ylabel="IL EM (%)")
             ax.set_ylim(bottom=0)
         figures.legend(figure, axes)
@@ -142,9 +168,14 @@ def _plot_repeats(lines: Sequence[Line]):
         for ax, (which, title) in zip(axes, axes_of.items(), strict=True):
             for line in lines:
                 ax.plot(
-                    line.points[-1][which], line.forgotten, ls="", color=labels.color(line.key),
-                    marker=_STYLES[line.scenario][1], ms=8, alpha=0.8,
-                )  # fmt: skip
+                    line.points[-1][which],
+                    line.forgotten,
+                    ls="",
+                    color=labels.color(line.key),
+                    marker=_STYLES[line.scenario][1],
+                    ms=8,
+                    alpha=0.8,
+                )
             for key in dict.fromkeys(line.key for line in lines):
                 ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
             for scenario in dict.fromkeys(line.scenario for line in lines):
@@ -159,18 +190,24 @@ def _plot_repeats(lines: Sequence[Line]):
 def figure_9(study: Study) -> tuple[list, dict]:
     """Sections and numbers of Figure 9: P@k of each probe, from a search of as many beams."""
     drawn = figures.plot_precision(study)
-    sections = [Section(
-        "P@k", png=drawn and figures.as_png(drawn),
-        notes=["Share of items with a right answer among the first k of a beam search as wide as "
-               "the largest k (how the paper got its candidates is not said). It prints no numbers "
-               "of Figure 9."],
-    )]  # fmt: skip
+    sections = [
+        Section(
+            "P@k",
+            png=drawn and figures.as_png(drawn),
+            notes=[
+                "Share of items with a right answer among the first k of a beam search as wide as "
+                "the largest k (how the paper got its candidates is not said). It prints no numbers "
+                "of Figure 9."
+            ],
+        )
+    ]
     numbers: dict[str, Any] = {}
     for probe in study.probes:
         curves = {
             e.key: (e.label, _curves(e.scores[probe]))
-            for e in study.entries if probe in e.scores and e.scores[probe].beams.max() > 2
-        }  # fmt: skip
+            for e in study.entries
+            if probe in e.scores and e.scores[probe].beams.max() > 2
+        }
         if not curves:
             continue
         ks = sorted({k for _, (all_items, _) in curves.values() for k in all_items})
@@ -179,11 +216,17 @@ def figure_9(study: Study) -> tuple[list, dict]:
             text_row(label, *map(items.get, ks), *map(relations.get, ks))
             for label, (items, relations) in curves.values()
         ]
-        sections.append(Section(
-            labels.long(probe), headers, rows,
-            notes=["In percent, over items; then as LAMA has it, the mean over relations of their "
-                   "means."],
-        ))  # fmt: skip
+        sections.append(
+            Section(
+                labels.long(probe),
+                headers,
+                rows,
+                notes=[
+                    "In percent, over items; then as LAMA has it, the mean over relations of their "
+                    "means."
+                ],
+            )
+        )
         numbers[probe] = {
             key: {"items": items, "relations": relations}
             for key, (_, (items, relations)) in curves.items()

@@ -46,9 +46,11 @@ def compare(
     study = only_probes(load_study(runs), probes)
     table = compute_table(study, metric, acquired=acquired, earlier=earlier)
     part = {
-        "probes": list(probes), "fuar": table["fuar"], "metrics": dict.fromkeys(probes, metric),
+        "probes": list(probes),
+        "fuar": table["fuar"],
+        "metrics": dict.fromkeys(probes, metric),
         "rows": _rows(table, probes, published),
-    }  # fmt: skip
+    }
     if parameters is not None:
         part["parameters"] = {
             row["key"]: {"ours": _sizes(row), "paper": parameters.get(row["key"])}
@@ -120,9 +122,12 @@ def compare_averaged(
     if count == 1:
         note = "One seed of light-tuning."
     return {
-        "probes": study.probes, "fuar": table["fuar"], "seeds": seeds, "notes": [note],
+        "probes": study.probes,
+        "fuar": table["fuar"],
+        "seeds": seeds,
+        "notes": [note],
         "rows": _rows(table, study.probes, published),
-    }  # fmt: skip
+    }
 
 
 def _rows(
@@ -137,12 +142,15 @@ def _rows(
         columns = {probe: row["scores"].get(probe) for probe in probes} | {FUAR: row["fuar"]}
         rows[row["key"]] = {
             column: {
-                "ours": value["value"] if value else None, "low": value and value["low"],
-                "high": value and value["high"], "defined": value is not None,
-                "paper": printed.get(column), "printed": column in printed,
+                "ours": value["value"] if value else None,
+                "low": value and value["low"],
+                "high": value and value["high"],
+                "defined": value is not None,
+                "paper": printed.get(column),
+                "printed": column in printed,
             }
             for column, value in columns.items()
-        }  # fmt: skip
+        }
     return rows
 
 
@@ -161,17 +169,24 @@ def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
     """Headers and rows: ours with its interval, and the paper's in brackets."""
     metrics, named = part.get("metrics", {}), part.get("headers", {})
     sizes = part.get("parameters")
-    headers = ["Method", *(["Trainable / all"] if sizes else []), *(
-        named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
-        for p in part["probes"]
-    )]  # fmt: skip
+    headers = [
+        "Method",
+        *(["Trainable / all"] if sizes else []),
+        *(
+            named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+            for p in part["probes"]
+        ),
+    ]
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")
     rows = [
-        [TableCell(_label(name)), *([_size(sizes[name])] if sizes else []),
-         *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"])]
+        [
+            TableCell(_label(name)),
+            *([_size(sizes[name])] if sizes else []),
+            *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"]),
+        ]
         for name, row in part["rows"].items()
-    ]  # fmt: skip
+    ]
     return headers, rows
 
 

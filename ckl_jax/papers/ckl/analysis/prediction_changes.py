@@ -26,9 +26,12 @@ class Change:
 
 
 def table_12(
-    study: Study, probes: Sequence[str], shown: str = "modular", beside: str = "vanilla",
+    study: Study,
+    probes: Sequence[str],
+    shown: str = "modular",
+    beside: str = "vanilla",
     items: int = 5,
-) -> tuple[list, dict]:  # fmt: skip
+) -> tuple[list, dict]:
     """Sections and numbers of Table 12.
 
     The paper picks items that Modular gets right in the end and Initial got wrong; in all that it
@@ -134,9 +137,7 @@ def _section(
     return Section(labels.long(probe), headers, rows, notes=[note])
 
 
-def _changed_shares(
-    entry: Entry, history: History, probes: Sequence[str]
-) -> dict[str, list[Any]]:
+def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> dict[str, list[Any]]:
     """{probe: percent of items whose first answer differs from that of the epoch before}.
 
     The first is None where the run was not asked before its first epoch.
@@ -150,8 +151,9 @@ def _changed_shares(
         ]
         if any(said[1:]):
             shares[probe] = [
-                None if a is None or b is None
+                None
+                if a is None or b is None
                 else 100.0 * float(np.mean([x != y for x, y in zip(a, b, strict=True)]))
                 for a, b in itertools.pairwise(said)
-            ]  # fmt: skip
+            ]
     return shares

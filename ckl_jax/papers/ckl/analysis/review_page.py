@@ -38,13 +38,23 @@ textarea { width: 100%; font: inherit; } .error { color: #d6453d; }
 kbd { border: 1px solid var(--line); border-radius: 3px; padding: 0 .3em; }
 """
 _KEYS = (
-    ("j k", "down, up"), ("1", "keep"), ("2", "drop"), ("3", "edit"), ("u", "undo"),
-    ("n", "next undecided"), ("/", "search"), ("PgUp PgDn", "page"),
-)  # fmt: skip
+    ("j k", "down, up"),
+    ("1", "keep"),
+    ("2", "drop"),
+    ("3", "edit"),
+    ("u", "undo"),
+    ("n", "next undecided"),
+    ("/", "search"),
+    ("PgUp PgDn", "page"),
+)
 _STATES = (
-    ("", "all"), ("undecided", "undecided"), ("keep", "kept"), ("drop", "dropped"),
-    ("edit", "edited"), ("bare", "without evidence"),
-)  # fmt: skip
+    ("", "all"),
+    ("undecided", "undecided"),
+    ("keep", "kept"),
+    ("drop", "dropped"),
+    ("edit", "edited"),
+    ("bare", "without evidence"),
+)
 
 
 def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
@@ -70,18 +80,16 @@ def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
 def html(reviewable: Reviewable, evidence: list[dict[str, Any]], name: str) -> str:
     """The page; see `write`. `name` is what its title calls the folder."""
     data = {
-        "format": FORMAT, "benchmark": reviewable.digest,
+        "format": FORMAT,
+        "benchmark": reviewable.digest,
         "items": _items(reviewable, evidence),
-    }  # fmt: skip
+    }
     script = _SCRIPT.read_text(encoding="utf-8")
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    head = (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<style>{_CSS}</style>"
-    )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{_CSS}</style>'
     table = (
         "<table><thead><tr><th>Statement</th><th>Answer</th><th>Evidence in D0</th>"
         '<th>Evidence in D1</th><th></th></tr></thead><tbody id="rows"></tbody></table>'
@@ -108,13 +116,20 @@ def _items(reviewable: Reviewable, evidence: list[dict[str, Any]]) -> list[dict[
         sentences.setdefault(key or "", []).append({name: row.get(name, "") for name in shown})
     return [
         {
-            "key": key, "probe": item.probe, "id": item.id, "statement": item.input,
-            "question": item.question, "answers": item.answers, "old": item.old_answers,
-            "relation": item.relation, "date": item.meta.get("date", ""),
-            "note": item.meta.get("note", ""), "evidence": sentences.get(key, []),
+            "key": key,
+            "probe": item.probe,
+            "id": item.id,
+            "statement": item.input,
+            "question": item.question,
+            "answers": item.answers,
+            "old": item.old_answers,
+            "relation": item.relation,
+            "date": item.meta.get("date", ""),
+            "note": item.meta.get("note", ""),
+            "evidence": sentences.get(key, []),
         }
         for key, item in reviewable.items.items()
-    ]  # fmt: skip
+    ]
 
 
 def _controls() -> str:

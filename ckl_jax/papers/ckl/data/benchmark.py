@@ -106,10 +106,16 @@ class Evidence:
     def rows(self, probe: str, key: str) -> Iterator[dict[str, Any]]:
         for s in reversed(self.found.newest):
             yield {
-                "probe": probe, "id": key, "side": self.side, "answer": self.answer,
-                "document": s.document, "date": s.date, "title": s.title, "sentence": s.text,
+                "probe": probe,
+                "id": key,
+                "side": self.side,
+                "answer": self.answer,
+                "document": s.document,
+                "date": s.date,
+                "title": s.title,
+                "sentence": s.text,
                 "sentences": self.found.count,
-            }  # fmt: skip
+            }
 
 
 def build(
@@ -146,16 +152,20 @@ def build(
     if not items:
         raise UserError(_nothing(counts))
     manifest = {
-        "made_by": MADE_BY, "dates": list(dates), "options": dataclasses.asdict(options),
-        "facts": [os.fspath(p) for p in facts], "corpora": [os.fspath(p) for p in corpora],
-        "finder": builder.finder.backend, "documents": builder.documents,
+        "made_by": MADE_BY,
+        "dates": list(dates),
+        "options": dataclasses.asdict(options),
+        "facts": [os.fspath(p) for p in facts],
+        "corpora": [os.fspath(p) for p in corpora],
+        "finder": builder.finder.backend,
+        "documents": builder.documents,
         "items": {probe: len(items[probe]) for probe in items},
         "with_evidence": _with_evidence(evidence),
         "by_relation": {
             p: _by_relation(items[p]) for p in items if not p.startswith(NEW_LAMA_EASY)
         },
         "half": builder.parts.half,
-    }  # fmt: skip
+    }
     with atomic_folder(out) as work:
         for probe in items:
             # Parts share the answers of the whole, and its ids.
@@ -163,9 +173,15 @@ def build(
         if options.training_rows:
             manifest["rows"] = builder.write_corpora(list(corpora), work, counts)
         manifest["counts"] = dict(sorted(counts.items()))
-        write_jsonl(work / "evidence.jsonl", (
-            row for probe, key, several in evidence for e in several for row in e.rows(probe, key)
-        ))  # fmt: skip
+        write_jsonl(
+            work / "evidence.jsonl",
+            (
+                row
+                for probe, key, several in evidence
+                for e in several
+                for row in e.rows(probe, key)
+            ),
+        )
         write_json(work / "manifest.json", manifest)
     return manifest
 
@@ -239,9 +255,7 @@ class _Builder:
         if options.wordings:
             self.wordings |= wordings.read_wordings(options.wordings)
 
-    def items(
-        self, found: list[Candidate], corpora: list, counts: Counts
-    ) -> tuple[Built, Proof]:
+    def items(self, found: list[Candidate], corpora: list, counts: Counts) -> tuple[Built, Proof]:
         options = self.options
         # Labels are names as they stand: how a corpus writes "nice" says nothing of Nice.
         left = benchmark_filters.kept(
@@ -293,9 +307,14 @@ class _Builder:
         """Writes the training rows of all documents; call it after `items`."""
         documents = self._read(corpora, "for training")
         return training_rows.write_corpora(
-            documents, folder, self.parts, self.finder, self.options.row_words,
-            self.options.row_spans, counts,
-        )  # fmt: skip
+            documents,
+            folder,
+            self.parts,
+            self.finder,
+            self.options.row_words,
+            self.options.row_spans,
+            counts,
+        )
 
     def _set_aside(self, items: Built, proof: Proof) -> None:
         """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
@@ -352,9 +371,11 @@ class _Builder:
             sentences = self._sentences(document)
             watch.read(document, sentences, side)
             if side == "D1":
-                recent.append(recent_sentences(
-                    document, sentences, self.finder, counts, self.stand_alone is None
-                ))  # fmt: skip
+                recent.append(
+                    recent_sentences(
+                        document, sentences, self.finder, counts, self.stand_alone is None
+                    )
+                )
         counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
         return [r for r in recent if r]
 
@@ -379,15 +400,14 @@ class _Builder:
         counts["sentences that D0 knows"] += sum(map(len, recent)) - sum(map(len, new))
         return new
 
-    def _easy(
-        self, recent: list[list[Recent]], counts: Counts
-    ) -> list[tuple[ProbeItem, Evidence]]:
+    def _easy(self, recent: list[list[Recent]], counts: Counts) -> list[tuple[ProbeItem, Evidence]]:
         chosen = list(rewritten(recent, counts, self.stand_alone, self.paraphrase))
         by_statement: dict[str, dict[str, Recent]] = {}
         for r in chosen:
             by_statement.setdefault(r.statement, {})[r.answer] = r
-        left = [r for several in by_statement.values() if len(several) == 1
-                for r in several.values()]  # fmt: skip
+        left = [
+            r for several in by_statement.values() if len(several) == 1 for r in several.values()
+        ]
         counts[f"{NEW_LAMA_EASY}: a repeat"] += len(chosen) - len(left)
         statements = [r.statement for r in left]
         asked = self._asked(statements, [r.answer for r in left])
@@ -406,10 +426,15 @@ class _Builder:
 
 
 def _check(options: Options) -> None:
-    checks.require_int(0, **{
-        "--per-relation": options.per_relation, "--light-tuning": options.light_tuning,
-        "--row-words": options.row_words, "--row-spans": options.row_spans,
-    })  # fmt: skip
+    checks.require_int(
+        0,
+        **{
+            "--per-relation": options.per_relation,
+            "--light-tuning": options.light_tuning,
+            "--row-words": options.row_words,
+            "--row-spans": options.row_spans,
+        },
+    )
     if not 0 <= options.small <= 1:
         raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
     default = Options()
@@ -428,9 +453,10 @@ def _check(options: Options) -> None:
 
 def _need_documents(options: Options, corpora: Paths) -> None:
     needing = {
-        "--evidence require": options.evidence == REQUIRE, "--small": options.small,
+        "--evidence require": options.evidence == REQUIRE,
+        "--small": options.small,
         "--training-rows": options.training_rows,
-    }  # fmt: skip
+    }
     for name, is_set in needing.items():
         if is_set and not corpora:
             raise UserError(f"{name} needs --corpus, the dated documents of D0 and D1.")
@@ -457,9 +483,15 @@ def _item(candidate: Candidate, key: str) -> ProbeItem:
     if candidate.note:
         meta["note"] = candidate.note
     return ProbeItem(
-        key, candidate.probe, candidate.statement, candidate.answers, candidate.old_answers,
-        candidate.relation, candidate.question, meta,
-    )  # fmt: skip
+        key,
+        candidate.probe,
+        candidate.statement,
+        candidate.answers,
+        candidate.old_answers,
+        candidate.relation,
+        candidate.question,
+        meta,
+    )
 
 
 def _as_found(recent: Recent) -> Found:

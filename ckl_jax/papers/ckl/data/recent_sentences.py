@@ -42,9 +42,7 @@ _END = re.compile(r"[.!][\"”')]*$")
 
 # What stands beside a piece of a longer name, which is no answer: "the Department of the ____",
 # "the ____ Network", "the National Weather Service (____)".
-_HEAD = re.compile(
-    r"(?:\b[A-Z][\w.’'&-]*(?: (?:of|for)(?: the)?|,? and|,? or| &)? |\d |\) |[(-])$"
-)
+_HEAD = re.compile(r"(?:\b[A-Z][\w.’'&-]*(?: (?:of|for)(?: the)?|,? and|,? or| &)? |\d |\) |[(-])$")
 _FIRST = re.compile(
     r"(?:In|On|At|The|An?|For|With|From|By|After|Before|When|While|As|To|Under|Since|During) "
 )
@@ -113,9 +111,11 @@ def recent_sentences(
         if why:
             counts[f"sentences {why}"] += 1
         else:
-            found.append(Recent(
-                document.id, document.date, document.title, text, answer, others, before.strip()
-            ))  # fmt: skip
+            found.append(
+                Recent(
+                    document.id, document.date, document.title, text, answer, others, before.strip()
+                )
+            )
         before = f"{before} {text}"[-_CONTEXT:]
     # What names the year is likelier to report what is recent; `sort` keeps the order otherwise.
     found.sort(key=lambda r: document.date[:4] not in r.sentence)
@@ -192,16 +192,19 @@ def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
             break
         items = [batch[i][turn] for i in todo]
         for what, function in (
-            ("decontextualisation", stand_alone), ("back-translation", paraphrase),
-        ):  # fmt: skip
+            ("decontextualisation", stand_alone),
+            ("back-translation", paraphrase),
+        ):
             if function is None or not items:
                 continue
             texts = [item.sentence for item in items]
             contexts = [[f"{r.title} {r.context}".strip() for r in items]]
             new = function(texts, *(contexts if function is stand_alone else ()))
-            pairs = [(i, dataclasses.replace(r, sentence=text))
-                     for i, r, text in zip(todo, items, new, strict=True)
-                     if blanked(text, r.answer)]  # fmt: skip
+            pairs = [
+                (i, dataclasses.replace(r, sentence=text))
+                for i, r, text in zip(todo, items, new, strict=True)
+                if blanked(text, r.answer)
+            ]
             counts[f"sentences whose answer {what} lost"] += len(items) - len(pairs)
             todo, items = [i for i, _ in pairs], [r for _, r in pairs]
         done |= dict(zip(todo, items, strict=True))
@@ -216,7 +219,7 @@ def question(statement: str) -> str:
     after = re.fullmatch(rf"{re.escape(BLANK)} ([a-z]\w*)\b(.*?)[.!]", statement)
     if after and after[1] not in ("and", "or", "of", "in", "at", "on", "for", "with"):
         return f"Who or what {after[1]}{after[2]}?"
-    return f"What is missing from \"{statement.replace(BLANK, '____')}\"?"
+    return f'What is missing from "{statement.replace(BLANK, "____")}"?'
 
 
 def same(recent: Recent) -> str:

@@ -161,10 +161,12 @@ def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeIte
     if updated and same_name(answers, old):
         raise UserError(f"{where}: an answer is both among 'answers' and among 'old_answers'.")
     return dataclasses.replace(
-        item, input=normalize_blank(" ".join(statement.split()), f"{where}, 'statement'"),
-        question=" ".join(question.split()), answers=answers,
+        item,
+        input=normalize_blank(" ".join(statement.split()), f"{where}, 'statement'"),
+        question=" ".join(question.split()),
+        answers=answers,
         old_answers=old if updated else (),
-    )  # fmt: skip
+    )
 
 
 def _several(
@@ -214,10 +216,12 @@ def apply(
     if not any(left.values()):
         raise UserError(f"{decisions} leaves no item; nothing is written.")
     manifest = {
-        "made_by": MADE_BY, "reviewed": os.fspath(directory), "benchmark": reviewable.digest,
+        "made_by": MADE_BY,
+        "reviewed": os.fspath(directory),
+        "benchmark": reviewable.digest,
         "undecided": undecided,
         "probes": {name: _counts(name, reviewable, actions, left[name]) for name in left},
-    }  # fmt: skip
+    }
     with atomic_folder(out) as work:
         _write(work, left)
         kept = {(name, item.id) for name, items in left.items() for item in items}

@@ -173,6 +173,9 @@ class _Writer:
     def wow(self) -> Iterator[Record]:
         for fact in self.facts:
             before = [self._sentence(f, 0) for f in self.of[fact.subject] if f != fact][:1]
-            turns = [f"I would like to hear about {self.world.name(fact.subject)}.", *before,
-                     f"And the {self._phrase(fact)}?"]  # fmt: skip
+            turns = [
+                f"I would like to hear about {self.world.name(fact.subject)}.",
+                *before,
+                f"And the {self._phrase(fact)}?",
+            ]
             yield self._record("wow", fact, "\n".join(turns), [self._sentence(fact, 1)])

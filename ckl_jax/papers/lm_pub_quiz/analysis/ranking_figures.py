@@ -17,9 +17,14 @@ def _bars(ax: Any, names: list[str], heights: Mapping[str, np.ndarray], ranges=N
         places = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
         error = None if ranges is None else ranges[model]
         ax.barh(
-            places, values, 0.9 * width, xerr=error, label=model,
-            color=colors[i % len(colors)], error_kw={"elinewidth": 1.0, "ecolor": "#444444"},
-        )  # fmt: skip
+            places,
+            values,
+            0.9 * width,
+            xerr=error,
+            label=model,
+            color=colors[i % len(colors)],
+            error_kw={"elinewidth": 1.0, "ecolor": "#444444"},
+        )
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.grid(False, axis="y")

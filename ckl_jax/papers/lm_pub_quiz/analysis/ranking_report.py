@@ -89,10 +89,15 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
         best = scores.argmax(axis=1)
         for row, rank, found in zip(result.table, ranks, best, strict=True):
             yield {
-                "relation": result.code, "sub_id": row["sub_id"], "sub_label": row["sub_label"],
-                "template": row.get("template_index", 0), "answer": labels[row["answer_idx"]],
-                "rank": int(rank) + 1, "best": labels[found], "correct": bool(rank == 0),
-            }  # fmt: skip
+                "relation": result.code,
+                "sub_id": row["sub_id"],
+                "sub_label": row["sub_label"],
+                "template": row.get("template_index", 0),
+                "answer": labels[row["answer_idx"]],
+                "rank": int(rank) + 1,
+                "best": labels[found],
+                "correct": bool(rank == 0),
+            }
 
 
 def draw(

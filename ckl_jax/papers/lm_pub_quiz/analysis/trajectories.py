@@ -69,13 +69,12 @@ def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
     asked = [row for row in rows if row["template"] == 0]
     return {
         "ranking": 100 * float(np.mean(list(right.values()))),
-        "ranking_same_items": 100 * float(
-            np.mean([right[row["relation"], row["sub_id"]] for row in asked])
-        ),
+        "ranking_same_items": 100
+        * float(np.mean([right[row["relation"], row["sub_id"]] for row in asked])),
         "mask_filling": 100 * float(np.mean([row["rank"] == 0 for row in asked])),
         "facts": len(right),
         "one_piece_facts": len(asked),
-    }  # fmt: skip
+    }
 
 
 def relative(points: Mapping[str, Mapping[str, float]], score: str) -> list[float]:

@@ -17,8 +17,11 @@ from ckl_jax.data.word_losses import WordLosses
 from ckl_jax.errors import UserError
 
 EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN = (
-    "emerging", "emerging, 1st", "emerging, 2nd, 1st in memory", "emerging, 2nd, 1st not in memory"
-)  # fmt: skip
+    "emerging",
+    "emerging, 1st",
+    "emerging, 2nd, 1st in memory",
+    "emerging, 2nd, 1st not in memory",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +50,7 @@ class WordCounts:
     train_words: int
 
     @classmethod
-    def of(
-        cls, test: Iterable[Sequence[str]], train: Iterable[Sequence[str]]
-    ) -> "WordCounts":
+    def of(cls, test: Iterable[Sequence[str]], train: Iterable[Sequence[str]]) -> "WordCounts":
         """Counts the words of documents, each read once.
 
         Raises:

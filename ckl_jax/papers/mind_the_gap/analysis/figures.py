@@ -49,7 +49,9 @@ def plot_forgetting(results: Mapping[str, Any]):
     """How much worse each updated model is on the past, month by month (Figure 9)."""
     curves = {
         name: {
-            "labels": list(pooled), "places": range(len(pooled)), "values": list(pooled.values())
+            "labels": list(pooled),
+            "places": range(len(pooled)),
+            "values": list(pooled.values()),
         }
         for name, periods in results["forgetting"].items()
         if len(pooled := {m: v for m, v in periods[POOLED].items() if m != START}) > 1
@@ -57,9 +59,11 @@ def plot_forgetting(results: Mapping[str, Any]):
     if not curves:
         return None
     return _plot(
-        curves, "updated to the end of", ylabel="perplexity of past text, change (%)",
+        curves,
+        "updated to the end of",
+        ylabel="perplexity of past text, change (%)",
         order=list(results["months"]),
-    )  # fmt: skip
+    )
 
 
 def _plot(

@@ -54,11 +54,17 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     with atomic_write(out / "asked.png", "wb") as f:
         f.write(as_png(draw(found)))
     headers = ["Model", "Questions", "EM", "F1"]
-    print_cells(headers, [
-        [TableCell(name), TableCell(f"{x['questions']:,}"),
-         *(TableCell(f"{x[s]['value']:.2f}", f"± {x[s]['error']:.2f}") for s in SCORES)]
-        for name, x in found.items()
-    ])  # fmt: skip
+    print_cells(
+        headers,
+        [
+            [
+                TableCell(name),
+                TableCell(f"{x['questions']:,}"),
+                *(TableCell(f"{x[s]['value']:.2f}", f"± {x[s]['error']:.2f}") for s in SCORES),
+            ]
+            for name, x in found.items()
+        ],
+    )
     return out / "asked.json"
 
 
@@ -72,10 +78,14 @@ def draw(found: Mapping[str, Mapping[str, Any]]) -> Any:
         places = range(len(found))
         for score, color, marker in zip(SCORES, ("#0072B2", "#E69F00"), "os", strict=True):
             ax.errorbar(
-                places, [x[score]["value"] for x in found.values()],
-                [x[score]["error"] for x in found.values()], label=score.upper(), color=color,
-                marker=marker, capsize=3,
-            )  # fmt: skip
+                places,
+                [x[score]["value"] for x in found.values()],
+                [x[score]["error"] for x in found.values()],
+                label=score.upper(),
+                color=color,
+                marker=marker,
+                capsize=3,
+            )
         ax.set_xticks(places, list(found))
         ax.set(ylabel="score (%)", ylim=(0, None))
         legend(figure, [ax])

@@ -109,19 +109,26 @@ def cells_of_models(results: Results) -> Cells:
     rows = [[TableCell(CONTROL), _plain(results["perplexity"][CONTROL][ALL]), none, none]]
     for name, curve in results["months"].items():
         reduction = results["reduction"].get(name, {}).get(ALL)
-        rows.append([
-            TableCell(name), _plain(results["perplexity"][name][ALL]),
-            _estimate(curve["overall"]), _estimate(reduction),
-        ])  # fmt: skip
+        rows.append(
+            [
+                TableCell(name),
+                _plain(results["perplexity"][name][ALL]),
+                _estimate(curve["overall"]),
+                _estimate(reduction),
+            ]
+        )
     return headers, rows
 
 
 def cells_of_slopes(results: Results) -> Cells:
     """The line through each curve, and whether an update's rises less than the stale model's."""
     headers = [
-        "Model", f"Slope (points {_per(results)})", "p (slope is 0)", "p (as the stale one's)",
+        "Model",
+        f"Slope (points {_per(results)})",
+        "p (slope is 0)",
+        "p (as the stale one's)",
         "p (paired)",
-    ]  # fmt: skip
+    ]
     rows = []
     for name, curve in results["months"].items():
         tests = results["slopes"].get(name) or {}
@@ -155,8 +162,10 @@ def cells_of_emerging(results: Results) -> Cells:
         row = [TableCell(group), TableCell(f"{results['words'][group]:,.0f}")]
         row.append(_plain(results["perplexity"][results["stale"]][group]))
         for name in updates:
-            row += [_plain(results["perplexity"][name][group]),
-                    _estimate(results["reduction"][name][group])]  # fmt: skip
+            row += [
+                _plain(results["perplexity"][name][group]),
+                _estimate(results["reduction"][name][group]),
+            ]
         rows.append(row)
     return headers, rows
 
@@ -217,16 +226,23 @@ def _html(results: Results, tables: Mapping[str, Cells], drawn, more) -> str:
     sections = [
         ("perplexity", "Perplexity", table("Perplexity") + page.note(_LEGEND)),
         ("months", "By month", figure("months") + table("Slopes") + page.note(_SLOPES)),
-        ("groups", "Parts of speech and topics",
-         figure("groups") + table("Groups of words") + page.note(tagger)),
+        (
+            "groups",
+            "Parts of speech and topics",
+            figure("groups") + table("Groups of words") + page.note(tagger),
+        ),
         ("emerging", "Emerging new words", table("Emerging new words") + _words(results)),
         ("weeks", "By week", figure("weeks") + _overtakes(results)),
         ("past", "The past", figure("forgetting") + table("The past")),
         *more,
-        ("settings", "Settings", page.note(versions())
-         + f"<pre>{page.text(json.dumps(results['settings'], indent=1))}</pre>"
-         + f"<pre>{page.text(json.dumps(results['about'], indent=1))}</pre>"),
-    ]  # fmt: skip
+        (
+            "settings",
+            "Settings",
+            page.note(versions())
+            + f"<pre>{page.text(json.dumps(results['settings'], indent=1))}</pre>"
+            + f"<pre>{page.text(json.dumps(results['about'], indent=1))}</pre>",
+        ),
+    ]
     lead = page.note(
         f"{len(results['months'])} models against a control, on "
         f"{sum(results['months'][results['stale']]['documents']):,.0f} documents of "

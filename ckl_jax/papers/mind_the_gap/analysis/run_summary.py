@@ -33,10 +33,14 @@ def _parts(root: Path) -> Iterator[str]:
 
 def _splits(made: Mapping[str, Any]) -> str:
     rows = [
-        [page.text(name.replace("_", " ")), f"{c['documents']:,}", f"{c['words']:,}",
-         page.text(" to ".join(c["dates"]))]
+        [
+            page.text(name.replace("_", " ")),
+            f"{c['documents']:,}",
+            f"{c['words']:,}",
+            page.text(" to ".join(c["dates"])),
+        ]
         for name, c in made["counts"].items()
-    ]  # fmt: skip
+    ]
     share = page.note(
         f"{100 * made['share_from_test_period']:.1f} % of CONTROL's training documents are of the "
         "test period."
@@ -49,11 +53,15 @@ def _models(root: Path) -> str:
     for arm in ARMS:
         summary = read_json(root / arm / "summary.json")
         held = word_perplexity(root / arm)
-        rows.append([
-            page.text(arm.replace("_", " ")), f"{summary['total_parameters']:,}",
-            f"{summary['steps']:,}", f"{summary['train_seconds']:,.0f}",
-            "–" if held is None else f"{held:.2f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                page.text(arm.replace("_", " ")),
+                f"{summary['total_parameters']:,}",
+                f"{summary['steps']:,}",
+                f"{summary['train_seconds']:,.0f}",
+                "–" if held is None else f"{held:.2f}",
+            ]
+        )
     headers = ["Model", "Parameters", "Steps", "Seconds", "Word perplexity, its validation"]
     return page.grid(headers, rows)
 

@@ -120,9 +120,11 @@ def _side_by_side(
     streams = {model: _documents(folder) for model, folder in dumps.items()}
     for number, found in enumerate(itertools.zip_longest(*streams.values())):
         for folder, document in zip(dumps.values(), found, strict=True):
-            same = document is not None and found[0] is not None and (
-                document.id == found[0].id and document.words == found[0].words
-            )  # fmt: skip
+            same = (
+                document is not None
+                and found[0] is not None
+                and (document.id == found[0].id and document.words == found[0].words)
+            )
             if not same and None in found:
                 short = [f for f, d in zip(dumps.values(), found, strict=True) if d is None]
                 raise UserError(
@@ -265,11 +267,12 @@ class Curve:
         columns = ("values", "low", "high", "documents", "words")
         low, high = interval(self.slopes)
         return {
-            "labels": list(self.labels), "places": list(self.places),
+            "labels": list(self.labels),
+            "places": list(self.places),
             **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
             "overall": dict(self.overall),
-        }  # fmt: skip
+        }
 
 
 def relative_increase(
@@ -320,12 +323,21 @@ def relative_increase(
     several = 1.0 if (documents > 1).any() else np.nan
     whole = interval(several * _percent(*sums.sum(0).T))
     overall = {
-        "value": float(_percent(gaps.sum(), counts.sum())), "low": whole[0], "high": whole[1]
+        "value": float(_percent(gaps.sum(), counts.sum())),
+        "low": whole[0],
+        "high": whole[1],
     }
     return Curve(
-        tuple(labels), tuple(places), values, low, high, documents, counts,
-        several * _slopes(curves.T, places), overall,
-    )  # fmt: skip
+        tuple(labels),
+        tuple(places),
+        values,
+        low,
+        high,
+        documents,
+        counts,
+        several * _slopes(curves.T, places),
+        overall,
+    )
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -96,10 +96,13 @@ def compute(study: DriftStudy) -> dict[str, Any]:
     totals = staleness.read_totals(study.dumps, groupings)
     months = {name: _curve(study, totals, name, staleness.ALL) for name in study.models}
     results = {
-        "settings": dataclasses.asdict(study), "about": about, "stale": study.stale,
+        "settings": dataclasses.asdict(study),
+        "about": about,
+        "stale": study.stale,
         "perplexity": {name: t.perplexity() for name, t in totals.items()},
-        "words": dict(zip(totals[CONTROL].groups, totals[CONTROL].words.sum(1).tolist(),
-                          strict=True)),
+        "words": dict(
+            zip(totals[CONTROL].groups, totals[CONTROL].words.sum(1).tolist(), strict=True)
+        ),
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "reduction": {name: _reduction(study, totals, name) for name in _updates(study)},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in _updates(study)},
@@ -109,7 +112,7 @@ def compute(study: DriftStudy) -> dict[str, Any]:
         },
         "weeks": _weeks(study, totals),
         "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
-    }  # fmt: skip
+    }
     if speech:
         results["tagger"] = speech[0].backend
     if words:
@@ -124,9 +127,13 @@ def _updates(study: DriftStudy) -> list[str]:
 def _curve(study, totals, name: str, group: str, **options: Any) -> staleness.Curve:
     options = {**_bins(study), **options}
     return staleness.relative_increase(
-        totals[name], totals[CONTROL], group=group, samples=study.samples, seed=study.seed,
+        totals[name],
+        totals[CONTROL],
+        group=group,
+        samples=study.samples,
+        seed=study.seed,
         **options,
-    )  # fmt: skip
+    )
 
 
 def _bins(study: DriftStudy) -> dict[str, Any]:
@@ -146,11 +153,17 @@ def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, floa
     for group in totals[name].groups:
         if totals[name].group(group).words.any():
             overall = staleness.relative_increase(
-                totals[name], totals[study.stale], group=group, samples=study.samples,
-                seed=study.seed, **_bins(study),
-            ).overall  # fmt: skip
+                totals[name],
+                totals[study.stale],
+                group=group,
+                samples=study.samples,
+                seed=study.seed,
+                **_bins(study),
+            ).overall
             found[group] = {
-                "value": -overall["value"], "low": -overall["high"], "high": -overall["low"]
+                "value": -overall["value"],
+                "low": -overall["high"],
+                "high": -overall["low"],
             }
     return found
 
@@ -225,10 +238,12 @@ def _emerging(
         by_month.setdefault(shard.month, set()).update(shard.words)
     return {
         "words": [dataclasses.asdict(word) for word in found],
-        "types": len(found), "mentions": sum(word.test for word in found),
-        "train_words": counts.train_words, "test_words": counts.test_words,
+        "types": len(found),
+        "mentions": sum(word.test for word in found),
+        "train_words": counts.train_words,
+        "test_words": counts.test_words,
         "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},
-    }  # fmt: skip
+    }
 
 
 def largest_slopes(groups: Mapping[str, Any], most: int) -> list[str]:

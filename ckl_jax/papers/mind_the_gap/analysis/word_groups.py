@@ -107,9 +107,12 @@ class Topics:
         from sklearn.feature_extraction.text import CountVectorizer
 
         vectorizer = CountVectorizer(
-            stop_words="english", min_df=least_documents, max_df=largest_share,
-            max_features=vocabulary, token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
-        )  # fmt: skip
+            stop_words="english",
+            min_df=least_documents,
+            max_df=largest_share,
+            max_features=vocabulary,
+            token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
+        )
         try:
             counts = vectorizer.fit_transform(texts)
         except ValueError as e:

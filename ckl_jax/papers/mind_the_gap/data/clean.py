@@ -29,7 +29,7 @@ from ckl_jax.data.documents import (
     json_line,
     read_documents,
     write_documents,
-)  # fmt: skip
+)
 from ckl_jax.data.languages import make_language_id
 from ckl_jax.data.process_pool import (
     Progress,
@@ -40,7 +40,7 @@ from ckl_jax.data.process_pool import (
     processes,
     read_json,
     run_tasks,
-)  # fmt: skip
+)
 from ckl_jax.data.words import make_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
@@ -242,9 +242,7 @@ def tasks_of(path: str | os.PathLike, options: Options) -> Iterator[ReadTask]:
 
 def _read(inputs, folder: Path, options: Options, pool, workers: int, progress) -> dict[str, int]:
     parts = (task for path in inputs for task in tasks_of(path, options))
-    tasks = (
-        dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts)
-    )
+    tasks = (dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts))
     counts: collections.Counter[str] = collections.Counter()
     for found in ordered_map(read_shard, tasks, pool, 2 * workers):
         counts.update(found)
@@ -276,10 +274,12 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     write_documents(f"{task.stem}.jsonl", documents)
     with atomic_write(f"{task.stem}.npz", "wb") as f:
         np.savez(
-            f, signatures=signatures(texts, options.width, options.permutations),
-            days=np.array(days, np.int32), keys=np.array(keys, np.int64),
+            f,
+            signatures=signatures(texts, options.width, options.permutations),
+            days=np.array(days, np.int32),
+            keys=np.array(keys, np.int64),
             first=np.array(first, np.uint64),
-        )  # fmt: skip
+        )
     write_json(marker, dict(counts))
     return dict(counts)
 

@@ -50,7 +50,7 @@ def iso_date(text: object, what: str = "date") -> str:
       BadRecord: it is no date.
     """
     if text is not None and not isinstance(text, str):
-        raise BadRecord(f"its {what} {str(text)[:40]} is no string, such as \"2013-02-03\"")
+        raise BadRecord(f'its {what} {str(text)[:40]} is no string, such as "2013-02-03"')
     if text is None or not text.strip():
         raise BadRecord(f"it has no {what}")
     try:

@@ -34,9 +34,7 @@ def read_dates(path: str | os.PathLike) -> dict[str, str]:
     """Returns story id -> date, of a list of addresses (one a line)."""
     with open_text(path) as f, os_errors(path, "read"):
         addresses = (line.strip() for line in f)
-        return {
-            hashlib.sha1(a.encode()).hexdigest(): date_of_address(a) for a in addresses if a
-        }
+        return {hashlib.sha1(a.encode()).hexdigest(): date_of_address(a) for a in addresses if a}
 
 
 def read_newsqa(

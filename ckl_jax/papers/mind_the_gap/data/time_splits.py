@@ -18,9 +18,12 @@ from ckl_jax.papers.mind_the_gap.data.time_index import MEASURES, Index, month_n
 
 # The splits of a document are bits of one byte.
 NAMES = (
-    "time_stratified_train", "time_stratified_validation", "control_train", "control_validation",
+    "time_stratified_train",
+    "time_stratified_validation",
+    "control_train",
+    "control_validation",
     "test",
-)  # fmt: skip
+)
 TS_TRAIN, TS_VALIDATION, CTL_TRAIN, CTL_VALIDATION, TEST = (1 << i for i in range(len(NAMES)))
 UNITS = {"year": 12, "month": 1}
 PER_MONTH = 1000  # test documents of a month in the paper
@@ -63,11 +66,16 @@ class Options:
     def __post_init__(self):
         checks.require_choice(UNITS, **{"--unit": self.unit})
         checks.require_choice(MEASURES, **{"--measure": self.measure})
-        checks.require_int(1, **{
-            "--test-period": self.test_period, "--per-month": self.per_month,
-            "--validation-months": self.validation_months, "--bin-months": self.bin_months,
-            "--control-per-month": self.control_per_month,
-        })  # fmt: skip
+        checks.require_int(
+            1,
+            **{
+                "--test-period": self.test_period,
+                "--per-month": self.per_month,
+                "--validation-months": self.validation_months,
+                "--bin-months": self.bin_months,
+                "--control-per-month": self.control_per_month,
+            },
+        )
         checks.require_number(
             "a number above 0 and below 1", 1e-9, 1, **{"--test-share": self.test_share}
         )
@@ -130,9 +138,11 @@ def period_of(index: Index, options: Options) -> Period:
         last = int(index.months.max())
         last = last // 12 * 12 + 11 if options.unit == "year" else last
     period = Period(
-        last - options.test_period * UNITS[options.unit] + 1, last, options.validation_months,
+        last - options.test_period * UNITS[options.unit] + 1,
+        last,
+        options.validation_months,
         options.bin_months,
-    )  # fmt: skip
+    )
     bins = period.bin_of(index.months)
     counts = np.bincount(bins[(bins >= 0) & (bins < period.bins)], minlength=period.bins)
     if (counts == 0).any():
@@ -293,9 +303,9 @@ def verify(index: Index, bits: np.ndarray, options: Options, period: Period) -> 
         pool &= index.months < period.train_stop
     left = index.days[pool & ~control]
     facts = {
-        "the arms differ in size": wanted == got if options.measure == "documents" else (
-            0 <= wanted - got <= int(sizes.max())
-        ),
+        "the arms differ in size": wanted == got
+        if options.measure == "documents"
+        else (0 <= wanted - got <= int(sizes.max())),
         "a test document is in another split": not (test & (bits != TEST)).any(),
         "CONTROL is validated on what it trains on": not (
             control & has["control_validation"]
@@ -304,16 +314,14 @@ def verify(index: Index, bits: np.ndarray, options: Options, period: Period) -> 
             index.days[train].max() < index.days[validation].min()
             and index.days[validation].max() < index.days[test].min()
         ),
-        "the test months are not alike": bool(options.test_share) or (
-            _alike(index.months[test], period) and _alike(months, period)
-        ),
-        "a test month has no test document": len(
-            np.unique(period.bin_of(index.months[test]))
-        ) == period.bins,
+        "the test months are not alike": bool(options.test_share)
+        or (_alike(index.months[test], period) and _alike(months, period)),
+        "a test month has no test document": len(np.unique(period.bin_of(index.months[test])))
+        == period.bins,
         "CONTROL's older documents are not the newest": (
             not len(older) or not len(left) or left.max() <= older.min()
         ),
-    }  # fmt: skip
+    }
     if wrong := [what for what, holds in facts.items() if not holds]:
         raise RuntimeError(f"The split is wrong: {'; '.join(wrong)}.")
 
@@ -330,6 +338,7 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
     """What `split.json` says: settings, counts, and CONTROL's share from the test period."""
     sizes, control = index.sizes(options.measure), bits & CTL_TRAIN > 0
     share = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
+
     def of_each(split: int) -> int | None:
         if options.test_share:
             return None
@@ -350,8 +359,9 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
 def counts(index: Index, rows: np.ndarray) -> dict[str, Any]:
     """Documents, words, bytes and dates of some rows (a mask)."""
     days = index.days[rows]
-    dates = [datetime.date.fromordinal(int(f(days))).isoformat() for f in (np.min, np.max)
-             if len(days)]  # fmt: skip
+    dates = [
+        datetime.date.fromordinal(int(f(days))).isoformat() for f in (np.min, np.max) if len(days)
+    ]
     return {
         "documents": len(days),
         "words": int(index.words[rows].sum()),

@@ -21,9 +21,14 @@ from ckl_jax.files import atomic_write
 
 # What the holder of an office is called where the statement does not say.
 ROLES = {
-    "P6": "head of government", "P35": "head of state", "P169": "chief executive",
-    "P286": "head coach", "P488": "chairperson", "P1075": "rector", "P1037": "director",
-}  # fmt: skip
+    "P6": "head of government",
+    "P35": "head of state",
+    "P169": "chief executive",
+    "P286": "head coach",
+    "P488": "chairperson",
+    "P1075": "rector",
+    "P1037": "director",
+}
 _START, _END, _OFFICE, _INSTANCE = "P580", "P582", "P39", "P31"
 _ID = re.compile(rb'"id"\s*:\s*"(Q\d+)"')
 _TIME = re.compile(r"\+0*(\d{4})-(\d\d)-(\d\d)T")
@@ -161,5 +166,11 @@ def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:
     role = names.get(statement.office, [ROLES[statement.property]])[0]
     role = role.removesuffix(f" of {statement.place}").removesuffix(f" of the {statement.place}")
     holder, *aliases = names[statement.holder]
-    return Term(role, statement.place, holder, statement.start, statement.end,
-                tuple(a for a in aliases if ";" not in a))  # fmt: skip
+    return Term(
+        role,
+        statement.place,
+        holder,
+        statement.start,
+        statement.end,
+        tuple(a for a in aliases if ";" not in a),
+    )

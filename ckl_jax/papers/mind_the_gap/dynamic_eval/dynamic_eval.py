@@ -115,9 +115,19 @@ def dynamic_eval(
     check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")
     with restored.on_mesh(), FolderLock() as lock:
         run = DynamicRun(
-            restored, task, output_dir, mask, include_output_bias, updates, stream, statistics,
-            past, keep_snapshots, checkpoint_period, progress,
-        )  # fmt: skip
+            restored,
+            task,
+            output_dir,
+            mask,
+            include_output_bias,
+            updates,
+            stream,
+            statistics,
+            past,
+            keep_snapshots,
+            checkpoint_period,
+            progress,
+        )
         with os_errors(output_dir):
             Path(output_dir).mkdir(parents=True, exist_ok=True)
         lock.acquire(output_dir, "written", "EVAL_OUTPUT_DIR")

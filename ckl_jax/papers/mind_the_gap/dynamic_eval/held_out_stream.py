@@ -47,9 +47,7 @@ class StreamLoss:
 
     def __post_init__(self) -> None:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
-        checks.require_int(
-            HELD_OUT_DOCUMENTS=self.documents, EVAL_MEMORY_LENGTH=self.memory_length
-        )
+        checks.require_int(HELD_OUT_DOCUMENTS=self.documents, EVAL_MEMORY_LENGTH=self.memory_length)
 
     def __call__(
         self, model: BaseTransformerModel, partitioner: Partitioner
@@ -94,9 +92,13 @@ class StreamLoss:
         task = dataset.open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)
         source = lane_source(
-            task, getattr(model.output_vocabulary, "eos_id", 1), self.batch_size,
-            lengths["targets"], most=self.documents, score_eos=False,
-        )  # fmt: skip
+            task,
+            getattr(model.output_vocabulary, "eos_id", 1),
+            self.batch_size,
+            lengths["targets"],
+            most=self.documents,
+            score_eos=False,
+        )
         if _WORDS not in task.features:
             return source, 0
         return source, int(task.row_lengths(source.rows, (_WORDS,))[_WORDS].sum())

@@ -63,20 +63,31 @@ class DynamicRun:
     """
 
     def __init__(
-        self, restored: RestoredModel, task: DatedTask, output_dir: str, mask: Mask,
-        include_output_bias: bool, updates: UpdateConfig, stream: StreamConfig,
-        statistics: GradientStatistics | None, past: PastText | None, keep_snapshots: bool,
-        checkpoint_period: int, progress: str,
-    ):  # fmt: skip
+        self,
+        restored: RestoredModel,
+        task: DatedTask,
+        output_dir: str,
+        mask: Mask,
+        include_output_bias: bool,
+        updates: UpdateConfig,
+        stream: StreamConfig,
+        statistics: GradientStatistics | None,
+        past: PastText | None,
+        keep_snapshots: bool,
+        checkpoint_period: int,
+        progress: str,
+    ):
         self.restored, self.task, self.dir = restored, task, Path(output_dir)
         self.mask, self.updates, self.period = mask, updates, checkpoint_period
         self.progress = progress
         model, params = restored.model, restored.shapes.params
         self.stream = stream.for_model(model)
         self.patterns = patterns_of(
-            mask, list(flatten(params)), include_output_bias=include_output_bias,
+            mask,
+            list(flatten(params)),
+            include_output_bias=include_output_bias,
             architecture=type(model.config).__name__,
-        )  # fmt: skip
+        )
         self.shapes = Shapes(params, *self._split(params))
         self.tx = updates.transformation() if self.patterns else None
         self.statistics = statistics or GradientStatistics()
@@ -101,9 +112,14 @@ class DynamicRun:
         del params
         self.frozen_digest = tree_digest(frozen)
         self.runner = StreamRunner(
-            self.restored.model, self.shapes.trainable, self.shapes.frozen, self.stream,
-            self.updates, self.tx, self.restored.partitioner,
-        )  # fmt: skip
+            self.restored.model,
+            self.shapes.trainable,
+            self.shapes.frozen,
+            self.stream,
+            self.updates,
+            self.tx,
+            self.restored.partitioner,
+        )
         forgetting = self._forgetting()
         if forgetting:
             forgetting.measure(merge(trainable, frozen), analysis.START, 0)
@@ -135,9 +151,13 @@ class DynamicRun:
         if self.past is None:
             return None
         return Forgetting(
-            self.past, self.restored.model, self.shapes.params, self.stream,
-            self.restored.partitioner, self.dir,
-        )  # fmt: skip
+            self.past,
+            self.restored.model,
+            self.shapes.params,
+            self.stream,
+            self.restored.partitioner,
+            self.dir,
+        )
 
     def _start(self, trainable: Any, frozen: Any) -> tuple[int, StreamState]:
         """The number of the first document, and the state before it."""
@@ -172,9 +192,16 @@ class DynamicRun:
             "trainable": sorted(flatten(trainable)),
         }
         return gradient_statistics.collect(
-            self.statistics, self.dir / STATISTICS, about, self.restored.model, trainable, frozen,
-            self.stream, self.updates.reduction, self.restored.partitioner,
-        )  # fmt: skip
+            self.statistics,
+            self.dir / STATISTICS,
+            about,
+            self.restored.model,
+            trainable,
+            frozen,
+            self.stream,
+            self.updates.reduction,
+            self.restored.partitioner,
+        )
 
     def _read(self, start: int, state: StreamState, frozen: Any, writer, forgetting) -> None:
         name = self.mask if isinstance(self.mask, str) else "patterns"
@@ -331,9 +358,11 @@ class _Meter:
 def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
     mean = nll / max(words, 1)
     return {
-        "documents": int(documents), "words": int(words), "nll": nll,
+        "documents": int(documents),
+        "words": int(words),
+        "nll": nll,
         "word_perplexity": math.exp(min(mean, 700.0)),
-    }  # fmt: skip
+    }
 
 
 def _name(function: Any) -> str:

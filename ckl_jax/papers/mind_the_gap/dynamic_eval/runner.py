@@ -51,9 +51,11 @@ class StreamConfig:
 
     def __post_init__(self) -> None:
         checks.require_size(
-            CHUNK_LENGTH=self.chunk_len, BLOCK_ROWS=self.block_rows, CHUNK_LENGTHS=self.lengths,
+            CHUNK_LENGTH=self.chunk_len,
+            BLOCK_ROWS=self.block_rows,
+            CHUNK_LENGTHS=self.lengths,
             LANES=self.lanes,
-        )  # fmt: skip
+        )
         checks.require_int(0, MEMORY_LENGTH=self.memory_length)
         checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
 
@@ -120,9 +122,10 @@ class UpdateConfig:
             raise UserError("LEARNING_RATE is None; give a number.")
         checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
         checks.require_size(
-            NUM_UPDATES=self.num_updates, UPDATE_EVERY=self.update_every,
+            NUM_UPDATES=self.num_updates,
+            UPDATE_EVERY=self.update_every,
             MIN_TOKENS=self.min_tokens,
-        )  # fmt: skip
+        )
         checks.require_positive(CLIP_NORM=self.clip_norm)
         if self.num_updates > 1 and self.update_every > 1:
             raise UserError(
@@ -181,9 +184,14 @@ class StreamRunner:
         self._guessing = float(np.log(model.config.vocab_size))
         self._initial_memory = lambda: model.initial_memory(stream.lanes, stream.memory_length)
         step = make_stream_step(
-            model, tx, lengths=self.lengths, lanes=stream.lanes, memory_length=stream.memory_length,
-            reset_at_doc=stream.reset_at_doc, **updates.step_options(),
-        )  # fmt: skip
+            model,
+            tx,
+            lengths=self.lengths,
+            lanes=stream.lanes,
+            memory_length=stream.memory_length,
+            reset_at_doc=stream.reset_at_doc,
+            **updates.step_options(),
+        )
         shapes = self.state_shapes(trainable)
         out = jax.tree.map(lambda x: x.sharding, shapes)
         lowered = jax.jit(step, donate_argnums=0, out_shardings=(out, None)).lower(
@@ -220,9 +228,11 @@ class StreamRunner:
     def _row_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
         rows, lanes, width = self.stream.block_rows, self.stream.lanes, self.stream.chunk_len + 1
         shapes = {
-            "tokens": ((rows, lanes, width), np.int32), "lengths": ((rows, lanes), np.int32),
-            "begins": ((rows, lanes), np.bool_), "bucket": ((rows,), np.int32),
-        }  # fmt: skip
+            "tokens": ((rows, lanes, width), np.int32),
+            "lengths": ((rows, lanes), np.int32),
+            "begins": ((rows, lanes), np.bool_),
+            "bucket": ((rows,), np.int32),
+        }
         sharding = self._partitioner.replicated
         return {n: jax.ShapeDtypeStruct(*x, sharding=sharding) for n, x in shapes.items()}
 

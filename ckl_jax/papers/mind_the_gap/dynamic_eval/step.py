@@ -163,8 +163,11 @@ def make_stream_step(
                 if min_tokens > 1:
                     state = jax.lax.cond(
                         jnp.sum(row["lengths"]) >= min_tokens,
-                        lambda s, g: learn(s, g, row, frozen), lambda s, g: s, state, grads,
-                    )  # fmt: skip
+                        lambda s, g: learn(s, g, row, frozen),
+                        lambda s, g: s,
+                        state,
+                        grads,
+                    )
                 else:
                     state = learn(state, grads, row, frozen)
             return state.replace(memory=memory), out.at[i].set(losses)

@@ -68,9 +68,14 @@ def proper_nouns(study: Study) -> Rows:
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> Rows:
     """A row for each method with a number, Initial first; its models at their own intervals."""
-    rows = [{"method": study.initial.method, "cells": {
-        i: {kind: number(study.initial, i, kind) for kind in kinds} for i in study.intervals
-    }}]  # fmt: skip
+    rows = [
+        {
+            "method": study.initial.method,
+            "cells": {
+                i: {kind: number(study.initial, i, kind) for kind in kinds} for i in study.intervals
+            },
+        }
+    ]
     for method, after in study.models.items():
         cells = {
             i: {k: number(after[i], i, k) if i in after else None for k in kinds}

@@ -37,10 +37,12 @@ def plot_matrices(study: Study, matrices: Mapping[str, Any]):
 
 
 def _values(study: Study, matrix: Mapping[str, Any]) -> np.ndarray:
-    return np.array([
-        [cell["value"] if (cell := row[i]) else np.nan for i in study.intervals]
-        for row in matrix.values()
-    ])  # fmt: skip
+    return np.array(
+        [
+            [cell["value"] if (cell := row[i]) else np.nan for i in study.intervals]
+            for row in matrix.values()
+        ]
+    )
 
 
 def _number_cells(ax, grid: np.ndarray, middle: float) -> None:
@@ -100,12 +102,18 @@ def plot_course(study: Study, three: Sequence[dict[str, Any]]):
         figure, axes = panels(2)
         for ax, (kind, title) in zip(axes, _TITLES.items(), strict=True):
             for n, row in enumerate(three):
-                points = [(x, c["value"]) for x, i in enumerate(study.intervals)
-                          if (c := row["intervals"][i][kind])]  # fmt: skip
+                points = [
+                    (x, c["value"])
+                    for x, i in enumerate(study.intervals)
+                    if (c := row["intervals"][i][kind])
+                ]
                 if points:
-                    ax.plot(*zip(*points, strict=True), label=method_label(row["method"]),
-                            color=labels.color(row["method"], n),
-                            marker=labels.marker(row["method"]))  # fmt: skip
+                    ax.plot(
+                        *zip(*points, strict=True),
+                        label=method_label(row["method"]),
+                        color=labels.color(row["method"], n),
+                        marker=labels.marker(row["method"]),
+                    )
             ax.set_xticks(range(len(study.intervals)), list(map(study.label, study.intervals)))
             ax.set(title=title, ylabel="perplexity")
         legend(figure, axes)
@@ -121,8 +129,9 @@ def plot_types(sevens: Sequence[dict[str, Any]]):
     """Shares of the types of subjects and objects, over all intervals (Figure 6)."""
     sides = {
         f"{side} of {c} facts": _added(s[c].get(f"{side}_types", {}) for s in sevens)
-        for side in ("subject", "object") for c in _TITLES
-    }  # fmt: skip
+        for side in ("subject", "object")
+        for c in _TITLES
+    }
     return _shares(sides)
 
 
@@ -169,11 +178,13 @@ def draw(
     """{name: (title, caption, PNG)} of all figures there are data for."""
     wanted: dict[str, tuple[str, str, Callable]] = {
         "misalignment": (
-            "Temporal misalignment", "Changed facts; darker is better, one scale for all methods.",
+            "Temporal misalignment",
+            "Changed facts; darker is better, one scale for all methods.",
             lambda: plot_matrices(study, matrices),
         ),
         "averages": (
-            "Average perplexity", "Stability and plasticity weigh the same; lower is better.",
+            "Average perplexity",
+            "Stability and plasticity weigh the same; lower is better.",
             lambda: plot_averages(study, three),
         ),
         "course": (
@@ -182,17 +193,20 @@ def draw(
             lambda: plot_course(study, three),
         ),
         "proper_nouns": (
-            "Proper nouns", "Relative to Initial, the dashed line; lower is better.",
+            "Proper nouns",
+            "Relative to Initial, the dashed line; lower is better.",
             lambda: plot_nouns(study, nouns),
         ),
         "relations": (
-            "Relations", f"The {_TOP} most frequent of all intervals.",
+            "Relations",
+            f"The {_TOP} most frequent of all intervals.",
             lambda: plot_relations(sevens),
         ),
         "types": (
-            "Types of entities", "Of subjects and objects, by 'instance of' in the dumps.",
+            "Types of entities",
+            "Of subjects and objects, by 'instance of' in the dumps.",
             lambda: plot_types(sevens),
         ),
-    }  # fmt: skip
+    }
     found = {name: (t, c, make()) for name, (t, c, make) in wanted.items()}
     return {n: (t, c, as_png(f)) for n, (t, c, f) in found.items() if f is not None}

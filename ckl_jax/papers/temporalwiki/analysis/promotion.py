@@ -47,8 +47,9 @@ class Comparison:
         yield from (x for x in (self.left, self.right) if isinstance(x, str))
 
     def __str__(self) -> str:
-        return " ".join(x if isinstance(x, str) else f"{x:g}" for x in
-                        (self.left, self.sign, self.right))  # fmt: skip
+        return " ".join(
+            x if isinstance(x, str) else f"{x:g}" for x in (self.left, self.sign, self.right)
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,10 +66,14 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     study = load(root)
     numbers = tables.Perplexities(study)
     three, matrices = tables.table_3(study, numbers), tables.matrices(study, numbers)
-    made = {"table_1": tables.table_1(study), "table_2": tables.table_2(study),
-            "table_7": tables.table_7(study), "transfer": tables.transfer(study),
-            "light_tuned": extra_evaluations.light_tuned(study),
-            "proper_nouns": extra_evaluations.proper_nouns(study)}  # fmt: skip
+    made = {
+        "table_1": tables.table_1(study),
+        "table_2": tables.table_2(study),
+        "table_7": tables.table_7(study),
+        "transfer": tables.transfer(study),
+        "light_tuned": extra_evaluations.light_tuned(study),
+        "proper_nouns": extra_evaluations.proper_nouns(study),
+    }
     drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"], made["proper_nouns"])
     figures.save(drawn, out / "figures")
     write_json(
@@ -112,8 +116,9 @@ def cells_3(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
     headers += [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
     rows = []
     for row in three:
-        shown = [_number(row["intervals"][i][n], ranks[i, n].get(row["method"], 0))
-                 for i, n in columns]  # fmt: skip
+        shown = [
+            _number(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns
+        ]
         rows.append([TableCell(method_label(row["method"])), *_costs(row), *shown])
     return headers, rows
 
@@ -142,8 +147,12 @@ def _number(cell: dict[str, Any] | None, rank: int = 0) -> TableCell:
 
 def cells_of_kinds(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
     """What changed facts are made of, and deleted ones."""
-    columns = [(i, k) for i in study.intervals for k in tables.KINDS
-               if any(row["intervals"][i][k] for row in three)]  # fmt: skip
+    columns = [
+        (i, k)
+        for i in study.intervals
+        for k in tables.KINDS
+        if any(row["intervals"][i][k] for row in three)
+    ]
     headers = ["Method", *(f"{study.label(i)} {k}" for i, k in columns)]
     rows = [
         [TableCell(method_label(row["method"]))]
@@ -202,13 +211,21 @@ def cells_2(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
 
 def cells_7(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
     """Facts and how they are spread over relations and subjects."""
-    names = {"facts": "Facts", "relations": "Relations", "max_repetition": "Most of one relation",
-             "subjects": "Subjects", "objects": "Objects"}  # fmt: skip
+    names = {
+        "facts": "Facts",
+        "relations": "Relations",
+        "max_repetition": "Most of one relation",
+        "subjects": "Subjects",
+        "objects": "Objects",
+    }
     shown = [
-        [TableCell(f"{study.label(row['interval'])} {c}"),
-         *(TableCell(f"{row[c][n]:,}") for n in names)]
-        for row in rows for c in ("unchanged", "changed")
-    ]  # fmt: skip
+        [
+            TableCell(f"{study.label(row['interval'])} {c}"),
+            *(TableCell(f"{row[c][n]:,}") for n in names),
+        ]
+        for row in rows
+        for c in ("unchanged", "changed")
+    ]
     return ["Facts of", *names.values()], shown
 
 
@@ -259,20 +276,35 @@ def _html(study, three, matrices, made, drawn) -> str:
         ("averages", "Averages", figure("averages")),
         ("course", "From update to update", figure("course")),
         ("kinds", "Updated, new and deleted facts", page.cells(*cells_of_kinds(study, three))),
-        ("transfer", "Forgetting and transfer", page.cells(
-            *cells_of_transfer(study, made["transfer"])) + page.note(_TRANSFER)),
-        ("besides", "Light-tuning and proper nouns", "".join(
-            page.cells(*cells(study, rows)) + page.note(legend)
-            for rows, cells, legend in _besides(made))),
-        ("misalignment", "Temporal misalignment", figure("misalignment")
-         + "".join(_matrix_html(study, matrices))),
+        (
+            "transfer",
+            "Forgetting and transfer",
+            page.cells(*cells_of_transfer(study, made["transfer"])) + page.note(_TRANSFER),
+        ),
+        (
+            "besides",
+            "Light-tuning and proper nouns",
+            "".join(
+                page.cells(*cells(study, rows)) + page.note(legend)
+                for rows, cells, legend in _besides(made)
+            ),
+        ),
+        (
+            "misalignment",
+            "Temporal misalignment",
+            figure("misalignment") + "".join(_matrix_html(study, matrices)),
+        ),
         ("corpora", "Corpora", page.cells(*cells_1(made["table_1"]))),
-        ("facts", "Facts", page.cells(*cells_2(study, made["table_2"]))
-         + page.cells(*cells_7(study, made["table_7"]))),
+        (
+            "facts",
+            "Facts",
+            page.cells(*cells_2(study, made["table_2"]))
+            + page.cells(*cells_7(study, made["table_7"])),
+        ),
         ("relations", "Relations", figure("relations")),
         ("types", "Types of entities", figure("types")),
         ("settings", "Settings", "".join(_settings(study))),
-    ]  # fmt: skip
+    ]
     return page.page("What each update taught, and what it cost", page.note(_lead(study)), sections)
 
 

@@ -75,14 +75,16 @@ def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
         is_initial = method == study.initial.method
         at = {i: study.initial if is_initial else models.get(i) for i in study.intervals}
         one = study.initial if is_initial else next(iter(models.values()))
-        rows.append({
-            "method": method,
-            "trainable": one.summary.get("trainable_parameters"),
-            "total": one.summary.get("total_parameters"),
-            "seconds": {m.interval: m.summary.get("train_seconds") for m in models.values()},
-            "steps": {m.interval: m.summary.get("steps") for m in models.values()},
-            "intervals": {i: _cells(numbers, at[i], i) for i in study.intervals},
-        })  # fmt: skip
+        rows.append(
+            {
+                "method": method,
+                "trainable": one.summary.get("trainable_parameters"),
+                "total": one.summary.get("total_parameters"),
+                "seconds": {m.interval: m.summary.get("train_seconds") for m in models.values()},
+                "steps": {m.interval: m.summary.get("steps") for m in models.values()},
+                "intervals": {i: _cells(numbers, at[i], i) for i in study.intervals},
+            }
+        )
     return rows
 
 

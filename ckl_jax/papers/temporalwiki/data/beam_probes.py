@@ -114,33 +114,46 @@ def _facts(beam, pipeline, job: Job) -> None:
     read = beam_runs.outputs(
         beam,
         pipeline | "Parts" >> beam.Create(_parts(job)) | "Spread" >> beam.Reshuffle(),
-        "Read", read_part, job.rules, to=("old", "new", "labels", "properties", COUNTS),
-    )  # fmt: skip
+        "Read",
+        read_part,
+        job.rules,
+        to=("old", "new", "labels", "properties", COUNTS),
+    )
     compared = beam_runs.outputs(
         beam,
         {"old": read.old, "new": read.new} | "Versions of an item" >> beam.CoGroupByKey(),
-        "Compare", compare_items, job, to=("rows", "objects", "types", COUNTS),
-    )  # fmt: skip
+        "Compare",
+        compare_items,
+        job,
+        to=("rows", "objects", "types", COUNTS),
+    )
     named = beam_runs.outputs(
         beam,
         {"labels": read.labels, "asked": compared.objects} | "Of an object" >> beam.CoGroupByKey(),
-        "Name objects", answers, to=("rows", "types"),
-    )  # fmt: skip
+        "Name objects",
+        answers,
+        to=("rows", "types"),
+    )
     types = (compared.types, named.types) | "Types" >> beam.Flatten()
     typed = beam_runs.outputs(
         beam,
         {"labels": read.labels, "asked": types} | "Of a type" >> beam.CoGroupByKey(),
-        "Name types", answers, to=("rows", "types"),
-    )  # fmt: skip
+        "Name types",
+        answers,
+        to=("rows", "types"),
+    )
     properties = read.properties | "Properties" >> beam.combiners.ToDict()
     relations = properties | "Relations" >> beam.Map(relations_of, probe_rows.further_labels(job))
     worded = beam_runs.outputs(
         beam,
         {"rows": compared.rows, "objects": named.rows, "types": typed.rows}
         | "Of a row" >> beam.CoGroupByKey(),
-        "Put in words", put_in_words, job.buckets, beam.pvalue.AsSingleton(relations),
+        "Put in words",
+        put_in_words,
+        job.buckets,
+        beam.pvalue.AsSingleton(relations),
         to=("rows", COUNTS),
-    )  # fmt: skip
+    )
     _write(beam, pipeline, worded.rows, job, "rows")
     beam_runs.write_counts(beam, [read[COUNTS]], "Read counts", _counts(job, "read"))
     counts = [compared[COUNTS], worded[COUNTS]]
@@ -250,18 +263,27 @@ def _texts(beam, pipeline, job: Job) -> None:
     new = pipeline | "Diffset" >> beam.Create([os.fspath(p) for p in record_files(job.diffset)])
     parts = pipeline | "Pieces" >> beam.Create(pieces(dump, PIECE_BYTES))
     read = beam_runs.outputs(
-        beam, parts | "Spread" >> beam.Reshuffle(), "Read pages", read_texts, job, dump.site,
+        beam,
+        parts | "Spread" >> beam.Reshuffle(),
+        "Read pages",
+        read_texts,
+        job,
+        dump.site,
         to=("texts", COUNTS),
-    )  # fmt: skip
+    )
     changed = new | "Spread diffset" >> beam.Reshuffle() | beam.FlatMap(read_records, job)
     by_page = {
         "rows": rows | "Spread rows" >> beam.Reshuffle() | "Read rows" >> beam.FlatMap(read_rows),
         "texts": (read.texts, changed) | "Texts" >> beam.Flatten(),
     }
     found = beam_runs.outputs(
-        beam, by_page | "Of a page" >> beam.CoGroupByKey(), "Align", align, job.buckets,
+        beam,
+        by_page | "Of a page" >> beam.CoGroupByKey(),
+        "Align",
+        align,
+        job.buckets,
         to=("rows", COUNTS),
-    )  # fmt: skip
+    )
     _write(beam, pipeline, found.rows, job, "aligned")
     beam_runs.write_counts(beam, [read[COUNTS], found[COUNTS]], "Counts", _counts(job, "aligned"))
 

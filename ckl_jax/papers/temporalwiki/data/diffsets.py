@@ -130,9 +130,12 @@ def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
 
 def _describe(dump: Dump) -> dict[str, Any]:
     return {
-        "name": dump.name, "date": dump.date, "bytes": dump.bytes, "wiki": dump.wiki,
+        "name": dump.name,
+        "date": dump.date,
+        "bytes": dump.bytes,
+        "wiki": dump.wiki,
         "generator": dump.site.generator,
-    }  # fmt: skip
+    }
 
 
 def plan(

@@ -15,9 +15,7 @@ from ckl_jax.papers.temporalwiki.data.probe_filters import (
 Keys = tuple[str, str]
 
 
-def draw(
-    pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0
-) -> list[Probe]:
+def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0) -> list[Probe]:
     """Draws facts that have the probes' relations in the probes' proportions.
 
     No subject occurs twice, and none has the relation that a probe asks of it. Filters 1 and 2 of

@@ -128,9 +128,10 @@ def write_rest(
 
 def _new_text(folder: str | os.PathLike) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     records = read_records(folder)
-    grouped = ((page, list(rows)) for page, rows in itertools.groupby(
-        records, lambda record: record["page_id"]
-    ))  # fmt: skip
+    grouped = (
+        (page, list(rows))
+        for page, rows in itertools.groupby(records, lambda record: record["page_id"])
+    )
     return _in_order(grouped, lambda pair: pair[0], folder)
 
 

@@ -79,8 +79,10 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
         before = len(left)
         limits = [int(before * s) for s in (SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE)]
         keys: tuple[Callable[[Probe], str], ...] = (
-            lambda p: p.subject, lambda p: p.relation, lambda p: p.object,
-        )  # fmt: skip
+            lambda p: p.subject,
+            lambda p: p.relation,
+            lambda p: p.object,
+        )
         for key, limit in zip(keys, limits, strict=True):
             left = _at_most(left, key, max(1, limit))
         if not fix_point or len(left) == before:

@@ -25,9 +25,11 @@ from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo
 
 _BUCKET_BYTES = 64 << 20  # of the compressed dump
 TEXT_OF = {  # class -> whose text has to name the object
-    fact_diff.UNCHANGED: "page", fact_diff.UPDATED: "diffset", fact_diff.NEW: "diffset",
+    fact_diff.UNCHANGED: "page",
+    fact_diff.UPDATED: "diffset",
+    fact_diff.NEW: "diffset",
     fact_diff.DELETED: "deleted",
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,9 +105,7 @@ def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
     return {"format": FORMAT, **settings, "fix_point": fix_point}
 
 
-def _write(
-    job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int
-) -> dict[str, Any]:
+def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) -> dict[str, Any]:
     """Filters each set, writes its files and returns its statistics."""
     probes = list(probe_stages.aligned(job))
     name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"

@@ -15,14 +15,36 @@ from ckl_jax.errors import UserError
 
 WIKITEXT = "wikitext"
 _ENGLISH = (  # for dumps without <siteinfo>: the number of a namespace is its place here
-    "", "Talk", "User", "User talk", "Wikipedia", "Wikipedia talk", "File", "File talk",
-    "MediaWiki", "MediaWiki talk", "Template", "Template talk", "Help", "Help talk", "Category",
+    "",
+    "Talk",
+    "User",
+    "User talk",
+    "Wikipedia",
+    "Wikipedia talk",
+    "File",
+    "File talk",
+    "MediaWiki",
+    "MediaWiki talk",
+    "Template",
+    "Template talk",
+    "Help",
+    "Help talk",
+    "Category",
     "Category talk",
-)  # fmt: skip
+)
 _NAMESPACES = {name: i for i, name in enumerate(_ENGLISH) if name} | {
-    "Image": 6, "Portal": 100, "Portal talk": 101, "Book": 108, "Draft": 118, "Draft talk": 119,
-    "TimedText": 710, "Module": 828, "Module talk": 829, "Special": -1, "Media": -2,
-}  # fmt: skip
+    "Image": 6,
+    "Portal": 100,
+    "Portal talk": 101,
+    "Book": 108,
+    "Draft": 118,
+    "Draft talk": 119,
+    "TimedText": 710,
+    "Module": 828,
+    "Module talk": 829,
+    "Special": -1,
+    "Media": -2,
+}
 _REDIRECT = re.compile(r"\s*#\s*redirect\b[^\[\n]*\[\[([^\]|#\n]+)", re.IGNORECASE)
 _PAGE_FIELDS = {"title", "ns", "id"}
 _REVISION_FIELDS = {"id", "timestamp", "sha1", "model", "text"}

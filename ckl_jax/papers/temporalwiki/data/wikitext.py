@@ -25,15 +25,32 @@ _DROPPED_TAGS = frozenset(
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
 # Templates whose text is read: which of their unnamed parameters. The rest is dropped.
 _SHOWN_TEMPLATES = {
-    "lang": slice(1, 2), "lang-": slice(0, 1), "transl": slice(-1, None), "nowrap": slice(0, 1),
-    "transliteration": slice(-1, None), "nobr": slice(0, 1), "convert": slice(0, 2),
+    "lang": slice(1, 2),
+    "lang-": slice(0, 1),
+    "transl": slice(-1, None),
+    "nowrap": slice(0, 1),
+    "transliteration": slice(-1, None),
+    "nobr": slice(0, 1),
+    "convert": slice(0, 2),
     "cvt": slice(0, 2),
-}  # fmt: skip
+}
 _SIGNS = {
-    "mdash": "—", "em dash": "—", "spaced mdash": " — ", "ndash": "–", "en dash": "–",
-    "snd": " – ", "spaced ndash": " – ", "spnd": " – ", "nbsp": " ", "'": "'", "'s": "'s",
-    "=": "=", "!": "|", "zwsp": "", "shy": "",
-}  # fmt: skip
+    "mdash": "—",
+    "em dash": "—",
+    "spaced mdash": " — ",
+    "ndash": "–",
+    "en dash": "–",
+    "snd": " – ",
+    "spaced ndash": " – ",
+    "spnd": " – ",
+    "nbsp": " ",
+    "'": "'",
+    "'s": "'s",
+    "=": "=",
+    "!": "|",
+    "zwsp": "",
+    "shy": "",
+}
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag.
 _LIST, _LESS = "\0", "\1"
 _LIST_MARKUP = ("*", "#", ":", ";")
@@ -108,7 +125,7 @@ class Extractor:
             t.ArgumentOpen: lambda token, rest: _skip(rest, t.ArgumentOpen, (t.ArgumentClose,)),
             t.CommentStart: lambda token, rest: _skip(rest, t.CommentStart, (t.CommentEnd,)),
             t.HeadingStart: self._heading,
-        }  # fmt: skip
+        }
         self._end: Any = None  # type of the token that ended the last `_read`
 
     def paragraphs(self, wikitext: str, cache: Cache | None = None) -> list[str]:

@@ -70,11 +70,14 @@ def _cell(value):
 def test_the_command(tmp_path, capsys):
     for name, table in (("table2", TABLE_2), ("table3", TABLE_3)):
         parts = {
-            scenario: {"probes": [c for c in rows["vanilla"] if c != "fuar"], "rows": {
-                row: {c: _cell(v) for c, v in columns.items()} for row, columns in rows.items()
-            }}
+            scenario: {
+                "probes": [c for c in rows["vanilla"] if c != "fuar"],
+                "rows": {
+                    row: {c: _cell(v) for c, v in columns.items()} for row, columns in rows.items()
+                },
+            }
             for scenario, rows in table.items()
-        }  # fmt: skip
+        }
         (tmp_path / f"ckl-{name}.json").write_text(json.dumps(parts))
     assert main(["claims", str(tmp_path)]) == 0
     told = (tmp_path / "claims.md").read_text()

@@ -11,8 +11,14 @@ from ckl_jax.papers.ckl.analysis import experiment_tables
 
 
 def _cell(ours, paper=None):
-    return {"ours": ours, "low": ours, "high": ours, "defined": True, "paper": paper,
-            "printed": paper is not None}  # fmt: skip
+    return {
+        "ours": ours,
+        "low": ours,
+        "high": ours,
+        "defined": True,
+        "paper": paper,
+        "printed": paper is not None,
+    }
 
 
 @pytest.fixture
@@ -21,8 +27,12 @@ def folder(tmp_path):
         out = tmp_path / f"seed-{seed}-{len(list(tmp_path.iterdir()))}"
         write_json(out / "experiments.json", {"seed": seed, "size": "tiny", **settings})
         rows = {"vanilla": {"invariant_lama": _cell(kept, 11.86), "fuar": _cell(fuar)}}
-        part = {"probes": ["invariant_lama"], "fuar": "((IL), n.d., NLE)", "rows": rows,
-                "metrics": {"invariant_lama": "em"}}  # fmt: skip
+        part = {
+            "probes": ["invariant_lama"],
+            "fuar": "((IL), n.d., NLE)",
+            "rows": rows,
+            "metrics": {"invariant_lama": "em"},
+        }
         experiment_tables.write("ckl/table3", "a table", {"small": part}, out)
         return str(out)
 

@@ -7,19 +7,32 @@ import pytest
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis import experiment_tables
 
-SCORES = {"initial": {"nq": [1, 0, 0, 0], "eli5": [0.5, 0.1]},
-          "lora": {"nq": [1, 1, 0, 1], "eli5": [0.2, 0.2]}}  # fmt: skip
+SCORES = {
+    "initial": {"nq": [1, 0, 0, 0], "eli5": [0.5, 0.1]},
+    "lora": {"nq": [1, 1, 0, 1], "eli5": [0.2, 0.2]},
+}
 METRIC = {"nq": "em", "eli5": "rouge_l"}
 
 
 def write(root, probe, method, items=None):
     folder = root / probe / method
     rows = [
-        {"probe": probe, "item": str(items[i] if items else i), "step": 9, "epoch": 1, "em": 0,
-         "f1": 0.0, "predictions": ["x"], "answers": ["y"], "old_answers": [], "cut": int(i == 0),
-         "metric": METRIC[probe], "score": score}
+        {
+            "probe": probe,
+            "item": str(items[i] if items else i),
+            "step": 9,
+            "epoch": 1,
+            "em": 0,
+            "f1": 0.0,
+            "predictions": ["x"],
+            "answers": ["y"],
+            "old_answers": [],
+            "cut": int(i == 0),
+            "metric": METRIC[probe],
+            "score": score,
+        }
         for i, score in enumerate(SCORES[method][probe])
-    ]  # fmt: skip
+    ]
     (folder / "probes").mkdir(parents=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "probes" / "rows_000009.jsonl").write_text(text)
@@ -31,10 +44,13 @@ def test_means_and_notes(tmp_path):
     folders = [[write(tmp_path, probe, method) for method in SCORES] for probe in METRIC]
     published = {"lora": {"nq": 25.49, "eli5": 13.42}}
     part = experiment_tables.compare_tuned(folders, published)
-    ours = {row: {p: cell["ours"] for p, cell in cells.items()}
-            for row, cells in part["rows"].items()}  # fmt: skip
-    assert ours == {"initial": {"nq": 25, "eli5": pytest.approx(30)},
-                    "lora": {"nq": 75, "eli5": pytest.approx(20)}}  # fmt: skip
+    ours = {
+        row: {p: cell["ours"] for p, cell in cells.items()} for row, cells in part["rows"].items()
+    }
+    assert ours == {
+        "initial": {"nq": 25, "eli5": pytest.approx(30)},
+        "lora": {"nq": 75, "eli5": pytest.approx(20)},
+    }
     cell = part["rows"]["lora"]["eli5"]
     assert (cell["paper"], cell["low"], cell["high"]) == (13.42, *(pytest.approx(20),) * 2)
     assert not part["rows"]["initial"]["nq"]["printed"] and part["metrics"] == METRIC

@@ -28,22 +28,51 @@ def new(i, statement, *answers, **more):
 def folder(tmp_path):
     """Three items of NewLAMA, the second hostile, and one of UpdatedLAMA, with evidence."""
     out = tmp_path / "probes"
-    write_probe("new_lama", out, [
-        new(0, f"The head of Aland is {BLANK}.", "Ann", relation="P6", question="Who heads Aland?"),
-        new(1, f"{HOSTILE} {BLANK}", HOSTILE, meta={"note": HOSTILE}, relation=HOSTILE),
-        new(2, f"The mayor of Bland is {BLANK}.", "Bo", "Bob"),
-    ])  # fmt: skip
+    write_probe(
+        "new_lama",
+        out,
+        [
+            new(
+                0,
+                f"The head of Aland is {BLANK}.",
+                "Ann",
+                relation="P6",
+                question="Who heads Aland?",
+            ),
+            new(1, f"{HOSTILE} {BLANK}", HOSTILE, meta={"note": HOSTILE}, relation=HOSTILE),
+            new(2, f"The mayor of Bland is {BLANK}.", "Bo", "Bob"),
+        ],
+    )
     updated = ProbeItem(
         "0", "updated_lama", f"The head of Cland is {BLANK}.", ("New Man",), ("Old Man",)
     )
     write_probe("updated_lama", out, [updated])
-    write_jsonl(out / "evidence.jsonl", [
-        {"probe": "new_lama", "id": "0", "side": "D1", "answer": "new", "sentence": "Ann heads it.",
-         "date": "2021-02-03", "title": "Aland", "document": "d7", "sentences": 4},
-        {"probe": "new_lama", "id": "1", "side": "D0", "answer": "new", "sentence": HOSTILE},
-        {"probe": "updated_lama", "id": "0", "side": "D0", "answer": "old",
-         "sentence": "Old Man led Cland.", "date": "2019-01-01", "sentences": 1},
-    ])  # fmt: skip
+    write_jsonl(
+        out / "evidence.jsonl",
+        [
+            {
+                "probe": "new_lama",
+                "id": "0",
+                "side": "D1",
+                "answer": "new",
+                "sentence": "Ann heads it.",
+                "date": "2021-02-03",
+                "title": "Aland",
+                "document": "d7",
+                "sentences": 4,
+            },
+            {"probe": "new_lama", "id": "1", "side": "D0", "answer": "new", "sentence": HOSTILE},
+            {
+                "probe": "updated_lama",
+                "id": "0",
+                "side": "D0",
+                "answer": "old",
+                "sentence": "Old Man led Cland.",
+                "date": "2019-01-01",
+                "sentences": 1,
+            },
+        ],
+    )
     return out
 
 
@@ -105,8 +134,10 @@ def test_keys_and_buttons_decide_and_the_export_applies(folder, browser, tmp_pat
     assert texts(browser, "#progress") == ["2 of 4 decided: 1 kept, 1 dropped, 0 edited"]
     browser.key("u")  # the last one is selected, and not decided: nothing happens
     browser.click("tr[data-key='new_lama/2'] button.edit")
-    browser.run("(() => { const f = document.querySelector('form').elements;"
-                "f.statement.value = 'The mayor is Bob.'; f.answers.value = 'Bob\\n Bo ' })()")
+    browser.run(
+        "(() => { const f = document.querySelector('form').elements;"
+        "f.statement.value = 'The mayor is Bob.'; f.answers.value = 'Bob\\n Bo ' })()"
+    )
     browser.click("form button[type=submit]")
     assert texts(browser, "form .error") == ["The statement has 0 blanks; write one, as ____."]
     browser.key("1")  # is typed, and decides nothing
@@ -117,8 +148,10 @@ def test_keys_and_buttons_decide_and_the_export_applies(folder, browser, tmp_pat
     assert texts(browser, "tr.edit .statement")[0].startswith("Its mayor is ____.")
     found = decisions(browser)
     assert {key: d["action"] for key, d in found.items()} == {
-        "updated_lama/0": "keep", "new_lama/1": "drop", "new_lama/2": "edit",
-    }  # fmt: skip
+        "updated_lama/0": "keep",
+        "new_lama/1": "drop",
+        "new_lama/2": "edit",
+    }
     assert found["new_lama/2"]["answers"] == ["Bob", "Bo"]
 
     browser.click("#export")
@@ -131,8 +164,9 @@ def test_keys_and_buttons_decide_and_the_export_applies(folder, browser, tmp_pat
     argv = ["data", "review", str(folder), "--apply", str(exported), "--out", str(out)]
     assert ckl.main(argv) == 0
     assert [i.input for i in read_probe("new_lama", out)] == [
-        f"The head of Aland is {BLANK}.", f"Its mayor is {BLANK}.",
-    ]  # fmt: skip
+        f"The head of Aland is {BLANK}.",
+        f"Its mayor is {BLANK}.",
+    ]
     assert browser.errors() == [] and browser.requests() == []
 
 
@@ -149,12 +183,19 @@ def test_decisions_outlive_the_page_and_are_imported(folder, browser, tmp_path):
     browser.open(path)
     assert decisions(browser) == before and len(before) == 3
     assert texts(browser, "#progress") == ["3 of 4 decided: 1 kept, 2 dropped, 0 edited"]
-    browser.run("document.querySelector('#state').value = 'undecided';"
-                "document.querySelector('#state').dispatchEvent(new Event('change'))")
+    browser.run(
+        "document.querySelector('#state').value = 'undecided';"
+        "document.querySelector('#state').dispatchEvent(new Event('change'))"
+    )
     assert len(texts(browser, "#rows > tr")) == 1
-    more = {"format": "ckl-review-1", "decisions": {
-        "new_lama/2": {"action": "keep"}, "new_lama/99": {"action": "keep"}, "__proto__": {},
-    }}  # fmt: skip
+    more = {
+        "format": "ckl-review-1",
+        "decisions": {
+            "new_lama/2": {"action": "keep"},
+            "new_lama/99": {"action": "keep"},
+            "__proto__": {},
+        },
+    }
     (tmp_path / "more.json").write_text(json.dumps(more))
     browser.choose_file("#import", tmp_path / "more.json")
     browser.wait("document.querySelector('#message').textContent.includes('imported')")
@@ -168,14 +209,26 @@ def test_decisions_outlive_the_page_and_are_imported(folder, browser, tmp_path):
 
 @pytest.mark.slow
 def test_twenty_thousand_items_stay_usable(browser, tmp_path):
-    items = [new(i, f"The head of Town {i} is {BLANK}.", f"Person {i}", relation=f"P{i % 28}")
-             for i in range(20_000)]  # fmt: skip
+    items = [
+        new(i, f"The head of Town {i} is {BLANK}.", f"Person {i}", relation=f"P{i % 28}")
+        for i in range(20_000)
+    ]
     write_probe("new_lama", tmp_path / "many", items)
-    write_jsonl(tmp_path / "many" / "evidence.jsonl", (
-        {"probe": "new_lama", "id": str(i), "side": side, "answer": "new",
-         "sentence": f"Person {i} heads Town {i}. " * 8, "sentences": 1}
-        for i in range(20_000) for side in ("D0", "D1")
-    ))  # fmt: skip
+    write_jsonl(
+        tmp_path / "many" / "evidence.jsonl",
+        (
+            {
+                "probe": "new_lama",
+                "id": str(i),
+                "side": side,
+                "answer": "new",
+                "sentence": f"Person {i} heads Town {i}. " * 8,
+                "sentences": 1,
+            }
+            for i in range(20_000)
+            for side in ("D0", "D1")
+        ),
+    )
     begun = time.monotonic()
     browser.open(review_page.write(tmp_path / "many"))
     assert len(texts(browser, "#rows > tr")) == 50

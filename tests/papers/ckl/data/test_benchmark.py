@@ -47,9 +47,10 @@ def build(folder, world, out, **options):
     return benchmark.build(
         [folder / "facts.jsonl"],
         [folder / "documents_d0.jsonl", folder / "documents_d1.jsonl"],
-        (world.before, world.after), out,
+        (world.before, world.after),
+        out,
         Options(wordings=str(folder / "relations.jsonl"), **options),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +63,14 @@ def built(folder, world, tmp_path_factory):
 def truth(world, pairs):
     """(statement, answers, old answers) of (old fact or None, new fact), by the timeline."""
     return {
-        (world.relations[new.relation].cloze.format(s=world.name(new.subject), o=BLANK),
-         world.answers(new.object), world.answers(old.object) if old else ())
+        (
+            world.relations[new.relation].cloze.format(s=world.name(new.subject), o=BLANK),
+            world.answers(new.object),
+            world.answers(old.object) if old else (),
+        )
         for old, new in pairs
         if not occurs_in(world.entities[new.object], world.entities[new.subject])
-    }  # fmt: skip
+    }
 
 
 def items(name, directory):
@@ -183,8 +187,10 @@ def test_new_lama_easy_has_the_parts_of_small(trained_on, built):
         for part in ("", "_small", "_p1", "_p2", "_5000")
     )
     for part in (small, p1, p2, rest):
-        assert all(whole[key].input == item.input and item.answers == whole[key].answers
-                   for key, item in part.items())  # fmt: skip
+        assert all(
+            whole[key].input == item.input and item.answers == whole[key].answers
+            for key, item in part.items()
+        )
     assert p1.keys() | p2.keys() == small.keys() and small.keys() | rest.keys() == whole.keys()
     assert not p1.keys() & p2.keys() and not small.keys() & rest.keys()
     half = read_json(trained_on / "manifest.json")["half"]
@@ -231,25 +237,34 @@ def make(tmp_path):
         corpora = [tmp_path / "text.jsonl"] if documents else []
         out = tmp_path / "out"
         manifest = benchmark.build(
-            [tmp_path / "facts.jsonl"], corpora, YEAR, out,
-            Options(**options), replace=True,
-        )  # fmt: skip
+            [tmp_path / "facts.jsonl"],
+            corpora,
+            YEAR,
+            out,
+            Options(**options),
+            replace=True,
+        )
         return {name: read_probe(name, out) for name in manifest["items"]}, manifest["counts"]
 
     return run
 
 
 def test_what_is_updated_new_or_neither(make):
-    probes, counts = make([
-        fact_row("Aland", "Ann", end="2021-03-01"), fact_row("Aland", "Ben", "2021-03-01"),
-        fact_row("Bland", "Cy"),
-        fact_row("Cland", "Di", "2021-05-01"),
-        fact_row("Dland", "Ed", end="2021-05-01"),
-        fact_row("Eland", "Flo", "2022-01-01"),
-        fact_row("Gland", "Hal", end="?"),
-        fact_row("Hland", "Ida", end="2021-02-00"), fact_row("Hland", "ida.", "2021-02-00"),
-        fact_row("Iland", "Jo", kind="event"), fact_row("Jland", "Kim", relation="P999"),
-    ])  # fmt: skip
+    probes, counts = make(
+        [
+            fact_row("Aland", "Ann", end="2021-03-01"),
+            fact_row("Aland", "Ben", "2021-03-01"),
+            fact_row("Bland", "Cy"),
+            fact_row("Cland", "Di", "2021-05-01"),
+            fact_row("Dland", "Ed", end="2021-05-01"),
+            fact_row("Eland", "Flo", "2022-01-01"),
+            fact_row("Gland", "Hal", end="?"),
+            fact_row("Hland", "Ida", end="2021-02-00"),
+            fact_row("Hland", "ida.", "2021-02-00"),
+            fact_row("Iland", "Jo", kind="event"),
+            fact_row("Jland", "Kim", relation="P999"),
+        ]
+    )
     (updated,), (new,) = probes["updated_lama"], probes["new_lama"]
     assert updated.input == f"The head of government of Aland is {BLANK}."
     assert (updated.answers, updated.old_answers) == (("Ben",), ("Ann",))
@@ -263,22 +278,31 @@ def test_what_is_updated_new_or_neither(make):
 
 def test_a_date_without_day_or_month_may_decide_and_may_not():
     fact = DatedFact("A", "P6", "B", valid_from="2019-00-00", valid_to="2021-05")
-    days = {"2018-12-31": False, "2019-06-01": None, "2019-12-31": True, "2021-04-30": True,
-            "2021-05-09": None, "2021-05-31": False}  # fmt: skip
+    days = {
+        "2018-12-31": False,
+        "2019-06-01": None,
+        "2019-12-31": True,
+        "2021-04-30": True,
+        "2021-05-09": None,
+        "2021-05-31": False,
+    }
     assert {day: fact.holds(day) for day in days} == days
     assert DatedFact("A", "P6", "B").holds("2021-01-01") is True
     assert DatedFact("A", "P6", "B", seen=("2024-03",)).holds("2024-03-15") is True
 
 
 def test_the_filters_of_invariant_lama(make):
-    probes, counts = make([
-        fact_row("Lyon", "France", relation="P17"), fact_row("Lyon", "France", relation="P17"),
-        fact_row("University of Leeds", "Leeds", relation="P131"),
-        fact_row("Hutterite German", "bavarian", relation="P279"),
-        fact_row("_____ & Sons", "Leeds", relation="P740"),
-        fact_row("Sons", "[MASK] Leeds", relation="P740"),
-        fact_row("Ann", "Leeds", relation="P108"),
-    ])  # fmt: skip
+    probes, counts = make(
+        [
+            fact_row("Lyon", "France", relation="P17"),
+            fact_row("Lyon", "France", relation="P17"),
+            fact_row("University of Leeds", "Leeds", relation="P131"),
+            fact_row("Hutterite German", "bavarian", relation="P279"),
+            fact_row("_____ & Sons", "Leeds", relation="P740"),
+            fact_row("Sons", "[MASK] Leeds", relation="P740"),
+            fact_row("Ann", "Leeds", relation="P108"),
+        ]
+    )
     (item,) = probes["invariant_lama"]
     assert (item.input, item.answers) == (f"Lyon is located in {BLANK} .", ("France",))
     assert item.question == "In which country is Lyon located?"
@@ -294,8 +318,10 @@ def test_a_name_is_an_entity_however_a_corpus_writes_the_word(make):
 
 
 def test_statements_with_several_answers_are_no_items_of_what_changes(make):
-    rows = [fact_row("Rovers", who, "2021-05-01", relation="P286", subject=i)
-            for i, who in enumerate(("Ann", "Ben"))]  # fmt: skip
+    rows = [
+        fact_row("Rovers", who, "2021-05-01", relation="P286", subject=i)
+        for i, who in enumerate(("Ann", "Ben"))
+    ]
     with pytest.raises(UserError, match="2 new_lama: the statement has other answers too"):
         make(rows)
 
@@ -322,10 +348,10 @@ def test_items_set_aside_for_light_tuning_are_in_one_file_alone(make):
 
 
 def test_names_that_look_like_templates_stay_what_they_are(make):
-    probes, _ = make([fact_row("[Y] and {s}", "O'Brien, \"Bo\";\n<b>", "2021-05-01")])
+    probes, _ = make([fact_row("[Y] and {s}", 'O\'Brien, "Bo";\n<b>', "2021-05-01")])
     (item,) = probes["new_lama"]
     assert item.input == f"The head of government of [Y] and {{s}} is {BLANK}."
-    assert item.answers == ("O'Brien, \"Bo\"; <b>",)
+    assert item.answers == ('O\'Brien, "Bo"; <b>',)
 
 
 # --- recent sentences
@@ -367,9 +393,14 @@ def test_plug_ins_rewrite_and_ask(make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "The trip to Rome was long. She flew on to Oslo, where Cy Fox waited for two friends."
     facts, documents = [fact_row("A", "B", "2021-05-01")], [recent(text)]
-    plugs = {name: f"my_models:{function}" for name, function in (
-        ("stand_alone", "alone"), ("paraphrase", "back"), ("ask", "ask"),
-    )}  # fmt: skip
+    plugs = {
+        name: f"my_models:{function}"
+        for name, function in (
+            ("stand_alone", "alone"),
+            ("paraphrase", "back"),
+            ("ask", "ask"),
+        )
+    }
     probes, _ = make(facts, documents, **plugs)
     (item,) = probes["new_lama_easy"]
     assert item.input == f"Ann Lee flew on to Oslo, where {BLANK} was waiting for two friends."
@@ -377,9 +408,11 @@ def test_plug_ins_rewrite_and_ask(make, tmp_path, monkeypatch):
     probes, counts = make(facts, documents, **plugs | {"paraphrase": "my_models:lose"})
     assert "new_lama_easy" not in probes
     assert counts["sentences whose answer back-translation lost"] == 1
-    for name, expected in (("my_models:short", "must return a list of 1 texts"),
-                           ("my_models:gone", "cannot be loaded (AttributeError"),
-                           ("my_models", "give module:function")):  # fmt: skip
+    for name, expected in (
+        ("my_models:short", "must return a list of 1 texts"),
+        ("my_models:gone", "cannot be loaded (AttributeError"),
+        ("my_models", "give module:function"),
+    ):
         with pytest.raises(UserError) as info:
             make(facts, documents, **plugs | {"paraphrase": name})
         assert expected in str(info.value)
@@ -392,16 +425,27 @@ def test_blanks_and_questions():
     assert question(f"Oslo elected {BLANK}.") == 'What is missing from "Oslo elected ____."?'
 
 
-@pytest.mark.parametrize("text, answer", [
-    ("The event was held by the U.S. Department of the Treasury for Ann Lee.", ""),
-    ("Ann Lee joined the Treasury Network of the town of Leeds.", "Leeds"),
-    ("In Leeds, Ann Lee opened a bakery that sells only bread.", "Ann Lee"),
-    ("Ann Lee works for the Great Weather Service (GWS) of all.", "Ann Lee"),
-    ("Ann Lee moved from Leeds to the U.S.", "Leeds"),
-])
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("The event was held by the U.S. Department of the Treasury for Ann Lee.", ""),
+        ("Ann Lee joined the Treasury Network of the town of Leeds.", "Leeds"),
+        ("In Leeds, Ann Lee opened a bakery that sells only bread.", "Ann Lee"),
+        ("Ann Lee works for the Great Weather Service (GWS) of all.", "Ann Lee"),
+        ("Ann Lee moved from Leeds to the U.S.", "Leeds"),
+    ],
+)
 def test_a_piece_of_a_name_is_not_asked_for(text, answer):
-    names = ("Ann Lee", "Treasury", "U.S. Department", "Leeds", "Great Weather Service", "GWS",
-             "Network", "U.S")  # fmt: skip
+    names = (
+        "Ann Lee",
+        "Treasury",
+        "U.S. Department",
+        "Leeds",
+        "Great Weather Service",
+        "GWS",
+        "Network",
+        "U.S",
+    )
     spans = sorted((text.index(n), text.index(n) + len(n), "ENTITY") for n in names if n in text)
     assert _choice(text, spans)[0] == answer
 
@@ -478,9 +522,22 @@ def test_the_files_of_real_facts_are_what_a_count_by_hand_gives(tmp_path):
 
 def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path, capsys):
     def argv(*more, out="out", corpus="documents_d1.jsonl"):
-        return ["data", "benchmark", "--facts", str(folder / "facts.jsonl"), "--wordings",
-                str(folder / "relations.jsonl"), "--corpus", str(folder / corpus), "--dates",
-                world.before, world.after, "--out", str(tmp_path / out), *more]  # fmt: skip
+        return [
+            "data",
+            "benchmark",
+            "--facts",
+            str(folder / "facts.jsonl"),
+            "--wordings",
+            str(folder / "relations.jsonl"),
+            "--corpus",
+            str(folder / corpus),
+            "--dates",
+            world.before,
+            world.after,
+            "--out",
+            str(tmp_path / out),
+            *more,
+        ]
 
     assert ckl.main(argv()) == 0
     out = capsys.readouterr().out

@@ -14,13 +14,16 @@ from ckl_jax.papers.ckl.kilt_task import cached_kilt
 from tests.real_data import shared_data
 
 GOOD = {
-    "id": 7, "input": "Who\nwas  it?",
+    "id": 7,
+    "input": "Who\nwas  it?",
     "output": [
         {"answer": "Smith; Wesson", "provenance": [{"wikipedia_id": "1"}]},
         {"provenance": [{"wikipedia_id": "2"}]},
-        {"answer": " Smith, Wesson & Co "}, {"answer": "Smith; Wesson"}, {"answer": ""},
+        {"answer": " Smith, Wesson & Co "},
+        {"answer": "Smith; Wesson"},
+        {"answer": ""},
     ],
-}  # fmt: skip
+}
 
 
 def write(folder, *rows, name="nq", split="dev"):
@@ -71,9 +74,10 @@ def test_a_bad_record_is_one_sentence_with_its_line(tmp_path, row, sentence):
 
 def test_files_that_are_not_there_or_empty(tmp_path):
     for name, split, sentence in (
-        ("nqq", "dev", "Did you mean 'nq'"), ("wned", "train", "fine-tune on aidayago2"),
+        ("nqq", "dev", "Did you mean 'nq'"),
+        ("wned", "train", "fine-tune on aidayago2"),
         ("nq", "dev", "There is no .*nq-dev-kilt.jsonl; set KILT_DIR"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UserError, match=sentence):
             kilt.find_file(tmp_path, name, split)
     (tmp_path / "triviaqa-train_id-kilt.jsonl").write_text("{}")
@@ -94,8 +98,10 @@ def test_what_lengths_cut_is_counted_and_said(tmp_path, capsys):
     ]
     write(tmp_path, *rows, name="fever", split="train")
     vocabulary = train_vocabulary(["a b c a b c"] * 9, tmp_path / "v.model", size=110)
-    sizes = [[len(vocabulary.encode(t)) + 1 for t in ("b " * n, "a " * m)]
-             for n, m in [(1, 1), (9, 1), (3, 4), (2, 9)]]  # fmt: skip
+    sizes = [
+        [len(vocabulary.encode(t)) + 1 for t in ("b " * n, "a " * m)]
+        for n, m in [(1, 1), (9, 1), (3, 4), (2, 9)]
+    ]
     lengths = {"inputs": 5, "targets": 5}
     out = tmp_path / "tasks"
     folder = cached_kilt("fever", str(tmp_path), str(out), vocabulary, lengths)
@@ -114,8 +120,9 @@ def test_relations_that_are_trained_on_are_not_zero_shot(tmp_path, capsys):
     def record(i, relation):
         return GOOD | {"id": str(i), "input": f"Person {i} [SEP] {relation}"}
 
-    name, vocabulary = "structured_zeroshot", train_vocabulary(
-        ["Person [SEP] spouse birth place"] * 9, tmp_path / "v.model", size=110
+    name, vocabulary = (
+        "structured_zeroshot",
+        train_vocabulary(["Person [SEP] spouse birth place"] * 9, tmp_path / "v.model", size=110),
     )
     lengths = {"inputs": 99, "targets": 99}
     write(tmp_path, *(record(i, "place of birth") for i in range(4)), name=name, split="train")

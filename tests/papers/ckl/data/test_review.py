@@ -28,10 +28,13 @@ def folder(tmp_path):
     write_rows("new_lama_easy", out, easy)
     write_rows("new_lama_easy_small", out, easy[1:3])
     write_answers("new_lama_easy", out, easy)
-    write_jsonl(out / "evidence.jsonl", [
-        {"probe": "new_lama_easy", "id": str(i), "side": "D1", "answer": "new", "sentence": "S"}
-        for i in range(4)
-    ])  # fmt: skip
+    write_jsonl(
+        out / "evidence.jsonl",
+        [
+            {"probe": "new_lama_easy", "id": str(i), "side": "D1", "answer": "new", "sentence": "S"}
+            for i in range(4)
+        ],
+    )
     return out
 
 
@@ -40,8 +43,11 @@ def decide(folder, tmp_path):
     """Writes decisions and applies them; returns the folder."""
 
     def run(decisions, undecided="keep", **more):
-        value = {"format": "ckl-review-1", "benchmark": read_reviewable(folder).digest,
-                 "decisions": decisions}  # fmt: skip
+        value = {
+            "format": "ckl-review-1",
+            "benchmark": read_reviewable(folder).digest,
+            "decisions": decisions,
+        }
         write_json(tmp_path / "decisions.json", value | more)
         apply(folder, tmp_path / "decisions.json", tmp_path / "out", undecided, replace=True)
         return tmp_path / "out"
@@ -144,9 +150,11 @@ def test_commands_that_cannot_be_done_are_one_sentence(folder, tmp_path, capsys)
         ([*review, "--apply", str(path), "--out", str(path)], "is a file; give a folder"),
         ([*review, "--apply", str(path), "--out", str(tmp_path)], "is not empty and was not made"),
         ([*review, "--apply", "no.json", "--out", str(tmp_path / "x")], "Cannot read no.json"),
-        ([*review, "--apply", str(path), "--out", str(tmp_path / "x"), "--undecided", "ask"],
-         "--undecided is 'ask'; it is keep or drop"),
-    ):  # fmt: skip
+        (
+            [*review, "--apply", str(path), "--out", str(tmp_path / "x"), "--undecided", "ask"],
+            "--undecided is 'ask'; it is keep or drop",
+        ),
+    ):
         assert ckl.main(argv) == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and expected in err, err

@@ -21,12 +21,15 @@ PUBLISHED = {
     "ARXIV": (21.38, 23.07, 20.98, 21.24, 22.27),
 }
 REDUCTION = {
-    "WMT": (1.25, 1.29, 0.58), "CUSTOMNEWS": (2.86, 1.73, 0.56), "ARXIV": (9.06, 7.93, 3.47),
-}  # fmt: skip
+    "WMT": (1.25, 1.29, 0.58),
+    "CUSTOMNEWS": (2.86, 1.73, 0.56),
+    "ARXIV": (9.06, 7.93, 3.47),
+}
 EXCESS = {
-    "WMT": (6.35, 5.02, 4.97, 5.73), "CUSTOMNEWS": (16.05, 12.73, 14.04, 15.40),
+    "WMT": (6.35, 5.02, 4.97, 5.73),
+    "CUSTOMNEWS": (16.05, 12.73, 14.04, 15.40),
     "ARXIV": (7.90, -1.87, -0.65, 4.16),
-}  # fmt: skip
+}
 
 
 def _dump(folder, documents):
@@ -39,13 +42,20 @@ def _dump(folder, documents):
 
 def _scored(folder, texts, perplexity):
     """`perplexity` of (date, word); pieces are words, a chunk is a document."""
-    return _dump(folder, (
-        WordLosses(
-            f"d{i}", date, words, np.log([perplexity(date, w) for w in words]).astype(np.float32),
-            np.ones(len(words), np.int32), np.zeros(len(words), np.int32),
-        )
-        for i, (date, words) in enumerate(texts)
-    ))  # fmt: skip
+    return _dump(
+        folder,
+        (
+            WordLosses(
+                f"d{i}",
+                date,
+                words,
+                np.log([perplexity(date, w) for w in words]).astype(np.float32),
+                np.ones(len(words), np.int32),
+                np.zeros(len(words), np.int32),
+            )
+            for i, (date, words) in enumerate(texts)
+        ),
+    )
 
 
 @pytest.mark.parametrize("corpus", PUBLISHED)
@@ -84,14 +94,20 @@ def made(tmp_path):
         return stale(date, word) / (2.0 if word == "zoom" else 1.05)
 
     train = tmp_path / "train.jsonl"
-    write_documents(train, (
-        Document(str(i), "2018-01-01", "", " ".join(f"word{j}" for j in range(i, i + 9)))
-        for i in range(25)
-    ))  # fmt: skip
+    write_documents(
+        train,
+        (
+            Document(str(i), "2018-01-01", "", " ".join(f"word{j}" for j in range(i, i + 9)))
+            for i in range(25)
+        ),
+    )
     control = _scored(tmp_path / "control", texts, lambda date, word: 20.0)
-    return control, _scored(tmp_path / "stale", texts, stale), _scored(
-        tmp_path / "updated", texts, updated
-    ), str(train)  # fmt: skip
+    return (
+        control,
+        _scored(tmp_path / "stale", texts, stale),
+        _scored(tmp_path / "updated", texts, updated),
+        str(train),
+    )
 
 
 def test_a_report_of_three_dumps(made, tmp_path, capsys):
@@ -104,10 +120,23 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
         file.rename(Path(updated) / "shards" / file.name)
     Path(updated, "summary.json").write_text(json.dumps(run))
     updated = f"{updated}/shards"
-    code = main([
-        "drift", "--control", control, "--model", f"stale={stale}", "--model",
-        f"updated={updated}", "--train", train, "--out", str(out), "--bootstrap", "50",
-    ])  # fmt: skip
+    code = main(
+        [
+            "drift",
+            "--control",
+            control,
+            "--model",
+            f"stale={stale}",
+            "--model",
+            f"updated={updated}",
+            "--train",
+            train,
+            "--out",
+            str(out),
+            "--bootstrap",
+            "50",
+        ]
+    )
     assert code == 0
     results = json.loads((out / "results.json").read_text())
     assert [w["word"] for w in results["emerging"]["words"]] == ["zoom"]
@@ -125,7 +154,11 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     assert "Emerging new words" in capsys.readouterr().out
     titles = report.tables_of(results)
     assert list(titles) == [
-        "Perplexity", "Slopes", "Groups of words", "Emerging new words", "The past"
+        "Perplexity",
+        "Slopes",
+        "Groups of words",
+        "Emerging new words",
+        "The past",
     ]
     assert [cell.text for cell in titles["The past"][1][0]] == ["updated", "+2.50", "+2.50"]
     assert (out / "forgetting.png").exists()
@@ -172,8 +205,11 @@ def test_seeds_are_summarised(tmp_path, capsys):
     assert main(["report", folders[0]]) == 2
     assert f"whose report is {folders[0]}/report.html" in capsys.readouterr().err
     record = tmp_path / "gap-1" / "mind_the_gap.json"
-    for wrong, sentence in (({"seed": 0}, "the seed 0 of another"), ({"seed": 1, "size": "small"},
-                            "other settings than"), ({"seed": 1, "size": "tiny"}, "")):  # fmt: skip
+    for wrong, sentence in (
+        ({"seed": 0}, "the seed 0 of another"),
+        ({"seed": 1, "size": "small"}, "other settings than"),
+        ({"seed": 1, "size": "tiny"}, ""),
+    ):
         record.write_text(json.dumps(wrong))
         code = main(["report", *folders, "--seeds", "--out", str(tmp_path)])
         assert code == 2 * bool(sentence) and sentence in capsys.readouterr().err

@@ -21,8 +21,9 @@ def _stream(seed: int = 0, per_month: int = 6) -> list[WordLosses]:
             nll = generator.gamma(2.0, 1.0, len(words)).astype(np.float32)
             pieces = generator.integers(1, 4, len(words), dtype=np.int32)
             start = np.zeros(len(words), np.int32)
-            documents.append(WordLosses(f"{month}-{i}", f"{month}-{i + 1:02d}", words, nll,
-                                        pieces, start))  # fmt: skip
+            documents.append(
+                WordLosses(f"{month}-{i}", f"{month}-{i + 1:02d}", words, nll, pieces, start)
+            )
     return documents
 
 
@@ -68,8 +69,10 @@ def test_a_constant_ratio_is_flat_and_a_growing_one_rises(tmp_path):
     np.testing.assert_allclose(rising.low, rising.high, atol=1e-4)
     assert staleness.overtakes(flat) is None
     assert flat.overall["value"] == pytest.approx(10.0, abs=1e-4)
-    gaps = [sum(len(d.words) for d in _stream() if d.date[:7] == m) * math.log(r)
-            for m, r in growing.items()]  # fmt: skip
+    gaps = [
+        sum(len(d.words) for d in _stream() if d.date[:7] == m) * math.log(r)
+        for m, r in growing.items()
+    ]
     whole = 100 * math.expm1(sum(gaps) / rising.words.sum())
     assert rising.overall["value"] == pytest.approx(whole, abs=1e-4)
     assert rising.overall["low"] <= whole <= rising.overall["high"]
@@ -129,12 +132,20 @@ class Named:
 
 def _few(tmp_path, words, factors, name="few"):
     """A document a month, of the words given; its losses are log(100 factor) a word."""
-    return _dump(tmp_path / name, [
-        WordLosses(f"d{i}", f"2018-{i + 1:02d}-01", list(text),
-                   np.full(len(text), np.log(100 * factor), np.float32),
-                   np.ones(len(text), np.int32), np.zeros(len(text), np.int32))
-        for i, (text, factor) in enumerate(zip(words, factors, strict=True))
-    ])  # fmt: skip
+    return _dump(
+        tmp_path / name,
+        [
+            WordLosses(
+                f"d{i}",
+                f"2018-{i + 1:02d}-01",
+                list(text),
+                np.full(len(text), np.log(100 * factor), np.float32),
+                np.ones(len(text), np.int32),
+                np.zeros(len(text), np.int32),
+            )
+            for i, (text, factor) in enumerate(zip(words, factors, strict=True))
+        ],
+    )
 
 
 def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
@@ -154,10 +165,16 @@ def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
 
 def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_path):
     documents = [
-        WordLosses(f"d{i}", f"2018-01-{i + 1:02d}", ["a"], np.ones(1, np.float32),
-                   np.ones(1, np.int32), np.zeros(1, np.int32))
+        WordLosses(
+            f"d{i}",
+            f"2018-01-{i + 1:02d}",
+            ["a"],
+            np.ones(1, np.float32),
+            np.ones(1, np.int32),
+            np.zeros(1, np.int32),
+        )
         for i in range(28)
-    ]  # fmt: skip
+    ]
     bins = staleness.bins_of([d.date for d in documents], "week")
     assert bins.labels == ("2018-01-01", "2018-01-08", "2018-01-15", "2018-01-22")
     assert bins.spans == ((0, 7), (7, 14), (14, 21), (21, 28))

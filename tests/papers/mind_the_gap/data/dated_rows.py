@@ -4,5 +4,11 @@ YEAR = ("2020-12-31", "2021-12-31")
 
 
 def fact_row(name, answer, begin="", end="", relation="P6", **more):
-    return {"subject_name": name, "relation": relation, "object_name": answer,
-            "valid_from": begin, "valid_to": end, **more}  # fmt: skip
+    return {
+        "subject_name": name,
+        "relation": relation,
+        "object_name": answer,
+        "valid_from": begin,
+        "valid_to": end,
+        **more,
+    }

@@ -18,10 +18,14 @@ pytestmark = pytest.mark.slow
 def _corpus(path, count=900):
     days = [(i * 7919) % (6 * 360) for i in range(count)]
     documents = [
-        Document(f"d{i}", f"{2012 + d // 360}-{d % 360 // 30 + 1:02d}-{d % 30 % 28 + 1:02d}", "",
-                 f"word {i} " * (1 + i % 5))
+        Document(
+            f"d{i}",
+            f"{2012 + d // 360}-{d % 360 // 30 + 1:02d}-{d % 30 % 28 + 1:02d}",
+            "",
+            f"word {i} " * (1 + i % 5),
+        )
         for i, d in enumerate(days)
-    ]  # fmt: skip
+    ]
     documents.sort(key=canonical_key)
     write_documents(path, documents)
     return documents
@@ -56,9 +60,10 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
     (tmp_path / "bad.jsonl").write_text(json.dumps({"id": "a", "text": "no date"}) + "\n")
     (tmp_path / "none.jsonl").write_text("")
     for name, message in (
-        ("twice", "Two documents"), ("bad", "line 1: the field 'date'"),
+        ("twice", "Two documents"),
+        ("bad", "line 1: the field 'date'"),
         ("none", "There are no documents in"),
-    ):  # fmt: skip
+    ):
         command = ["data", "split", "--input", str(tmp_path / f"{name}.jsonl"), "--beam", ""]
         assert main([*command, "--out", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err.strip().splitlines()[-1]

@@ -38,8 +38,10 @@ def write_jsonl(path, rows):
 
 def rows():
     dates = ("2018-03-01", "2017-12-31", "20180301")
-    return [{"id": f"n{i}", "date": d, "text": t}
-            for i, (d, t) in enumerate(zip(dates, TEXTS, strict=True))]  # fmt: skip
+    return [
+        {"id": f"n{i}", "date": d, "text": t}
+        for i, (d, t) in enumerate(zip(dates, TEXTS, strict=True))
+    ]
 
 
 def test_jsonl(tmp_path):
@@ -54,8 +56,12 @@ def test_jsonl(tmp_path):
     file, out = write_jsonl(tmp_path / "x.jsonl", rows() + more), tmp_path / "out.jsonl.gz"
     report = clean([file], out, Options())
     assert report["documents"] == {
-        "read": 9, "of another language": 2, "without text": 1, "near-duplicates": 1, "kept": 5,
-    }  # fmt: skip
+        "read": 9,
+        "of another language": 2,
+        "without text": 1,
+        "near-duplicates": 1,
+        "kept": 5,
+    }
     found = list(read_documents(out))
     assert [d.id for d in found] == ["n1", "n0", "n2", "n0#2", "line-9"]
     assert found == sorted(found, key=canonical_key)
@@ -72,15 +78,19 @@ def wmt_line(date, text, unsplit):
 
 
 def test_wmt(tmp_path):
-    made = [wmt_line(d, t, t.replace("\n", " ")) for d, t in
-            zip(("20180301", "20171231", "20180301"), TEXTS, strict=True)]  # fmt: skip
+    made = [
+        wmt_line(d, t, t.replace("\n", " "))
+        for d, t in zip(("20180301", "20171231", "20180301"), TEXTS, strict=True)
+    ]
     again = wmt_line("20190101", TEXTS[0], TEXTS[0])
     file = tmp_path / "news-docs.2018.en.filtered.gz"
     file.write_bytes(gzip.compress(b"\n".join(line for line, _ in [again, *made]) + b"\n"))
     found = {d.id: d for d in _cleaned(file, "wmt", tmp_path)}
     assert {i: d.date for i, d in found.items()} == {
-        made[0][1]: "2018-03-01", made[1][1]: "2017-12-31", made[2][1]: "2018-03-01",
-    }  # fmt: skip
+        made[0][1]: "2018-03-01",
+        made[1][1]: "2017-12-31",
+        made[2][1]: "2018-03-01",
+    }
     assert found[made[1][1]].text.endswith("announcement .\nThey rose .")
 
 
@@ -93,10 +103,12 @@ def _cleaned(file, source, tmp_path):
 def test_arxiv_as_kaggle_has_it(tmp_path):
     created = ("Mon, 2 Apr 2007 19:18:42 GMT", "Tue, 24 Jul 2007 20:10:27 GMT")
     row = {
-        "id": "0704.0001", "title": "A title", "abstract": f"  {TEXTS[2]}\n  {TEXTS[0]}\n",
+        "id": "0704.0001",
+        "title": "A title",
+        "abstract": f"  {TEXTS[2]}\n  {TEXTS[0]}\n",
         "versions": [{"version": f"v{i + 1}", "created": c} for i, c in enumerate(created)],
         "update_date": "2008-11-26",
-    }  # fmt: skip
+    }
     [document] = _cleaned(write_jsonl(tmp_path / "arxiv.json", [row]), "arxiv", tmp_path)
     assert (document.id, document.date) == ("0704.0001", "2007-04-02")
     assert document.text.startswith("Scientists have") and "\n" not in document.text
@@ -149,7 +161,7 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
         ("arxiv", b"<!DOCTYPE x []><a></a>", "has a document type declaration"),
         ("jsonl", CUT_OFF, "truncated"),
     ),
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(tmp_path, capsys, source, content, message):
     file = tmp_path / "x"
     file.write_bytes(content)
@@ -196,8 +208,11 @@ def test_interrupted_and_in_shards_gives_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(builder, "finish_shard", fails)
     with pytest.raises(KeyboardInterrupt):
         clean([file], out, options)
-    monkeypatch.setattr(builder, "read_shard", lambda task: pytest.fail() if not
-                        task.stem.with_suffix(".json").is_file() else {"read": 1})  # fmt: skip
+    monkeypatch.setattr(
+        builder,
+        "read_shard",
+        lambda task: pytest.fail() if not task.stem.with_suffix(".json").is_file() else {"read": 1},
+    )
     monkeypatch.setattr(builder, "finish_shard", real)
     monkeypatch.setattr(builder, "_FAN_IN", 3)
     clean([file], out, options)

@@ -100,8 +100,7 @@ def test_as_an_index_that_grows_would_keep_them():
     for row in order:
         bands = rows[row].reshape(16, 8)
         if not any(
-            (rows[row] == rows[k]).mean() >= 0.8
-            and (bands == rows[k].reshape(16, 8)).all(1).any()
+            (rows[row] == rows[k]).mean() >= 0.8 and (bands == rows[k].reshape(16, 8)).all(1).any()
             for k in kept
         ):
             kept.append(int(row))

@@ -15,8 +15,9 @@ OPTIONS = Options(test_period=1, unit="year", validation_months=3)
 @pytest.fixture
 def corpus(tmp_path):
     """Ten documents a month of 2014 to 2017; 2013 has four."""
-    dates = [f"{y}-{m:02d}-{d + 10}" for y in range(2014, 2018) for m in range(1, 13)
-             for d in range(10)]  # fmt: skip
+    dates = [
+        f"{y}-{m:02d}-{d + 10}" for y in range(2014, 2018) for m in range(1, 13) for d in range(10)
+    ]
     dates = [f"2013-12-1{d}" for d in range(4)] + dates
     path = tmp_path / "corpus.jsonl"
     write_documents(path, (Document(f"d{i}", d, "", f"word {i}") for i, d in enumerate(dates)))
@@ -46,8 +47,11 @@ def test_at_most_a_fifth_of_a_year(corpus, tmp_path):
 
 def test_too_little_past_is_refused(tmp_path):
     path = tmp_path / "short.jsonl"
-    dates = ["2016-05-01", *(f"2016-{m}-01" for m in (10, 11, 12)),
-             *(f"2017-{m:02d}-01" for m in range(1, 13))]  # fmt: skip
+    dates = [
+        "2016-05-01",
+        *(f"2016-{m}-01" for m in (10, 11, 12)),
+        *(f"2017-{m:02d}-01" for m in range(1, 13)),
+    ]
     write_documents(path, (Document(f"d{i}", d, "", "word") for i, d in enumerate(dates)))
     with pytest.raises(UserError, match="--past-documents 0"):
         hold_out_past(path, tmp_path / "r.jsonl.gz", tmp_path / "p.jsonl.gz", OPTIONS, 5)

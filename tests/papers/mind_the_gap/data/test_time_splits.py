@@ -65,9 +65,10 @@ def test_the_invariants_by_a_second_reading(measure, unit, length):
     _, bits, _ = splits_of(documents, options)
     part = {name: [documents[i] for i in has(bits, name)] for name in NAMES}
     sizes = {
-        "documents": lambda d: 1, "words": lambda d: len(d.text.split()),
+        "documents": lambda d: 1,
+        "words": lambda d: len(d.text.split()),
         "bytes": lambda d: len(d.text.encode()),
-    }  # fmt: skip
+    }
     size = sizes[measure]
     train, control = part["time_stratified_train"], part["control_train"]
     difference = sum(map(size, train)) - sum(map(size, control))
@@ -123,8 +124,11 @@ def test_a_wrong_split_is_noticed():
     options = Options(per_month=3)
     index, bits, period = splits_of(corpus(), options)
     for name, change in (
-        ("test", 1), ("control_train", 16), ("control_validation", 4), ("test", 8),
-    ):  # fmt: skip
+        ("test", 1),
+        ("control_train", 16),
+        ("control_validation", 4),
+        ("test", 8),
+    ):
         wrong = bits.copy()
         wrong[has(bits, name)[0]] |= change
         with pytest.raises(RuntimeError, match="The split is wrong"):
@@ -216,8 +220,9 @@ def test_published_lists_are_joined(tmp_path):
     with pytest.warns(UserWarning, match="1 ids of test are on control_train too"):
         report = join(file, lists, tmp_path / "out")
     assert report["lists"] == {
-        "control_train": {"listed": 3, "found": 2}, "test": {"listed": 2, "found": 2},
-    }  # fmt: skip
+        "control_train": {"listed": 3, "found": 2},
+        "test": {"listed": 2, "found": 2},
+    }
     assert (report["unlisted"], report["repeated"], report["other_date"]) == (1, 1, 1)
     test = list(read_documents(tmp_path / "out" / "test.jsonl.gz"))
     assert [(d.text, d.date) for d in test] == [("a", "2018-03-04"), ("b", "2018-03-05")]
@@ -252,9 +257,9 @@ def test_real_text_with_small_months():
     period = time_splits.period_of(index, options)
     bits = time_splits.assign(index, options, period)
     assert period.last_training_day() == "2015-09-30" and len(has(bits, "test")) > 100
-    speeches = list(read_documents(shared_data(
-        "temporal_text", "us-presidential-speeches-1960-1999.jsonl.gz"
-    )))  # fmt: skip
+    speeches = list(
+        read_documents(shared_data("temporal_text", "us-presidential-speeches-1960-1999.jsonl.gz"))
+    )
     with pytest.raises(UserError, match="documents 65 and 86 have one id"):
         Index.of(speeches, 0, "speeches")
     numbered = [dataclasses.replace(d, id=str(i)) for i, d in enumerate(speeches)]

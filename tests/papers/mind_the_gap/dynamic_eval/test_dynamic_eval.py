@@ -150,9 +150,12 @@ class _KilledError(Exception):
 )
 def test_a_killed_run_goes_on_with_the_same_bits(world, monkeypatch, optimizer):
     settings = {
-        "optimizer": optimizer, "checkpoint_period": 2, "update_every": 2, "reset_at_doc": False,
+        "optimizer": optimizer,
+        "checkpoint_period": 2,
+        "update_every": 2,
+        "reset_at_doc": False,
         "statistics": GradientStatistics(str(world.root / "past"), batches=5),
-    }  # fmt: skip
+    }
     name = optimizer.__name__
     whole = world.run(f"whole_{name}", rate=1e-2, **settings)
     end = job.DynamicRun._end_segment
@@ -187,9 +190,11 @@ def test_snapshots_stay_and_the_past_is_measured_at_the_ends_of_months(world):
     assert list(found["all"]) == ["start", "2018-01", "2018-02", "2018-03"]
     assert found["all"]["start"] == 0.0 and found["all"]["2018-03"] != 0.0
     end = World(world.root, world.model, None).run(
-        "again", mask="none", mixture_or_task_name=str(world.root / "past"),
+        "again",
+        mask="none",
+        mixture_or_task_name=str(world.root / "past"),
         checkpoint=str(folder),
-    )  # fmt: skip
+    )
     start = world.run("again0", mask="none", mixture_or_task_name=str(world.root / "past"))
     expected = 100 * np.expm1(losses(end).mean() - losses(start).mean())
     np.testing.assert_allclose(found["all"]["2018-03"], expected, rtol=1e-3)

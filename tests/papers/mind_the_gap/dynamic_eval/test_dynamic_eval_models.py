@@ -78,9 +78,11 @@ def test_the_encoder_reads_the_previous_chunk():
     assert after["tokens"].tolist() == [[7, 5, 6, 7]]
     assert (jnp.abs(losses - again)[0, :3] > 1e-6).all()
     whole = {
-        "encoder_input_tokens": jnp.array([[1, 5, 6, 7]]), "decoder_target_tokens": chunk,
-        "decoder_input_tokens": jnp.array([[0, 5, 6, 7]]), "decoder_loss_weights": chunk > 0,
-    }  # fmt: skip
+        "encoder_input_tokens": jnp.array([[1, 5, 6, 7]]),
+        "decoder_target_tokens": chunk,
+        "decoder_input_tokens": jnp.array([[0, 5, 6, 7]]),
+        "decoder_loss_weights": chunk > 0,
+    }
     np.testing.assert_allclose(again[:, :3].sum(), -model.score_batch(params, whole)[0], rtol=1e-5)
 
 
@@ -120,11 +122,17 @@ def test_by_gin(tmp_path, capsys):
     world = World.make(tmp_path, lambda v: make_model(TINY_GPT2, v), count=8)
     (tmp_path / "run.gin").write_text(_GIN)
     macros = {
-        "MODEL_DIR": str(tmp_path / "base"), "MIXTURE_OR_TASK_NAME": str(tmp_path / "test"),
-        "CHUNK_LENGTH": 8, "BLOCK_ROWS": 4, "STATISTICS_TASK": str(tmp_path / "past"),
-        "STATISTICS_BATCHES": 5, "RMS_DECAY": 0.01, "PAST_TASKS": (str(tmp_path / "past"),),
-        "MASK": "bias", "LEARNING_RATE": 1e-4,
-    }  # fmt: skip
+        "MODEL_DIR": str(tmp_path / "base"),
+        "MIXTURE_OR_TASK_NAME": str(tmp_path / "test"),
+        "CHUNK_LENGTH": 8,
+        "BLOCK_ROWS": 4,
+        "STATISTICS_TASK": str(tmp_path / "past"),
+        "STATISTICS_BATCHES": 5,
+        "RMS_DECAY": 0.01,
+        "PAST_TASKS": (str(tmp_path / "past"),),
+        "MASK": "bias",
+        "LEARNING_RATE": 1e-4,
+    }
     argv = ["dynamic_eval", f"--gin_file={tmp_path / 'run.gin'}"]
     argv += [f"--gin.{name}={value!r}" for name, value in macros.items()]
     assert t5x.main([*argv, "--gin.OPTIMIZER=@krause.rms_decay"]) == 0

@@ -16,13 +16,29 @@ def fact_rows(interval, name, perplexity, kinds=("",)):
     rows = []
     for kind in kinds:
         for tokens, more in ((3, 0.5), (5, -0.5)):
-            rows.append({
-                "run": "r", "method": "m", "phase": 1, "epoch": 1, "step": 10,
-                "probe": f"{interval}_{name}", "item": f"{kind} {tokens}", "interval": interval,
-                "class": name, "kind": kind, "relation": "r", "input": "s r", "answers": ["o"],
-                "old_answers": [], "nll": tokens * math.log(perplexity) + more, "tokens": tokens,
-                "object_nll": 1.0, "object_tokens": 1, "truncated": 0,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "run": "r",
+                    "method": "m",
+                    "phase": 1,
+                    "epoch": 1,
+                    "step": 10,
+                    "probe": f"{interval}_{name}",
+                    "item": f"{kind} {tokens}",
+                    "interval": interval,
+                    "class": name,
+                    "kind": kind,
+                    "relation": "r",
+                    "input": "s r",
+                    "answers": ["o"],
+                    "old_answers": [],
+                    "nll": tokens * math.log(perplexity) + more,
+                    "tokens": tokens,
+                    "object_nll": 1.0,
+                    "object_tokens": 1,
+                    "truncated": 0,
+                }
+            )
     return rows
 
 
@@ -39,10 +55,16 @@ def write_run(folder, label, at, intervals=range(4)):
         rows += fact_rows(INTERVALS[of], "unchanged", un, ("unchanged",))
         rows += fact_rows(INTERVALS[of], "changed", changed, ("new", "updated"))
     write_jsonl(folder / "probes" / "rows_000010.jsonl", rows)
-    write_json(folder / "summary.json", {
-        "run": folder.name, "steps": 10, "trainable_parameters": 100, "total_parameters": 200,
-        "train_seconds": 2.5,
-    })  # fmt: skip
+    write_json(
+        folder / "summary.json",
+        {
+            "run": folder.name,
+            "steps": 10,
+            "trainable_parameters": 100,
+            "total_parameters": 200,
+            "train_seconds": 2.5,
+        },
+    )
     return folder
 
 
@@ -56,11 +78,21 @@ def write_study(root, methods=tuple(METHODS), count=4):
             write_run(root / INTERVALS[i] / method, METHODS[method], i, range(count))
     for i in INTERVALS[:count]:
         write_json(root / "data" / i / "diffset" / "manifest.json", {"articles": 9, "words": 99})
-        sevens = {"facts": 4, "relations": 2, "max_repetition": 3, "subjects": 4, "objects": 3,
-                  "by_relation": {"mayor": 3, "club": 1}}  # fmt: skip
+        sevens = {
+            "facts": 4,
+            "relations": 2,
+            "max_repetition": 3,
+            "subjects": 4,
+            "objects": 3,
+            "by_relation": {"mayor": 3, "club": 1},
+        }
         twos = {"initial": 30, "aligned": 20, "final": 4}
         names = ("unchanged", "changed", "deleted")
-        write_json(root / "data" / i / "probes" / "manifest.json", {
-            "table_2": dict.fromkeys(names, twos), "table_7": dict.fromkeys(names, sevens),
-        })  # fmt: skip
+        write_json(
+            root / "data" / i / "probes" / "manifest.json",
+            {
+                "table_2": dict.fromkeys(names, twos),
+                "table_7": dict.fromkeys(names, sevens),
+            },
+        )
     return root

@@ -34,14 +34,36 @@ def test_conditions(text, failures):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "changed", "changed <", "1 < 2", "changed == 1", "not changed < 1", "changed < -1",
-        "changed < 1; import os", "__import__('os').system('true') < 1", "changed.real < 1",
-        "changed() < 1", "changed < 1 + 1", "changed < True", "changed < '1'", "changed < 1j",
-        "changed < 1e999", "changed if 1 else 2", "[changed] < 1", "lambda: 0", "changed in avg",
-        "(" * 900 + "changed < 1" + ")" * 20, "(" * 300 + "changed < 1" + ")" * 300,
-        "a\0 < 1", "x" * 2000, "changed < 1 and", "changed & 1 < 1", "(changed := 1) < 1",
+        "",
+        " ",
+        "changed",
+        "changed <",
+        "1 < 2",
+        "changed == 1",
+        "not changed < 1",
+        "changed < -1",
+        "changed < 1; import os",
+        "__import__('os').system('true') < 1",
+        "changed.real < 1",
+        "changed() < 1",
+        "changed < 1 + 1",
+        "changed < True",
+        "changed < '1'",
+        "changed < 1j",
+        "changed < 1e999",
+        "changed if 1 else 2",
+        "[changed] < 1",
+        "lambda: 0",
+        "changed in avg",
+        "(" * 900 + "changed < 1" + ")" * 20,
+        "(" * 300 + "changed < 1" + ")" * 300,
+        "a\0 < 1",
+        "x" * 2000,
+        "changed < 1 and",
+        "changed & 1 < 1",
+        "(changed := 1) < 1",
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_one_sentence(text, capsys):
     with pytest.raises(UserError) as e:
         promotion.parse(text)

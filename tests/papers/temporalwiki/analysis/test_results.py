@@ -67,8 +67,9 @@ def test_the_matrix_has_table_3_on_its_diagonal(root):
 
 def test_transfer_is_of_logarithms_of_perplexities(root):
     rows = {row["method"]: row for row in transfer(results.load(root))}
-    un, changed = ([float(TABLE_3[name]["0809"][i]) for name in ("Initial", "Diff")]
-                   for i in (0, 1))  # fmt: skip
+    un, changed = (
+        [float(TABLE_3[name]["0809"][i]) for name in ("Initial", "Diff")] for i in (0, 1)
+    )
     lost, gained = math.log(un[1] / un[0]), 2 * math.log(changed[0] / changed[1])
     assert rows["vanilla"]["fuar"][INTERVALS[0]]["value"] == pytest.approx(lost / gained, rel=0.05)
     # Changed facts get dearer by AWAY for each interval between model and facts.
@@ -99,10 +100,13 @@ def write_besides(folder, interval, perplexity, f1, noun_losses):
         row |= {"em": int(f1 == 1), "f1": f1, "predictions": ["o"]}
     write_jsonl(tuned / "probes" / "rows_000002.jsonl", rows)
     write_json(tuned / "summary.json", {"run": "tuned", "steps": 2})
-    write_jsonl(folder / "eval" / "proper_nouns" / "rows_000010.jsonl", [
-        {"task": f"{interval}_new", "row": i, "losses": {"proper_nouns": [nll, 2]}}
-        for i, nll in enumerate(noun_losses)
-    ])  # fmt: skip
+    write_jsonl(
+        folder / "eval" / "proper_nouns" / "rows_000010.jsonl",
+        [
+            {"task": f"{interval}_new", "row": i, "losses": {"proper_nouns": [nll, 2]}}
+            for i, nll in enumerate(noun_losses)
+        ],
+    )
 
 
 def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):

@@ -22,8 +22,10 @@ def make_rows(n=40, better=0.0, seed=0):
     for task in ("diffset", "rest"):
         for i in range(n):
             total, names = int(rng.integers(20, 64)), 0 if i < 4 else int(rng.integers(1, 9))
-            losses = {"all": [5.0 * total, total],
-                      "proper_nouns": [(rng.gamma(9.0, 1.0) - better) * names, names]}
+            losses = {
+                "all": [5.0 * total, total],
+                "proper_nouns": [(rng.gamma(9.0, 1.0) - better) * names, names],
+            }
             rows.append({"task": task, "step": 3, "row": i, "tagger": "t", "losses": losses})
     return rows
 
@@ -41,17 +43,18 @@ def test_perplexity_is_over_all_marked_tokens_and_a_batch_without_any_is_left_ou
     assert found["perplexity/proper_nouns"] == pytest.approx(math.exp(total / count))
     assert found["perplexity/all"] == pytest.approx(math.exp(5)) and (
         found["tokens/proper_nouns"] == count
-    )  # fmt: skip
+    )
     batches = [mine[i : i + 4] for i in range(4, 40, 4)]  # the first four rows have none
     means = [sum(x for x, _ in b) / sum(n for _, n in b) for b in batches]
     assert found["perplexity_batch_mean_legacy/proper_nouns"] == pytest.approx(
         math.exp(sum(means) / len(means))
-    )  # fmt: skip
+    )
     assert summarize(rows[:4])["diffset"] == {
-        "tokens/all": sum(r["losses"]["all"][1] for r in rows[:4]), "tokens/proper_nouns": 0.0,
+        "tokens/all": sum(r["losses"]["all"][1] for r in rows[:4]),
+        "tokens/proper_nouns": 0.0,
         "perplexity/all": pytest.approx(math.exp(5)),
         "perplexity_batch_mean_legacy/all": pytest.approx(math.exp(5)),
-    }  # fmt: skip
+    }
 
 
 def test_ratios_pair_the_rows_of_both_models():

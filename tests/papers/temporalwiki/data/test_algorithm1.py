@@ -34,35 +34,47 @@ def plain_split(paragraph):
     return [s for s in paragraph.split(". ") if s]
 
 
-@pytest.mark.parametrize("old, new, expected", [  # the table of the fact sheet, "|" between lines
-    ("A a|B b", "A a|New one. Two.|B b", "New one. Two."),
-    ("Old lead|A a|B b", "New lead|A a|B b", ""),
-    ("A a|B b", "A a|B b|Tail new", ""),
-    ("A|B", "C|D", ""),
-    ("A a|One. Two. Three|B b", "A a|One. Too. Three|B b", " Too"),
-    ("A a|C++ is. Two|B b", "A a|C++ is. Too|B b", "  C+is.  Too"),
-    ("A a|Hello, World|B b", "A a|hello world|B b", ""),
-    ("A|B|C|D", "A|C|B|D", "C"),
-    ("A a|One. Two. Three|B b", "A a|One. Three|B b", ""),
-    ("A a||X||B b", "A a||X||Y||B b", ". X. . Y. "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [  # the table of the fact sheet, "|" between lines
+        ("A a|B b", "A a|New one. Two.|B b", "New one. Two."),
+        ("Old lead|A a|B b", "New lead|A a|B b", ""),
+        ("A a|B b", "A a|B b|Tail new", ""),
+        ("A|B", "C|D", ""),
+        ("A a|One. Two. Three|B b", "A a|One. Too. Three|B b", " Too"),
+        ("A a|C++ is. Two|B b", "A a|C++ is. Too|B b", "  C+is.  Too"),
+        ("A a|Hello, World|B b", "A a|hello world|B b", ""),
+        ("A|B|C|D", "A|C|B|D", "C"),
+        ("A a|One. Two. Three|B b", "A a|One. Three|B b", ""),
+        ("A a||X||B b", "A a||X||Y||B b", ". X. . Y. "),
+    ],
+)
 def test_the_released_function(old, new, expected):
     assert legacy_diff(old.replace("|", "\n"), new.replace("|", "\n")) == expected
 
 
-@pytest.mark.parametrize("old, new, expected", [
-    (["Old lead.", "A a."], ["New lead.", "A a.", "Tail."],
-     [Change(PARAGRAPH, "New lead."), Change(PARAGRAPH, "Tail.")]),
-    (["One. Two. Three."], ["One. Too. Three. Four."], [Change(SENTENCES, "Too. Four.")]),
-    (["A b.", "C d.", "E f."], ["E f.", "A b.", "C d."], []),
-    (["One here. Two here."], ["Two here.", "One here."], []),
-    (["Hello, World!"], ["hello world"], []),
-    (["It is 3.5 m."], ["It is 35 m."], [Change(PARAGRAPH, "It is 35 m.")]),
-    (["One. Two."], ["One."], []),
-    ([], ["A.", "—"], [Change(PARAGRAPH, "A.")]),
-    (["He met Dr. Smith. He left."], ["He met Dr. Jones. He left."],
-     [Change(SENTENCES, "He met Dr. Jones.")]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        (
+            ["Old lead.", "A a."],
+            ["New lead.", "A a.", "Tail."],
+            [Change(PARAGRAPH, "New lead."), Change(PARAGRAPH, "Tail.")],
+        ),
+        (["One. Two. Three."], ["One. Too. Three. Four."], [Change(SENTENCES, "Too. Four.")]),
+        (["A b.", "C d.", "E f."], ["E f.", "A b.", "C d."], []),
+        (["One here. Two here."], ["Two here.", "One here."], []),
+        (["Hello, World!"], ["hello world"], []),
+        (["It is 3.5 m."], ["It is 35 m."], [Change(PARAGRAPH, "It is 35 m.")]),
+        (["One. Two."], ["One."], []),
+        ([], ["A.", "—"], [Change(PARAGRAPH, "A.")]),
+        (
+            ["He met Dr. Smith. He left."],
+            ["He met Dr. Jones. He left."],
+            [Change(SENTENCES, "He met Dr. Jones.")],
+        ),
+    ],
+)
 def test_what_is_new(old, new, expected):
     assert diff(old, new, SPLIT) == expected
 
@@ -114,9 +126,14 @@ def literal(old, new):
             yield Change(SENTENCES, " ".join(fresh))
 
 
-@pytest.mark.parametrize("names", [
-    ("simplewiki-20190901", "simplewiki-20230820"), ("enwiki-20150112", "enwiki-20150305"),
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("simplewiki-20190901", "simplewiki-20230820"),
+        ("enwiki-20150112", "enwiki-20150305"),
+    ],
+    ids=" ".join,
+)
 def test_real_pages_as_algorithm_1_is_printed(names):
     extractor, compared = Extractor(), 0
     for a, b in join(*(read_pages(wikipedia_excerpt(name)) for name in names)):
@@ -131,8 +148,9 @@ def test_abbreviations_end_no_sentence():
     text = "Dr. Smith met J. R. Jones at 5 p.m. in Washington D.C. on Jan. 5, 2019. He left."
     assert SPLIT(text) == [text[:-9], "He left."]
     assert SPLIT("In the U.S. Army, e.g. in 1775, $3.5 million was paid. See Fig. 3.") == [
-        "In the U.S. Army, e.g. in 1775, $3.5 million was paid.", "See Fig. 3.",
-    ]  # fmt: skip
+        "In the U.S. Army, e.g. in 1775, $3.5 million was paid.",
+        "See Fig. 3.",
+    ]
 
 
 @given(st.text(max_size=60))

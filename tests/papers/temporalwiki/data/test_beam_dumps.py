@@ -57,8 +57,11 @@ def add_types(path):
         if entity["id"][0] == "Q":
             kind = numbers[int(entity["id"][1:]) % 5]
             value = {"entity-type": "item", "id": f"Q{kind}", "numeric-id": kind}
-            snak = {"snaktype": "value", "property": "P31",
-                    "datavalue": {"type": "wikibase-entityid", "value": value}}  # fmt: skip
+            snak = {
+                "snaktype": "value",
+                "property": "P31",
+                "datavalue": {"type": "wikibase-entityid", "value": value},
+            }
             claims = entity.get("claims") or {}
             entity["claims"] = claims | {"P31": [{"mainsnak": snak, "rank": "normal"}]}
     write(path, "[\n" + ",\n".join(map(json.dumps, entities)) + "\n]\n")
@@ -166,9 +169,16 @@ def diffset(months, tmp_path_factory):
 
 def job(months, diffset, out, **changes):
     old, new = months[0], months[-1]
-    inputs = dict(old=old["wikidata"], new=new["wikidata"], diffset=diffset,
-                  wikipedia=new["wikipedia"], out=out, rules=FactRules(site=dump_files.SITE),
-                  unchanged_share=1.0, buckets=3)  # fmt: skip
+    inputs = dict(
+        old=old["wikidata"],
+        new=new["wikidata"],
+        diffset=diffset,
+        wikipedia=new["wikipedia"],
+        out=out,
+        rules=FactRules(site=dump_files.SITE),
+        unchanged_share=1.0,
+        buckets=3,
+    )
     return Job(**{**inputs, **changes})
 
 
@@ -203,8 +213,13 @@ def test_a_sample_and_a_page_map_are_the_same(months, diffset, tmp_path):
     pairs = [(numbers[e.title], e.id) for e in entities if e.title in numbers]
     lines = ["page_id\twikidata_id"] + [f"{page}\t{item}" for page, item in pairs]
     table = write(tmp_path / "map.tsv", "\n".join(lines))
-    options = dict(page_map=str(table), unchanged_share=0.4, seed=3, skip_new_subjects=True,
-                   properties=months[1]["wikidata"])  # fmt: skip
+    options = dict(
+        page_map=str(table),
+        unchanged_share=0.4,
+        seed=3,
+        skip_new_subjects=True,
+        properties=months[1]["wikidata"],
+    )
     wanted = probes.build(job(months, diffset, tmp_path / "pool", **options), keep=True)
     found = beam_probes.build(job(months, diffset, tmp_path / "beam", **options), keep=True)
     check_probes(wanted, found, tmp_path)

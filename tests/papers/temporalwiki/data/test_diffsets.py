@@ -15,11 +15,15 @@ from tests.papers.temporalwiki.data.dump_files import dump, page, write, write_m
 from tests.real_data import wikipedia_excerpt
 
 OLD = [
-    page(1, "Same", "Same text."), page(2, "Edited", "One here. Two here.\n\nThree here."),
-    page(4, "Gone", "It was here."), page(5, "Moved", "It moved.", sha1="s", revision=50),
-    page(6, "Was redirect", "#REDIRECT [[X]]", redirect="X"), page(7, "Becomes redirect", "Text."),
-    page(8, "Reshuffled", "A a is.\n\nB b is."), page(9, "Talk:X", "Old.", ns=1),
-]  # fmt: skip
+    page(1, "Same", "Same text."),
+    page(2, "Edited", "One here. Two here.\n\nThree here."),
+    page(4, "Gone", "It was here."),
+    page(5, "Moved", "It moved.", sha1="s", revision=50),
+    page(6, "Was redirect", "#REDIRECT [[X]]", redirect="X"),
+    page(7, "Becomes redirect", "Text."),
+    page(8, "Reshuffled", "A a is.\n\nB b is."),
+    page(9, "Talk:X", "Old.", ns=1),
+]
 NEW = [
     page(1, "Same", "Same text."),
     page(2, "Edited", "Zero here.\n\nOne here. Too here.\n\nThree here.", revision=21),
@@ -27,17 +31,22 @@ NEW = [
     page(6, "Was redirect", "Now an article.", revision=61),
     page(7, "Becomes redirect", "#REDIRECT [[X]]", redirect="X", revision=71),
     page(8, "Reshuffled", "B b is.\n\n'''A''' a is.", revision=81),
-    page(9, "Talk:X", "New.", ns=1, revision=91), page(10, "New", "All new. Really.\n\nYes."),
-    page(11, "List", "{{disambig}}"), page(12, "Empty", "{{x}}"),
-]  # fmt: skip
+    page(9, "Talk:X", "New.", ns=1, revision=91),
+    page(10, "New", "All new. Really.\n\nYes."),
+    page(11, "List", "{{disambig}}"),
+    page(12, "Empty", "{{x}}"),
+]
 EXPECTED = [
-    (2, "Edited", "paragraph", "Zero here."), (2, "Edited", "sentences", "Too here."),
-    (6, "Was redirect", "new", "Now an article."), (10, "New", "new", "All new. Really.\nYes."),
-]  # fmt: skip
+    (2, "Edited", "paragraph", "Zero here."),
+    (2, "Edited", "sentences", "Too here."),
+    (6, "Was redirect", "new", "Now an article."),
+    (10, "New", "new", "All new. Really.\nYes."),
+]
 GONE = [
-    (2, "Edited", "deleted", "Two here."), (4, "Gone", "deleted_page", "It was here."),
+    (2, "Edited", "deleted", "Two here."),
+    (4, "Gone", "deleted_page", "It was here."),
     (7, "Becomes redirect", "deleted_page", "Text."),
-]  # fmt: skip
+]
 
 
 def numbered(pages):
@@ -58,18 +67,28 @@ def test_what_is_new_and_why_the_rest_is_not(dumps, tmp_path):
     manifest = build(plan(*dumps, tmp_path / "out", Options()))
     assert rows(tmp_path / "out") == EXPECTED
     assert manifest["pages"] == {
-        "same revision": 1, "changed": 1, "article gone: not in the new dump": 1, "same sha1": 1,
-        "new article": 2, "article gone: redirect": 1, "no new text": 1, "namespace 1": 1,
-        "disambiguation": 1, "no prose": 1,
-    }  # fmt: skip
+        "same revision": 1,
+        "changed": 1,
+        "article gone: not in the new dump": 1,
+        "same sha1": 1,
+        "new article": 2,
+        "article gone: redirect": 1,
+        "no new text": 1,
+        "namespace 1": 1,
+        "disambiguation": 1,
+        "no prose": 1,
+    }
     assert manifest["articles"] == 3 and manifest["words"] == 11
     assert [manifest[d]["date"] for d in ("old", "new")] == ["20200101", "20200201"]
     with open(tmp_path / "out/wikipedia_20200101_20200201_subset.csv", newline="") as f:
         table = list(csv.reader(f))
     assert table[0] == ["id", "url", "title", "text"] and len(table) == 4
     assert table[1] == [
-        "2", "https://en.wikipedia.org/wiki?curid=2", "Edited", "Zero here.\nToo here.",
-    ]  # fmt: skip
+        "2",
+        "https://en.wikipedia.org/wiki?curid=2",
+        "Edited",
+        "Zero here.\nToo here.",
+    ]
 
 
 def test_options(dumps, tmp_path):
@@ -77,8 +96,9 @@ def test_options(dumps, tmp_path):
     assert sorted(rows(tmp_path / "a")) == sorted(EXPECTED + GONE)
     build(plan(*dumps, tmp_path / "b", Options(legacy=True)))
     assert [r[2:] for r in rows(tmp_path / "b")] == [
-        ("new", "Now an article."), ("new", "All new. Really.Yes."),
-    ]  # fmt: skip  # Edited has one known paragraph, so no text between two of them
+        ("new", "Now an article."),
+        ("new", "All new. Really.Yes."),
+    ]  # Edited has one known paragraph, so no text between two of them
     build(plan(*dumps, tmp_path / "c", Options(namespaces=(1,))))
     assert rows(tmp_path / "c") == [(9, "Talk:X", "paragraph", "New.")]
 
@@ -153,8 +173,11 @@ def test_the_join_has_every_page_once():
 
 # --- real excerpts
 
-PAIRS = [("enwiki-20120104", "enwiki-20150112"), ("enwiki-20150112", "enwiki-20150305"),
-         ("simplewiki-20190901", "simplewiki-20230820")]  # fmt: skip
+PAIRS = [
+    ("enwiki-20120104", "enwiki-20150112"),
+    ("enwiki-20150112", "enwiki-20150305"),
+    ("simplewiki-20190901", "simplewiki-20230820"),
+]
 
 
 @pytest.mark.parametrize("names", PAIRS, ids=" ".join)

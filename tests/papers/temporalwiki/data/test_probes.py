@@ -31,11 +31,13 @@ def probe(subject="S", relation="r", answer="O", n=1):
 
 def test_rules_one_and_two_and_repeats():
     rows = [
-        probe("Paris", answer="Paris Club", n=1), probe("Lake Tahoe", answer="tahoe", n=2),
+        probe("Paris", answer="Paris Club", n=1),
+        probe("Lake Tahoe", answer="tahoe", n=2),
         probe("A", answer="one two three four five six", n=3),
-        probe("Ann, Jr.", answer="Rome", n=4), probe("Ann Jr.", answer="Rome", n=5),
+        probe("Ann, Jr.", answer="Rome", n=4),
+        probe("Ann Jr.", answer="Rome", n=5),
         probe("Bob", "q", "x y z u v", n=6),
-    ]  # fmt: skip
+    ]
     left, steps = apply(rows, 0)
     assert steps == {"distinct": 5, "rule 1": 3, "rule 2": 2, "rule 3": 2}
     assert [p.subject for p in left] == ["Ann Jr.", "Bob"]  # without commas, the first of equals
@@ -69,9 +71,15 @@ def test_table_7():
     rows = [probe("A", "r", "x"), probe("A", "r", "y"), probe("B", "q", "x")]
     found = table_7(rows)
     assert found == {
-        "facts": 3, "relations": 2, "max_repetition": 2, "subjects": 2, "objects": 2,
-        "by_relation": {"r": 2, "q": 1}, "subject_types": {}, "object_types": {},
-    }  # fmt: skip
+        "facts": 3,
+        "relations": 2,
+        "max_repetition": 2,
+        "subjects": 2,
+        "objects": 2,
+        "by_relation": {"r": 2, "q": 1},
+        "subject_types": {},
+        "object_types": {},
+    }
     typed = [dataclasses.replace(row, subject_type="human") for row in rows[:2]]
     assert table_7([*typed, rows[2]])["subject_types"] == {"human": 2}
     assert table_7([])["max_repetition"] == 0
@@ -79,16 +87,31 @@ def test_table_7():
 
 def test_a_type_is_what_an_item_is_an_instance_of(tmp_path):
     def line(number, label, *facts):
-        snaks = [{"mainsnak": {"snaktype": "value", "property": p, "datavalue": {
-            "value": {"entity-type": "item", "id": q}, "type": "wikibase-entityid"}},
-            "rank": "normal"} for p, q in facts]  # fmt: skip
+        snaks = [
+            {
+                "mainsnak": {
+                    "snaktype": "value",
+                    "property": p,
+                    "datavalue": {
+                        "value": {"entity-type": "item", "id": q},
+                        "type": "wikibase-entityid",
+                    },
+                },
+                "rank": "normal",
+            }
+            for p, q in facts
+        ]
         labels = {"en": {"language": "en", "value": label}}
         claims = {s["mainsnak"]["property"]: [s] for s in snaks}
         return json.dumps({"type": "item", "id": f"Q{number}", "labels": labels, "claims": claims})
 
     dump = tmp_path / "wikidata.json"
-    rows = [line(1, "Ann", ("P27", "Q3"), ("P31", "Q2")), line(2, "human"), line(3, "Utopia"),
-            line(4, "Bob", ("P31", "Q9"))]  # fmt: skip
+    rows = [
+        line(1, "Ann", ("P27", "Q3"), ("P31", "Q2")),
+        line(2, "human"),
+        line(3, "Utopia"),
+        line(4, "Bob", ("P31", "Q9")),
+    ]
     dump.write_text("[\n" + ",\n".join(rows) + "\n]\n")
     fact_store.extract(dump, tmp_path / "store", 2, FactRules())
     for bucket in range(2):
@@ -101,8 +124,9 @@ def test_a_type_is_what_an_item_is_an_instance_of(tmp_path):
 def test_published_files_are_read_as_text(tmp_path):
     path = write(tmp_path / "a.csv", "subject,relation,objective\nNA,year,1984\nNone,is,nan\n")
     assert [tuple(row.values()) for row in fact_files.read_probe_csv(path)] == [
-        ("NA", "year", "1984"), ("None", "is", "nan"),
-    ]  # fmt: skip
+        ("NA", "year", "1984"),
+        ("None", "is", "nan"),
+    ]
     with pytest.raises(UserError, match="no column 'subject'"):
         list(fact_files.read_probe_csv(write(tmp_path / "b.csv", "a,b\n1,2\n")))
     with pytest.raises(UserError, match="line 2: a cell is missing"):
@@ -125,9 +149,16 @@ def sim(tmp_path_factory):
 
 def job(sim, out, **changes):
     old, new, diff = sim
-    inputs = dict(old=old["wikidata"], new=new["wikidata"], diffset=str(diff),
-                  wikipedia=new["wikipedia"], out=out, rules=FactRules(site=SITE),
-                  unchanged_share=1.0, buckets=3)  # fmt: skip
+    inputs = dict(
+        old=old["wikidata"],
+        new=new["wikidata"],
+        diffset=str(diff),
+        wikipedia=new["wikipedia"],
+        out=out,
+        rules=FactRules(site=SITE),
+        unchanged_share=1.0,
+        buckets=3,
+    )
     return Job(**{**inputs, **changes})
 
 
@@ -208,10 +239,15 @@ def test_the_wikipedia_dump_is_the_diffsets(sim, tmp_path):
     assert "is of simwiki, and " in text and ", of dewiki;" in text
 
 
-@pytest.mark.parametrize("dates, said", [
-    (("20200502", "20200702"), ""), (("20200601", "20200703"), "The old Wikidata dump"),
-    (("20200404", "20200515"), "The new Wikidata dump"), (("20200501", "latest"), ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "dates, said",
+    [
+        (("20200502", "20200702"), ""),
+        (("20200601", "20200703"), "The old Wikidata dump"),
+        (("20200404", "20200515"), "The new Wikidata dump"),
+        (("20200501", "latest"), ""),
+    ],
+)
 def test_wikidata_of_other_dates_is_told(sim, tmp_path, dates, said):
     old, new, _ = sim
     paths = [tmp_path / f"wikidata-{date}-all.json.gz" for date in dates]

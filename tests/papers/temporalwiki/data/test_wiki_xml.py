@@ -37,9 +37,11 @@ def test_a_page_as_written(tmp_path, name):
 
 def test_old_versions_have_no_ns_and_no_redirect_element(tmp_path):
     pages = [
-        page(1, "Talk:A", "x"), page(2, "B: the film", "y"), page(3, "C", "#REDIRECT [[D#e|f]]"),
+        page(1, "Talk:A", "x"),
+        page(2, "B: the film", "y"),
+        page(3, "C", "#REDIRECT [[D#e|f]]"),
         page(4, "E", "# redirect numbering is a list"),
-    ]  # fmt: skip
+    ]
     text = re.sub("<ns>.*</ns>\n|<model>.*</format>\n", "", dump(pages, version="0.3"))
     found = list(read_pages(write(tmp_path / "d.xml", text)))
     assert [p.namespace for p in found] == [1, 0, 0, 0]
@@ -136,10 +138,16 @@ def test_a_folder_of_parts_is_one_dump(tmp_path):
         open_dump(tmp_path)
 
 
-@pytest.mark.parametrize("name, date", [
-    ("enwiki-20150112-pages-articles.xml.bz2", "20150112"), ("wikidata-201412-excerpt", "20141201"),
-    ("2015-03-01-all.json.gz", "20150301"), ("enwiki-latest-pages.xml", ""), ("p1p41242", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, date",
+    [
+        ("enwiki-20150112-pages-articles.xml.bz2", "20150112"),
+        ("wikidata-201412-excerpt", "20141201"),
+        ("2015-03-01-all.json.gz", "20150301"),
+        ("enwiki-latest-pages.xml", ""),
+        ("p1p41242", ""),
+    ],
+)
 def test_dates_in_names(name, date):
     assert date_of(name) == date
 
@@ -154,10 +162,16 @@ def complaint(path):
     return str(e.value)
 
 
-@pytest.mark.parametrize("name, wiki", [
-    ("enwiki-20120104-pages-articles.xml.bz2", "enwiki"), ("be_x_oldwiki-latest-a", "be_x_oldwiki"),
-    ("dewiktionary-20200101-p.xml", "dewiktionary"), ("enwiki.xml", ""), ("old-20120104.xml", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, wiki",
+    [
+        ("enwiki-20120104-pages-articles.xml.bz2", "enwiki"),
+        ("be_x_oldwiki-latest-a", "be_x_oldwiki"),
+        ("dewiktionary-20200101-p.xml", "dewiktionary"),
+        ("enwiki.xml", ""),
+        ("old-20120104.xml", ""),
+    ],
+)
 def test_wikis_in_names(name, wiki):
     assert wiki_of(name) == wiki
 

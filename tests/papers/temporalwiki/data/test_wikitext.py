@@ -16,45 +16,62 @@ from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguati
 from tests.real_data import wikipedia_excerpt
 
 
-@pytest.mark.parametrize("source, expected", [
-    ("'''A''' is ''b'' [[c]] and [[d|e]]s.", ["A is b c and es."]),
-    ("One.\nTwo.\n\nThree.", ["One. Two.", "Three."]),
-    ("== Heading ==\nText.\n=== Sub ===\nMore.", ["Text.", "More."]),
-    ("* item\n* [[other]] item\nText.\n# one\n: indented\n; term", ["Text."]),
-    ("{{Infobox|a={{b|c}}\n|d=e}}Text{{cn}}.", ["Text."]),
-    ("A<ref name=x>no</ref> b<ref name=x /> c.<!-- no -->", ["A b c."]),
-    ("{| class=x\n| cell [[a]]\n|}\nText.", ["Text."]),
-    ("[[File:a.jpg|thumb|A [[caption]].]]Text. [[Category:X]][[Image:b.png]]", ["Text."]),
-    ("[[de:Wort]]Text [[:Category:X|shown]] [[:fr:Mot]].", ["Text shown fr:Mot."]),
-    ("'''''A''''' and ''unclosed\nl'homme of ''Title'''s end",
-     ["A and unclosed l'homme of Title's end"]),
-    ("See [http://a.b label] and [http://c.d] now.", ["See label and now."]),
-    ("A&nbsp;b &amp; c &#233; &#xe9; &lt;.", ["A b & c é é <."]),
-    ("Sum <math>x^{2}</math> of <code>x</code><br />next <small>small</small>",
-     ["Sum of", "next small"]),
-    ("<p class=a id=b>One</p><p>Two</p>", ["One", "Two"]),
-    ("X (; born {{x}} 1950) and ( ) [ ].", ["X (born 1950) and."]),
-    ("__NOTOC__\n----\n'''\n\n—", []),
-    ("the {{lang|fr|mot juste}}, {{lang-el|λόγος}} and {{convert|5|km|mi|abbr=on}} away",
-     ["the mot juste, λόγος and 5 km away"]),
-    ("a{{snd}}b{{mdash}}c, {{x}}, {{y|z}} and d", ["a – b—c, and d"]),
-    ("<nowiki>{{a}} [[b]]</nowiki> c", ["{{a}} [[b]] c"]),
-    ("{{unclosed [[a|b", ["{{unclosed [[a|b"]), ("]] }} text </ref>", ["]] }} text"]),
-    ("", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("'''A''' is ''b'' [[c]] and [[d|e]]s.", ["A is b c and es."]),
+        ("One.\nTwo.\n\nThree.", ["One. Two.", "Three."]),
+        ("== Heading ==\nText.\n=== Sub ===\nMore.", ["Text.", "More."]),
+        ("* item\n* [[other]] item\nText.\n# one\n: indented\n; term", ["Text."]),
+        ("{{Infobox|a={{b|c}}\n|d=e}}Text{{cn}}.", ["Text."]),
+        ("A<ref name=x>no</ref> b<ref name=x /> c.<!-- no -->", ["A b c."]),
+        ("{| class=x\n| cell [[a]]\n|}\nText.", ["Text."]),
+        ("[[File:a.jpg|thumb|A [[caption]].]]Text. [[Category:X]][[Image:b.png]]", ["Text."]),
+        ("[[de:Wort]]Text [[:Category:X|shown]] [[:fr:Mot]].", ["Text shown fr:Mot."]),
+        (
+            "'''''A''''' and ''unclosed\nl'homme of ''Title'''s end",
+            ["A and unclosed l'homme of Title's end"],
+        ),
+        ("See [http://a.b label] and [http://c.d] now.", ["See label and now."]),
+        ("A&nbsp;b &amp; c &#233; &#xe9; &lt;.", ["A b & c é é <."]),
+        (
+            "Sum <math>x^{2}</math> of <code>x</code><br />next <small>small</small>",
+            ["Sum of", "next small"],
+        ),
+        ("<p class=a id=b>One</p><p>Two</p>", ["One", "Two"]),
+        ("X (; born {{x}} 1950) and ( ) [ ].", ["X (born 1950) and."]),
+        ("__NOTOC__\n----\n'''\n\n—", []),
+        (
+            "the {{lang|fr|mot juste}}, {{lang-el|λόγος}} and {{convert|5|km|mi|abbr=on}} away",
+            ["the mot juste, λόγος and 5 km away"],
+        ),
+        ("a{{snd}}b{{mdash}}c, {{x}}, {{y|z}} and d", ["a – b—c, and d"]),
+        ("<nowiki>{{a}} [[b]]</nowiki> c", ["{{a}} [[b]] c"]),
+        ("{{unclosed [[a|b", ["{{unclosed [[a|b"]),
+        ("]] }} text </ref>", ["]] }} text"]),
+        ("", []),
+    ],
+)
 def test_prose(source, expected):
     assert Extractor().paragraphs(source) == expected
 
 
-@pytest.mark.parametrize("source, expected", [
-    ("Text one <small>unclosed", ["Text one unclosed"]), ("A </SMALL > b <br", ["A b <br"]),
-    ("<div style='x'>Div not closed", ["Div not closed"]), ("<p>One<p>Two", ["One", "Two"]),
-    ("Ref <ref name=x>cited", ["Ref cited"]), ("<span a={{x}}&nbsp;>b [[c|<i>d]]", ["b d"]),
-    ("A &lt;small> and &#60;b>", ["A <small> and <b>"]),
-    ("A <nowiki><b> &lt;i></nowiki> <b>c", ["A <b> <i> c"]),
-    ("1 <b> 2 < b > 3 <bc> 4 <a href=x>", ["1 2 < b > 3 <bc> 4 <a href=x>"]),
-    ("If a <b and\n\nc > d", ["If a <b and", "c > d"]), ("One.\n\n" + "<b>" * 9999, ["One."]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("Text one <small>unclosed", ["Text one unclosed"]),
+        ("A </SMALL > b <br", ["A b <br"]),
+        ("<div style='x'>Div not closed", ["Div not closed"]),
+        ("<p>One<p>Two", ["One", "Two"]),
+        ("Ref <ref name=x>cited", ["Ref cited"]),
+        ("<span a={{x}}&nbsp;>b [[c|<i>d]]", ["b d"]),
+        ("A &lt;small> and &#60;b>", ["A <small> and <b>"]),
+        ("A <nowiki><b> &lt;i></nowiki> <b>c", ["A <b> <i> c"]),
+        ("1 <b> 2 < b > 3 <bc> 4 <a href=x>", ["1 2 < b > 3 <bc> 4 <a href=x>"]),
+        ("If a <b and\n\nc > d", ["If a <b and", "c > d"]),
+        ("One.\n\n" + "<b>" * 9999, ["One."]),
+    ],
+)
 def test_tags_that_belong_to_no_pair_are_not_shown(source, expected):
     assert Extractor().paragraphs(source) == expected
 
@@ -65,13 +82,19 @@ def test_links_to_files_go_by_the_names_of_the_wiki():
     assert Extractor(site.dropped_links).paragraphs(text) == ["Haus:a ja"]
 
 
-@pytest.mark.parametrize("title, text, expected", [
-    ("A", "{{disambig}}", True), ("A", "x {{Disambiguation|geo}}", True),
-    ("A", "{{hndis|x}}", True),
-    ("A (disambiguation)", "", True), ("A", "{{Human name disambiguation}}", True),
-    ("A", "{{For|b|A (disambiguation)}} {{dablink|x}}", False), ("A", "{{other uses}}", False),
-    ("A", "__DISAMBIG__", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "title, text, expected",
+    [
+        ("A", "{{disambig}}", True),
+        ("A", "x {{Disambiguation|geo}}", True),
+        ("A", "{{hndis|x}}", True),
+        ("A (disambiguation)", "", True),
+        ("A", "{{Human name disambiguation}}", True),
+        ("A", "{{For|b|A (disambiguation)}} {{dablink|x}}", False),
+        ("A", "{{other uses}}", False),
+        ("A", "__DISAMBIG__", True),
+    ],
+)
 def test_disambiguation(title, text, expected):
     assert is_disambiguation(title, text) is expected
 
@@ -84,10 +107,28 @@ def test_sections_are_the_page_and_cut_nothing_open():
     assert [p.split("\n")[0] for p in parts] == ["Lead {{a|", "== One ==", "== Two =="]
 
 
-@pytest.mark.parametrize("unit", [
-    "{{", "{{a|", "[[", "[[File:x|", "<b>", "<ref>x", "{|\n", "[http://a ", "''a", "&#", "<!--",
-    "{{[[<b>{|\n", "== a\n", "== h ==\n{{a\n", "a<!-- b -->", "<br>", "<li>a\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{{",
+        "{{a|",
+        "[[",
+        "[[File:x|",
+        "<b>",
+        "<ref>x",
+        "{|\n",
+        "[http://a ",
+        "''a",
+        "&#",
+        "<!--",
+        "{{[[<b>{|\n",
+        "== a\n",
+        "== h ==\n{{a\n",
+        "a<!-- b -->",
+        "<br>",
+        "<li>a\n",
+    ],
+)
 def test_vandalism_takes_no_quadratic_time(unit):
     text = "Before it.\n\n" + unit * 20_000
     start = time.process_time()
@@ -95,9 +136,14 @@ def test_vandalism_takes_no_quadratic_time(unit):
     assert time.process_time() - start < 2.5 and found[0].startswith("Before it.")
 
 
-@pytest.mark.parametrize("source, expected", [
-    ("a<!-- b -->c<!-- d", ["ac"]), ("<!---->a --> b", ["a --> b"]), ("<!-- a", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("a<!-- b -->c<!-- d", ["ac"]),
+        ("<!---->a --> b", ["a --> b"]),
+        ("<!-- a", []),
+    ],
+)
 def test_comments(source, expected):
     assert Extractor().paragraphs(source) == expected
 
