@@ -196,8 +196,8 @@ def figure_9(study: Study) -> tuple[list, dict]:
             png=drawn and figures.as_png(drawn),
             notes=[
                 "Share of items with a right answer among the first k of a beam search as wide as "
-                "the largest k (how the paper got its candidates is not said). It prints no numbers "
-                "of Figure 9."
+                "the largest k (how the paper got its candidates is not said). It prints no "
+                "numbers of Figure 9."
             ],
         )
     ]
