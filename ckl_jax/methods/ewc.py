@@ -1,13 +1,14 @@
 """EWC: elastic weight consolidation (Kirkpatrick et al. 2017, arXiv:1612.00796, equation 3).
 
-Differs from vanilla training in one seam: what is wrapped around the optimizer. See
-`optim.fisher_pull`; the Fisher information is that of the Initial model on D0.
+Differs from vanilla training in two seams: what is wrapped around the optimizer
+(`optim.fisher_pull`), and its initial state: the Fisher information of the Initial model on D0.
 """
 
 import optax
 
 from ckl_jax import checks
-from ckl_jax.methods.method import Method
+from ckl_jax.methods.method import Method, Start
+from ckl_jax.optim import gradient_squares
 from ckl_jax.optim.fisher_pull import fisher_pull
 
 
@@ -27,4 +28,16 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
     """
     checks.require_size(**{"ewc.examples": examples})
     pull = fisher_pull(strength)
-    return Method(name="ewc", wrap=lambda tx: optax.chain(pull, tx), statistics_examples=examples)
+
+    def init_opt_state(opt_state, start: Start):
+        fisher, count = gradient_squares.of_examples(
+            start.model.score_batch, start.trainable, start.frozen, start.examples(examples)
+        )
+        return gradient_squares.with_statistics(opt_state, fisher, count)
+
+    return Method(
+        name="ewc",
+        wrap=lambda tx: optax.chain(pull, tx),
+        init_opt_state=init_opt_state,
+        reads_earlier_data=True,
+    )

@@ -80,6 +80,9 @@ class LoraFactory(DenseFactory):
     def check_names(self, names: Sequence[str]) -> None:
         checks.require_names(names, **{"lora.targets": self.targets})
 
+    def settings(self) -> dict[str, Any]:
+        return {"name": "lora", "scale": self.scale}
+
     def __call__(
         self, features: int, kernel_axes: tuple[str, str], *, name: str, **kw
     ) -> nn.Module:

@@ -20,4 +20,4 @@ def lwf(weight: float = 1.0, temperature: float = 2.0) -> Method:
     Raises:
       UserError: a number is out of range.
     """
-    return Method(name="lwf", teacher=Distillation(weight, temperature))
+    return Method(name="lwf", loss=Distillation(weight, temperature))

@@ -1,27 +1,31 @@
 """A method is a record of seams, each the identity by default.
 
-| seam         | what it changes                                   | who fills it         |
-| ------------ | ------------------------------------------------- | -------------------- |
-| `dense`      | the projection factory of the model               | LoRA                 |
-| `side`       | side networks over a stack's hidden states        | K-Adapter, Modular   |
-| `trainable`  | which leaves train: patterns over parameter paths | all that freeze      |
-| `tx`, `wrap` | the optax transformation that moves them          | RecAdam; EWC, EMA    |
-| `mixture`    | what is mixed into the data, epoch by epoch       | Mix-Review           |
-| `teacher`    | the loss: the model before the update teaches     | LwF                  |
+| seam                 | fields              | what it sets                | used by            |
+| -------------------- | ------------------- | --------------------------- | ------------------ |
+| projection factory   | `dense`             | the model's projections     | LoRA               |
+| side network         | `side`              | networks over hidden states | K-Adapter, Modular |
+| trainable leaves     | `trainable`         | patterns over paths         | all that freeze    |
+| optax transformation | `tx`, `wrap`        | how gradients move leaves   | RecAdam, EWC, EMA  |
+| data mixture         | `mixture`           | earlier data, by epoch      | Mix-Review, replay |
+| loss                 | `loss`              | what is minimised           | LwF                |
+| initial state        | `init_params`,      | new leaves, and the         | EWC                |
+|                      | `init_opt_state`    | optimizer's state           |                    |
 
 Vanilla training is the empty record. The runner knows this record and no method by name; two
-methods that fill different seams combine (`combine`).
+methods that fill different seams combine (`combine`). An optax state may besides hold parameters to
+evaluate and save in place of those that train, as EMA's does: see `optim.averaging.swap`.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+import jax
 import optax
 
 from ckl_jax.data.epochs import Mixture
 from ckl_jax.errors import UserError
-from ckl_jax.models.distillation import Distillation
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.layers import DenseFactory
 from ckl_jax.models.side import Side
 
@@ -32,10 +36,34 @@ SEAMS = (
     "trainable",
     "tx",
     "wrap",
-    "statistics_examples",
     "mixture",
-    "teacher",
+    "loss",
+    "init_params",
+    "init_opt_state",
+    "reads_earlier_data",
 )
+
+# (parameters, the base model's before the first step, batch, dropout key) -> (summed loss, sums)
+LossFn = Callable[
+    [Any, Any, Mapping[str, jax.Array], jax.Array | None],
+    tuple[jax.Array, dict[str, jax.Array]],
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run has before its first step, for `Method.init_opt_state`.
+
+    Attributes:
+      model: with the method in it.
+      trainable, frozen: the two parts of its parameters, on the devices.
+      examples: `n -> batches` of n examples of the earlier corpus, on the devices.
+    """
+
+    model: BaseTransformerModel
+    trainable: Any
+    frozen: Any
+    examples: Callable[[int], Iterator[Mapping[str, jax.Array]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +79,15 @@ class Method:
       wrap: `optax transformation -> optax transformation`, around `tx` or the run's own optimizer
         with its clip; or None.
       mixture: review of earlier data by epoch, or None.
-      statistics_examples: of the earlier corpus, whose gradients `wrap` wants to know the size of
-        (`optim.gradient_squares`); 0 is none.
-      teacher: how the model as it was before the first step teaches, or None.
+      loss: `(model with the method, base model) -> LossFn`, or None for the model's own. The sums
+        are those of `BaseTransformerModel.loss_fn`. The second argument of a `LossFn` is the
+        parameters of the base model as they were before the first step, without gradient.
+      init_params: `({path: array}, paths) -> {path: array}`: values for those of `paths` that
+        depend on restored parameters. `paths` are the leaves that no checkpoint has; the others of
+        them keep their initialisers. Traced under `jax.jit`.
+      init_opt_state: `(optimizer state, Start) -> optimizer state` before the first step. What it
+        returns is in every checkpoint, so a resumed run does not call it.
+      reads_earlier_data: whether `init_opt_state` reads examples of the earlier corpus.
       legacy_bypass_side: decode without the side networks, as CKL's released evaluation did.
       trains: False for Initial, the model left as it is.
     """
@@ -64,9 +98,13 @@ class Method:
     trainable: tuple[str, ...] = EVERYTHING
     tx: Callable[[optax.Schedule], optax.GradientTransformation] | None = None
     wrap: Callable[[optax.GradientTransformation], optax.GradientTransformation] | None = None
-    statistics_examples: int = 0
     mixture: Mixture | None = None
-    teacher: Distillation | None = None
+    loss: Callable[[BaseTransformerModel, BaseTransformerModel], LossFn] | None = None
+    init_params: (
+        Callable[[Mapping[str, jax.Array], Collection[str]], dict[str, jax.Array]] | None
+    ) = None
+    init_opt_state: Callable[[Any, Start], Any] | None = None
+    reads_earlier_data: bool = False
     legacy_bypass_side: bool = False
     trains: bool = True
 

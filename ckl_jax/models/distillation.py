@@ -16,12 +16,10 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel, Batch
 
-TEACHER = "teacher"  # its parameters, beside the student's
-
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """How the teacher counts.
+    """The cross entropy plus the loss of imitating the model as it was before the update.
 
     Attributes:
       weight: of its loss, beside the cross entropy's 1.
@@ -35,6 +33,34 @@ class Distillation:
     def __post_init__(self) -> None:
         checks.require_number("a finite number, 0 or more", 0.0, **{"lwf.weight": self.weight})
         checks.require_positive(**{"lwf.temperature": self.temperature})
+
+    def __call__(self, student: BaseTransformerModel, teacher: BaseTransformerModel) -> Callable:
+        """The loss of `student`, taught by `teacher`.
+
+        Args:
+          student: the model that trains, with its method in it.
+          teacher: the same model without the method.
+
+        Returns:
+          `(student's parameters, teacher's, batch, dropout key) -> (summed loss, sums)`.
+
+        Raises:
+          UserError: the model has a loss of its own: one that masks text anew, or remembers what
+            came before it, which both would have to do alike.
+        """
+        if type(student).loss_fn is not BaseTransformerModel.loss_fn:
+            raise UserError(
+                f"Distillation is not offered for a {type(student).__name__}, whose loss is its "
+                "own; choose another method, or a T5 or GPT-2."
+            )
+
+        def loss_fn(params: Any, before: Any, batch: Batch, dropout_rng: jax.Array | None = None):
+            logits = student.logits(params, batch, dropout_rng)
+            known = teacher.logits(before, batch)
+            extra = self.weight * teacher_losses(logits, known, self.temperature)
+            return student.sums_of(logits, batch, extra)
+
+        return loss_fn
 
 
 def teacher_losses(student: jax.Array, teacher: jax.Array, temperature: float) -> jax.Array:
@@ -50,36 +76,3 @@ def teacher_losses(student: jax.Array, teacher: jax.Array, temperature: float) -
     known = jax.nn.log_softmax(teacher / temperature)
     learned = jax.nn.log_softmax(student / temperature)
     return temperature**2 * jnp.sum(jnp.exp(known) * (known - learned), axis=-1)
-
-
-def taught(
-    student: BaseTransformerModel, teacher: BaseTransformerModel, how: Distillation
-) -> Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, dict[str, jax.Array]]]:
-    """The student's `loss_fn` with the teacher's part added.
-
-    Args:
-      student: the model that trains, with its method in it.
-      teacher: the same model without the method.
-      how: how the teacher counts.
-
-    Returns:
-      The loss. Its parameters hold the teacher's under `TEACHER`; no gradient flows there.
-
-    Raises:
-      UserError: the model has a loss of its own: one that masks text anew, or remembers what came
-        before it, which both would have to do alike.
-    """
-    if type(student).loss_fn is not BaseTransformerModel.loss_fn:
-        raise UserError(
-            f"Distillation is not offered for a {type(student).__name__}, whose loss is its own; "
-            "choose another method, or a T5 or GPT-2."
-        )
-
-    def loss_fn(params: Any, batch: Batch, dropout_rng: jax.Array | None = None):
-        params = dict(params)
-        known = teacher.logits(jax.lax.stop_gradient(params.pop(TEACHER)), batch)
-        logits = student.logits(params, batch, dropout_rng)
-        extra = how.weight * teacher_losses(logits, known, how.temperature)
-        return student.sums_of(logits, batch, extra)
-
-    return loss_fn

@@ -104,6 +104,10 @@ class DenseFactory:
     def check_names(self, names: Sequence[str]) -> None:
         """Raises `UserError` if the factory waits for a projection that is not among `names`."""
 
+    def settings(self) -> dict[str, Any]:
+        """What checkpoints record of it, by name: what no parameter's shape shows."""
+        return dataclasses.asdict(self)
+
 
 class Embed(nn.Module):
     """Token embeddings, [V, D]; `attend` gives logits against the same table."""

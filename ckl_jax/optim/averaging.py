@@ -18,6 +18,10 @@ class AverageState(NamedTuple):
 
     average: optax.Params  # or, after `swap`, the parameters that train
 
+    def swap(self, params: optax.Params) -> tuple[optax.Params, "AverageState"]:
+        """The average, and the state that holds `params` in its place."""
+        return self.average, AverageState(params)
+
 
 def track_average(decay: float) -> optax.GradientTransformation:
     """Keeps the average; updates pass unchanged.
@@ -49,17 +53,17 @@ def track_average(decay: float) -> optax.GradientTransformation:
 
 
 def swap(params: Any, opt_state: Any) -> tuple[Any, Any]:
-    """Exchanges the parameters with their average, if `opt_state` has one; twice is the identity.
+    """Exchanges the parameters with those that `opt_state` holds to be evaluated, if it does.
 
-    So what is evaluated and saved as the parameters is the average, and training goes on from what
-    the optimizer's state holds.
+    A part of the state holds some if it has `swap`, as `AverageState` does. Twice is the identity:
+    what is evaluated and saved is the average, and training goes on from what the state holds.
     """
-    nodes, tree = jax.tree.flatten(opt_state, is_leaf=_is_ours)
+    nodes, tree = jax.tree.flatten(opt_state, is_leaf=_can_swap)
     for i, node in enumerate(nodes):
-        if _is_ours(node):
-            params, nodes[i] = node.average, AverageState(params)
+        if _can_swap(node):
+            params, nodes[i] = node.swap(params)
     return params, jax.tree.unflatten(tree, nodes)
 
 
-def _is_ours(node: Any) -> bool:
-    return isinstance(node, AverageState)
+def _can_swap(node: Any) -> bool:
+    return hasattr(node, "swap")

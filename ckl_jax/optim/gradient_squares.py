@@ -1,12 +1,20 @@
-"""Optimizers that want to know how large gradients were on earlier text, before their first step.
+"""How large gradients were on earlier text, and optimizers that want to know before step 1.
 
 Such an optimizer's state has `with_statistics(mean_square, batches)`, which returns it with them.
 """
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
+
+from ckl_jax.errors import UserError
+from ckl_jax.trees.partition import merge
+
+_WEIGHTS = "decoder_loss_weights"
 
 
 def wants_statistics(opt_state: Any) -> bool:
@@ -31,3 +39,44 @@ def with_statistics(opt_state: Any, mean_square: optax.Params, batches: int) -> 
 
 def _wants(node: Any) -> bool:
     return hasattr(node, "with_statistics")
+
+
+def of_examples(
+    score: Callable[[Any, Mapping[str, jax.Array]], jax.Array],
+    trainable: Any,
+    frozen: Any,
+    batches: Iterable[Mapping[str, jax.Array]],
+) -> tuple[Any, int]:
+    """The diagonal of the empirical Fisher matrix: the mean square of log likelihoods' gradients.
+
+    Args:
+      score: `(parameters, batch) -> log likelihoods [B]`, without dropout.
+      trainable, frozen: the parameters; of the first is the gradient.
+      batches: on the devices; rows without a target do not count.
+
+    Returns:
+      A tree like `trainable`, and the number of examples.
+
+    Raises:
+      UserError: there are no examples, or a gradient is not finite.
+    """
+
+    @jax.jit
+    def add(total: Any, trainable: Any, frozen: Any, batch: Mapping[str, jax.Array]):
+        def one(total, row):
+            row = jax.tree.map(lambda x: x[None], row)
+            grads = jax.grad(lambda p: jnp.sum(score(merge(p, frozen), row)))(trainable)
+            return jax.tree.map(lambda t, g: t + jnp.square(g), total, grads), None
+
+        total, _ = jax.lax.scan(one, total, batch)
+        return total, jnp.sum(jnp.any(batch[_WEIGHTS] > 0, axis=-1))
+
+    total, count = jax.tree.map(jnp.zeros_like, trainable), 0
+    for batch in batches:
+        total, found = add(total, trainable, frozen, batch)
+        count += int(found)
+    if not count:
+        raise UserError("The earlier corpus has no example with a target to take gradients on.")
+    if not all(np.isfinite(float(jnp.sum(x))) for x in jax.tree.leaves(total)):
+        raise UserError("A gradient on the earlier corpus is not finite; check the checkpoint.")
+    return jax.tree.map(lambda x: x / count, total), count

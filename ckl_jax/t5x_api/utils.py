@@ -102,7 +102,7 @@ class DatasetConfig:
             )
         from ckl_jax.t5x_api import seqio_data
 
-        if method.mixture is not None or method.statistics_examples:
+        if method.mixture is not None or method.reads_earlier_data:
             raise UserError(
                 f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
                 "train.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."

@@ -1,4 +1,9 @@
-"""What methods add to a model: what checkpoints record of it, and whether a run goes on with it."""
+"""Added (adapter) parameters: what a method adds to a model, and whether a checkpoint fits it.
+
+A leaf is added if the model with the method has it and the model without does not: shapes alone
+tell, no names. Where a method numbers what it adds (`lora_0`, `lora_1`: one for each update), the
+component at which such a leaf departs from the base model is its part and phase.
+"""
 
 import dataclasses
 import json
@@ -9,32 +14,29 @@ from typing import Any
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.errors import UserError
 
-_NAMES = re.compile(r"(?:^|/)(lora|k_adapter|modular)_(\d+)(?:/|$)")
-_SHAPES = ("rank", "entries", "targets")  # of LoRA: what differs shows in the parameters
-
-
-def is_added(path: str) -> bool:
-    """Whether a parameter was added by a method, so that a base checkpoint need not have it."""
-    return _NAMES.search(path) is not None
+_NUMBERED = re.compile(r"(.+)_(\d+)")
 
 
 def record(config: Any) -> dict[str, Any]:
     """What a checkpoint's metadata say of the method's parts in a model's configuration."""
     dense = getattr(config, "dense", None)
     return {
-        "dense": dataclasses.asdict(dense) if dataclasses.is_dataclass(dense) else {},
+        "dense": dense.settings() if dense is not None else {},
         "side": [dataclasses.asdict(side) for side in getattr(config, "side", ())],
     }
 
 
 def check_settings(path: str, config: Any) -> None:
-    """Raises `UserError` if what an earlier update added would do something else in this model.
+    """Checks that what an earlier update added computes the same in this model.
 
-    A scale or taps are in no parameter's shape. Checkpoints of before they were recorded pass.
+    A scale or taps show in no parameter's shape. Checkpoints from before they were recorded pass.
 
     Args:
       path: the checkpoint.
       config: of the model, with its method in it.
+
+    Raises:
+      UserError: a setting differs.
     """
     metadata = read_json_item(find_checkpoint(path), "metadata")
     wanted = json.loads(json.dumps(record(config)))
@@ -48,53 +50,71 @@ def check_settings(path: str, config: Any) -> None:
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first setting that two records of what methods added both hold, and not alike."""
+    """The first setting of added parts that two checkpoints' metadata both hold, and not alike."""
     a, b = _settings(one), _settings(other)
     return next((name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]), None)
 
 
 def _settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """{"lora.scale": 0.25, "k_adapter_0.taps": [1, 11], ...}."""
-    dense = {f"lora.{k}": v for k, v in (metadata.get("dense") or {}).items() if k not in _SHAPES}
-    sides = metadata.get("side") or []
-    return dense | {f"{s['name']}.{k}": v for s in sides for k, v in s.items() if k != "name"}
+    dense = dict(metadata.get("dense") or {})
+    parts = [{"name": "lora", **dense}, *(metadata.get("side") or [])]
+    return {f"{part['name']}.{k}": v for part in parts for k, v in part.items() if k != "name"}
 
 
-def check_phase(path: str, wanted: Iterable[str], stored: Iterable[str]) -> None:
-    """Raises `UserError` if a checkpoint has had more updates by the method than the run's phase.
+def check_phase(
+    path: str, wanted: Collection[str], stored: Iterable[str], added: Collection[str]
+) -> None:
+    """Checks that a checkpoint has not had more updates by the method than the run's phase.
 
     Args:
       path: the checkpoint.
       wanted, stored: names of the model's parameters, and of the checkpoint's.
+      added: those of `wanted` that the method adds.
+
+    Raises:
+      UserError: it has had more.
     """
-    mine, held = _last_phases(wanted), _last_phases(stored)
-    for kind in sorted(mine.keys() & held.keys()):
-        if held[kind] > mine[kind]:
+    base = set(wanted) - set(added)
+    mine, held = last_phases(added, base), last_phases(set(stored) - base, base)
+    for part in sorted(mine.keys() & held.keys()):
+        if held[part] > mine[part]:
             raise UserError(
-                f"{path} holds {kind}_{held[kind]} and this run's phase is {mine[kind]}; give "
-                f"{kind}.{kind}.phase = {held[kind]} as it was trained with, or "
-                f"{held[kind] + 1} for another update."
+                f"{path} holds {part}_{held[part]} and this run's phase is {mine[part]}; give "
+                f"{part}.{part}.phase = {held[part]} as it was trained with, or "
+                f"{held[part] + 1} for another update."
             )
 
 
-def goes_on_with(
-    trainable: Collection[str], frozen: Collection[str], fresh: Collection[str]
+def continued_phase(
+    trainable: Collection[str], frozen: Collection[str], fresh: Collection[str], added: set[str]
 ) -> tuple[str, int] | None:
-    """The method and phase whose parameters a run trains further, where it adds none of its own.
+    """The added part and phase that a run trains further, where it adds none of its own.
 
     Args:
       trainable, frozen: names of the model's parameters; a run that freezes none (a fine-tuning)
         is not meant.
       fresh: those that the checkpoint did not have.
+      added: those that the method adds.
     """
-    if not frozen or any(map(is_added, fresh)):
+    if not frozen or added & set(fresh):
         return None
-    return next(iter(_last_phases(trainable).items()), None)
+    base = {*trainable, *frozen} - added
+    return next(iter(last_phases(sorted(added & set(trainable)), base).items()), None)
 
 
-def _last_phases(names: Iterable[str]) -> dict[str, int]:
-    """{method: the highest phase of its parameters}."""
+def last_phases(added: Iterable[str], base: Iterable[str]) -> dict[str, int]:
+    """{part: the highest phase of its leaves}; parts without a number are left out.
+
+    Args:
+      added: paths of added leaves.
+      base: those of the base model.
+    """
+    folders = {p[:i] for p in base for i, c in enumerate(p) if c == "/"}
     last: dict[str, int] = {}
-    for found in filter(None, map(_NAMES.search, names)):
-        last[found[1]] = max(int(found[2]), last.get(found[1], 0))
+    for path in added:
+        parts = path.split("/")
+        root = next((c for n, c in enumerate(parts) if "/".join(parts[: n + 1]) not in folders), "")
+        if match := _NUMBERED.fullmatch(root):
+            last[match[1]] = max(int(match[2]), last.get(match[1], 0))
     return last

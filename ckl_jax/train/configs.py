@@ -107,7 +107,7 @@ class DatasetConfig:
             if method.mixture.review_phases and self.review_task_name is not None:
                 tasks.append(self.open(self.review_task_name))
                 review = len(tasks[2])
-        elif method.statistics_examples:
+        elif method.reads_earlier_data:
             self._earlier_task(method)  # it is there
         for task in tasks:
             check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
@@ -162,10 +162,10 @@ class DatasetConfig:
     def _lanes(
         self, method: Any, model: Any, epochs: int | None, total_steps: int | None
     ) -> LaneSource:
-        if method.statistics_examples:
+        if method.reads_earlier_data:
             raise UserError(
-                f"Method {method.name!r} takes gradients on rows of an earlier corpus, and "
-                "CONTIGUOUS_ROWS reads running text; choose another method."
+                f"Method {method.name!r} reads rows of an earlier corpus before its first step, "
+                "and CONTIGUOUS_ROWS reads running text; choose another method."
             )
         if method.mixture is not None:
             raise UserError(

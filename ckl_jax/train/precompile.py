@@ -43,23 +43,24 @@ def precompile(
     """
     from ckl_jax.parallel import mesh
     from ckl_jax.train import train
+    from ckl_jax.train.prepare import prepare
 
     checks.require_bool(COMPILE=compile)
     bound = inspect.signature(train.train).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments
-    names = list(inspect.signature(train.Run).parameters)
+    names = list(inspect.signature(prepare).parameters)
     given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
     partitioner = given["partitioner"] or mesh.Partitioner()
     if tpu_slice is not None:
         partitioner = dataclasses.replace(partitioner, devices=topology.tpu_devices(tpu_slice))
     given["partitioner"] = partitioner
-    run = train.Run(**{name: given[name] for name in names})
+    run = prepare(**{name: given[name] for name in names})
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
         trees = {
             "params": run.shapes.params,
             "trainable": run.shapes.trainable,
-            "opt_state": run.state_shapes().opt_state,
+            "opt_state": run.state_shapes.opt_state,
         }
         if not compile:
             report = count_trees(**trees)

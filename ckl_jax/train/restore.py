@@ -39,7 +39,7 @@ class RestoredModel:
         self.paths, self._assignment = restore.checkpoints(), restore.assignment
         for path in self.paths:
             check_same_vocabulary(path, self.model.output_vocabulary)
-        self.shapes = setup.param_shapes(self.model, method, self.partitioner)
+        self.shapes = setup.param_shapes(model, method, self.partitioner)
         if restore.dtype is not None:
             self.shapes.params = _as(restore.dtype, self.shapes.params)
 

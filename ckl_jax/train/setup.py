@@ -66,22 +66,37 @@ class Shapes:
     Attributes:
       params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.
       trainable, frozen: its two parts.
+      added: paths of the leaves that the method adds to the base model.
     """
 
     params: Any
     trainable: Any
     frozen: Any
+    added: frozenset[str] = frozenset()
 
 
-def param_shapes(model: BaseTransformerModel, method: Method, partitioner: Partitioner) -> Shapes:
-    """Shapes, shardings and the split of a model's parameters, without allocating them."""
+def param_shapes(
+    base_model: BaseTransformerModel, method: Method, partitioner: Partitioner
+) -> Shapes:
+    """Shapes, shardings and the split of a model's parameters, without allocating them.
+
+    Args:
+      base_model: the model without the method.
+      method: put into it here.
+      partitioner: says how each parameter is split.
+    """
+    model = base_model.with_method(method)
     variables = jax.eval_shape(model.init, jax.random.key(0))
     params = variables["params"]
     shardings = partitioner.params_shardings(params_logical_axes(variables), params)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params, shardings
     )
-    return Shapes(params, *split(params, method.trainable))
+    added = frozenset()
+    if method.dense is not None or method.side:
+        base = jax.eval_shape(base_model.init, jax.random.key(0))["params"]
+        added = frozenset(flatten(params).keys() - flatten(base).keys())
+    return Shapes(params, *split(params, method.trainable), added)
 
 
 def load_params(path: str) -> dict[str, Any]:
@@ -159,6 +174,7 @@ def initial_params(
     path: str | None,
     *,
     complete: bool = False,
+    init: Callable[..., dict[str, jax.Array]] | None = None,
     method: str | None = None,
     assignment_map: AssignmentMap = (),
     strict: bool = True,
@@ -172,7 +188,8 @@ def initial_params(
       key: initialises the leaves that no checkpoint has.
       path: checkpoint to start from, or None: one of this project or of T5X, its layers stacked
         or apart.
-      complete: the checkpoint must have the method's own leaves too.
+      complete: the checkpoint must have the leaves that the method adds too.
+      init: the method's `init_params`, for leaves that no checkpoint has.
       method: the one that the checkpoint should be of, for the complaint; None is any.
       assignment_map, strict, fallback_to_scratch: as T5X's `RestoreCheckpointConfig` has them;
         see `checkpoints.assignment.assign`. Names are those of a checkpoint, `target/...`.
@@ -187,8 +204,9 @@ def initial_params(
     if path:
         stored = {_IN_CHECKPOINT + p: x for p, x in flatten(load_params(path)).items()}
         stored = scan_layout.convert(stored, wanted)
+        added = {_IN_CHECKPOINT + p for p in shapes.added}
         if strict and not assignment_map:
-            adapters.check_phase(path, wanted, stored)
+            adapters.check_phase(path, wanted, stored, added)
         found = assign(
             wanted,
             stored,
@@ -196,14 +214,14 @@ def initial_params(
             strict=strict,
             fallback_to_scratch=fallback_to_scratch,
             where=_where(path, method),
-            optional=() if complete else [p for p in wanted if adapters.is_added(p)],
+            optional=() if complete else added,
             elsewhere=_optimizer_names(wanted),
             differ=lambda p, source: _shapes_differ(p, wanted[p].shape, stored[source].shape),
         )
         if strict:
             adapters.check_settings(path, model.config)
         if not complete:
-            _check_frozen(path, shapes.frozen, found)
+            _check_frozen(path, shapes, found)
             _tell_of_going_on(path, shapes, found)
         last_use = {source: p for p, source in found.sources.items()}
         for p, source in found.sources.items():
@@ -214,11 +232,17 @@ def initial_params(
     if fresh:
         shardings = [wanted[p].sharding for p in fresh]
 
-        def init(key):
-            flat = flatten(model.init(key)["params"])
-            return [flat[p.removeprefix(_IN_CHECKPOINT)] for p in fresh]
+        names = [p.removeprefix(_IN_CHECKPOINT) for p in fresh]
+        restored = {p.removeprefix(_IN_CHECKPOINT): x for p, x in params.items()}
 
-        made = jax.jit(init, out_shardings=shardings)(key)
+        def make(key, restored):
+            flat = flatten(model.init(key)["params"])
+            own = init({**flat, **restored}, frozenset(names)) if init else {}
+            if stray := own.keys() - set(names):
+                raise UserError(f"init_params sets {some(sorted(stray))}, which are not new.")
+            return [own.get(p, flat[p]) for p in names]
+
+        made = jax.jit(make, out_shardings=shardings)(key, restored if init else {})
         params.update(zip(fresh, made, strict=True))
     return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
 
@@ -230,11 +254,11 @@ def _optimizer_names(wanted: Iterable[str]) -> list[str]:
     return ["state/step", *(f"state/param_states/{p}/{slot}" for p in params for slot in slots)]
 
 
-def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
+def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
     """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
-    names = [_IN_CHECKPOINT + p for p in flatten(frozen)]
+    names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen)]
     elsewhere = [p for p in names if found.sources.get(p) != p]
-    if lacking := [p for p in elsewhere if adapters.is_added(p)]:
+    if lacking := [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added]:
         raise UserError(
             f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
             "checkpoint of that phase, or leave the method's `phase` out."
@@ -249,7 +273,8 @@ def _check_frozen(path: str, frozen: Any, found: Assignment) -> None:
 
 def _tell_of_going_on(path: str, shapes: Shapes, found: Assignment) -> None:
     trainable, frozen = flatten(shapes.trainable), flatten(shapes.frozen)
-    further = adapters.goes_on_with(trainable, frozen, found.fresh)
+    fresh = [p.removeprefix(_IN_CHECKPOINT) for p in found.fresh]
+    further = adapters.continued_phase(trainable, frozen, fresh, set(shapes.added))
     if further and jax.process_index() == 0:
         kind, phase = further
         print(

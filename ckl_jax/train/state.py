@@ -1,5 +1,6 @@
 """The train state: what changes from step to step, and nothing else."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -32,6 +33,11 @@ class TrainState:
         cls, params: Any, tx: optax.GradientTransformation, step: int = 0, memory: Any = ()
     ) -> "TrainState":
         return cls(jnp.full((), step, jnp.int32), params, tx.init(params), memory)
+
+
+def as_dict(state: TrainState) -> dict[str, Any]:
+    """The state as the tree that checkpoints hold."""
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
 
 
 def swapped(state: TrainState) -> TrainState:

@@ -1,29 +1,40 @@
-"""`t5x train`: update a model on a corpus by a method, and probe it as it learns."""
+"""`t5x train`: update a model on a corpus by a method, and probe it as it learns.
+
+`train` reads from top to bottom: prepare, restore, compile, loop, evaluate and save, summary. What
+it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (where to begin),
+`step.py` (the jitted step), `telemetry.py` (progress and metrics), `saving.py` (checkpoints).
+"""
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import optax
 
 from ckl_jax import checks
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel import flops
 from ckl_jax.parallel.mesh import Partitioner
-from ckl_jax.parallel.processes import FolderLock, StopSignal
+from ckl_jax.parallel.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, make_evaluator
-from ckl_jax.train.job import Run
-from ckl_jax.train.loop import Loop
+from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation
+from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
+from ckl_jax.train.resume import begin, why_finished
 from ckl_jax.train.resume_check import check_same_run
-from ckl_jax.train.state import TrainState
+from ckl_jax.train.saving import Saver
+from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step_metrics import StepMetrics
+from ckl_jax.train.telemetry import Telemetry
 from ckl_jax.train.vocabulary_check import check_same_vocabulary
+from ckl_jax.trees.partition import merge
 
 # (parameters, step, whether it is the last) -> {split: scalars}, which go to the run's metrics.
 Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
@@ -104,7 +115,7 @@ def train(
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
-      legacy_microbatch_means: see `train.step.make_train_step`.
+      legacy_microbatch_means: see `step.make_train_step`.
 
     Returns:
       The last step and state.
@@ -112,26 +123,28 @@ def train(
     Raises:
       UserError: something in the configuration or the files does not fit.
     """
+    # Prepare: every setting is checked before anything is written or allocated.
     compile_cache.enable()
-    run = Run(
-        model,
-        train_dataset_cfg,
-        model_dir,
-        method,
-        optimizer,
-        learning_rate,
-        clip_norm,
-        epochs,
-        total_steps,
-        checkpoint_cfg,
-        partitioner or Partitioner(),
-        num_microbatches,
-        random_seed,
-        first_step,
-        metrics,
-        legacy_microbatch_means,
+    checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
+    restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
+    run = prepare(
+        model=model,
+        dataset=train_dataset_cfg,
+        model_dir=model_dir,
+        method=method,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        clip_norm=clip_norm,
+        epochs=epochs,
+        total_steps=total_steps,
+        checkpoint_cfg=checkpoint_cfg,
+        partitioner=partitioner,
+        num_microbatches=num_microbatches,
+        random_seed=random_seed,
+        first_step=first_step,
+        metrics=metrics,
+        legacy_microbatch_means=legacy_microbatch_means,
     )
-    restore = checkpoint_cfg.restore
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)
     mirror = Mirror.of(model_dir)
@@ -141,22 +154,182 @@ def train(
         phase = phase_from(restore.path) + (method.trains and restore.path is not None)
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     stop = StopSignal()
-    asking = dataclasses.replace(run.partitioner, before_batch=stop.check)
-    evaluator = make_evaluator(probes, run.model, asking)
-    made = [make(run.model, asking) for make in evaluations]
-    if eval_first is None:
-        eval_first = bool(checkpoint_cfg.restore.path)
-    with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules(), FolderLock() as lock:
-        loop = Loop(
+    evaluation = _Evaluation(run, probes, evaluations, context, stop)
+    save_cfg = checkpoint_cfg.save
+    store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
+
+    def due(step: int) -> tuple[bool, bool]:
+        """Whether to evaluate and whether to save after `step`."""
+        boundary, last = run.ends_epoch(step), step == run.total_steps
+        evaluate = boundary if eval_period is None else step % eval_period == 0
+        return evaluate or last, save_cfg.is_due(step, boundary) or last
+
+    with jax.set_mesh(partitioner.mesh), partitioner.axis_rules(), FolderLock() as lock:
+        # Restore.
+        clock = time.monotonic()
+        begun = begin(run, store, lock, probed=evaluation.probes)
+        state, step = begun.state, int(begun.state.step)
+        if begun.finished:
+            _say(why_finished(run, step, difference))
+            store.close()
+            return step, state
+        if difference:
+            _say(f"{model_dir} was trained {difference}: training goes on with the new settings.")
+        saver = Saver(run, store, begun, context=context, mirror=mirror)
+        telemetry = Telemetry(
             run,
-            evaluator,
-            made,
-            context,
-            eval_period,
-            eval_first,
-            log_period,
-            progress,
-            mirror,
-            stop,
+            model_dir,
+            name=context["run"],
+            step=step,
+            seconds=begun.seconds,
+            log_period=log_period,
+            progress=progress,
+            is_boundary=lambda step: any(due(step)),
+            diverged=saver.diverged,
         )
-        return loop.run(lock, difference)
+        telemetry.times(init_or_restore_seconds=time.monotonic() - clock)
+
+        # Compile.
+        compiled, step_flops = _compile(run, step, telemetry)
+        key = jax.random.key(run.seed + 1)
+
+        def save(state: TrainState, owes_evaluation: bool = False) -> None:
+            saver.save(
+                state,
+                seconds=telemetry.seconds,
+                metrics=telemetry.metrics_at(int(state.step)),
+                owes_evaluation=owes_evaluation,
+            )
+
+        with telemetry, stop:
+            telemetry.text(step, "gin_config", begun.config_text)
+            if begun.owes_evaluation:
+                telemetry.remember(step, begun.metrics)
+            first = restore.path is not None if eval_first is None else eval_first
+            if begun.owes_evaluation or (step == run.first_step and first):
+                if not evaluation(state, begun.frozen, telemetry):
+                    _end_early(store, step)
+                if begun.owes_evaluation and store.keep_best:  # the metric to choose it by
+                    save(state)
+            if save_cfg.first and store.latest_step() is None:
+                save(state)
+
+            # Loop.
+            telemetry.resume()
+            going_on = step < run.last_step
+            for batch in run.source.iterate(step - run.first_step) if going_on else ():
+                if step >= run.last_step:
+                    break
+                telemetry.batch_is_there()
+                batch = partitioner.put_batch(batch)
+                state, step_metrics = compiled(state, begun.constants, batch, key)
+                step += 1
+                telemetry.step(step, step_metrics)
+                evaluate_now, save_now = due(step)
+                stopping = stop.asked()
+                if not (evaluate_now or save_now or stopping):
+                    continue
+
+                # Evaluate and save. Rows first: a run killed in between probes again and writes
+                # the same rows.
+                telemetry.pause()
+                saver.check_finite(state)
+                owes = evaluate_now and not evaluation(state, begun.frozen, telemetry)
+                if save_now or stopping or owes:
+                    save(state, owes)
+                if owes or (stopping and step < run.last_step):
+                    _end_early(store, step)
+                telemetry.resume()
+
+            if run.last_step == 0 and store.latest_step() is None:
+                save(state)
+            store.close()
+
+    # Summary.
+    saver.write_summary(state, seconds=telemetry.seconds, flops=step_flops)
+    return step, state
+
+
+def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int | None]:
+    """The compiled step, None if no step is left, and the FLOPs of its matrix products."""
+    if not run.method.trains:
+        return None, None
+    clock = time.monotonic()
+    traced = run.trace()
+    counted = flops.of_jaxpr(traced.jaxpr)
+    if step >= run.total_steps:
+        return None, counted
+    compiled = traced.lower().compile()
+    telemetry.times(compilation_seconds=time.monotonic() - clock)
+    return compiled, counted
+
+
+class _Evaluation:
+    """Puts probes and further evaluations to the parameters of a step.
+
+    Attributes:
+      probes: whether there are probes, whose rows the run writes.
+    """
+
+    def __init__(
+        self,
+        run: Prepared,
+        probes: Probes | None,
+        evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Evaluation]],
+        context: dict[str, Any],
+        stop: StopSignal,
+    ):
+        # Asks before each batch whether to stop: a preempted machine gets some seconds.
+        partitioner = dataclasses.replace(run.partitioner, before_batch=stop.check)
+        self._run, self._context, self._stop = run, context, stop
+        self._evaluator = make_evaluator(probes, run.model, partitioner)
+        self._further = [make(run.model, partitioner) for make in evaluations]
+        self._at: int | None = None  # the step, while it is evaluated
+        self.probes = self._evaluator is not None
+        stop.reply = self._reply
+
+    def __call__(self, state: TrainState, frozen: Any, telemetry: Telemetry) -> bool:
+        """Evaluates and writes the scores; False if it was stopped and has written none."""
+        if not self._evaluator and not self._further:
+            return True
+        if self._stop.received:
+            return False
+        step = int(state.step)
+        params, last = merge(swapped(state).params, frozen), step == self._run.last_step
+        self._at = step
+        try:
+            scores = self._probe(params, step, last) if self._evaluator else {}
+            for evaluation in self._further:
+                scores |= evaluation(params, step, last)
+        except Stopped:
+            return False
+        self._at = None
+        telemetry.evaluated(step, scores)
+        return True
+
+    def _probe(self, params: Any, step: int, last: bool) -> dict[str, dict[str, float]]:
+        context = {**self._context, "epoch": self._run.epoch(step), "step": step}
+        rows = list(self._evaluator.rows(params, context, last=last))
+        if jax.process_index() != 0:
+            return {}
+        scores = write_evaluation(self._run.model_dir, step, rows)
+        return {f"inference_eval/{probe}": values for probe, values in scores.items()}
+
+    def _reply(self) -> str:
+        """What is printed when SIGTERM comes."""
+        if self._at is None:
+            return "SIGTERM: stopping; steps that were sent ahead end first, the last is saved."
+        saved = f", saving step {self._at}" if self._at > self._run.first_step else ""
+        return f"SIGTERM: stopping after this batch of the evaluation{saved}."
+
+
+def _end_early(store: CheckpointStore, step: int) -> NoReturn:
+    store.close()
+    saved = store.latest_step() == step
+    _say(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
+    raise SystemExit(143)
+
+
+def _say(sentence: str) -> None:
+    if jax.process_index() == 0:
+        print(sentence)

@@ -15,10 +15,10 @@ from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.lwf import lwf
 from ckl_jax.methods.method import combine, vanilla
-from ckl_jax.models.distillation import TEACHER, Distillation, taught, teacher_losses
+from ckl_jax.models.distillation import Distillation, teacher_losses
+from ckl_jax.optim import gradient_squares
 from ckl_jax.optim.fisher_pull import fisher_pull
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
-from ckl_jax.train import fisher as gradient_squares
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
@@ -96,7 +96,7 @@ def test_fisher_information_is_the_mean_over_examples():
     batches = [random_batch(SMALLER, seed=i) for i in range(2)]
     batches[1]["decoder_loss_weights"][3] = 0  # a row of padding counts for nothing
     trainable, frozen = split(params, ("decoder_norm",))
-    found, count = gradient_squares.of_examples(model, trainable, frozen, batches, lambda b: b)
+    found, count = gradient_squares.of_examples(model.score_batch, trainable, frozen, batches)
     assert count == 7
 
     def likelihoods(trainable, batch):
@@ -125,12 +125,12 @@ def test_the_teachers_loss_in_float64():
 @pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 3.0])
 def test_the_teacher_is_silent_where_both_agree_and_pulls_where_not(weight):
     model, batch, before = model_of(SMALLER), random_batch(SMALLER), random_params(SMALLER)
-    loss_fn = taught(model, model, Distillation(weight))
+    loss_fn = Distillation(weight)(model, model)
 
     @jax.jit
     def gradients(params):
         plain = jax.grad(lambda p: model.loss_fn(p, batch)[0])(params)
-        with_it = jax.grad(lambda p: loss_fn({**p, TEACHER: before}, batch, None)[0])(params)
+        with_it = jax.grad(lambda p: loss_fn(p, before, batch, None)[0])(params)
         differ = jax.tree.map(lambda x, y: jnp.abs(x - y).max(), plain, with_it)
         return jnp.max(jnp.stack(jax.tree.leaves(differ)))
 
@@ -142,10 +142,13 @@ def test_the_teacher_is_silent_where_both_agree_and_pulls_where_not(weight):
 @pytest.mark.slow
 def test_the_reported_loss_is_the_cross_entropy():
     model, batch, params = model_of(SMALLER), random_batch(SMALLER), random_params(SMALLER)
-    step = make_train_step(taught(model, model, Distillation()), optax.sgd(0.1), dropout=False)
     other = jax.tree.map(lambda x: x * 0.5, params)
+    taught = Distillation()(model, model)
+    step = make_train_step(
+        lambda p, b, key: taught(p, other, b, key), optax.sgd(0.1), dropout=False
+    )
     state = TrainState.create(params, optax.sgd(0.1))
-    _, metrics = jax.jit(step)(state, {TEACHER: other}, batch, jax.random.key(0))
+    _, metrics = jax.jit(step)(state, {}, batch, jax.random.key(0))
     value, sums = jax.jit(model.loss_fn)(params, batch)
     np.testing.assert_allclose(metrics["loss"], value / sums["tokens"], rtol=1e-5)
     assert metrics["objective"] > metrics["loss"] * 1.001
@@ -154,15 +157,15 @@ def test_the_reported_loss_is_the_cross_entropy():
 def test_a_model_with_its_own_loss_is_refused():
     model = model_of(TINY_XL)
     with pytest.raises(UserError, match="not offered for a RecurrentModel"):
-        taught(model, model, Distillation())
+        Distillation()(model, model)
 
 
 def test_they_combine_with_what_fills_other_seams():
     both = combine(lwf(), combine(lora(), ema()), name="all")
-    assert both.teacher and both.dense and both.wrap
+    assert both.loss and both.dense and both.wrap
     with pytest.raises(UserError, match="both fill 'wrap'"):
         combine(ewc(), ema())
-    assert combine(vanilla(), ewc(examples=3)).statistics_examples == 3
+    assert combine(vanilla(), ewc(examples=3)).reads_earlier_data
 
 
 @pytest.mark.parametrize("make", [lambda: ema(1.0), lambda: ewc(-1.0), lambda: lwf(temperature=0)])

@@ -7,7 +7,14 @@ import pytest
 from ckl_jax.analysis.rows import Run
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.errors import UserError
+from ckl_jax.methods.k_adapter import k_adapter
+from ckl_jax.methods.lora import lora
+from ckl_jax.methods.method import vanilla
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import adapters
+from ckl_jax.train.setup import param_shapes
+from ckl_jax.trees.paths import flatten
+from tests.helpers import TINY, model_of
 from tests.tiny import read_rows
 
 
@@ -81,10 +88,22 @@ def test_no_mean_of_models_whose_settings_differ(first, tiny, tmp_path, capsys):
     assert not (tmp_path / "m" / "checkpoint_0").exists()
 
 
-def test_names_of_parameters_tell_what_was_added():
-    assert adapters.is_added("target/encoder/layers_0/attention/query/lora_0/a")
-    assert adapters.is_added("modular_1/encoder/norm/scale")
-    assert not adapters.is_added("decoder/lora_rank/kernel")
-    assert adapters.goes_on_with(["k_adapter_1/x"], ["k_adapter_0/x"], []) == ("k_adapter", 1)
-    assert adapters.goes_on_with(["k_adapter_1/x"], [], []) is None  # a fine-tuning of everything
-    assert adapters.goes_on_with(["decoder/x", "a/lora_1/b"], ["x"], ["y/lora_1/b"]) is None
+def test_shapes_tell_what_was_added():
+    model = model_of(TINY)
+    for method, part in ((lora(), "lora"), (k_adapter(taps=(1, 2)), "k_adapter")):
+        shapes = param_shapes(model, method, Partitioner())
+        base = flatten(param_shapes(model, vanilla(), Partitioner()).params)
+        assert shapes.added == flatten(shapes.params).keys() - base.keys()
+        assert adapters.last_phases(shapes.added, base) == {part: 0}
+    assert not param_shapes(model, vanilla(), Partitioner()).added
+
+
+def test_a_run_that_adds_nothing_goes_on_with_what_there_is():
+    def continued(trainable, frozen, fresh=()):
+        added = {p for p in (*trainable, *frozen) if "_" in p}
+        return adapters.continued_phase(trainable, frozen, fresh, added)
+
+    assert continued(["k_adapter_1/x"], ["k_adapter_0/x"]) == ("k_adapter", 1)
+    assert continued(["mine_12/x"], ["decoder/x"]) == ("mine", 12)  # of whatever name
+    assert continued(["k_adapter_1/x"], []) is None  # a fine-tuning of everything
+    assert continued(["decoder/x", "a/lora_1/b"], ["x"], ["a/lora_1/b"]) is None

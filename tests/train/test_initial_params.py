@@ -43,9 +43,11 @@ def saved(tmp_path_factory, params):
 
 def load(config, path, method=None, **options):
     method = method or vanilla()
-    model = EncoderDecoderModel(Transformer(config)).with_method(method)
-    shapes = setup.param_shapes(model, method, Partitioner())
-    found = setup.initial_params(model, shapes, jax.random.key(0), path, **options)
+    base = EncoderDecoderModel(Transformer(config))
+    shapes = setup.param_shapes(base, method, Partitioner())
+    found = setup.initial_params(
+        base.with_method(method), shapes, jax.random.key(0), path, **options
+    )
     return {name: np.asarray(x) for name, x in flatten(found).items()}
 
 

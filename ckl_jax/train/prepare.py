@@ -1,0 +1,298 @@
+"""A training before its first step: settings are checked, shapes derived, nothing is allocated.
+
+`t5x precompile` stops here.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from ckl_jax import checks
+from ckl_jax.checkpoints.restore import holds_optimizer
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method, Start
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import setup
+from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
+from ckl_jax.train.state import TrainState
+from ckl_jax.train.step import make_train_step
+from ckl_jax.train.step_metrics import StepMetrics
+from ckl_jax.trees.partition import merge
+from ckl_jax.trees.paths import flatten, unflatten
+
+BEFORE = "before_the_update"  # the base model's parameters, beside the frozen ones
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A run that can begin. Made by `prepare`.
+
+    Attributes:
+      model, base_model: with and without the method.
+      model_dir, method, dataset, checkpoint_cfg, partitioner, seed: as given.
+      source: of batches; `source.plan` says which rows come when.
+      shapes: of the parameters, see `setup.Shapes`.
+      tx: the optimizer of the trainable leaves.
+      rate: step -> learning rate.
+      first_step, total_steps: numbers of the steps that a new run starts and ends at.
+      restores_optimizer: whether the base checkpoint's optimizer state is taken too.
+      num_microbatches, legacy_microbatch_means: see `step.make_train_step`.
+      metrics: makes the rows of training metrics.
+    """
+
+    model_dir: str
+    model: BaseTransformerModel
+    base_model: BaseTransformerModel
+    method: Method
+    dataset: DatasetConfig
+    checkpoint_cfg: CheckpointConfig
+    partitioner: Partitioner
+    seed: int
+    source: Any
+    shapes: setup.Shapes
+    tx: optax.GradientTransformation
+    rate: optax.Schedule
+    first_step: int
+    total_steps: int
+    restores_optimizer: bool
+    num_microbatches: int
+    legacy_microbatch_means: bool
+    metrics: StepMetrics
+
+    @property
+    def last_step(self) -> int:
+        """The step that training ends at; 0 for a method that trains nothing."""
+        return self.total_steps if self.method.trains else 0
+
+    def epoch(self, step: int) -> int:
+        """The epoch, from 1, of the update that made `step`; 0 before the first."""
+        done = step - self.first_step
+        return self.source.plan.epoch_of(done - 1) + 1 if done else 0
+
+    def epochs_done(self, step: int) -> float:
+        """Passes over the corpus until `step`: 2 or 0.25; a stream without ends is one epoch."""
+        done, epochs = step - self.first_step, 0
+        for steps in self.source.plan.steps_per_epoch:
+            if done < steps:
+                return round(epochs + done / steps, 4) if done else epochs
+            done, epochs = done - steps, epochs + 1
+        return epochs
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether the update that made `step` is the last of its epoch."""
+        return self.source.plan.is_last_of_epoch(step - 1 - self.first_step)
+
+    def constants(self, frozen: Any, trainable: Any) -> Any:
+        """What every step is given beside the state: the frozen leaves, and the base model's.
+
+        Args:
+          frozen, trainable: the parameters before the first step, or their shapes.
+        """
+        if self.method.loss is None:
+            return frozen
+        before = flatten(merge(frozen, trainable))
+        before = {p: x for p, x in before.items() if p not in self.shapes.added}
+        # Copies of those that train, because they are donated to the step.
+        before |= {p: _copy(x) for p, x in flatten(trainable).items() if p in before}
+        return {**frozen, BEFORE: unflatten(before)}
+
+    def initial_state(self, trainable: Any) -> TrainState:
+        """The state before the first step, of the leaves that train; its memory is empty."""
+        memory, slots = (), getattr(self.model, "train_memory_length", None)
+        if getattr(self.dataset, "contiguous", False):
+            memory = self.model.initial_memory(self.source.plan.batch_size, slots)
+        return TrainState.create(trainable, self.tx, self.first_step, memory)
+
+    def method_state(self, state: TrainState, frozen: Any) -> TrainState:
+        """`initial_state`, with the method's own initial optimizer state in it."""
+        if self.method.init_opt_state is None:
+            return state
+
+        def examples(count: int) -> Iterator[Any]:
+            return map(
+                self.partitioner.put_batch, self.dataset.earlier(self.method, self.model, count)
+            )
+
+        if jax.process_index() == 0 and self.method.reads_earlier_data:
+            print(f"Reading earlier text for the initial state of {self.method.name} ...")
+        start = Start(model=self.model, trainable=state.params, frozen=frozen, examples=examples)
+        return state.replace(opt_state=self.method.init_opt_state(state.opt_state, start))
+
+    @functools.cached_property
+    def state_shapes(self) -> TrainState:
+        """Shapes and shardings of the train state."""
+        abstract = jax.eval_shape(self.initial_state, self.shapes.trainable)
+        shardings = jax.tree.map(lambda x: x.sharding, self.shapes.trainable)
+        tree = TrainState(
+            self.partitioner.replicated,
+            shardings,
+            self.partitioner.state_shardings(abstract.opt_state, self.shapes.trainable, shardings),
+            jax.tree.map(lambda _: self.partitioner.batch_sharding, abstract.memory),
+        )
+        return jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), abstract, tree
+        )
+
+    def batch_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """Shapes of a global batch."""
+        rows, sharding = self.source.plan.batch_size, self.partitioner.batch_sharding
+        return {
+            name: jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype, sharding=sharding)
+            for name, x in self.source.shapes().items()
+        }
+
+    def trace(self) -> jax.stages.Traced:
+        """The train step, traced for the shapes of this run; allocates nothing."""
+        update = make_train_step(
+            _loss_fn(self.method, self.model, self.base_model),
+            self.tx,
+            num_microbatches=self.num_microbatches,
+            dropout=self.model.draws,
+            legacy_microbatch_means=self.legacy_microbatch_means,
+        )
+        state = self.state_shapes
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        out = jax.tree.map(lambda x: x.sharding, state)
+
+        def step(state, constants, batch, key):
+            more = self.metrics.of_step(batch, self.rate(state.step))
+            state, metrics = update(state, constants, batch, key)
+            return state, {**metrics, **more}
+
+        jitted = jax.jit(step, donate_argnums=0, out_shardings=(out, None))
+        constants = self.constants(self.shapes.frozen, self.shapes.trainable)
+        return jitted.trace(state, constants, self.batch_shapes(), key)
+
+
+def prepare(
+    *,
+    model: BaseTransformerModel,
+    dataset: DatasetConfig,
+    model_dir: str,
+    method: Method,
+    optimizer: Callable[..., optax.GradientTransformation],
+    learning_rate: Callable[..., optax.Schedule],
+    clip_norm: float | None,
+    epochs: int | None,
+    total_steps: int | None,
+    checkpoint_cfg: CheckpointConfig,
+    partitioner: Partitioner,
+    num_microbatches: int,
+    random_seed: int,
+    first_step: int = 0,
+    metrics: StepMetrics | None = None,
+    legacy_microbatch_means: bool = False,
+) -> Prepared:
+    """Checks the settings of `train.train` and derives what follows from shapes alone.
+
+    Raises:
+      UserError: something in the configuration, the corpus or the base checkpoint does not fit.
+    """
+    checks.require_text(MODEL_DIR=model_dir)
+    _check_length(epochs, total_steps, first_step)
+    _check_method(method, optimizer)
+    checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
+    checks.require_positive(CLIP_NORM=clip_norm)
+    extended = model.with_method(method)
+    setup.check_vocabulary(extended)
+    _check_batch(dataset.batch_size, num_microbatches, partitioner)
+    source = dataset.make_source(
+        method,
+        epochs=epochs if total_steps is None else None,
+        total_steps=None if total_steps is None else total_steps - first_step,
+        seed=random_seed,
+        model=model,
+    )
+    if total_steps is None:
+        total_steps = first_step + source.plan.total_steps
+    rate = learning_rate(total_steps=total_steps)
+    shapes = setup.param_shapes(model, method, partitioner)
+
+    def optimizer_from(shift: int) -> optax.GradientTransformation:
+        return setup.make_optimizer(
+            extended, method, optimizer, lambda step: rate(step + shift), clip_norm
+        )
+
+    # The optimizer counts its own updates: from 0 unless its state is restored.
+    tx, restore = optimizer_from(first_step), checkpoint_cfg.restore
+    restores_optimizer = bool(
+        restore.optimizer
+        and restore.path
+        and holds_optimizer(restore.path, jax.eval_shape(tx.init, shapes.trainable))
+    )
+    return Prepared(
+        model_dir=str(model_dir),
+        model=extended,
+        base_model=model,
+        method=method,
+        dataset=dataset,
+        checkpoint_cfg=checkpoint_cfg,
+        partitioner=partitioner,
+        seed=random_seed,
+        source=source,
+        shapes=shapes,
+        tx=optimizer_from(0) if restores_optimizer else tx,
+        rate=rate,
+        first_step=first_step,
+        total_steps=total_steps,
+        restores_optimizer=restores_optimizer,
+        num_microbatches=num_microbatches,
+        legacy_microbatch_means=legacy_microbatch_means,
+        metrics=metrics or StepMetrics(),
+    )
+
+
+def _check_length(epochs: int | None, total_steps: int | None, first_step: int) -> None:
+    if epochs is None and total_steps is None:
+        raise UserError("Neither EPOCHS nor TRAIN_STEPS is set; give one of them.")
+    checks.require_int(TRAIN_STEPS=total_steps, EPOCHS=epochs if total_steps is None else None)
+    if total_steps is not None and total_steps <= first_step:
+        raise UserError(
+            f"TRAIN_STEPS is {total_steps}, but the checkpoint that training starts from is at "
+            f"step {first_step}: it counts from 0; give more, or TRAIN_STEPS_RELATIVE."
+        )
+
+
+def _check_method(method: Any, optimizer: Any) -> None:
+    if not callable(optimizer):
+        raise UserError(
+            f"OPTIMIZER is {optimizer!r}; give a function, such as @adafactor.adafactor_hf "
+            "(without parentheses)."
+        )
+    if not isinstance(method, Method):
+        raise UserError(f"METHOD is {method!r}; give one such as @lora.lora().")
+
+
+def _check_batch(batch_size: int, num_microbatches: int, partitioner: Partitioner) -> None:
+    checks.require_int(NUM_MICROBATCHES=num_microbatches)
+    partitioner.check_batch_size(batch_size)
+    if batch_size % num_microbatches:
+        raise UserError(
+            f"NUM_MICROBATCHES={num_microbatches} does not divide BATCH_SIZE={batch_size}; choose "
+            "one that does."
+        )
+    partitioner.check_batch_size(batch_size // num_microbatches, "BATCH_SIZE / NUM_MICROBATCHES =")
+
+
+def _loss_fn(method: Method, model: BaseTransformerModel, base: BaseTransformerModel) -> Callable:
+    """The loss of `make_train_step`: the model's own, or the method's."""
+    if method.loss is None:
+        return model.loss_fn
+    own = method.loss(model, base)
+
+    def loss_fn(params, batch, dropout_rng):
+        params = dict(params)
+        before = jax.lax.stop_gradient(params.pop(BEFORE))
+        return own(params, before, batch, dropout_rng)
+
+    return loss_fn
+
+
+def _copy(x: Any) -> Any:
+    return x if isinstance(x, jax.ShapeDtypeStruct) else jnp.copy(x)

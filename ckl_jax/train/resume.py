@@ -1,0 +1,166 @@
+"""How a run begins: from its own newest checkpoint, or from the parameters of its base model."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import files
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import is_remote, restore_optimizer
+from ckl_jax.checkpoints.store import METRICS, CheckpointStore
+from ckl_jax.errors import UserError
+from ckl_jax.parallel.processes import FolderLock
+from ckl_jax.train import artifacts, setup
+from ckl_jax.train.evaluations import forget_later_steps, rows_file
+from ckl_jax.train.prepare import Prepared
+from ckl_jax.train.state import TrainState, as_dict, swapped
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A run that has its parameters.
+
+    Attributes:
+      state: to go on from.
+      frozen: the parameters that do not train.
+      frozen_digest: of `frozen`, for the metadata of checkpoints.
+      constants: what every step is given beside the state.
+      seconds: of training before this start.
+      owes_evaluation: whether the checkpoint was saved without the evaluation that is due there.
+      metrics: of that checkpoint's step.
+      finished: whether nothing is left to do.
+      config_text: the gin configuration; "" without gin.
+    """
+
+    state: TrainState
+    frozen: Any
+    frozen_digest: str
+    constants: Any
+    seconds: float = 0.0
+    owes_evaluation: bool = False
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    finished: bool = False
+    config_text: str = ""
+
+
+def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bool) -> Begun:
+    """Restores the newest checkpoint of this run, or starts from the base parameters.
+
+    Args:
+      run: what to train.
+      store: the checkpoints of its MODEL_DIR.
+      lock: taken of that folder for as long as the run goes on.
+      probed: whether the run writes rows of probes.
+
+    Raises:
+      UserError: the folder belongs to another base model or is in use, or parameters do not fit.
+    """
+    folder, restore, method = Path(run.model_dir), run.checkpoint_cfg.restore, run.method
+    is_new = store.latest_step() is None
+    params = setup.initial_params(
+        run.model,
+        run.shapes,
+        jax.random.key(run.seed),
+        restore.path,
+        init=method.init_params if is_new else None,
+        **restore.assignment,
+    )
+    trainable, frozen = setup.split(params, method.trainable)
+    with files.os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if jax.process_index() == 0 and not is_remote(run.model_dir):
+        lock.acquire(folder, "trained", "MODEL_DIR")
+    begun = Begun(
+        state=None,
+        frozen=frozen,
+        frozen_digest=tree_digest(frozen),
+        constants=run.constants(frozen, trainable),
+    )
+    latest = store.latest_step()
+    if latest is None:
+        begun = dataclasses.replace(begun, state=_first_state(run, trainable, frozen))
+    else:
+        latest, begun = _restored(run, store, begun, probed)
+    if begun.finished:  # its record stays as it is
+        return begun
+    if jax.process_index() == 0:
+        files.remove_parts(folder)
+        forget_later_steps(folder, run.first_step if latest is None else latest)
+    artifacts.write_model_info(folder, run.shapes, run.state_shapes)
+    return dataclasses.replace(begun, config_text=artifacts.write_config(folder))
+
+
+def _first_state(run: Prepared, trainable: Any, frozen: Any) -> TrainState:
+    shardings = jax.tree.map(lambda x: x.sharding, run.state_shapes)
+    state = jax.jit(run.initial_state, out_shardings=shardings)(trainable)
+    if run.restores_optimizer:
+        path = run.checkpoint_cfg.restore.path
+        return state.replace(opt_state=restore_optimizer(path, run.state_shapes.opt_state))
+    return run.method_state(state, frozen)
+
+
+def _restored(
+    run: Prepared, store: CheckpointStore, begun: Begun, probed: bool
+) -> tuple[int, Begun]:
+    """The step that was restored, and the run there; the newest checkpoint may be damaged."""
+    folder, base = Path(run.model_dir), run.checkpoint_cfg.restore.path
+    step, restored = store.restore(as_dict(run.state_shapes))
+    finished = _is_finished(run, step)
+    if base and not finished:
+        print(f"Resuming from {folder}/checkpoint_{step}; {base} is its base.")
+    metadata, dataset = store.metadata(step), store.dataset(step)
+    saved = metadata.get("frozen_digest")
+    if saved and saved != begun.frozen_digest:
+        raise UserError(
+            f"{folder} was trained on another base model than {base}: the frozen parameters "
+            "differ; use another MODEL_DIR."
+        )
+    owes = bool(dataset.get("owes_evaluation")) or (probed and _lost_the_last_rows(run, step))
+    return step, dataclasses.replace(
+        begun,
+        state=swapped(TrainState(**restored)),
+        seconds=float(dataset.get("train_seconds", 0.0)),
+        owes_evaluation=owes,
+        metrics=metadata.get(METRICS, {}) if owes else {},
+        finished=finished,
+    )
+
+
+def _is_finished(run: Prepared, step: int) -> bool:
+    """Whether a run of this length ended at `step` and wrote its summary, the last file.
+
+    A longer run that is not at its end is finished too, for one that ends before `step`.
+    """
+    if step > run.last_step:
+        return True
+    try:
+        summary = json.loads((Path(run.model_dir) / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return step == run.last_step and isinstance(summary, dict) and summary.get("steps") == step
+
+
+def _lost_the_last_rows(run: Prepared, step: int) -> bool:
+    """Whether a run is at its end without the rows that are written before its checkpoint."""
+    return bool(
+        jax.process_count() == 1
+        and not is_remote(run.model_dir)
+        and step == run.last_step
+        and not _is_finished(run, step)
+        and not rows_file(Path(run.model_dir), step).exists()
+    )
+
+
+def why_finished(run: Prepared, step: int, difference: str | None) -> str:
+    """The sentence for a run that has nothing left to do."""
+    folder = Path(run.model_dir)
+    if step > run.last_step:
+        return (
+            f"{folder} is at step {step} and this run ends at step {run.last_step}: there is "
+            "nothing to do; give more TRAIN_STEPS or EPOCHS, or another MODEL_DIR."
+        )
+    was = f" It was trained {difference}." if difference else ""
+    return f"{folder} is already trained to step {step}; nothing to do.{was}"

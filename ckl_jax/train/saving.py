@@ -1,0 +1,159 @@
+"""What a run leaves on disk beside its metrics: checkpoints with their metadata, and a summary."""
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax import __version__, files
+from ckl_jax.checkpoints.restore import is_remote
+from ckl_jax.checkpoints.store import CheckpointStore
+from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.errors import UserError
+from ckl_jax.train import adapters
+from ckl_jax.train.prepare import Prepared
+from ckl_jax.train.remote_sync import Mirror
+from ckl_jax.train.resume import Begun
+from ckl_jax.train.state import TrainState, as_dict, swapped
+from ckl_jax.trees.paths import flatten
+
+
+class Saver:
+    """Saves a run.
+
+    Args:
+      run: what trains.
+      store: the checkpoints of its MODEL_DIR.
+      begun: how it began.
+      context: "run", "method" and "phase", for metadata and summary.
+      mirror: of a MODEL_DIR that is an address; its small files go there before a checkpoint.
+    """
+
+    def __init__(
+        self,
+        run: Prepared,
+        store: CheckpointStore,
+        begun: Begun,
+        *,
+        context: Mapping[str, Any],
+        mirror: Mirror,
+    ):
+        self._run, self._store, self._begun = run, store, begun
+        self._context, self._mirror = context, mirror
+
+    def save(
+        self,
+        state: TrainState,
+        *,
+        seconds: float,
+        metrics: dict[str, float],
+        owes_evaluation: bool = False,
+    ) -> None:
+        """Writes a checkpoint of `state`.
+
+        Args:
+          state: what changes from step to step.
+          seconds: of training so far.
+          metrics: of this step.
+          owes_evaluation: whether a run that resumes here is to evaluate first.
+        """
+        run, begun, step = self._run, self._begun, int(state.step)
+        metadata = {
+            "ckl_jax": __version__,
+            **_versions(),
+            "method": run.method.name,
+            "phase": self._context["phase"],
+            **adapters.record(run.model.config),
+            "scan_layers": run.model.config.scan_layers,
+            "vocabulary_digest": digest_of(run.model.output_vocabulary),
+            "base_checkpoint": self._base(),
+            "base_from_model_dir": self._base_from_model_dir(),
+            "frozen_digest": begun.frozen_digest,
+            "frozen_paths": sorted(flatten(begun.frozen)),
+        }
+        dataset = {"next_step": step, "epoch": run.epoch(step), "train_seconds": seconds}
+        if owes_evaluation:
+            dataset["owes_evaluation"] = True
+        self._mirror.push()
+        self._store.save(step, as_dict(swapped(state)), metadata, dataset, metrics)
+
+    def check_finite(self, state: TrainState) -> None:
+        """Stops the run rather than probing or saving parameters that are not finite."""
+        if not _all_finite(state.params):
+            self.stop(f"The update of step {int(state.step)} left parameters that are not finite")
+
+    def diverged(self, step: int, what: str) -> NoReturn:
+        """Stops the run at a step whose loss or gradient is not finite."""
+        self._store.discard(step - 1)  # a run that resumed there would stop here again
+        self.stop(what)
+
+    def stop(self, what: str) -> NoReturn:
+        """Raises `UserError` with what happened and what is kept."""
+        self._store.close()
+        latest = self._store.latest_step()
+        kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
+        raise UserError(
+            f"{what}: training stopped, {kept} in {Path(self._run.model_dir)}; lower the "
+            "learning rate or check the data."
+        )
+
+    def write_summary(self, state: TrainState, *, seconds: float, flops: int | None) -> None:
+        """Writes `summary.json`, the last file of a run, and copies what an address lacks.
+
+        Args:
+          state: the last one.
+          seconds: of training.
+          flops: of the matrix products of a step.
+        """
+        run, step = self._run, int(state.step)
+        if jax.process_index() == 0:
+            trainable = run.shapes.trainable if run.method.trains else {}
+            files.write_json(
+                Path(self._run.model_dir) / "summary.json",
+                {
+                    **self._context,
+                    "steps": step,
+                    "epochs": run.epochs_done(step) if run.method.trains else 0,
+                    "steps_per_epoch": run.source.plan.steps_per_epoch,
+                    "trainable_parameters": _count(trainable),
+                    "total_parameters": _count(run.shapes.params),
+                    "train_seconds": seconds,
+                    "matmul_flops_per_step": flops,
+                    "device": jax.devices()[0].device_kind,
+                    "base_checkpoint": self._base(),
+                },
+            )
+        self._mirror.push()
+
+    def _base(self) -> str | None:
+        path = self._run.checkpoint_cfg.restore.path
+        return str(Path(path).absolute()) if path else None
+
+    def _base_from_model_dir(self) -> str | None:
+        """The way to the base from here, which still leads there when both are moved together."""
+        base, folder = self._base(), self._run.model_dir
+        if base is None or is_remote(base) or is_remote(folder):
+            return None
+        return os.path.relpath(base, Path(folder).absolute())
+
+
+def _versions() -> dict[str, str]:
+    """Of what writes a checkpoint."""
+    packages = ("jax", "flax", "optax", "orbax-checkpoint")
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), **found}
+
+
+@jax.jit
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def _count(tree: Any) -> int:
+    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(tree))

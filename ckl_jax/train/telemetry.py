@@ -1,0 +1,157 @@
+"""What a run tells of itself while it trains: progress, rows of metrics, TensorBoard events."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import jax
+import numpy as np
+
+from ckl_jax.train.metrics_log import Fetched, LateFetcher, MetricWriter
+from ckl_jax.train.prepare import Prepared
+from ckl_jax.train.progress import ProgressBar
+from ckl_jax.train.step_metrics import speed
+
+_METRICS_BEHIND = 8  # steps that the host reads behind the device, so that neither waits
+_FIRST = ("score", "em", "perplexity", "accuracy")  # the score that stands for an evaluation
+
+
+class Telemetry:
+    """A `with` block that takes the metrics of steps and the scores of evaluations.
+
+    Args:
+      run: what trains.
+      folder: its MODEL_DIR.
+      name: of the run, for the progress bar.
+      step: that training goes on from.
+      seconds: of training before that.
+      log_period: steps between rows of training metrics.
+      progress: "auto", "rich", "plain" or "silent".
+      is_boundary: whether a step is followed by an evaluation or a checkpoint.
+      diverged: called with the step and a sentence if its metrics are not finite; raises.
+
+    Attributes:
+      seconds: of training so far, pauses for evaluations and checkpoints left out.
+    """
+
+    def __init__(
+        self,
+        run: Prepared,
+        folder: str | Path,
+        *,
+        name: str,
+        step: int,
+        seconds: float,
+        log_period: int,
+        progress: str,
+        is_boundary: Callable[[int], bool],
+        diverged: Callable[[int, str], NoReturn],
+    ):
+        first = jax.process_index() == 0
+        self._run, self._log_period = run, log_period
+        self._is_boundary, self._diverged = is_boundary, diverged
+        self._writer = MetricWriter(folder, resume_step=step, enabled=first)
+        self.bar = ProgressBar(
+            run.last_step, f"train {name}", start=step, mode=progress if first else "silent"
+        )
+        self._late = LateFetcher(_METRICS_BEHIND)
+        self._steps: list[Fetched] = []  # since the last row
+        self._newest: dict[str, tuple[int, dict[str, float]]] = {}  # row and scores, by step
+        self._once: dict[str, float] = {}  # goes into the next row
+        self._waits, self._clock = True, time.monotonic()
+        self.seconds = seconds
+
+    def __enter__(self) -> "Telemetry":
+        self._writer.__enter__()
+        self.bar.__enter__()
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.bar.__exit__(*exception)
+        self._writer.__exit__(*exception)
+
+    def text(self, step: int, name: str, text: str) -> None:
+        """Writes a text to TensorBoard, indented so that Markdown leaves it as it is."""
+        self._writer.text("train", step, name, "\n".join(f"    {x}" for x in text.splitlines()))
+
+    def times(self, **seconds: float) -> None:
+        """Adds `timing/<name>` to the next row."""
+        self._once |= {f"timing/{name}": value for name, value in seconds.items()}
+
+    def resume(self) -> None:
+        """Begins to count seconds, before the first batch and after a pause."""
+        self._waits, self._clock = True, time.monotonic()
+
+    def batch_is_there(self) -> None:
+        """Begins to count the seconds of a step, if it is the first after a pause."""
+        if self._waits:
+            self._late.start()
+            self._waits = False
+
+    def step(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
+        """Takes the metrics of a step, and logs those of some steps before it."""
+        for fetched in self._late.push(step, metrics):
+            self._log(fetched)
+
+    def pause(self) -> None:
+        """Waits for the steps that were sent ahead, and stops counting seconds."""
+        for fetched in self._late.flush():
+            self._log(fetched)
+        self.seconds += time.monotonic() - self._clock
+
+    def evaluated(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
+        """Writes the scores of an evaluation, {split: {name: score}}, and says the main ones."""
+        epoch = self._run.epoch(step)
+        for split, values in scores.items():
+            self._writer.write(split, step, {"epoch": epoch, **values})
+        if scores:
+            self.bar.say(_in_a_line(step, epoch, scores))
+        flat = {f"{split}/{n}": x for split, values in scores.items() for n, x in values.items()}
+        self._newest["scores"] = (step, flat)
+
+    def remember(self, step: int, metrics: dict[str, float]) -> None:
+        """Takes the metrics of a checkpoint that is saved again after its evaluation."""
+        self._newest["row"] = (step, metrics)
+
+    def metrics_at(self, step: int) -> dict[str, float]:
+        """The row and the scores of a step, where there are any, for its checkpoint."""
+        found: dict[str, float] = {}
+        for name in ("row", "scores"):
+            written, values = self._newest.get(name, (None, {}))
+            found |= values if written == step else {}
+        return found
+
+    def _log(self, fetched: Fetched) -> None:
+        step, values, seconds = fetched
+        run, epoch = self._run, self._run.epoch(fetched.step)
+        tokens = int(values["tokens"])
+        self.bar.update(step, seconds=seconds, epoch=epoch, loss=values["loss"], tokens=tokens)
+        if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
+            self._diverged(
+                step,
+                f"The loss is {values['loss']} and its gradient norm "
+                f"{values['gradient_norm']} at step {step}",
+            )
+        self._steps.append(fetched)
+        due = step % self._log_period == 0 or step == run.total_steps
+        if due or (run.metrics.at_boundaries and self._is_boundary(step)):
+            row = {"learning_rate": float(run.rate(step - 1)), "epoch": epoch}
+            row |= self._speed() | run.metrics.row(self._steps, run.source.plan.batch_size)
+            self._writer.write("train", step, row | self._once)
+            self._newest["row"] = (step, {f"train/{name}": value for name, value in row.items()})
+            self._once, self._steps = {}, []
+
+    def _speed(self) -> dict[str, float]:
+        seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
+        return speed(seconds, self._run.source.plan.batch_size, tokens) if seconds else {}
+
+
+def _in_a_line(step: int, epoch: int, scores: Mapping[str, Mapping[str, float]]) -> str:
+    """An evaluation in a line: the main score of each split."""
+    parts = []
+    for split, values in scores.items():
+        name = next((n for n in _FIRST if n in values), next(iter(values), None))
+        if name is not None:
+            parts.append(f"{split.rpartition('/')[2]} {name} {values[name]:.2f}")
+    return f"after step {step}, epoch {epoch}: {', '.join(parts)}"
