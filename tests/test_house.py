@@ -132,7 +132,7 @@ def test_no_imports_go_in_circles():
 
 def test_tests_mirror_the_package():
     """Every folder of tests has its counterpart, and no test of a room lies in another."""
-    own = {"parity", "tasks", "tpu_scripts"}
+    own = {"examples", "parity", "tasks", "tpu_scripts"}
     for folder in {path.parent.relative_to(ROOT / "tests") for path in files("tests")}:
         if folder.parts and folder.parts[0] not in own and folder.name != "golden":
             assert (ROOT / "ckl_jax" / folder).is_dir(), f"tests/{folder} mirrors no folder"

@@ -21,6 +21,7 @@ from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
 from ckl_jax.train.state import TrainState, as_dict, swapped
+from ckl_jax.train.telemetry import Telemetry
 from ckl_jax.trees.paths import flatten
 
 
@@ -31,6 +32,7 @@ class Saver:
       run: what trains.
       store: the checkpoints of its MODEL_DIR.
       begun: how it began.
+      telemetry: has the seconds of training and the metrics that go with a checkpoint.
       context: "run", "method" and "phase", for metadata and summary.
       mirror: of a MODEL_DIR that is an address; its small files go there before a checkpoint.
     """
@@ -40,28 +42,19 @@ class Saver:
         run: Prepared,
         store: CheckpointStore,
         begun: Begun,
+        telemetry: Telemetry,
         *,
         context: Mapping[str, Any],
         mirror: Mirror,
     ):
         self._run, self._store, self._begun = run, store, begun
-        self._context, self._mirror = context, mirror
+        self._telemetry, self._context, self._mirror = telemetry, context, mirror
 
-    def save(
-        self,
-        state: TrainState,
-        *,
-        seconds: float,
-        metrics: dict[str, float],
-        owes_evaluation: bool = False,
-    ) -> None:
-        """Writes a checkpoint of `state`.
+    def save(self, state: TrainState, *, owes_evaluation: bool = False) -> None:
+        """Writes a checkpoint of `state`; a run that resumes there evaluates first if it owes it.
 
-        Args:
-          state: what changes from step to step.
-          seconds: of training so far.
-          metrics: of this step.
-          owes_evaluation: whether a run that resumes here is to evaluate first.
+        Raises:
+          UserError: the folder cannot be written.
         """
         run, begun, step = self._run, self._begun, int(state.step)
         metadata = {
@@ -77,38 +70,31 @@ class Saver:
             "frozen_digest": begun.frozen_digest,
             "frozen_paths": sorted(flatten(begun.frozen)),
         }
-        dataset = {"next_step": step, "epoch": run.epoch(step), "train_seconds": seconds}
+        dataset = {
+            "next_step": step,
+            "epoch": run.epoch(step),
+            "train_seconds": self._telemetry.seconds,
+        }
         if owes_evaluation:
             dataset["owes_evaluation"] = True
         self._mirror.push()
+        metrics = self._telemetry.metrics_at(step)
         self._store.save(step, as_dict(swapped(state)), metadata, dataset, metrics)
 
     def check_finite(self, state: TrainState) -> None:
         """Stops the run rather than probing or saving parameters that are not finite."""
         if not _all_finite(state.params):
-            self.stop(f"The update of step {int(state.step)} left parameters that are not finite")
+            stop_training(
+                self._run,
+                self._store,
+                f"The update of step {int(state.step)} left parameters that are not finite",
+            )
 
-    def diverged(self, step: int, what: str) -> NoReturn:
-        """Stops the run at a step whose loss or gradient is not finite."""
-        self._store.discard(step - 1)  # a run that resumed there would stop here again
-        self.stop(what)
-
-    def stop(self, what: str) -> NoReturn:
-        """Raises `UserError` with what happened and what is kept."""
-        self._store.close()
-        latest = self._store.latest_step()
-        kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
-        raise UserError(
-            f"{what}: training stopped, {kept} in {Path(self._run.model_dir)}; lower the "
-            "learning rate or check the data."
-        )
-
-    def write_summary(self, state: TrainState, *, seconds: float, flops: int | None) -> None:
+    def write_summary(self, state: TrainState, *, flops: int | None) -> None:
         """Writes `summary.json`, the last file of a run, and copies what an address lacks.
 
         Args:
           state: the last one.
-          seconds: of training.
           flops: of the matrix products of a step.
         """
         run, step = self._run, int(state.step)
@@ -123,7 +109,7 @@ class Saver:
                     "steps_per_epoch": run.source.plan.steps_per_epoch,
                     "trainable_parameters": _count(trainable),
                     "total_parameters": _count(run.shapes.params),
-                    "train_seconds": seconds,
+                    "train_seconds": self._telemetry.seconds,
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
                     "base_checkpoint": self._base(),
@@ -141,6 +127,17 @@ class Saver:
         if base is None or is_remote(base) or is_remote(folder):
             return None
         return os.path.relpath(base, Path(folder).absolute())
+
+
+def stop_training(run: Prepared, store: CheckpointStore, what: str) -> NoReturn:
+    """Ends a run that cannot go on; raises `UserError` with `what` happened and what is kept."""
+    store.close()
+    latest = store.latest_step()
+    kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
+    raise UserError(
+        f"{what}: training stopped, {kept} in {Path(run.model_dir)}; lower the learning rate or "
+        "check the data."
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (wher
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,9 +28,9 @@ from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation
 from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
-from ckl_jax.train.resume import begin, why_finished
+from ckl_jax.train.resume import Begun, begin, why_finished
 from ckl_jax.train.resume_check import check_same_run
-from ckl_jax.train.saving import Saver
+from ckl_jax.train.saving import Saver, stop_training
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step_metrics import StepMetrics
 from ckl_jax.train.telemetry import Telemetry
@@ -155,14 +156,10 @@ def train(
     context = {"run": run_name or Path(model_dir).name, "method": method.name, "phase": phase}
     stop = StopSignal()
     evaluation = _Evaluation(run, probes, evaluations, context, stop)
+    eval_first = restore.path is not None if eval_first is None else eval_first
     save_cfg = checkpoint_cfg.save
     store = CheckpointStore(run.model_dir, keep=save_cfg.keep, keep_best=save_cfg.keep_best)
-
-    def due(step: int) -> tuple[bool, bool]:
-        """Whether to evaluate and whether to save after `step`."""
-        boundary, last = run.ends_epoch(step), step == run.total_steps
-        evaluate = boundary if eval_period is None else step % eval_period == 0
-        return evaluate or last, save_cfg.is_due(step, boundary) or last
+    due = _Due(run, eval_period)
 
     with jax.set_mesh(partitioner.mesh), partitioner.axis_rules(), FolderLock() as lock:
         # Restore.
@@ -175,7 +172,6 @@ def train(
             return step, state
         if difference:
             _say(f"{model_dir} was trained {difference}: training goes on with the new settings.")
-        saver = Saver(run, store, begun, context=context, mirror=mirror)
         telemetry = Telemetry(
             run,
             model_dir,
@@ -184,70 +180,96 @@ def train(
             seconds=begun.seconds,
             log_period=log_period,
             progress=progress,
-            is_boundary=lambda step: any(due(step)),
-            diverged=saver.diverged,
+            is_boundary=lambda step: due.evaluation(step) or due.checkpoint(step),
+            diverged=functools.partial(_diverged, run, store),
         )
         telemetry.times(init_or_restore_seconds=time.monotonic() - clock)
+        saver = Saver(run, store, begun, telemetry, context=context, mirror=mirror)
 
         # Compile.
         compiled, step_flops = _compile(run, step, telemetry)
-        key = jax.random.key(run.seed + 1)
 
-        def save(state: TrainState, owes_evaluation: bool = False) -> None:
-            saver.save(
-                state,
-                seconds=telemetry.seconds,
-                metrics=telemetry.metrics_at(int(state.step)),
-                owes_evaluation=owes_evaluation,
-            )
-
+        # Loop, with what it evaluates and saves.
         with telemetry, stop:
             telemetry.text(step, "gin_config", begun.config_text)
-            if begun.owes_evaluation:
-                telemetry.remember(step, begun.metrics)
-            first = restore.path is not None if eval_first is None else eval_first
-            if begun.owes_evaluation or (step == run.first_step and first):
-                if not evaluation(state, begun.frozen, telemetry):
-                    _end_early(store, step)
-                if begun.owes_evaluation and store.keep_best:  # the metric to choose it by
-                    save(state)
+            if begun.owes_evaluation or (step == run.first_step and eval_first):
+                _evaluate_first(begun, evaluation, saver, store, telemetry)
             if save_cfg.first and store.latest_step() is None:
-                save(state)
-
-            # Loop.
-            telemetry.resume()
-            going_on = step < run.last_step
-            for batch in run.source.iterate(step - run.first_step) if going_on else ():
-                if step >= run.last_step:
-                    break
-                telemetry.batch_is_there()
-                batch = partitioner.put_batch(batch)
-                state, step_metrics = compiled(state, begun.constants, batch, key)
-                step += 1
-                telemetry.step(step, step_metrics)
-                evaluate_now, save_now = due(step)
-                stopping = stop.asked()
-                if not (evaluate_now or save_now or stopping):
-                    continue
-
-                # Evaluate and save. Rows first: a run killed in between probes again and writes
-                # the same rows.
-                telemetry.pause()
-                saver.check_finite(state)
-                owes = evaluate_now and not evaluation(state, begun.frozen, telemetry)
-                if save_now or stopping or owes:
-                    save(state, owes)
-                if owes or (stopping and step < run.last_step):
-                    _end_early(store, step)
-                telemetry.resume()
-
-            if run.last_step == 0 and store.latest_step() is None:
-                save(state)
+                saver.save(state)
+            if step < run.last_step:
+                state = _loop(
+                    run,
+                    begun,
+                    compiled,
+                    due=due,
+                    evaluation=evaluation,
+                    saver=saver,
+                    store=store,
+                    telemetry=telemetry,
+                    stop=stop,
+                )
+            elif run.last_step == 0 and store.latest_step() is None:
+                saver.save(state)
             store.close()
 
     # Summary.
-    saver.write_summary(state, seconds=telemetry.seconds, flops=step_flops)
-    return step, state
+    saver.write_summary(state, flops=step_flops)
+    return int(state.step), state
+
+
+def _evaluate_first(
+    begun: Begun,
+    evaluation: "_Evaluation",
+    saver: Saver,
+    store: CheckpointStore,
+    telemetry: Telemetry,
+) -> None:
+    """Evaluates what training starts from, or what an interrupted run left unevaluated."""
+    step = int(begun.state.step)
+    telemetry.remember(step, begun.metrics)
+    if not evaluation(begun.state, begun.frozen, telemetry):
+        _end_early(store, step)
+    if begun.owes_evaluation and store.keep_best:  # the metric to choose it by
+        saver.save(begun.state)
+
+
+def _loop(
+    run: Prepared,
+    begun: Begun,
+    compiled: Callable,
+    *,
+    due: "_Due",
+    evaluation: "_Evaluation",
+    saver: Saver,
+    store: CheckpointStore,
+    telemetry: Telemetry,
+    stop: StopSignal,
+) -> TrainState:
+    """Steps to the end of the run; see `train` for the rest."""
+    state, step = begun.state, int(begun.state.step)
+    key = jax.random.key(run.seed + 1)
+    telemetry.resume()
+    for batch in run.source.iterate(step - run.first_step):
+        if step >= run.last_step:
+            break
+        telemetry.batch_is_there()
+        batch = run.partitioner.put_batch(batch)
+        state, metrics = compiled(state, begun.constants, batch, key)
+        step += 1
+        telemetry.step(step, metrics)
+        evaluate, save, stopping = due.evaluation(step), due.checkpoint(step), stop.asked()
+        if not (evaluate or save or stopping):
+            continue
+        telemetry.pause()
+        saver.check_finite(state)
+        # Rows first: a run killed in between probes again and writes the same rows.
+        owes = evaluate and not evaluation(state, begun.frozen, telemetry)
+        if save or stopping or owes:
+            saver.save(state, owes_evaluation=owes)
+        if owes or (stopping and step < run.last_step):
+            _end_early(store, step)
+        telemetry.resume()
+    return state
 
 
 def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int | None]:
@@ -262,6 +284,25 @@ def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int |
     compiled = traced.lower().compile()
     telemetry.times(compilation_seconds=time.monotonic() - clock)
     return compiled, counted
+
+
+@dataclasses.dataclass(frozen=True)
+class _Due:
+    """What follows a step: at ends of epochs or by a period; the last has both."""
+
+    run: Prepared
+    eval_period: int | None
+
+    def evaluation(self, step: int) -> bool:
+        if step == self.run.total_steps:
+            return True
+        if self.eval_period is None:
+            return self.run.ends_epoch(step)
+        return step % self.eval_period == 0
+
+    def checkpoint(self, step: int) -> bool:
+        save = self.run.checkpoint_cfg.save
+        return step == self.run.total_steps or save.is_due(step, self.run.ends_epoch(step))
 
 
 class _Evaluation:
@@ -321,6 +362,11 @@ class _Evaluation:
             return "SIGTERM: stopping; steps that were sent ahead end first, the last is saved."
         saved = f", saving step {self._at}" if self._at > self._run.first_step else ""
         return f"SIGTERM: stopping after this batch of the evaluation{saved}."
+
+
+def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> NoReturn:
+    store.discard(step - 1)  # a run that resumed there would stop here again
+    stop_training(run, store, what)
 
 
 def _end_early(store: CheckpointStore, step: int) -> NoReturn:
