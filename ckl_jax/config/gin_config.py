@@ -205,9 +205,6 @@ def run(
             f"{'it' if len(missing) == 1 else 'them'} in a gin file or by --gin.{name}."
             f"{missing[0]}=VALUE."
         )
-    module = sys.modules.get(function.__module__)  # not there of what is lent to T5X's names
-    if check := getattr(module, "check_macros", None):
-        check(_literal)
     if dry_run:
         return config_text()
     if instead is not None:
@@ -223,15 +220,6 @@ def run(
         return call(configured, **arguments)
     finally:
         _running.pop()
-
-
-def _literal(macro: str) -> Any:
-    """The value of a macro; None if it has none, or one that is made only when it is used."""
-    try:
-        value = gin.query_parameter(f"{macro}/macro.value")
-    except ValueError:
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def in_job() -> bool:

@@ -54,7 +54,7 @@ def precompile(
     partitioner = given["partitioner"] or mesh.Partitioner()
     if tpu_slice is not None:
         partitioner = dataclasses.replace(partitioner, devices=topology.tpu_devices(tpu_slice))
-    given["partitioner"] = partitioner
+    given["partitioner"], given["make_inputs"] = partitioner, None
     run = prepare(**{name: given[name] for name in names})
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
         trees = {

@@ -188,8 +188,11 @@ def prepare(
     first_step: int = 0,
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
+    make_inputs: Callable[[], Any] | None = None,
 ) -> Prepared:
     """Checks the settings of `train.train` and derives what follows from shapes alone.
+
+    Nothing of vocabulary, corpus or base checkpoint is read before `make_inputs` was called.
 
     Raises:
       UserError: something in the configuration, the corpus or the base checkpoint does not fit.
@@ -200,8 +203,11 @@ def prepare(
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
     checks.require_positive(CLIP_NORM=clip_norm)
     extended = model.with_method(method)
-    setup.check_vocabulary(extended)
     _check_batch(dataset.batch_size, num_microbatches, partitioner)
+    learning_rate(total_steps=total_steps or 1)  # raises for a rate that is none
+    if make_inputs is not None:
+        make_inputs()
+    setup.check_vocabulary(extended)
     source = dataset.make_source(
         method,
         epochs=epochs if total_steps is None else None,

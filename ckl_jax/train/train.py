@@ -41,23 +41,6 @@ from ckl_jax.trees.partition import merge
 Evaluation = Callable[[Any, int, bool], dict[str, dict[str, float]]]
 
 
-def check_macros(given: Callable[[str], Any]) -> None:
-    """Refuses numbers of the bundled gin files before others of their macros make data and models.
-
-    Args:
-      given: the value of a macro, None if it has none.
-
-    Raises:
-      UserError: one is out of range.
-    """
-    counts = ("EPOCHS", "TRAIN_STEPS", "BATCH_SIZE", "NUM_MICROBATCHES", "EVAL_PERIOD")
-    checks.require_int(**{name: given(name) for name in counts})
-    checks.require_int(0, RANDOM_SEED=given("RANDOM_SEED"))
-    if (rate := given("LEARNING_RATE")) is not None:
-        checks.require_number("a finite number, 0 or more", 0.0, LEARNING_RATE=rate)
-    checks.require_positive(CLIP_NORM=given("CLIP_NORM"))
-
-
 def train(
     *,
     model: BaseTransformerModel,
@@ -85,6 +68,7 @@ def train(
     progress: str = "auto",
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
+    make_inputs: Callable[[], Any] | None = None,
 ) -> tuple[int, TrainState]:
     """Trains a model, resuming from the newest checkpoint in `model_dir` if there is one.
 
@@ -117,6 +101,8 @@ def train(
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
       legacy_microbatch_means: see `step.make_train_step`.
+      make_inputs: makes what the run reads and what is missing of it, such as data and base model
+        of the embedded world. Called once every setting has been checked.
 
     Returns:
       The last step and state.
@@ -145,6 +131,7 @@ def train(
         first_step=first_step,
         metrics=metrics,
         legacy_microbatch_means=legacy_microbatch_means,
+        make_inputs=make_inputs,
     )
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)

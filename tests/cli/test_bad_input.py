@@ -17,7 +17,7 @@ import pytest
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.parallel.processes import FolderLock
-from ckl_jax.train import train
+from ckl_jax.train import prepare
 from tests.tiny import ROOT, newest_step
 
 QUIET = {"PROBES": None}
@@ -57,7 +57,13 @@ def test_names_in_gin(fails):
 
 def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for value, message in (("EPOCHS='two'", "whole number"), ("LEARNING_RATE=-1", "0 or more")):
+    for value, message in (
+        ("EPOCHS='two'", "whole number"),
+        ("NUM_MICROBATCHES=7", "does not divide BATCH_SIZE"),
+        ("OPTIMIZER=3", "give a function, such as @adafactor"),
+        ("METHOD=3", "give one such as @lora.lora()"),
+        ("LEARNING_RATE=-1", "0 or more"),
+    ):
         err = sentence(capsys, ["train", "--gin_file=ckl_lora.gin", f"--gin.{value}"])
         assert message in err and not list(tmp_path.iterdir())
 
@@ -179,7 +185,7 @@ def test_too_little_device_memory(tiny, capsys, tmp_path, monkeypatch):
     def trace(run):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
 
-    monkeypatch.setattr(train.Run, "trace", trace)
+    monkeypatch.setattr(prepare.Prepared, "trace", trace)
     argv = tiny.argv("lora", tmp_path / "run", **QUIET)
     assert "raise NUM_MICROBATCHES, set" in sentence(capsys, ["train", *argv])
 

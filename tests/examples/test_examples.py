@@ -82,7 +82,7 @@ def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, impor
     assert ckl.main(["report", str(run), "--out", str(tmp_path / "report")]) == 0
     table = json.loads((tmp_path / "report" / "table.json").read_text())["em"]
     assert [row["key"] for row in table["rows"]] == ["initial", "dora"]
-    assert {"invariant_lama", "updated_lama"} <= table["rows"][1]["cells"].keys()
+    assert {"invariant_lama", "updated_lama"} <= table["rows"][1]["scores"].keys()
 
 
 @pytest.fixture

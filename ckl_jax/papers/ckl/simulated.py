@@ -1,13 +1,16 @@
 """Data and base model of the embedded world, made where they are missing.
 
-Gin binds these in place of a vocabulary file and a checkpoint path, so that a gin file of the
-embedded world works in an empty folder. Both only fill in what is not there.
+Gin files of the embedded world work in an empty folder: they bind `make_inputs` as the step by
+which a training makes what it reads. It only fills in what is not there.
 """
 
+import dataclasses
+import functools
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
@@ -49,68 +52,114 @@ def prepare(
     return vocabulary
 
 
+class LateVocabulary:
+    """A `Vocabulary` whose file need not be there before something is read of it."""
+
+    def __init__(self, path: Path):
+        self.path = str(path)
+
+    def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._read, name)
+
+    @functools.cached_property
+    def _read(self) -> Vocabulary:
+        return Vocabulary(self.path)
+
+    def __reduce__(self):
+        return Vocabulary, (self.path,)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.path!r})"
+
+
 def vocabulary(
-    data_dir: str,
-    seed: int = 0,
-    size: str = "small",
-    make: bool = True,
-    checkpoint: str | None = None,
-) -> Vocabulary:
+    data_dir: str, make: bool = True, checkpoint: str | None = None
+) -> Vocabulary | LateVocabulary:
     """The vocabulary of the world in `data_dir`.
 
     Args:
       data_dir: of the world.
-      seed, size: of the world; it is made if there is none.
-      make: whether it may be made: not for a model that was trained on another.
+      make: whether `make_inputs` may still have to make it: not for a model that is evaluated.
       checkpoint: of such a model; looked for first.
 
     Raises:
-      UserError: the checkpoint is missing, the world is and may not be made, there is no such
-        size, or the folder holds a world of another seed or size.
+      UserError: the checkpoint is missing, or the vocabulary is and may not be made.
     """
+    path = Path(data_dir) / "prepared" / "vocabulary.model"
+    if make:
+        return LateVocabulary(path)
     if checkpoint is not None:
         find_checkpoint(checkpoint)
-    path = Path(data_dir) / "prepared" / "vocabulary.model"
-    if not make and not path.exists():
+    if not path.exists():
         raise UserError(
             f"There is no {path}, the vocabulary of the run; if its data have moved, say where to "
             "by --gin.DATA_DIR=\"'folder'\"."
         )
-    if make:
-        _check_world(data_dir, seed, size)
-    if make and not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
-        prepare(data_dir, seed, size)
     return Vocabulary(path)
 
 
-def vocabulary_and_rows(
-    data_dir: str,
-    rows_dir: str,
-    seed: int = 0,
-    size: str = "small",
-    length: int = 64,
-    packed: bool = False,
-    legacy: bool = False,
-    make: bool = True,
-    checkpoint: str | None = None,
-    tasks: Sequence[str] = ("d0", "d1"),
-) -> Vocabulary:
-    """The world's vocabulary; its documents are made into rows of running text besides.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of running text of the world's documents, for models that read text.
 
-    Args:
-      data_dir, seed, size, make, checkpoint: see `vocabulary`.
-      rows_dir: gets the cached tasks.
+    Attributes:
+      folder: gets the cached tasks.
       length, packed, legacy: of the rows; see `data.causal.causal_rows`.
       tasks: d0, the old documents; d1, the news; whole, both.
+    """
+
+    folder: str
+    length: int = 64
+    packed: bool = False
+    legacy: bool = False
+    tasks: Sequence[str] = ("d0", "d1")
+
+
+def make_inputs(
+    *,
+    data_dir: str,
+    seed: int = 0,
+    size: str = "small",
+    vocabulary: Any = None,
+    rows: Rows | None = None,
+    initial: str | None = None,
+    initial_dir: str | None = None,
+    initial_gin_files: Sequence[str] = (),
+) -> None:
+    """Makes what a run of the embedded world reads and what is missing of it.
+
+    Args:
+      data_dir: of the world's files, vocabulary and cached tasks.
+      seed, size: of the world.
+      vocabulary: of the run; with another than the world's, nothing is made.
+      rows: of running text to make besides.
+      initial: the checkpoint that the run starts from, or None.
+      initial_dir: MODEL_DIR of the Initial model, which is trained if it is missing and `initial`.
+      initial_gin_files: the job that trains it.
 
     Raises:
-      UserError: as `vocabulary` and `data.causal.prepare_rows`.
+      UserError: there is no such world, the folder holds another, or a training failed.
     """
-    pieces = vocabulary(data_dir, seed, size, make, checkpoint)
-    if make:
-        sources = {name: _documents(Path(data_dir), name) for name in tasks}
-        prepare_rows(sources, rows_dir, pieces, length, packed=packed, legacy=legacy)
-    return pieces
+    path = Path(data_dir) / "prepared" / "vocabulary.model"
+    if getattr(vocabulary, "path", None) != str(path):
+        return
+    _check_world(data_dir, seed, size)
+    if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
+        prepare(data_dir, seed, size)
+    if rows is not None:
+        sources = {name: _documents(Path(data_dir), name) for name in rows.tasks}
+        prepare_rows(
+            sources,
+            rows.folder,
+            Vocabulary(path),
+            rows.length,
+            packed=rows.packed,
+            legacy=rows.legacy,
+        )
+    if initial is not None and initial == initial_dir:
+        _train_initial(initial_dir, initial_gin_files, data_dir, seed, size)
 
 
 def _documents(data_dir: Path, task: str) -> Path:
@@ -137,38 +186,23 @@ def _check_world(data_dir: str, seed: int, size: str) -> None:
         )
 
 
-def initial_checkpoint(
-    path: str, gin_files: Sequence[str], data_dir: str, seed: int = 0, size: str = "small"
-) -> str:
-    """The folder of the Initial model; trains it by `gin_files` if it has no checkpoint.
-
-    Args:
-      path: its MODEL_DIR.
-      gin_files: the job that makes it.
-      data_dir: of the world.
-      seed, size: of the world.
-
-    Returns:
-      `path`.
-
-    Raises:
-      UserError: the world is not that of seed and size, or the training failed.
-    """
-    _check_world(data_dir, seed, size)
-    if not (Path(path) / "summary.json").exists() or not complete_steps(path):
-        names = " and ".join(gin_files)
-        print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
-        command = [
-            sys.executable,
-            "-m",
-            "ckl_jax",
-            "train",
-            *(f"--gin_file={f}" for f in gin_files),
-            f"--gin.MODEL_DIR={path!r}",
-            f"--gin.DATA_DIR={data_dir!r}",
-            f"--gin.WORLD_SIZE={size!r}",
-            f"--gin.WORLD_SEED={seed!r}",
-        ]
-        if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
-            raise UserError(f"Training the Initial model in {path} failed; see above.")
-    return path
+def _train_initial(
+    path: str, gin_files: Sequence[str], data_dir: str, seed: int, size: str
+) -> None:
+    if (Path(path) / "summary.json").exists() and complete_steps(path):
+        return
+    names = " and ".join(gin_files)
+    print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "ckl_jax",
+        "train",
+        *(f"--gin_file={f}" for f in gin_files),
+        f"--gin.MODEL_DIR={path!r}",
+        f"--gin.DATA_DIR={data_dir!r}",
+        f"--gin.WORLD_SIZE={size!r}",
+        f"--gin.WORLD_SEED={seed!r}",
+    ]
+    if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
+        raise UserError(f"Training the Initial model in {path} failed; see above.")

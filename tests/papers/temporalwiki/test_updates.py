@@ -166,9 +166,9 @@ def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
 
 
 def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
-    made = simulated.vocabulary_and_rows(
-        str(tmp_path), str(tmp_path / "rows"), size="tiny", tasks=("d0", "d1", "whole")
-    )
+    made = simulated.vocabulary(str(tmp_path))
+    rows = simulated.Rows(folder=str(tmp_path / "rows"), tasks=("d0", "d1", "whole"))
+    simulated.make_inputs(data_dir=str(tmp_path), size="tiny", vocabulary=made, rows=rows)
     tasks = {name: CachedTask.open(tmp_path / "rows" / name) for name in ("d0", "d1", "whole")}
     old, new, whole = tasks.values()
     assert len(whole) == len(old) + len(new) and len(new) > 10
