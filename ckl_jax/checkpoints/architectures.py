@@ -12,21 +12,22 @@ _registered: dict[type, Architecture] = {}
 def register(architecture: Architecture) -> None:
     """Makes an architecture known. Its module calls this when it is imported.
 
+    Registering a record of the same name and configuration class again replaces it.
+
     Raises:
-      UserError: an architecture of another class has one of its model types or its gin name.
+      UserError: another architecture has its configuration class, its gin name or one of its model
+        types. Architectures over one module need a subclass of its configuration each.
     """
+    again = [a for a in known() if _identity(a) == _identity(architecture)]
     for other in known():
-        if _qualified(other.config) == _qualified(architecture.config):  # its module was reloaded
-            del _registered[other.config]
-            continue
-        shared = sorted({*_model_types(architecture)} & {*_model_types(other)})
-        if other.gin_name == architecture.gin_name:
-            shared.append(other.gin_name)
-        if shared:
+        shared = sorted(_claims(architecture) & _claims(other))
+        if shared and other not in again:
             raise UserError(
                 f"The architectures {other.name} and {architecture.name} both claim {shared[0]!r}; "
-                "choose another name for one of them."
+                "give one of them another, such as a configuration class of its own."
             )
+    for other in again:
+        del _registered[other.config]
     _registered[architecture.config] = architecture
 
 
@@ -97,8 +98,13 @@ def _model_types(architecture: Architecture) -> tuple[str, ...]:
     return form.model_types if form else ()
 
 
-def _qualified(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
+def _identity(architecture: Architecture) -> tuple[str, str]:
+    cls = architecture.config  # another object if its module was reloaded
+    return architecture.name, f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _claims(architecture: Architecture) -> set[str]:
+    return {architecture.gin_name, *_model_types(architecture)}
 
 
 for _architecture in (

@@ -248,6 +248,8 @@ def test_a_record_that_takes_anothers_name_is_refused(registered):
     form = dataclasses.replace(QUILL.hugging_face, model_types=("quill", "gpt2"))
     with pytest.raises(UserError, match="GPT-2 and Quill both claim 'gpt2'"):
         architectures.register(dataclasses.replace(QUILL, hugging_face=form))
+    with pytest.raises(UserError, match="Quill and Feather both claim"):
+        architectures.register(dataclasses.replace(QUILL, name="Feather"))
 
 
 def test_modular_asks_for_an_encoder_and_not_for_t5():
