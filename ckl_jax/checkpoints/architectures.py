@@ -37,15 +37,15 @@ def known() -> tuple[Architecture, ...]:
 
 
 def of_config(config: Config) -> Architecture:
-    """The architecture of a configuration; that of the nearest base class for a subclass.
+    """The architecture of a configuration. A subclass needs a record of its own.
 
     Raises:
-      UserError: none is registered for it.
+      UserError: none is registered for its class.
     """
-    for cls in type(config).__mro__:
-        if cls in _registered:
-            return _registered[cls]
-    raise _unknown(f"{type(config).__name__} is the configuration of no registered architecture")
+    if type(config) not in _registered:
+        name = type(config).__name__
+        raise _unknown(f"{name} is the configuration of no registered architecture")
+    return _registered[type(config)]
 
 
 def of_model_type(model_type: str) -> Architecture:

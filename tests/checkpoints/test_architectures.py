@@ -16,6 +16,7 @@ from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.hf_entry import Entry, linear
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl, t5x
+from ckl_jax.config import gin_config, gin_scan
 from ckl_jax.convert.hugging_face import merged, tokenizer_files
 from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.relational import Dataset
@@ -227,6 +228,21 @@ def test_files_beside_a_model_are_those_of_its_record(hf, tmp_path, monkeypatch)
     assert names[:2] == ["tokenizer.json", "quill.txt"]
 
 
+@pytest.mark.parametrize("architecture", architectures.known(), ids=lambda a: a.name)
+def test_a_records_gin_file_configures_its_classes(architecture):
+    read = gin_config.read([architecture.gin_file], overrides=["VOCABULARY = None"])
+    values = {b.name: b.value for b in read.scan.bindings}
+    assert gin_scan.model_config(values) == architecture.gin_name
+    module = architecture.gin_name.split(".")[0]
+    assert values[f"{values['MODEL'].selector}.module"].selector == (
+        f"{module}.{architecture.module.__name__}"
+    )
+    assert values["MODEL"].selector.endswith(f".{architecture.model.__name__}")
+    del values["MODEL"]
+    with pytest.raises(UserError, match="The gin files do not bind MODEL to a class of a model"):
+        gin_scan.model_config(values)
+
+
 def test_what_nobody_registered_is_refused_with_what_is_known(tmp_path):
     text = r"GPT-2 \(gpt2\), BERT \(bert, roberta\) can be imported\. Another arch"
     with pytest.raises(UserError, match=text):
@@ -237,9 +253,8 @@ def test_what_nobody_registered_is_refused_with_what_is_known(tmp_path):
         architectures.of_gin_names({"quill.QuillConfig"}, "model.gin")
     with pytest.raises(UserError, match="A Transformer-XL cannot be read from Hugging Face's"):
         save_hf(tmp_path, {}, TINY_XL)
-    # A subclass that is not registered is what it derives from.
-    small = QuillConfig(num_layers=2)
-    assert architectures.of_config(small).name == "GPT-2"
+    with pytest.raises(UserError, match="QuillConfig is the configuration of no registered"):
+        architectures.of_config(QuillConfig())  # a subclass need not compute the same
 
 
 def test_a_record_that_takes_anothers_name_is_refused(registered):

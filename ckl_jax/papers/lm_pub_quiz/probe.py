@@ -191,7 +191,12 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
         return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
     if isinstance(model, MaskedModel):
         return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
-    return FillScorer(model, params, settings.target, size, put)
+    if isinstance(model, EncoderDecoderModel):
+        return FillScorer(model, params, settings.target, size, put)
+    raise UserError(
+        f"No scorer ranks by a {type(model).__name__}; derive it from DecoderOnlyModel, "
+        "MaskedModel or EncoderDecoderModel."
+    )
 
 
 def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
