@@ -6,17 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ckl_jax.checkpoints import architectures
 from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.method import vanilla
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
-from ckl_jax.models import gpt2, t5, transformer_xl
-from ckl_jax.models.decoder_only import DecoderOnlyModel
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.gpt2 import GPT2Config
-from ckl_jax.models.recurrent import RecurrentModel
 from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.models.transformer_xl import TransformerXLConfig
@@ -96,12 +93,9 @@ XL_METHODS = {name: GPT2_METHODS[name] for name in ("vanilla", "recadam", "lora"
 
 
 def model_of(config, **fields):
-    """The model of a T5's, a GPT-2's or a Transformer-XL's configuration."""
-    if isinstance(config, TransformerXLConfig):
-        return RecurrentModel(transformer_xl.Transformer(config), **fields)
-    if isinstance(config, GPT2Config):
-        return DecoderOnlyModel(gpt2.Transformer(config), **fields)
-    return EncoderDecoderModel(t5.Transformer(config), **fields)
+    """The model of a configuration, by its architecture."""
+    architecture = architectures.of_config(config)
+    return architecture.model(architecture.module(config), **fields)
 
 
 def method_of(name, config):

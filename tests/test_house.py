@@ -138,6 +138,26 @@ def test_tests_mirror_the_package():
             assert (ROOT / "ckl_jax" / folder).is_dir(), f"tests/{folder} mirrors no folder"
 
 
+def test_no_code_asks_for_an_architecture_by_name():
+    """Outside its own files; the others read its record (`checkpoints.architectures`)."""
+    known = {
+        cls
+        for path in files("ckl_jax/models")
+        for cls in re.findall(r"^class (\w+Config)\b", path.read_text(), re.MULTILINE)
+    }
+    assert {"T5Config", "GPT2Config", "BertConfig", "TransformerXLConfig"} <= known
+    # Such as "gpt2.GPT2Config" and "t5.T5Config.vocab_size", names in gin files.
+    gin_name = re.compile(rf"\w+\.({'|'.join(known)})(\.\w+)?:?")
+    for path in files("ckl_jax"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
+                assert not asked & known, f"{path}, line {node.lineno}: isinstance of {asked}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                name = gin_name.fullmatch(node.value)
+                assert not name, f"{path}, line {node.lineno}: {node.value!r}"
+
+
 def test_models_and_methods_open_no_files():
     for room in ("models", "methods", "optim", "trees"):
         for path in files(f"ckl_jax/{room}"):

@@ -18,10 +18,13 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
+from ckl_jax.checkpoints.architecture import RUN_FIELDS, Architecture, VocabularyFiles
 from ckl_jax.checkpoints.assignment import some
-from ckl_jax.checkpoints.from_hf import SafetensorsState, safetensors_names
+from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
+from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
+from ckl_jax.models.recurrent import RecurrentModel
 from ckl_jax.models.transformer_xl import Transformer, TransformerXLConfig
 from ckl_jax.trees.paths import flatten, unflatten
 
@@ -180,3 +183,31 @@ def _check(path: Any, named: Mapping[str, np.ndarray], config: TransformerXLConf
             + (f"; other shapes: {some(wrong)}" if wrong else "")
             + "."
         )
+
+
+ARCHITECTURE = Architecture(
+    name="Transformer-XL",
+    config=TransformerXLConfig,
+    module=Transformer,
+    model=RecurrentModel,
+    vocabulary=VocabularyFiles(
+        reader=Vocabulary,
+        file="spiece.model",
+        files=("spiece.model",),
+        described="spiece.model",
+    ),
+    gin_file="models/transformer_xl.gin",
+    run_gin="mind_the_gap_train.gin",
+    usage="Prepare data with its vocabulary: {}.",
+    run_fields=(
+        *RUN_FIELDS,
+        "max_positions",
+        "layer_norm_epsilon",
+        "activation",
+        "clamp_len",
+        "same_length",
+        "scale_embedding",
+        "reset_at_doc",
+        "init_deviation",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Reads the folder of a Hugging Face T5, GPT-2, BERT or RoBERTa, without torch or transformers.
+"""Reads the folder of a Hugging Face model, without torch or transformers.
 
     config, params = load_hf("t5-small", scan_layers=True)
 
@@ -7,18 +7,16 @@ Weights come from `model.safetensors`, from its shards by `model.safetensors.ind
 PyTorch's `.bin` files are pickles: loading one can run any code it contains, so they are refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints.hf_names import (
-    Config,
-    config_from_hf,
-    params_from_hf,
-    with_output,
-)
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.architecture import Config
+from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, with_output
+from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object
 
@@ -44,8 +42,9 @@ def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any
     folder = Path(folder)
     if not (folder / "config.json").exists():
         raise UserError(
-            f"{folder} has no config.json: give the folder of a Hugging Face T5, GPT-2 or BERT, "
-            "with config.json and model.safetensors in it."
+            f"{folder} has no config.json: give the folder of a Hugging Face model "
+            f"({architectures.names('hugging_face')}), with config.json and model.safetensors in "
+            "it."
         )
     config = read_config(folder / "config.json", **overrides)
     state = with_output(read_state(folder), read_json_object(folder / "config.json"))
@@ -64,7 +63,8 @@ def read_config(path: str | Path, **overrides: Any) -> Config:
     except UserError as e:
         raise UserError(f"{Path(path).parent}: {e}") from e
     except (ValueError, TypeError, KeyError) as e:
-        raise UserError(f"{path} is no config.json of a T5, a GPT-2 or a BERT ({e}).") from e
+        models = architectures.names("hugging_face")
+        raise UserError(f"{path} is no config.json of a model among {models} ({e}).") from e
 
 
 def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
@@ -92,24 +92,6 @@ def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:
     )
 
 
-class SafetensorsState(Mapping):
-    """{tensor name: array} over one or more safetensors files; nothing is kept in memory."""
-
-    def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = dict(files)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        path = self._files[name]
-        with _open_safetensors(path) as f:
-            return f.get_tensor(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
 def _sharded(folder):
     weight_map = read_json_object(folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
@@ -128,22 +110,6 @@ def _sharded(folder):
     if lost:
         raise UserError(f"{folder / INDEX} names tensors that its files lack: {', '.join(lost)}.")
     return SafetensorsState({name: folder / file for name, file in weight_map.items()})
-
-
-def safetensors_names(path: Path) -> list[str]:
-    """The names of the tensors of a file."""
-    with _open_safetensors(path) as f:
-        return list(f.keys())
-
-
-def _open_safetensors(path):
-    import ml_dtypes  # noqa: F401  (registers bfloat16 with numpy)
-    import safetensors
-
-    try:
-        return safetensors.safe_open(str(path), framework="numpy")
-    except (safetensors.SafetensorError, OSError) as e:
-        raise UserError(f"{path} cannot be read as safetensors: {e}.") from e
 
 
 def _flax_state(path):

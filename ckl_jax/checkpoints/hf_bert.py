@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.checkpoints.architecture import (
+    BPE_FILES,
+    TOKENIZER_SETTINGS,
+    Architecture,
+    HuggingFace,
+    VocabularyFiles,
+)
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
+from ckl_jax.data.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.models.bert import BertConfig
+from ckl_jax.models.bert import BertConfig, Transformer
+from ckl_jax.models.masked import MaskedModel
 
 _ROBERTA = 2  # the row of its first position
 _SIZES = (
@@ -102,14 +111,10 @@ def _is_roberta(config: BertConfig) -> bool:
     return config.position_offset == _ROBERTA
 
 
-def embedding(config: BertConfig) -> str:
-    """The name of the token embedding."""
-    return f"{_prefix(config)}.embeddings.word_embeddings.weight"
-
-
-def copies(config: BertConfig) -> tuple[str, ...]:
-    """Further names of it in files."""
-    return ("lm_head.decoder.weight" if _is_roberta(config) else "cls.predictions.decoder.weight",)
+def embedding_names(config: BertConfig) -> tuple[str, ...]:
+    """The names of the token embedding in files; see `HuggingFace`."""
+    head = "lm_head" if _is_roberta(config) else "cls.predictions"
+    return f"{_prefix(config)}.embeddings.word_embeddings.weight", f"{head}.decoder.weight"
 
 
 def _prefix(config: BertConfig) -> str:
@@ -123,7 +128,9 @@ def entries(config: BertConfig) -> list[Entry]:
     head = "lm_head" if roberta else "cls.predictions"
     transform = head if roberta else f"{head}.transform"
     found = [
-        Entry(embedding(config), "token_embedder/embedding", False, (config.vocab_size, d)),
+        Entry(
+            embedding_names(config)[0], "token_embedder/embedding", False, (config.vocab_size, d)
+        ),
         Entry(
             f"{there}.position_embeddings.weight",
             "encoder/position_embedder/pos_embedding",
@@ -176,6 +183,26 @@ def _new(name: str) -> str:
     return name
 
 
-def join(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `view`: files of today hold these names."""
-    return state
+ARCHITECTURE = Architecture(
+    name="BERT",
+    config=BertConfig,
+    module=Transformer,
+    model=MaskedModel,
+    vocabulary=VocabularyFiles(
+        reader=MaskedVocabulary,
+        files=(*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS),
+        described="tokenizer.json, nor vocab.txt (BERT) or vocab.json and merges.txt (RoBERTa),",
+        is_in=is_masked_vocabulary,
+    ),
+    gin_file="models/bert.gin",
+    run_gin="models/bert.gin",
+    usage="Rank by it: `ckl probe bear --model {}`.",
+    hugging_face=HuggingFace(
+        model_types=("bert", "roberta"),
+        config_from_hf=config_from_hf,
+        config_to_hf=config_to_hf,
+        entries=entries,
+        embedding_names=embedding_names,
+        view=view,
+    ),
+)

@@ -11,9 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.checkpoints.architecture import (
+    BPE_FILES,
+    TOKENIZER_SETTINGS,
+    Architecture,
+    HuggingFace,
+    Peft,
+    VocabularyFiles,
+)
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
+from ckl_jax.data.byte_level import TEMPORALWIKI_TOKENS, ByteLevelVocabulary, is_byte_level
 from ckl_jax.errors import UserError
-from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.gpt2 import GPT2Config, Transformer
 
 EMBEDDING = "transformer.wte.weight"
 OUTPUT = "lm_head.weight"
@@ -87,16 +97,15 @@ def config_to_hf(config: GPT2Config) -> dict[str, Any]:
     }
 
 
-def embedding(config: GPT2Config) -> str:
-    """The name of the token embedding."""
+def embedding_names(config: GPT2Config) -> tuple[str, ...]:
+    """The names of the token embedding in files; see `HuggingFace`."""
     del config
-    return EMBEDDING
+    return EMBEDDING, OUTPUT
 
 
-def copies(config: GPT2Config) -> tuple[str, ...]:
-    """Further names of it in files."""
-    del config
-    return (OUTPUT,)
+def vocabulary_settings(vocabulary: ByteLevelVocabulary) -> dict[str, Any]:
+    """What `config.json` says about the ends of a text."""
+    return {"bos_token_id": vocabulary.bos_id, "eos_token_id": vocabulary.eos_id}
 
 
 def entries(config: GPT2Config) -> list[Entry]:
@@ -165,3 +174,37 @@ def join(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         else:
             joined[name] = value
     return {n: np.concatenate(v, -1) if isinstance(v, list) else v for n, v in joined.items()}
+
+
+ARCHITECTURE = Architecture(
+    name="GPT-2",
+    config=GPT2Config,
+    module=Transformer,
+    model=DecoderOnlyModel,
+    vocabulary=VocabularyFiles(
+        reader=ByteLevelVocabulary,
+        files=(*BPE_FILES, "encoder.json", "vocab.bpe", *TOKENIZER_SETTINGS),
+        described="tokenizer.json, nor vocab.json and merges.txt,",
+        is_in=is_byte_level,
+        legacy_tokens=TEMPORALWIKI_TOKENS,
+    ),
+    gin_file="models/gpt2.gin",
+    run_gin="a temporalwiki_<method>.gin",
+    usage="Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
+    hugging_face=HuggingFace(
+        model_types=("gpt2",),
+        config_from_hf=config_from_hf,
+        config_to_hf=config_to_hf,
+        entries=entries,
+        embedding_names=embedding_names,
+        view=view,
+        join=join,
+        vocabulary_settings=vocabulary_settings,
+    ),
+    peft=Peft(
+        task_type="CAUSAL_LM",
+        fan_in_fan_out=True,
+        module_parts=2,  # `c_proj` alone may be attention's or the MLP's
+        gin_file="temporalwiki_lora.gin",
+    ),
+)

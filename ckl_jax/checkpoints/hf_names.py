@@ -1,8 +1,8 @@
 """Models under Hugging Face's names and under ours: configurations and parameters, both directions.
 
 Works on dictionaries of numpy arrays and knows no files; `from_hf.py` reads and `to_hf.py` writes
-them. `hf_t5.py`, `hf_gpt2.py` and `hf_bert.py` have the tables. The conversion is strict: every
-name on either side must be accounted for.
+them. The tables are those of the architectures' records (`architecture.HuggingFace`). The
+conversion is strict: every name on either side must be accounted for.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints import hf_bert, hf_gpt2, hf_t5
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.architecture import Config, HuggingFace
 from ckl_jax.errors import UserError
-from ckl_jax.models.bert import BertConfig
-from ckl_jax.models.gpt2 import GPT2Config
-from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
-
-Config = T5Config | GPT2Config | BertConfig
-_KINDS = {"t5": hf_t5, "mt5": hf_t5, "gpt2": hf_gpt2, "bert": hf_bert, "roberta": hf_bert}
 
 
 def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
@@ -29,16 +24,9 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
       **overrides: fields that the file does not decide, such as `scan_layers`.
 
     Raises:
-      UserError: another model than T5, GPT-2, BERT or RoBERTa, or with a part that this one does
-        not have.
+      UserError: a model of no registered architecture, or with a part that ours does not have.
     """
-    kind = settings.get("model_type", "t5")
-    if kind not in _KINDS:
-        raise UserError(
-            f"config.json says model_type {kind!r}: only T5, GPT-2, BERT and RoBERTa can be "
-            "imported."
-        )
-    return _KINDS[kind].config_from_hf(settings, **overrides)
+    return _of_settings(settings).config_from_hf(settings, **overrides)
 
 
 def config_to_hf(config: Config) -> dict[str, Any]:
@@ -47,21 +35,23 @@ def config_to_hf(config: Config) -> dict[str, Any]:
     Raises:
       UserError: it has no words for this one.
     """
-    return _kind(config).config_to_hf(config)
+    return _of_config(config).config_to_hf(config)
 
 
-def _kind(config: Config) -> Any:
-    if isinstance(config, BertConfig):
-        return hf_bert
-    return hf_gpt2 if isinstance(config, GPT2Config) else hf_t5
+def _of_config(config: Config) -> HuggingFace:
+    return architectures.of_config(config).require_hugging_face()
+
+
+def _of_settings(settings: Mapping[str, Any]) -> HuggingFace:
+    # Only T5's first public files lack a `model_type`.
+    return architectures.of_model_type(settings.get("model_type", "t5")).require_hugging_face()
 
 
 def with_output(
     state: Mapping[str, np.ndarray], settings: Mapping[str, Any]
 ) -> Mapping[str, np.ndarray]:
-    """See `hf_t5.with_output`; other models' files need nothing added."""
-    is_t5 = _KINDS[settings.get("model_type", "t5")] is hf_t5
-    return hf_t5.with_output(state, settings) if is_t5 else state
+    """Adds the arrays that a file left out as copies of others; see `HuggingFace.complete`."""
+    return _of_settings(settings).complete(state, settings)
 
 
 def params_from_hf(
@@ -80,9 +70,9 @@ def params_from_hf(
     Raises:
       UserError: a name is missing or not accounted for, or a shape does not fit.
     """
-    kind = _kind(config)
-    table, embedding, copies = kind.entries(config), kind.embedding(config), kind.copies(config)
-    state = kind.view(state)
+    form = _of_config(config)
+    table, (embedding, *copies) = form.entries(config), form.embedding_names(config)
+    state = form.view(state)
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
     missing = [e.name for e in table if names.get(e.name, e.name) not in state]
     unexpected = sorted(set(state) - {e.name for e in table} - {embedding, *copies})
@@ -124,8 +114,8 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
       UserError: a leaf is missing or has no name there (side networks, LoRA: merge or drop them).
     """
     flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
-    kind = _kind(config)
-    table = kind.entries(config)
+    form = _of_config(config)
+    table = form.entries(config)
     missing = [e.path for e in table if e.path not in flat]
     unexpected = sorted(set(flat) - {e.path for e in table})
     _refuse_mismatch("the parameter tree", missing, unexpected)
@@ -133,7 +123,7 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     for entry in table:
         value = np.asarray(flat[entry.path])
         state[entry.name] = np.ascontiguousarray(value.T if entry.transposed else value)
-    return kind.join(state)
+    return form.join(state)
 
 
 def _check_copies(state, embedding, copies, source):

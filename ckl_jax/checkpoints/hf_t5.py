@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.checkpoints.architecture import Architecture, HuggingFace, Peft, VocabularyFiles
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
+from ckl_jax.data.vocabularies import EXTRA_IDS, Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.models.t5 import T5Config
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.t5 import T5Config, Transformer
 
 EMBEDDING = "shared.weight"
 # Other names of the same table; which of them a file holds depends on who saved it.
@@ -117,25 +120,14 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
     }
 
 
-def embedding(config: T5Config) -> str:
-    """The name of the token embedding."""
-    del config
-    return EMBEDDING
-
-
-def copies(config: T5Config) -> tuple[str, ...]:
-    """Further names of it in files."""
-    return (*_COPIES, OUTPUT) if config.logits_via_embedding else _COPIES
+def embedding_names(config: T5Config) -> tuple[str, ...]:
+    """The names of the token embedding in files; see `HuggingFace`."""
+    return (EMBEDDING, *_COPIES, *((OUTPUT,) if config.logits_via_embedding else ()))
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """A state dict without what no computation ever used."""
     return Renamed(state, {name: name for name in state if name not in _UNUSED})
-
-
-def join(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The inverse of `view`."""
-    return state
 
 
 def entries(config: T5Config) -> list[Entry]:
@@ -185,3 +177,33 @@ def _feed_forward(config, there, layer) -> Iterator[Entry]:
         yield Entry(f"{there}.DenseReluDense.{name}.weight", path, True, (d, f))
     yield Entry(f"{there}.DenseReluDense.wo.weight", f"{layer}/mlp/wo/kernel", True, (f, d))
     yield Entry(f"{there}.layer_norm.weight", f"{layer}/pre_mlp_layer_norm/scale", False, (d,))
+
+
+SENTENCE_PIECE = VocabularyFiles(
+    reader=Vocabulary,
+    file="spiece.model",
+    files=("spiece.model",),
+    described="spiece.model",
+    gin_arguments={"extra_ids": EXTRA_IDS},
+)
+
+ARCHITECTURE = Architecture(
+    name="T5",
+    config=T5Config,
+    module=Transformer,
+    model=EncoderDecoderModel,
+    vocabulary=SENTENCE_PIECE,
+    gin_file="models/t5.gin",
+    run_gin="a ckl_<method>.gin",
+    usage="Prepare data with its vocabulary: `ckl data prepare --vocabulary {}`.",
+    hugging_face=HuggingFace(
+        model_types=("t5", "mt5"),
+        config_from_hf=config_from_hf,
+        config_to_hf=config_to_hf,
+        entries=entries,
+        embedding_names=embedding_names,
+        view=view,
+        complete=with_output,
+    ),
+    peft=Peft(task_type="SEQ_2_SEQ_LM", gin_file="ckl_lora.gin"),
+)

@@ -2,7 +2,7 @@
 
 PEFT computes `x W + (lora_alpha / r) x A B` with A stored as [r, in] and B as [out, r], under the
 name of the layer that they adapt. The entries of several phases become one adapter, of the sum of
-their ranks. GPT-2's query, key and value are one layer there: `peft_gpt2`.
+their ranks. Query, key and value may be one layer there: `peft_fused`.
 """
 
 import math
@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.checkpoints import hf_t5, peft_gpt2
-from ckl_jax.checkpoints.peft_gpt2 import Pair
-from ckl_jax.checkpoints.to_hf import write_safetensors
+from ckl_jax.checkpoints import architectures, peft_fused
+from ckl_jax.checkpoints.architecture import Config, Peft
+from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.checkpoints.peft_fused import Pair
+from ckl_jax.checkpoints.safetensors_files import write_safetensors
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_json_object, write_json
-from ckl_jax.models.gpt2 import GPT2Config
-from ckl_jax.models.t5 import T5Config
 from ckl_jax.trees import paths
-
-Config = T5Config | GPT2Config
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -42,31 +40,28 @@ def is_adapter(path: str) -> bool:
     return "/lora_" in path
 
 
-def _is_gpt2(config: Config) -> bool:
-    return isinstance(config, GPT2Config)
+def require_peft(config: Config, source: str) -> Peft:
+    """How PEFT stores the adapters of a model.
+
+    Args:
+      config: the model.
+      source: what to call the model in an error.
+
+    Raises:
+      UserError: its architecture's record does not say.
+    """
+    form = architectures.of_config(config).peft
+    if form is None:
+        others = architectures.names("peft").replace(", ", " or ")
+        raise UserError(
+            f"{source} is of another model than {others}, whose adapters alone go to PEFT and "
+            "come from it; `ckl export-hf` merges them."
+        )
+    return form
 
 
-def _projections(config: T5Config) -> list[tuple[str, str, tuple[int, ...]]]:
-    """(path of the projection here, its name there, the kernel's shape [in, out])."""
-    return [
-        (e.path.removesuffix("/kernel"), e.name.removesuffix(".weight"), e.shape)
-        for e in hf_t5.entries(config)
-        if e.transposed and e.path.endswith("/kernel")
-    ]
-
-
-def _names(config: Config) -> dict[str, str]:
-    """{path of a projection here: name of its layer there}."""
-    if _is_gpt2(config):
-        return {path: layer for path, (layer, _) in peft_gpt2.places(config).items()}
-    return {path: name for path, name, _ in _projections(config)}
-
-
-def _shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """{name of a layer there: its kernel's shape [in, out]}."""
-    if _is_gpt2(config):
-        return peft_gpt2.shapes(config)
-    return {name: shape for _, name, shape in _projections(config)}
+def _entries(config: Config) -> list[Entry]:
+    return list(architectures.of_config(config).require_hugging_face().entries(config))
 
 
 def adapter_to_peft(
@@ -85,18 +80,16 @@ def adapter_to_peft(
     adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
     if config.scan_layers:
         adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
-    names, pairs, arrays = _names(config), {}, {}
+    form, places = require_peft(config, "The model"), peft_fused.layers(_entries(config))
+    pairs, arrays = {}, {}
     for path in sorted({p[: p.index("/lora_")] for p in adapters}):
-        if path not in names:
+        if path not in places:
             raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
         mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
         pairs[path] = a, b
-    if _is_gpt2(config):
-        layers = peft_gpt2.fuse(pairs, config)
-    else:
-        layers = {names[path]: pair for path, pair in pairs.items()}
+    layers = peft_fused.fuse(pairs, places)
     ranks = {a.shape[1] for a, _ in layers.values()}
     for name, (a, b) in layers.items():
         arrays[f"{_PREFIX}{name}.lora_A.weight"] = np.ascontiguousarray(a.T, np.float32)
@@ -108,18 +101,17 @@ def adapter_to_peft(
             else "There are no LoRA adapters in this checkpoint; export a run of the method lora."
         )
     rank = ranks.pop()
-    parts = 2 if _is_gpt2(config) else 1  # its c_proj may be attention's or the MLP's
-    modules = sorted({".".join(name.split(".")[-parts:]) for name in layers})
+    modules = sorted({".".join(name.split(".")[-form.module_parts :]) for name in layers})
     settings = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM" if _is_gpt2(config) else "SEQ_2_SEQ_LM",
+        "task_type": form.task_type,
         "r": rank,
         "lora_alpha": scale * rank,
         "lora_dropout": 0.0,
         "target_modules": modules,
         "base_model_name_or_path": None,
         "inference_mode": True,
-        "fan_in_fan_out": _is_gpt2(config),  # whose kernels are stored as [in, out]
+        "fan_in_fan_out": form.fan_in_fan_out,
         **_PLAIN,
     }
     return settings, arrays
@@ -154,18 +146,19 @@ def adapter_from_peft(
             raise UserError(
                 f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
             )
-    if settings.get("fan_in_fan_out") and not _is_gpt2(config):
-        raise UserError(f"{source}: {CONFIG} says fan_in_fan_out, which is for GPT-2 alone.")
+    if settings.get("fan_in_fan_out") and not require_peft(config, "The model").fan_in_fan_out:
+        fitting = [a.name for a in architectures.known() if a.peft and a.peft.fan_in_fan_out]
+        raise UserError(
+            f"{source}: {CONFIG} says fan_in_fan_out, which is for {' and '.join(fitting)} alone."
+        )
     rank, alpha = settings["r"], settings["lora_alpha"]
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
-    layers = _layers(arrays, rank, config, source)
-    if _is_gpt2(config):
-        pairs = peft_gpt2.split(layers, config)
-        rank = next(iter(pairs.values()))[0].shape[1]
-    else:
-        pairs = {path: layers[name] for path, name in _names(config).items() if name in layers}
+    entries = _entries(config)
+    places = peft_fused.layers(entries)
+    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), places)
+    rank = next(iter(pairs.values()))[0].shape[1]
     targets = tuple(sorted({path.rsplit("/", 1)[1] for path in pairs}))
-    lacking = [p for p in _names(config) if p.rsplit("/", 1)[1] in targets and p not in pairs]
+    lacking = [p for p in places if p.rsplit("/", 1)[1] in targets and p not in pairs]
     if lacking:
         raise UserError(
             f"{source} adapts some of the layers {', '.join(targets)} but not {lacking[0]}; only "
@@ -180,10 +173,10 @@ def adapter_from_peft(
 
 
 def _layers(
-    arrays: Mapping[str, np.ndarray], rank: int, config: Config, source: str
+    arrays: Mapping[str, np.ndarray], rank: int, shapes: Mapping[str, tuple[int, int]], source: str
 ) -> dict[str, Pair]:
     """{name of a layer there: (A [in, r], B [r, out])} of the arrays of a file."""
-    shapes, factors = _shapes(config), {}
+    factors: dict[str, dict[str, np.ndarray]] = {}
     for name, array in arrays.items():
         layer, _, factor = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")
         if factor not in ("A", "B") or layer not in shapes:

@@ -1,15 +1,15 @@
 """Writes parameters as a folder that Hugging Face's models load."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ckl_jax.checkpoints.architecture import Config
 from ckl_jax.checkpoints.from_hf import INDEX, SINGLE
-from ckl_jax.checkpoints.hf_names import Config, config_to_hf, params_to_hf
+from ckl_jax.checkpoints.hf_names import config_to_hf, params_to_hf
+from ckl_jax.checkpoints.safetensors_files import write_safetensors
 from ckl_jax.files import os_errors, write_json
 
 MAX_SHARD_BYTES = 5 * 10**9
@@ -68,20 +68,3 @@ def split_state(state: Mapping[str, np.ndarray], max_bytes: int) -> list[dict[st
         shards[-1][name] = x
         size += x.nbytes
     return shards
-
-
-def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a file that Hugging Face's loaders take, whole or not at all; makes its folder.
-
-    Raises:
-      UserError: the disk is full, or the folder cannot be written.
-    """
-    from safetensors.numpy import save_file
-
-    with os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
-            part = Path(temporary) / path.name
-            # Hugging Face's loader refuses files without this entry.
-            save_file(dict(arrays), part, metadata={"format": "pt"})
-            os.replace(part, path)

@@ -7,7 +7,7 @@ the first import. This walk over the parsed statements knows the file and line o
 import dataclasses
 import re
 import tokenize
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,27 @@ def scan(paths: Sequence[Path], command_line: Sequence[str], folders: Sequence[P
         statements = _statements(binding, COMMAND_LINE, hint=_quote_hint(binding))
         _collect(statements, COMMAND_LINE, folders, result, [])
     return result
+
+
+def model_config(values: Mapping[str, Any]) -> str:
+    """The name of the model's configuration, such as "gpt2.GPT2Config".
+
+    Args:
+      values: value of each macro and parameter by its name, see `Binding.name`.
+
+    Raises:
+      UserError: the references from MODEL over its `module` to its `config` are broken off.
+    """
+    name = "MODEL"
+    for parameter in ("", ".module", ".config"):
+        name = f"{name}{parameter}"
+        if not isinstance(values.get(name), Reference):
+            raise UserError(
+                f"The gin files do not bind {name} to a class of a model (such as @gpt2."
+                "Transformer()); include one of gin_configs/models."
+            )
+        name = values[name].selector
+    return name
 
 
 def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,122 +10,21 @@ import jax
 import numpy as np
 
 from ckl_jax import __version__, files
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.architecture import BPE_FILES, TOKENIZER_SETTINGS, Config, gin_name
 from ckl_jax.checkpoints.from_hf import load_hf, read_config
-from ckl_jax.checkpoints.hf_names import Config
 from ckl_jax.checkpoints.peft import is_adapter
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
-from ckl_jax.data.byte_level import (
-    TEMPORALWIKI_TOKENS,
-    ByteLevelVocabulary,
-    is_byte_level,
-)
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
-from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import merge_lora
-from ckl_jax.models.bert import BertConfig
-from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten
 
-VOCABULARY = "spiece.model"
-# What transformers loads a tokenizer from.
-_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-_GPT2_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-TOKENIZER = (VOCABULARY, *_GPT2_FILES, "vocab.txt", *_SETTINGS, "generation_config.json")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """How a model is written as gin, and what its vocabulary is made from.
-
-    Attributes:
-      name: at Hugging Face.
-      module: of its configuration, in `models`.
-      fields: of the configuration that gin says.
-      tokenizer: files that are imported with it.
-      vocabulary: module in `data` and class of its vocabulary.
-      use: how data are prepared, or what else the model is for; `{}` is its vocabulary.
-      over: which gin files its own is laid over.
-    """
-
-    name: str
-    module: str
-    fields: tuple[str, ...]
-    tokenizer: tuple[str, ...]
-    vocabulary: tuple[str, str]
-    use: str
-    over: str
-
-
-_T5 = _Kind(
-    "T5",
-    "t5",
-    (
-        "vocab_size",
-        "emb_dim",
-        "num_heads",
-        "head_dim",
-        "mlp_dim",
-        "num_encoder_layers",
-        "num_decoder_layers",
-        "mlp_activations",
-        "logits_via_embedding",
-        "relpos_buckets",
-        "relpos_max_distance",
-    ),
-    (VOCABULARY,),
-    ("vocabularies", "Vocabulary"),
-    "Prepare data with its vocabulary: `ckl data prepare --vocabulary {}`.",
-    "a ckl_<method>.gin",
-)
-_GPT2 = _Kind(
-    "GPT-2",
-    "gpt2",
-    (
-        "vocab_size",
-        "emb_dim",
-        "num_heads",
-        "head_dim",
-        "mlp_dim",
-        "num_layers",
-        "max_positions",
-        "layer_norm_epsilon",
-    ),
-    (*_GPT2_FILES, "encoder.json", "vocab.bpe", *_SETTINGS),
-    ("byte_level", "ByteLevelVocabulary"),
-    "Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
-    "a temporalwiki_<method>.gin",
-)
-_BERT = _Kind(
-    "BERT",
-    "bert",
-    (
-        "vocab_size",
-        "emb_dim",
-        "num_heads",
-        "head_dim",
-        "mlp_dim",
-        "num_layers",
-        "max_positions",
-        "position_offset",
-        "token_types",
-        "layer_norm_epsilon",
-    ),
-    (*_GPT2_FILES, "vocab.txt", *_SETTINGS),
-    ("masked_vocabulary", "MaskedVocabulary"),
-    "Rank by it: `ckl probe bear --model {}`.",
-    "models/bert.gin",
-)
-
-
-def _kind(config: Config) -> _Kind:
-    if isinstance(config, BertConfig):
-        return _BERT
-    return _GPT2 if isinstance(config, GPT2Config) else _T5
+# What is exported with the weights if it lies beside `config.json`, after the vocabulary's files.
+_TOKENIZER = (*BPE_FILES, "vocab.txt", *TOKENIZER_SETTINGS, "generation_config.json")
 
 
 def import_checkpoint(
@@ -148,29 +47,47 @@ def import_checkpoint(
         asked for than there are.
     """
     config, params = load_hf(folder)
+    files_of = architectures.of_config(config).vocabulary
+    added = files_of.legacy_tokens if legacy_tokens else ()
     if legacy_tokens:
-        if not isinstance(config, GPT2Config):
+        if not added:
             raise UserError("--legacy-tokens are those of TemporalWiki's GPT-2; leave them out.")
-        vocab_size = vocab_size or config.vocab_size + len(TEMPORALWIKI_TOKENS)
+        vocab_size = vocab_size or config.vocab_size + len(added)
     if vocab_size is not None:
         config, params = _grown(config, params, vocab_size)
-    added = TEMPORALWIKI_TOKENS if legacy_tokens else ()
     vocabulary = _vocabulary(Path(folder), config, added)
-    metadata = {"ckl_jax": __version__, "imported_from": Path(folder).name}
+    metadata = {"imported_from": Path(folder).name}
+    if vocabulary:
+        metadata["vocabulary_digest"] = vocabulary.digest
+    with new_model_dir(out, params, metadata):
+        if vocabulary:
+            copy([Path(folder) / name for name in files_of.files], Path(out))
+        path = files_of.path(Path(out)) if vocabulary else None
+        write_model_gin(out, config, path, added)
+    return (
+        f"{count(params):,} parameters in {out}/checkpoint_0. Use them with\n"
+        f"  --gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
+        f"{_usage(out, config, vocabulary)}"
+    )
+
+
+@contextlib.contextmanager
+def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterator[None]:
+    """Writes `params` as `checkpoint_0` of `out` after the files that the `with` block writes.
+
+    Raises:
+      UserError: `out` already holds a checkpoint.
+    """
     with CheckpointStore(out) as store:
         store.require_empty()
-        if vocabulary:
-            metadata["vocabulary_digest"] = vocabulary.digest
-            copy([Path(folder) / name for name in _kind(config).tokenizer], Path(out))
-        with files.atomic_write(Path(out) / "model.gin") as f:
-            f.write(model_gin(config, _kept(out, config) if vocabulary else None, added))
-        store.save(0, {"params": params, "step": np.zeros((), np.int32)}, metadata)
-    count = sum(x.size for x in jax.tree.leaves(params))
-    return (
-        f"{count:,} parameters in {out}/checkpoint_0. Use them with\n"
-        f"  --gin_file={out}/model.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\"\n"
-        f"{_data(out, config, vocabulary)}"
-    )
+        yield
+        state = {"params": params, "step": np.zeros((), np.int32)}
+        store.save(0, state, {"ckl_jax": __version__, **metadata})
+
+
+def count(params: Any) -> int:
+    """The number of parameters."""
+    return sum(x.size for x in jax.tree.leaves(params))
 
 
 def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, dict[str, Any]]:
@@ -178,7 +95,7 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
     table = params["token_embedder"]["embedding"]
     if rows < len(table):
         raise UserError(f"--vocab-size is {rows}, but the model has {len(table)} rows already.")
-    if isinstance(config, BertConfig) or not getattr(config, "logits_via_embedding", True):
+    if not config.output_is_embedding:
         raise UserError("--vocab-size is for models whose output is the embedding and no more.")
     more = np.random.default_rng(0).normal(0.0, 0.02, (rows - len(table), table.shape[1]))
     grown = np.concatenate([table, more.astype(table.dtype)])
@@ -188,13 +105,7 @@ def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, d
 
 def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     """The vocabulary in a folder; None if there is none."""
-    if isinstance(config, BertConfig):
-        vocabulary = MaskedVocabulary(folder) if is_masked_vocabulary(folder) else None
-    elif isinstance(config, GPT2Config):
-        vocabulary = ByteLevelVocabulary(folder, added) if is_byte_level(folder) else None
-    else:
-        path = folder / VOCABULARY
-        vocabulary = Vocabulary(path) if path.exists() else None
+    vocabulary = architectures.of_config(config).vocabulary.open(folder, added)
     if vocabulary is not None and vocabulary.vocab_size > config.vocab_size:
         raise UserError(
             f"{vocabulary.path} has {vocabulary.vocab_size} ids, sentinels included, but "
@@ -213,47 +124,58 @@ def copy(there: Iterable[Path], folder: Path) -> list[str]:
     return [file.name for file in found]
 
 
-def _kept(out: str, config: Config) -> Path:
-    """Where an imported vocabulary is: a file, or the folder of one that has several."""
-    return Path(out) / VOCABULARY if _kind(config) is _T5 else Path(out)
-
-
-def _data(out: str, config: Config, vocabulary: Any) -> str:
-    kind = _kind(config)
+def _usage(out: str, config: Config, vocabulary: Any) -> str:
+    architecture = architectures.of_config(config)
+    files_of = architecture.vocabulary
     if vocabulary is None:
-        wanted = {
-            _T5: VOCABULARY,
-            _GPT2: "tokenizer.json, nor vocab.json and merges.txt,",
-            _BERT: "tokenizer.json, nor vocab.txt (BERT) or vocab.json and merges.txt (RoBERTa),",
-        }
         return (
-            f"There is no {wanted[kind]} beside the weights: bind VOCABULARY to the one of this "
-            "model, and prepare data with it."
+            f"There is no {files_of.described} beside the weights: bind VOCABULARY to the one of "
+            "this model, and prepare data with it."
         )
-    return kind.use.format(_kept(out, config))
+    return architecture.usage.format(files_of.path(Path(out)))
 
 
-def model_gin(config: Config, vocabulary: Path | None, added: Sequence[str] = ()) -> str:
-    """The gin file of a model and its vocabulary, to be laid over one that says how it trains."""
-    kind = _kind(config)
-    room, name = kind.vocabulary
+def write_model_gin(
+    out: str, config: Config, vocabulary: Path | None = None, added: Sequence[str] = ()
+) -> None:
+    """Writes `model.gin` of a folder; see `model_gin`."""
+    with files.atomic_write(Path(out) / "model.gin") as f:
+        f.write(model_gin(config, vocabulary, added))
+
+
+def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[str] = ()) -> str:
+    """The gin file of a model and its vocabulary, to be laid over one that says how it trains.
+
+    Args:
+      config: the model.
+      vocabulary: a file or folder, see `VocabularyFiles.path`; None leaves VOCABULARY to the run.
+      added: tokens to add to the vocabulary.
+    """
+    architecture = architectures.of_config(config)
+    fields = [f.name for f in dataclasses.fields(config) if f.name not in architecture.run_fields]
     lines = [
-        f"# The configuration of the imported model; lay it over {kind.over}.",
+        f"# The configuration of the imported model; lay it over {architecture.run_gin}.",
         "from __gin__ import dynamic_registration",
-        f"from ckl_jax.models import {kind.module}",
-        *([f"from ckl_jax.data import {room}"] if vocabulary else []),
-        f"{kind.module}.{type(config).__name__}:",
-        *(f"    {name} = {getattr(config, name)!r}" for name in kind.fields),
+        _import(architecture.config),
+        f"{architecture.gin_name}:",
+        *(f"    {field} = {getattr(config, field)!r}" for field in fields),
     ]
     if vocabulary:
-        lines += [
-            f"VOCABULARY = @{room}.{name}()",
-            f"{room}.{name}:",
-            f"    path = {str(vocabulary.absolute())!r}",
-            *(["    extra_ids = 100"] if kind is _T5 else []),
-            *([f"    added_tokens = {tuple(added)!r}"] if added else []),
-        ]
+        reader = architecture.vocabulary.reader
+        name = gin_name(reader)
+        arguments = {"path": str(vocabulary.absolute()), **architecture.vocabulary.gin_arguments}
+        if added:
+            arguments["added_tokens"] = tuple(added)
+        lines.insert(3, _import(reader))
+        lines += [f"VOCABULARY = @{name}()", f"{name}:"]
+        lines += [f"    {argument} = {value!r}" for argument, value in arguments.items()]
     return "\n".join([*lines, ""])
+
+
+def _import(cls: type) -> str:
+    """The gin statement that imports the module of a class."""
+    package, _, module = cls.__module__.rpartition(".")
+    return f"from {package} import {module}" if package else f"import {module}"
 
 
 def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
@@ -288,42 +210,42 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
         config = dataclasses.replace(config, vocab_size=len(table))
     tokenizer = tokenizer_files(checkpoint, Path(like).parent, config)
-    save_hf(out, merged(params, checkpoint), config, settings=_ends(tokenizer, config))
+    save_hf(out, merged(params, checkpoint), config, settings=_settings(tokenizer, config))
     names = copy(tokenizer, Path(out))
     taken = f" and {', '.join(names)}" if names else ""
     return f"Wrote {out}/config.json, the weights{taken}."
 
 
-def _ends(tokenizer: Sequence[Path], config: Config) -> dict[str, int]:
-    """What config.json says of the ends of a text by a GPT-2's tokenizer, if that has any."""
-    if not (tokenizer and isinstance(config, GPT2Config) and is_byte_level(tokenizer[0].parent)):
-        return {}
+def _settings(tokenizer: Sequence[Path], config: Config) -> dict[str, Any]:
+    """What config.json says according to the tokenizer that goes with the model."""
     try:
-        vocabulary = _vocabulary(tokenizer[0].parent, config)
+        vocabulary = _vocabulary(tokenizer[0].parent, config) if tokenizer else None
     except UserError:  # no token for an end, or more ids than the model has rows
         return {}
-    return {"bos_token_id": vocabulary.bos_id, "eos_token_id": vocabulary.eos_id}
+    form = architectures.of_config(config).require_hugging_face()
+    return form.vocabulary_settings(vocabulary) if vocabulary else {}
 
 
 def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     """The files of a tokenizer: those beside `config.json`, else the checkpoint's vocabulary."""
-    found = find_checkpoint(checkpoint)
+    found, files_of = find_checkpoint(checkpoint), architectures.of_config(config).vocabulary
     trained = read_json_item(found, "metadata").get("vocabulary_digest")
     if trained and (vocabulary := _vocabulary(beside, config)):
         mine = vocabulary.digest
         known = {mine}
-        if isinstance(config, GPT2Config):
+        if legacy := files_of.legacy_tokens:
             with contextlib.suppress(UserError):  # more ids than the model has rows
-                known.add(_vocabulary(beside, config, TEMPORALWIKI_TOKENS).digest)
+                known.add(_vocabulary(beside, config, legacy).digest)
         if trained not in known:
             raise UserError(
                 f"{vocabulary.path} ({mine[:12]}) is not the vocabulary that {checkpoint} was "
                 f"trained with ({trained[:12]}); give --like a folder without it, or with the "
                 "right one."
             )
-    there = [beside / name for name in TOKENIZER if (beside / name).is_file()]
+    names = dict.fromkeys((*files_of.files, *_TOKENIZER))
+    there = [beside / name for name in names if (beside / name).is_file()]
     own = Path(str(found.parent))
-    return there or [own / name for name in _kind(config).tokenizer if (own / name).is_file()]
+    return there or [own / name for name in files_of.files if (own / name).is_file()]
 
 
 def refuse_models(folder: str) -> None:

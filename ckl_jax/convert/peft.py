@@ -7,31 +7,25 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, files
+from ckl_jax.checkpoints.architecture import Config, Peft
 from ckl_jax.checkpoints.from_hf import read_config
 from ckl_jax.checkpoints.hf_names import config_to_hf
-from ckl_jax.checkpoints.peft import is_adapter, load_peft, save_peft
+from ckl_jax.checkpoints.peft import is_adapter, load_peft, require_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.convert import hugging_face
 from ckl_jax.convert.hugging_face import adapter_scale, refuse_models
-from ckl_jax.errors import UserError
-from ckl_jax.models.gpt2 import GPT2Config
-from ckl_jax.models.t5 import T5Config
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees import paths
 
 
-def _read_config(like: str, params: Any) -> T5Config | GPT2Config:
-    """The model of a config.json, with its layers as `params` have them."""
+def _read_config(like: str, params: Any) -> tuple[Config, Peft]:
+    """The model of a config.json, with its layers as `params` have them, and its form in PEFT."""
     config = read_config(like)
-    if not isinstance(config, (T5Config, GPT2Config)):
-        raise UserError(
-            f"{like} is of another model than T5 or GPT-2, whose adapters alone go to PEFT and "
-            "come from it; `ckl export-hf` merges them."
-        )
-    return dataclasses.replace(config, scan_layers=bool(is_stacked(paths.flatten(params))))
+    form = require_peft(config, like)
+    return dataclasses.replace(config, scan_layers=bool(is_stacked(paths.flatten(params)))), form
 
 
 def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
@@ -56,7 +50,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     """
     refuse_models(out)
     params = load_params(checkpoint)
-    config = _read_config(like, params)
+    config, _ = _read_config(like, params)
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
     count = save_peft(out, params, config, scale, Path(out) / "base")
@@ -87,8 +81,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
       UserError: the adapter does not fit, or `out` already holds a checkpoint.
     """
     params = load_params(base)
-    config = _read_config(like, params)
-    over = "ckl_lora.gin" if isinstance(config, T5Config) else "temporalwiki_lora.gin"
+    config, form = _read_config(like, params)
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
     with CheckpointStore(out) as store:
@@ -105,8 +98,8 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
     with files.atomic_write(Path(out) / "lora.gin") as f:
         f.write(
-            f"# The method of the imported adapter; lay it over {over}. `trunk = ()` trains\n"
-            "# the adapter alone, as PEFT does.\n"
+            f"# The method of the imported adapter; lay it over {form.gin_file}.\n"
+            "# `trunk = ()` trains the adapter alone, as PEFT does.\n"
             "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
             f"lora.lora:\n{lines}\n    trunk = ()\n"
         )
@@ -114,6 +107,6 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     of_base = f"--gin_file={model}/model.gin " if model else ""
     return (
         f"{sum(x.size for x in paths.flatten(tree).values()):,} parameters of an adapter and its "
-        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={over} {of_base}"
+        f"base in {out}/checkpoint_0. Use them with\n  --gin_file={form.gin_file} {of_base}"
         f"--gin_file={out}/lora.gin --gin.INITIAL_CHECKPOINT_PATH=\"'{out}'\""
     )

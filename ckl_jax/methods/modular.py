@@ -16,9 +16,8 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method
-from ckl_jax.models.layers import DenseFactory, Embed, param
+from ckl_jax.models.layers import Embed, param
 from ckl_jax.models.side import Side
-from ckl_jax.models.t5 import Encoder, T5Config
 
 
 class UpProjection(nn.Module):
@@ -39,9 +38,12 @@ class UpProjection(nn.Module):
 
 
 class SecondEncoder(nn.Module):
-    """W E2(tokens) + b: an encoder with an embedding of its own, [B, S] -> [B, S, D]."""
+    """W E2(tokens) + b: an encoder with an embedding of its own, [B, S] -> [B, S, D].
 
-    config: T5Config
+    `config` is that of `for_second_encoder` of a model with an encoder.
+    """
+
+    config: Any
     features: int
 
     @nn.compact
@@ -55,7 +57,7 @@ class SecondEncoder(nn.Module):
         del hidden
         cfg = self.config
         x = Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, name="token_embedder")(tokens)
-        x, _ = Encoder(cfg, name="encoder")(x, bias, deterministic)
+        x, _ = cfg.encoder("encoder")(x, bias, deterministic)
         return UpProjection(self.features, name="projection")(x)
 
 
@@ -76,24 +78,20 @@ class ModularSide(Side):
             checks.require_size(**{f"MODULAR_{size.upper()}": getattr(self, size)})
 
     def check(self, config: Any) -> None:
-        if not isinstance(config, T5Config):
+        if not config.has_encoder:
             raise UserError(
-                f"Modular adds a second encoder to T5's, and {type(config).__name__} has no "
-                "encoder; choose lora, or on a GPT-2 k_adapter."
+                "Modular adds a second encoder to the one that a decoder reads, and "
+                f"{type(config).__name__} has no encoder; choose lora, or on a GPT-2 k_adapter."
             )
 
-    def build(self, config: T5Config) -> nn.Module:
-        small = dataclasses.replace(
-            config,
-            dense=DenseFactory(),
-            side=(),
+    def build(self, config: Any) -> nn.Module:
+        small = config.for_second_encoder(
+            self.num_layers,
             emb_dim=self.emb_dim,
             num_heads=self.num_heads,
             head_dim=self.head_dim,
             mlp_dim=self.mlp_dim,
-            num_encoder_layers=self.num_layers,
             mlp_activations=self.mlp_activations,
-            scan_layers=False,
         )
         return SecondEncoder(small, config.emb_dim)
 

@@ -114,6 +114,11 @@ class BaseTransformerModel(abc.ABC):
         checks.require_number("a number in [0, 1)", 0.0, 1.0, LABEL_SMOOTHING=self.label_smoothing)
         checks.require_number("a finite number, 0 or more", 0.0, Z_LOSS=self.z_loss)
 
+    @classmethod
+    def with_vocabulary(cls, module: nn.Module, vocabulary: Any, **fields: Any) -> Self:
+        """The model of a linen module, with one vocabulary for its input and output."""
+        return cls(module, vocabulary=vocabulary, **fields)
+
     @property
     def config(self) -> Any:
         return self.module.config

@@ -31,6 +31,8 @@ class BertConfig(StackConfig):
       layer_norm_epsilon: of all norms; RoBERTa: 1e-5.
     """
 
+    output_is_embedding = False  # there is a bias for each token
+
     vocab_size: int = 28996
     max_positions: int = 512
     layer_norm_epsilon: float = 1e-12

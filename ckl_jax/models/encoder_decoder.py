@@ -4,14 +4,14 @@ The counterpart of T5X's `models.EncoderDecoderModel`.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from ckl_jax.models import decoding
 from ckl_jax.models.base import BaseTransformerModel, Batch, token_losses
-from ckl_jax.models.t5 import Transformer
 
 # The three arrays of a batch that the module is called with, in its order.
 MODEL_INPUTS = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
@@ -30,6 +30,10 @@ class EncoderDecoderModel(BaseTransformerModel):
 
     input_vocabulary: Any = None
     output_vocabulary: Any = None
+
+    @classmethod
+    def with_vocabulary(cls, module: nn.Module, vocabulary: Any, **fields: Any) -> Self:
+        return cls(module, vocabulary, vocabulary, **fields)
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Initial variables: `params`, and their logical axes in `params_axes`."""
@@ -64,7 +68,7 @@ class EncoderDecoderModel(BaseTransformerModel):
         batch, length = encoder_input_tokens.shape[0], max_decode_length
         variables = {"params": params}
         encoded = self.module.apply(
-            variables, encoder_input_tokens, enable_dropout=False, method=Transformer.encode
+            variables, encoder_input_tokens, enable_dropout=False, method="encode"
         )
         ids = jnp.ones((batch, length), jnp.int32)
         shapes = jax.eval_shape(
@@ -91,7 +95,7 @@ class EncoderDecoderModel(BaseTransformerModel):
                 decode=True,
                 max_decode_length=length,
                 mutable=["cache"],
-                method=Transformer.decode,
+                method="decode",
             )
             return logits[:, 0], updated["cache"]
 
@@ -121,7 +125,7 @@ class EncoderDecoderModel(BaseTransformerModel):
             variables,
             batch["encoder_input_tokens"],
             enable_dropout=False,
-            method=Transformer.encode,
+            method="encode",
         )
         row = batch["input_of_row"]
         logits = self.module.apply(
@@ -131,7 +135,7 @@ class EncoderDecoderModel(BaseTransformerModel):
             jnp.pad(targets[:, :-1], ((0, 0), (1, 0))),
             targets,
             enable_dropout=False,
-            method=Transformer.decode,
+            method="decode",
         )
         return -token_losses(logits, targets)[0]
 

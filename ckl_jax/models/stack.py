@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -63,7 +63,13 @@ class StackConfig:
       dense: the projection factory (first seam of a method).
       side: side networks over the stack's hidden states (second seam of a method).
       legacy_bypass_side: never call the side networks.
+      has_encoder: whether a decoder reads an encoder's output.
+      output_is_embedding: whether the output is the token embedding alone, so that both can be
+        given more rows.
     """
+
+    has_encoder: ClassVar[bool] = False
+    output_is_embedding: ClassVar[bool] = True
 
     vocab_size: int = 50257
     dtype: Any = jnp.float32

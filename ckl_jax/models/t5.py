@@ -6,7 +6,7 @@ output projection of its own. Methods enter at two attributes of the configurati
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -52,7 +52,10 @@ class T5Config:
       side: side networks over the encoder's hidden states (second seam of a method).
       legacy_bypass_side: `encode` leaves the side networks out, as the released CKL evaluation
         did; the teacher-forced call keeps them.
+      has_encoder: whether a decoder reads an encoder's output; see `encoder`.
     """
+
+    has_encoder: ClassVar[bool] = True
 
     vocab_size: int
     dtype: Any = jnp.float32
@@ -92,6 +95,25 @@ class T5Config:
     def tapped(self) -> tuple[str, int]:
         """The stack whose hidden states side networks read, and its depth."""
         return "encoder", self.num_encoder_layers
+
+    @property
+    def output_is_embedding(self) -> bool:
+        """Whether the output is the token embedding alone, so that it can be given more rows."""
+        return self.logits_via_embedding
+
+    def encoder(self, name: str) -> "Encoder":
+        return Encoder(self, name=name)
+
+    def for_second_encoder(self, num_layers: int, **sizes: Any) -> "T5Config":
+        """The configuration of a further `encoder` of other sizes, without a method's parts."""
+        return dataclasses.replace(
+            self,
+            dense=layers.DenseFactory(),
+            side=(),
+            num_encoder_layers=num_layers,
+            scan_layers=False,
+            **sizes,
+        )
 
     def side_layer(self, i: int, x: Array, bias: Array, deterministic: bool, decode: bool) -> Array:
         """Layer `i` of a side network: an encoder layer; only the first knows relative positions.

@@ -45,6 +45,8 @@ class TransformerXLConfig(StackConfig):
         over the fan in, and for the embedding 1 over D.
     """
 
+    output_is_embedding = False  # there is a bias for each token
+
     vocab_size: int = 50259
     emb_dim: int = 1024
     num_heads: int = 16

@@ -10,22 +10,17 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
+from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
-from ckl_jax.data.byte_level import ByteLevelVocabulary
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.relational import Dataset
-from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, write_jsonl
 from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.models import bert, gpt2, t5
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, FillScorer
 from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
@@ -121,17 +116,14 @@ def probe(
 
 def _gin_files(run: Path) -> list[str]:
     """The gin files that describe the model of a run."""
+    from ckl_jax.config import gin_config
+
     if (run / "config.gin").exists():
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
-        text = (run / "model.gin").read_text(encoding="utf-8")
-        kinds = {
-            "gpt2.GPT2Config": "models/gpt2.gin",
-            "bert.BertConfig": "models/bert.gin",
-            "transformer_xl.TransformerXLConfig": "models/transformer_xl.gin",
-        }
-        base = next((file for name, file in kinds.items() if name in text), "models/t5.gin")
-        return [base, str(run / "model.gin"), JOB]
+        path = str(run / "model.gin")
+        bound = gin_config.load([path]).selectors()  # imports the modules of the file
+        return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
         "such a folder, or one from Hugging Face with config.json."
@@ -186,13 +178,9 @@ def _rank_hugging_face(
 def open_scorer(folder: Path, settings: Settings) -> Any:
     """The scorer of a model in a Hugging Face folder."""
     config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
-    if isinstance(config, BertConfig):
-        model = MaskedModel(bert.Transformer(config), vocabulary=MaskedVocabulary(folder))
-    elif isinstance(config, GPT2Config):
-        model = DecoderOnlyModel(gpt2.Transformer(config), vocabulary=ByteLevelVocabulary(folder))
-    else:
-        vocabulary = Vocabulary(folder / "spiece.model")
-        model = EncoderDecoderModel(t5.Transformer(config), vocabulary, vocabulary)
+    architecture = architectures.of_config(config)
+    files = architecture.vocabulary
+    model = architecture.build(config, files.reader(files.path(folder)))
     return _scorer(model, jax.device_put(params), None, settings)
 
 
@@ -203,7 +191,12 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
         return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
     if isinstance(model, MaskedModel):
         return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
-    return FillScorer(model, params, settings.target, size, put)
+    if isinstance(model, EncoderDecoderModel):
+        return FillScorer(model, params, settings.target, size, put)
+    raise UserError(
+        f"No scorer ranks by a {type(model).__name__}; derive it from DecoderOnlyModel, "
+        "MaskedModel or EncoderDecoderModel."
+    )
 
 
 def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:

@@ -44,7 +44,6 @@ SIZES = {
 }
 _TRAIN = "mind_the_gap_train.gin"
 _EVALUATE = "mind_the_gap_dynamic_eval.gin"
-_PIECES = "transformer_xl.TransformerXLConfig.vocab_size"
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 
 
@@ -150,16 +149,20 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         last lines are in the message.
     """
     if gap.bindings:
-        from ckl_jax.config import gin_config  # slow, and needed for this only
-
-        own = macros(gap, ARMS[0])
-        subprocess_runs.refuse_own(gap.bindings, own)
-        set_later = [f"{name} = None" for name in own]
-        read = gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
-        values = {b.name: b.value for b in read.scan.bindings}
+        subprocess_runs.refuse_own(gap.bindings, macros(gap, ARMS[0]))
+        values = _gin_values(gap)
         checks.require_int(1, **{f"--gin {n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
     with subprocess_runs.only_one(gap.root):
         return _run(gap, progress)
+
+
+def _gin_values(gap: Gap) -> dict[str, Any]:
+    """{name: value} of the macros and parameters of the trainings."""
+    from ckl_jax.config import gin_config  # slow, and needed for this only
+
+    set_later = [f"{name} = None" for name in macros(gap, ARMS[0])]
+    read = gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
+    return {b.name: b.value for b in read.scan.bindings}
 
 
 def _run(gap: Gap, progress: Progress) -> Path:
@@ -277,9 +280,12 @@ def macros(gap: Gap, arm: str) -> dict[str, Any]:
 
 def training(gap: Gap, arm: str) -> subprocess_runs.Training:
     """The training of one arm."""
-    pieces = f"{_PIECES}={Vocabulary(gap.vocabulary(arm)).vocab_size}"
+    from ckl_jax.config import gin_scan
+
+    size = Vocabulary(gap.vocabulary(arm)).vocab_size
+    tokens = f"{gin_scan.model_config(_gin_values(gap))}.vocab_size={size}"
     command = subprocess_runs.t5x(
-        "train", gin_files(gap), macros(gap, arm), [pieces, *gap.bindings]
+        "train", gin_files(gap), macros(gap, arm), [tokens, *gap.bindings]
     )
     return subprocess_runs.Training(arm, gap.root / arm, command)
 

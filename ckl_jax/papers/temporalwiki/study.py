@@ -30,6 +30,7 @@ from ckl_jax.world.months import month_starts
 _TRAINING = "jobs/temporalwiki_train.gin"  # what the file of a method includes
 _INCLUDES_TRAINING = re.compile(rf"^include '{_TRAINING}'", re.MULTILINE)
 _SENTINELS = 100
+_CONFIG = "model_config"  # in settings: the name of the model's configuration in the gin files
 _REVIEWS = "mix_review.mix_review.ratio"
 
 
@@ -50,7 +51,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
 
     Returns:
       The snapshots (of the simulated world by their dates alone), and the value of each gin macro
-      and parameter by name, of the methods that have it.
+      and parameter by name, of the methods that have it, with "drawn" and "model_config".
     """
     found = _snapshots(updates)
     subprocess_runs.refuse_own(
@@ -60,7 +61,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         dumps.check_series(found)
     if updates.model and not (Path(updates.model) / "model.gin").is_file():
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
-    from ckl_jax.config import gin_config  # slow, and needed from here on only
+    from ckl_jax.config import gin_config, gin_scan  # slow, and needed from here on only
 
     settings: dict[str, Any] = {}
     drawn = {}
@@ -75,15 +76,16 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     if updates.training_bindings:
         gin_config.load(updates.gin_files(updates.methods[0]), bindings)
     extra_evaluations.check(updates)
+    settings |= {"drawn": drawn, _CONFIG: gin_scan.model_config(settings)}
     if updates.model:
         _check_model(updates, settings)
-    return found, {**settings, "drawn": drawn}
+    return found, settings
 
 
 def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
     """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
     _vocabulary(updates, Data(updates.root, ()), settings)
-    length, most = settings["ROW_LENGTH"], settings["gpt2.GPT2Config.max_positions"]
+    length, most = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
     if length > most:
         raise UserError(
             f"Rows are of {length} tokens and {updates.model} has {most} positions; give --gin "
@@ -210,7 +212,7 @@ def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])
     if not updates.model:
-        data.train_vocabulary(first, settings["gpt2.GPT2Config.vocab_size"] - _SENTINELS)
+        data.train_vocabulary(first, settings[f"{settings[_CONFIG]}.vocab_size"] - _SENTINELS)
     drawn: Mapping[str, Drawn] = settings["drawn"]
     is_whole = any(d.task == "whole" for d in drawn.values())
     whole = {i.new.date for i in intervals(data.snapshots)} if is_whole else set()

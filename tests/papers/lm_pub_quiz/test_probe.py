@@ -11,7 +11,7 @@ import pytest
 
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import ckl, t5x
-from ckl_jax.convert import haiku
+from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.relational import Dataset
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
@@ -145,7 +145,7 @@ def test_a_transformer_xl_is_ranked_by_its_model_gin(golden, tmp_path, capsys):
     model = tmp_path / "run"
     with CheckpointStore(str(model)) as store:
         store.save(0, {"params": random_params(config), "step": np.zeros((), np.int32)}, {})
-    lines = haiku.model_gin(config).splitlines()
+    lines = model_gin(config).splitlines()
     lines.insert(2, "from ckl_jax.data import vocabularies")
     lines += ["VOCABULARY = @vocabularies.Vocabulary()"]
     lines += [f"vocabularies.Vocabulary.path = {vocabulary.path!r}"]

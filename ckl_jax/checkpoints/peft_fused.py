@@ -1,19 +1,22 @@
-"""Low-rank adapters of GPT-2 as PEFT has them, where query, key and value are one projection.
+"""Low-rank adapters where query, key and value are one projection at Hugging Face, as in GPT-2.
 
 Entries of rank r on n of the three are exactly one of rank n r on `c_attn` [D, 3D]: the n A's side
 by side, and a B whose r rows of each are zero but in its own third of the columns.
 
 An adapter of rank R on `c_attn` whose B has not that form is R on each of the three, all with the
 same A: the same model, with more to train.
+
+A `Layer` is the layer's name there, and for a fused one which third of it a projection is. Table
+rows (`hf_entry.Entry`) name the thirds `<layer>.weight[0]` to `[2]`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ckl_jax.checkpoints import hf_gpt2
-from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.checkpoints.hf_entry import Entry
 
+Layer = tuple[str, int | None]
 Pair = tuple[np.ndarray, np.ndarray]  # A [in, r] and B [r, out]
 
 _PARTS = 3
@@ -21,35 +24,44 @@ _PARTS = 3
 _CHOICES = ((0, 2), (0, 1, 2), (0,), (1,), (2,), (0, 1), (1, 2))
 
 
-def places(config: GPT2Config) -> dict[str, tuple[str, int | None]]:
-    """{path of a projection here: (the layer's name there, its third of a fused one or None)}."""
+def layers(entries: Sequence[Entry]) -> dict[str, Layer]:
+    """{path of a projection here: its layer} of a table of parameters."""
     found = {}
-    for entry in hf_gpt2.entries(config):
+    for entry in entries:
         if entry.path.endswith("/kernel"):
             layer, _, part = entry.name.partition(".weight")
             found[entry.path.removesuffix("/kernel")] = layer, int(part[1:-1]) if part else None
     return found
 
 
-def shapes(config: GPT2Config) -> dict[str, tuple[int, int]]:
+def shapes(entries: Sequence[Entry]) -> dict[str, tuple[int, int]]:
     """{name of a layer there: its kernel's shape [in, out]}."""
-    kernels = {e.path.removesuffix("/kernel"): e.shape for e in hf_gpt2.entries(config)}
+    kernels = {e.path.removesuffix("/kernel"): e.shape for e in entries}
     found = {}
-    for path, (layer, part) in places(config).items():
+    for path, (layer, part) in layers(entries).items():
         inputs, outputs = kernels[path]
         found[layer] = (inputs, outputs if part is None else _PARTS * outputs)
     return found
 
 
-def fuse(pairs: Mapping[str, Pair], config: GPT2Config) -> dict[str, Pair]:
-    """{layer there: pair} of {path here: pair}; ranks are filled up with zeros to the largest."""
+def fuse(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pair]:
+    """{layer there: pair} of {path here: pair}.
+
+    Where a model has fused layers, ranks are filled up with zeros to the largest.
+    """
     grouped: dict[str, list[tuple[int | None, Pair]]] = {}
-    for path, (layer, part) in places(config).items():
+    for path, (layer, part) in places.items():
         if path in pairs:
             grouped.setdefault(layer, []).append((part, pairs[path]))
     fused = {layer: _side_by_side(parts) for layer, parts in grouped.items()}
+    if not _fused_layers(places):
+        return fused
     rank = max((a.shape[1] for a, _ in fused.values()), default=0)
     return {layer: _filled_up(pair, rank) for layer, pair in fused.items()}
+
+
+def _fused_layers(places: Mapping[str, Layer]) -> set[str]:
+    return {layer for layer, part in places.values() if part is not None}
 
 
 def _side_by_side(parts: Sequence[tuple[int | None, Pair]]) -> Pair:
@@ -69,10 +81,12 @@ def _filled_up(pair: Pair, rank: int) -> Pair:
     return np.pad(a, ((0, 0), (0, more))), np.pad(b, ((0, more), (0, 0)))
 
 
-def split(pairs: Mapping[str, Pair], config: GPT2Config) -> dict[str, Pair]:
-    """{path here: pair} of {layer there: pair}, all of one rank; see the module."""
-    where = {place: path for path, place in places(config).items()}
-    whole = {layer for layer, part in where if part is not None}
+def split(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pair]:
+    """{path here: pair} of {layer there: pair}, all of one rank; the inverse of `fuse`."""
+    where = {layer: path for path, layer in places.items()}
+    whole = _fused_layers(places)
+    if not whole:
+        return {path: pairs[layer] for path, (layer, _) in places.items() if layer in pairs}
     rank = next(iter(pairs.values()))[0].shape[1]
     for chosen in _CHOICES:
         r = rank // len(chosen)

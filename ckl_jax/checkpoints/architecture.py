@@ -1,0 +1,184 @@
+"""The record of an architecture: what the rest of the package has to know about a model.
+
+`architectures.py` holds the records by configuration class. A new architecture is a module with a
+configuration, a linen module and such a record, and a call of `architectures.register`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import numpy as np
+
+from ckl_jax.checkpoints.hf_entry import Entry
+from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel
+
+Config = Any  # of a registered architecture: a frozen dataclass
+State = Mapping[str, np.ndarray]  # {name at Hugging Face: array}
+
+# Fields of a configuration that a run chooses. `model.gin` of an imported model leaves them out.
+RUN_FIELDS = (
+    "dtype",
+    "dropout_rate",
+    "float32_attention_logits",
+    "scan_layers",
+    "remat_policy",
+    "dense",
+    "side",
+    "legacy_bypass_side",
+)
+
+# What `transformers` loads a tokenizer from: its vocabulary, and its settings.
+BPE_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
+TOKENIZER_SETTINGS = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyFiles:
+    """Which class reads a model's vocabulary, and from which files of its folder.
+
+    Attributes:
+      reader: a class of `data`, called with a path, and with a tuple of added tokens if there are
+        any.
+      file: the file to read; "" if `reader` takes the folder.
+      files: the names of files that are copied along with an imported model.
+      described: these files as an error names them, after "There is no".
+      is_in: whether a folder holds the vocabulary; None tests whether `file` exists.
+      gin_arguments: further arguments of `reader` in `model.gin`.
+      legacy_tokens: the tokens that `ckl import-hf --legacy-tokens` adds; () if it does not apply.
+    """
+
+    reader: Callable[..., Any]
+    file: str = ""
+    files: tuple[str, ...]
+    described: str
+    is_in: Callable[[Path], bool] | None = None
+    gin_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    legacy_tokens: tuple[str, ...] = ()
+
+    def path(self, folder: Path) -> Path:
+        """The argument of `reader`: a file of `folder`, or `folder` itself."""
+        return folder / self.file if self.file else folder
+
+    def open(self, folder: Path, added_tokens: Sequence[str] = ()) -> Any:
+        """The vocabulary in a folder, or None if there is none.
+
+        Raises:
+          UserError: the files are damaged, or lack special tokens.
+        """
+        is_in = self.is_in or (lambda folder: self.path(folder).exists())
+        if not is_in(folder):
+            return None
+        return self.reader(self.path(folder), *([tuple(added_tokens)] if added_tokens else []))
+
+
+def _same(state: State) -> State:
+    return state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HuggingFace:
+    """How Hugging Face stores a model: `config.json`, and the names of its parameters.
+
+    Attributes:
+      model_types: the values of `model_type` that `config_from_hf` reads.
+      config_from_hf: (settings of `config.json`, **overrides) -> configuration; raises `UserError`
+        for a model with a part that this one does not have.
+      config_to_hf: the inverse; raises `UserError` for what `config.json` cannot say.
+      entries: configuration -> a row for each parameter (layers not stacked).
+      embedding_names: configuration -> the names of the token embedding. `entries` has the first;
+        files may hold it under any of them.
+      view: a file's state dict -> one with the names of `entries`.
+      join: the inverse of `view`.
+      complete: (state dict, settings) -> the state dict with what the file left out as a copy.
+      vocabulary_settings: vocabulary -> settings of `config.json` that depend on it.
+    """
+
+    model_types: tuple[str, ...]
+    config_from_hf: Callable[..., Config]
+    config_to_hf: Callable[[Config], dict[str, Any]]
+    entries: Callable[[Config], Sequence[Entry]]
+    embedding_names: Callable[[Config], tuple[str, ...]]
+    view: Callable[[State], State] = _same
+    join: Callable[[State], State] = _same
+    complete: Callable[[State, Mapping[str, Any]], State] = lambda state, settings: state
+    vocabulary_settings: Callable[[Any], dict[str, Any]] = lambda vocabulary: {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Peft:
+    """How Hugging Face's PEFT stores a model's LoRA adapters.
+
+    Attributes:
+      task_type: PEFT's name of the task.
+      fan_in_fan_out: whether kernels are stored as [in, out].
+      module_parts: how many of the last parts of a layer's name identify it in `target_modules`.
+      gin_file: the run that `lora.gin` of an imported adapter is laid over.
+    """
+
+    task_type: str
+    fan_in_fan_out: bool = False
+    module_parts: int = 1
+    gin_file: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """One architecture.
+
+    Attributes:
+      name: as errors and help name it.
+      config: the class of its configuration.
+      module: the linen module, called with a configuration.
+      model: the wrapper around `module` (encoder-decoder, decoder-only, masked or recurrent). It
+        decides about batches, the loss, decoding, and which scorer ranks with the model.
+      vocabulary: the files of its vocabulary.
+      gin_file: the gin file of the model without sizes; `model.gin` is laid over it.
+      run_gin: the gin files of runs that `model.gin` is laid over, as its first line names them.
+      usage: what to do with an imported model; `{}` is the path of its vocabulary.
+      run_fields: fields of the configuration that `model.gin` leaves to the run.
+      hugging_face: names there; None if Hugging Face's format cannot be read or written.
+      peft: LoRA adapters there; None if they cannot be read or written.
+    """
+
+    name: str
+    config: type
+    module: Callable[[Config], nn.Module]
+    model: type[BaseTransformerModel]
+    vocabulary: VocabularyFiles
+    gin_file: str
+    run_gin: str
+    usage: str
+    run_fields: tuple[str, ...] = RUN_FIELDS
+    hugging_face: HuggingFace | None = None
+    peft: Peft | None = None
+
+    @property
+    def gin_name(self) -> str:
+        """The name of the configuration in gin files, such as "t5.T5Config"."""
+        return gin_name(self.config)
+
+    def build(self, config: Config, vocabulary: Any) -> BaseTransformerModel:
+        """The model of a configuration, with a vocabulary for its input and output."""
+        return self.model.with_vocabulary(self.module(config), vocabulary)
+
+    def require_hugging_face(self) -> HuggingFace:
+        """`hugging_face`, or `UserError` if there is none."""
+        if self.hugging_face is None:
+            raise UserError(
+                f"A {self.name} cannot be read from Hugging Face's format or written to it: its "
+                "record has no table of names."
+            )
+        return self.hugging_face
+
+
+def gin_name(cls: type) -> str:
+    """The name of a class in gin files that import its module by its last part."""
+    return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
