@@ -81,7 +81,7 @@ def infer(
     examples = dataset_cfg.examples(restored.model.input_vocabulary)
     if mode == "score" and any(example.targets is None for example in examples):
         raise UserError(
-            f"{dataset_cfg.mixture_or_task_name} has inputs without targets: mode 'score' needs a "
+            f"{dataset_cfg.source} has inputs without targets: mode 'score' needs a "
             "target for each."
         )
     name = f"{dataset_cfg.task}-{mode}.jsonl-{shard_id:05}-of-{num_shards:05}"
@@ -103,7 +103,7 @@ def infer(
                 "lengths": list(job.lengths),
                 "beam_size": beam_size,
                 "rule": rule,
-                "task": dataset_cfg.mixture_or_task_name,
+                "task": dataset_cfg.source,
             }
             output = _Output(folder / name, settings)
             if not output.completed:

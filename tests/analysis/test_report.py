@@ -12,6 +12,7 @@ from ckl_jax.analysis.seeds import compare_seeds
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import best, compute_table, fuar_tasks
 from ckl_jax.cli import ckl
+from ckl_jax.data.ckl_files import known_probe
 from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
@@ -145,14 +146,15 @@ def test_examples_show_each_kind(study):
     ],
 )
 def test_fuar_follows_the_probes(probes, notation):
-    assert fuar_tasks(probes.split()).notation == notation
+    assert fuar_tasks(map(known_probe, probes.split())).notation == notation
 
 
 def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
     probes = ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
-    assert fuar_tasks(probes, probes[2:]).notation == "((IL), n.d., NLE-P2)"
+    records = [known_probe(name) for name in probes]
+    assert fuar_tasks(records, probes[2:]).notation == "((IL), n.d., NLE-P2)"
     with pytest.raises(UserError, match="not put to 'new_lama_easy_p3'.*Did you mean"):
-        fuar_tasks(probes, ["new_lama_easy_p3"])
+        fuar_tasks(records, ["new_lama_easy_p3"])
     make_demo(tmp_path, ("initial", "lora"), sizes=dict.fromkeys(probes, 30))
     assert ckl.main(["report", str(tmp_path), "--acquired", "new_lama_easy_p2"]) == 0
     table = json.loads((tmp_path / "table.json").read_text())["em"]
@@ -161,7 +163,7 @@ def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
 
 @pytest.mark.parametrize("probes", ["invariant_lama", "new_lama updated_lama"])
 def test_fuar_is_not_defined_without_both_sides(probes):
-    assert fuar_tasks(probes.split()) is None
+    assert fuar_tasks(map(known_probe, probes.split())) is None
 
 
 def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
