@@ -9,12 +9,15 @@ import pytest
 
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.cli import t5x
+from ckl_jax.data.ckl_files import CsvFormat
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoding import Decoded, beam_search
 from ckl_jax.probes.answering import Answerer
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import infer as infer_job
 from ckl_jax.train import setup
+from ckl_jax.train.inputs import InferenceData
 from ckl_jax.train.restore import RestoredModel, phase_from
 from tests.tiny import read_rows
 
@@ -210,6 +213,23 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     capsys.readouterr()
     assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 4}) == 2
     assert "other settings" in capsys.readouterr().err
+
+
+def test_infer_takes_the_record_of_a_probe(tmp_path):
+    class Letters:
+        eos_id = 1
+
+        def encode(self, text):
+            return list(text.encode())
+
+    (tmp_path / "m.csv").write_text("unique_id,statement,answer\n1,The mayor is _X_.,Brel\n")
+    data = InferenceData(
+        Probe(name="mayors", file="m.csv", read=CsvFormat()), probe_dir=str(tmp_path)
+    )
+    assert (data.task, data.source, data.lengths()) == ("mayors", "mayors", (50, 10))
+    (example,) = data.examples(Letters())
+    assert example.shown["inputs_pretokenized"] == "The mayor is <extra_id_0>."
+    assert bytes(example.targets[:-1]) == b"Brel"
 
 
 def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
