@@ -367,7 +367,7 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
         ),
         "precision_at_k": (
             "Precision at k",
-            "Share of items with a right answer among the first k of a wide beam search; it may "
+            "Fraction of items with a right answer among the first k of a wide beam search; it may "
             "have been put to fewer items than the main table's narrow one.",
             lambda: plot_precision(study),
         ),

@@ -23,8 +23,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
-from ckl_jax.probes.answering import Answerer
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
@@ -121,7 +121,7 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        kinds = {cls.task_features: cls for cls in (Answerer, Continuer)}
+        kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
         if model.task_features not in kinds or hasattr(model, "masking"):
             raise UserError(
                 "Closed-book probes ask for text in place of a blank, which a "
@@ -130,9 +130,9 @@ class ClosedBookEvaluator:
         self._check_beams()
         self._check_lengths()
         self._items = {name: _read(config, name) for name in config.names}
-        answerer = kinds[model.task_features]
-        self._continues = answerer is Continuer
-        self._answerer = answerer(
+        generator_cls = kinds[model.task_features]
+        self._continues = generator_cls is DecoderOnlyGenerator
+        self._generator = generator_cls(
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
 
@@ -212,7 +212,7 @@ class ClosedBookEvaluator:
         vocabulary = self.model.input_vocabulary
         texts = [self._text(item) for item in items]
         rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
-        found = self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
+        found = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
         yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
 
     def _text(self, item: ProbeItem) -> str:

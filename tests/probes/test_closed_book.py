@@ -9,7 +9,7 @@ from ckl_jax.data.causal import prepare_prompts
 from ckl_jax.data.probe import Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.probes.closed_book import ClosedBook, summarize, until_stop
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from tests.helpers import TINY_GPT2, model_of
 
 ROWS = """id,input,output,question,relation
@@ -45,7 +45,7 @@ def asked(folder, monkeypatch):
         yield from ([" France. It is", "Mali"] for _ in rows)
 
     given = []
-    monkeypatch.setattr(Continuer, "answers", answers)
+    monkeypatch.setattr(DecoderOnlyGenerator, "answers", answers)
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
 
     def ask(questions, probes=("invariant_lama",)):

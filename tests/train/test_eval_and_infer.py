@@ -13,7 +13,7 @@ from ckl_jax.data.ckl_files import CsvFormat
 from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoding import Decoded, beam_search
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import infer as infer_job
 from ckl_jax.train import setup
@@ -299,6 +299,6 @@ def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
             raise AssertionError
 
     probes = ClosedBook("folder", **given)
-    answerer = Answerer(Model(), 1, probes.rule, probes.search_options)
-    assert answerer._search(None, {"tokens": None}, 3, 2) == (None, None)
+    generator = EncoderDecoderGenerator(Model(), 1, probes.rule, probes.search_options)
+    assert generator._search(None, {"tokens": None}, 3, 2) == (None, None)
     assert inspect.signature(beam_search).parameters["rule"].default == "hf"

@@ -17,7 +17,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, KiltSet, read_dev
 from ckl_jax.probes import closed_book, metrics
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
 
 PAPER, KILT = "paper", "kilt"
@@ -123,7 +123,7 @@ class KiltEvaluator:
             )
         if any(probe.metric == "rouge_l" for probe in config.records.values()):
             metrics.rouge_l("a", "a")  # says what is missing before anything is decoded
-        self._answerer = Answerer(model, config.batch_size, put_batch=put_batch)
+        self._generator = EncoderDecoderGenerator(model, config.batch_size, put_batch=put_batch)
         self._sets = {name: self._read(name) for name in config.names}
 
     def _read(self, name: str) -> tuple[list[KiltRecord], list[list[int]], list[bool]]:
@@ -165,7 +165,7 @@ class KiltEvaluator:
             most, length = self.config.lengths(name)
             # No longer than the longest needs, in steps that data sets share compilations by.
             width = min(most, -(-max(map(len, tokens)) // _STEP) * _STEP)
-            said = self._answerer.answers(params, tokens, width, length, self.config.beam_size)
+            said = self._generator.answers(params, tokens, width, length, self.config.beam_size)
             own = self.config.records[name]
             reported = {"probe_record": own.as_json()}
             for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
