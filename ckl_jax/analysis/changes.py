@@ -14,9 +14,13 @@ _KINDS = ("forgotten", "stale", "updated", "learned", "kept", "never known")
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A fact and what each model answered: [(answer, state)] in the order of the study."""
+    """A fact and what each model answered: [(answer, state)] in the order of the study.
+
+    `title` is its probe's.
+    """
 
     probe: str
+    title: str
     kind: str
     question: str
     answer: str
@@ -62,7 +66,8 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
             cells.append(("–", ""))
     old = row.get("old_answers") or []
     answer = row["answers"][0] + (f" (before: {old[0]})" if old else "")
-    return Example(probe, kind, str(row.get("input", "")), answer, tuple(cells))
+    title, question = study.records[probe].long, str(row.get("input", ""))
+    return Example(probe, title, kind, question, answer, tuple(cells))
 
 
 def relation_table(study: Study, probe: str, metric: str = "em", limit: int = 40):
@@ -71,17 +76,10 @@ def relation_table(study: Study, probe: str, metric: str = "em", limit: int = 40
     The last row is the mean over relations, as LAMA reports it. Empty where there is only one
     relation.
     """
-    columns, sizes = [], collections.Counter()
-    for entry in study.entries:
-        scored = entry.scores.get(probe)
-        columns.append(by_relation(getattr(scored, metric), scored.relations) if scored else {})
-        sizes.update({r: n for r, (n, _) in columns[-1].items() if r not in sizes})
+    columns, sizes = _grouped(study, probe, metric, "relations")
     if len(sizes) < 2:
         return []
-    rows = [
-        (name or "(none)", n, [100.0 * c[name][1] if name in c else None for c in columns])
-        for name, n in sizes.most_common(limit)
-    ]
+    rows = [_group_row(name, n, columns) for name, n in sizes.most_common(limit)]
     means = [
         100.0 * macro_mean(getattr(e.scores[probe], metric), e.scores[probe].relations)
         if probe in e.scores
@@ -89,3 +87,34 @@ def relation_table(study: Study, probe: str, metric: str = "em", limit: int = 40
         for e in study.entries
     ]
     return [*rows, (f"mean over {len(sizes)} relations", sum(sizes.values()), means)]
+
+
+def date_table(study: Study, probe: str, metric: str = "em") -> list[tuple]:
+    """Scores by date, as `relation_table` has them by relation, earliest first; [] without dates.
+
+    Items without a date come last.
+    """
+    columns, sizes = _grouped(study, probe, metric, "dates")
+    if not any(sizes):
+        return []
+    return [
+        _group_row(date, sizes[date], columns) for date in sorted(sizes, key=lambda d: (not d, d))
+    ]
+
+
+def _grouped(
+    study: Study, probe: str, metric: str, of: str
+) -> tuple[list[dict[str, tuple[int, float]]], collections.Counter[str]]:
+    """Of each model {group: (items, mean)}, and {group: items}; `of` are "relations" or "dates"."""
+    columns, sizes = [], collections.Counter()
+    for entry in study.entries:
+        scored = entry.scores.get(probe)
+        values = by_relation(getattr(scored, metric), getattr(scored, of)) if scored else {}
+        columns.append(values)
+        sizes.update({name: n for name, (n, _) in values.items() if name not in sizes})
+    return columns, sizes
+
+
+def _group_row(name: str, items: int, columns: list[dict[str, tuple[int, float]]]) -> tuple:
+    scores = [100.0 * c[name][1] if name in c else None for c in columns]
+    return (name or "(none)", items, scores)

@@ -127,7 +127,7 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
                 ]
                 if points:
                     ax.plot(*zip(*points, strict=True), **_look(entry, i))
-            ax.set(title=labels.long(probe), xlabel=axis, ylabel="EM (%)")
+            ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
             ax.set_ylim(bottom=0)
             ax.locator_params(axis="x", integer=True, nbins=7)
         legend(figure, axes)
@@ -167,7 +167,7 @@ def plot_precision(study: Study):
             ax.set_xscale("log")
             ax.set_xticks(sorted(ticks), map(str, sorted(ticks)))
             ax.minorticks_off()
-            title = f"{labels.long(probe)} ({labels.count(items, 'item')})"
+            title = f"{study.records[probe].long} ({labels.count(items, 'item')})"
             ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
         legend(figure, axes)
     return figure
@@ -326,7 +326,7 @@ def plot_ledger(study: Study):
             ax.set_yticks(range(len(entries)), [e.label for e in entries], fontsize=9.5)
             ax.invert_yaxis()
             ax.grid(visible=False)
-            ax.set(title=labels.long(probe), xlim=(0, 100), xlabel="facts (%)")
+            ax.set(title=study.records[probe].long, xlim=(0, 100), xlabel="facts (%)")
         legend(figure, axes)
     return figure
 
@@ -367,7 +367,7 @@ def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes
         ),
         "precision_at_k": (
             "Precision at k",
-            "Share of items with a right answer among the first k of a wide beam search; it may "
+            "Fraction of items with a right answer among the first k of a wide beam search; it may "
             "have been put to fewer items than the main table's narrow one.",
             lambda: plot_precision(study),
         ),

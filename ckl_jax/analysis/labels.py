@@ -1,4 +1,4 @@
-"""Names and colours of methods, probes and fact states, the same in every table and figure."""
+"""Names and colours of methods, metrics and fact states, the same in every table and figure."""
 
 METHODS = {
     "initial": "Initial",
@@ -15,30 +15,7 @@ METHODS = {
     "lwf": "LwF",
     "ema": "EMA",
 }
-PROBES = {
-    "invariant_lama": ("IL", "InvariantLAMA"),
-    "updated_lama": ("UL", "UpdatedLAMA"),
-    "new_lama": ("NL", "NewLAMA"),
-    "new_lama_easy": ("NLE", "NewLAMA-Easy"),
-    "new_lama_easy_small": ("NLE-S", "NewLAMA-Easy small"),
-    "new_lama_easy_p1": ("NLE-P1", "NewLAMA-Easy, phase 1"),
-    "new_lama_easy_p2": ("NLE-P2", "NewLAMA-Easy, phase 2"),
-    "new_lama_easy_5000": ("NLE-5k", "NewLAMA-Easy 5000"),
-    "new_questions_easy": ("NQE", "NewQuestions-Easy"),
-    "trex_5000": ("T-REx", "T-REx 5000"),
-    "fever": ("FEV", "FEVER"),
-    "aidayago2": ("AY2", "AIDA CoNLL-YAGO"),
-    "wned": ("WnWi", "WNED-WIKI"),
-    "cweb": ("WnCw", "WNED-CWEB"),
-    "trex": ("TREx", "KILT's T-REx"),
-    "structured_zeroshot": ("zsRE", "Zero-Shot RE"),
-    "nq": ("NQ", "Natural Questions"),
-    "hotpotqa": ("HoPo", "HotpotQA"),
-    "triviaqa": ("TQA", "TriviaQA"),
-    "eli5": ("ELI5", "ELI5"),
-    "wow": ("WoW", "Wizard of Wikipedia"),
-}
-METRICS = {"accuracy": "acc.", "em": "EM", "f1": "F1", "rouge_l": "R-L"}
+METRICS = {"accuracy": "acc.", "em": "EM", "em_old": "old answer", "f1": "F1", "rouge_l": "R-L"}
 # Okabe and Ito's palette: distinct under every common colour blindness. Figures vary marker and
 # line style as well.
 COLORS = {
@@ -88,21 +65,6 @@ def color(key: str, position: int = 0) -> str:
 
 def marker(key: str, position: int = 0) -> str:
     return MARKERS.get(key) or _SPARE_MARKERS[position % len(_SPARE_MARKERS)]
-
-
-def short(probe: str) -> str:
-    """Abbreviation of a probe, as the paper's tables use it."""
-    return PROBES.get(probe, (probe, probe))[0]
-
-
-def long(probe: str) -> str:
-    return PROBES.get(probe, (probe, probe))[1]
-
-
-def probe_order(probes) -> list[str]:
-    """The probes in the order of the paper, unknown ones last."""
-    known = list(PROBES)
-    return sorted(probes, key=lambda p: known.index(p) if p in known else len(known))
 
 
 def count(number: int, noun: str) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import bases_of
-from ckl_jax.analysis.rows import Run, Scored, base_of, initial_scores
+from ckl_jax.analysis.rows import Run, Scored, base_of, in_order, initial_scores
 from ckl_jax.errors import UserError, nearest
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
@@ -161,8 +161,11 @@ def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
                 tables.setdefault(probe, []).append((step, counts(fact_states(now, before[probe]))))
     if not tables:
         raise UserError(f"{run.path} and its Initial model share no probe; probe both alike.")
-    for probe in labels.probe_order(tables):
-        lines += ["", f"{labels.long(probe)} ({labels.count(len(before[probe].items), 'fact')})"]
+    for probe in (p for p in in_order(before) if p in tables):
+        lines += [
+            "",
+            f"{before[probe].probe.long} ({labels.count(len(before[probe].items), 'fact')})",
+        ]
         lines.append("".join([f"{'epoch':>8}{'step':>8}", *(f"{s:>13}" for s in STATES)]))
         for step, count in tables[probe]:
             cells = "".join(f"{count[s]:>13}" for s in STATES)
@@ -172,7 +175,7 @@ def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
 
 def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
     lines = []
-    for probe in labels.probe_order(set(run.last) & set(before)):
+    for probe in (p for p in in_order(run.last) if p in before):
         now, then = run.last[probe], before[probe]
         states = fact_states(now, then)
         chosen = [i for i, s in enumerate(states) if state is None or STATES[s] == state]
@@ -183,7 +186,7 @@ def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
         else:
             kind = " ever known, some of each state" if chosen else " ever known"
         of = f"{len(chosen)} of {labels.count(len(states), 'fact')}"
-        lines += ["", f"{labels.long(probe)}: {of}{kind}"]
+        lines += ["", f"{now.probe.long}: {of}{kind}"]
         for i in chosen[:limit]:
             answer = now.rows[i]["predictions"][0]
             lines.append(
@@ -210,14 +213,14 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
     shared = set(run.last) & set(other.last) & set(before) & set(then)
     if not shared:
         raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
-    for probe in labels.probe_order(shared):
+    for probe in (p for p in in_order(run.last) if p in shared):
         _check_same_items(run, other, probe)
         a = fact_states(run.last[probe], before[probe])
         b = fact_states(other.last[probe], then[probe])
         result = difference(probe, a, b)
         found = f"{len(result.changed)} of {labels.count(len(a), 'fact')}"
         verb = "differs" if 1 in (len(result.changed), len(a)) else "differ"
-        lines += ["", f"{labels.long(probe)}: {found} {verb}"]
+        lines += ["", f"{run.last[probe].probe.long}: {found} {verb}"]
         lines.append(f"{'A down, B across':<18}" + "".join(f"{s:>13}" for s in STATES))
         lines += [
             f"{name:<18}" + "".join(f"{n:>13}" for n in row)

@@ -119,12 +119,12 @@ def figure(title: str, caption: str, png: bytes) -> str:
 def examples(names: Sequence[str], chosen: Sequence[Example]) -> str:
     """Tables of predictions, one for each probe; `names` are the models'."""
     parts = []
-    for probe in dict.fromkeys(e.probe for e in chosen):
+    for probe, title in dict.fromkeys((e.probe, e.title) for e in chosen):
         rows = [
             [_question(e), *map(_prediction, e.predictions)] for e in chosen if e.probe == probe
         ]
         head = ["Question and answer", *names]
-        parts.append(f"<h3>{text(labels.long(probe))}</h3>" + grid(head, rows, "examples"))
+        parts.append(f"<h3>{text(title)}</h3>" + grid(head, rows, "examples"))
     return "".join(parts)
 
 
@@ -142,10 +142,10 @@ def _prediction(prediction: tuple[str, str]) -> str:
     return f"{text(answer) or '(nothing)'}{badge}"
 
 
-def relations(names: Sequence[str], rows) -> str:
-    """A table of `changes.relation_table`."""
+def groups(kind: str, names: Sequence[str], rows) -> str:
+    """A table of `changes.relation_table` or `date_table`; `kind` heads its first column."""
     cells = [
         [text(name), f"{n:,}", *("–" if v is None else f"{v:.1f}" for v in values)]
         for name, n, values in rows
     ]
-    return grid(["Relation", "Items", *names], cells)
+    return grid([kind, "Items", *names], cells)

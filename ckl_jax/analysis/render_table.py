@@ -1,10 +1,9 @@
-"""The main table as cells: one list of columns that Markdown, HTML and the terminal share."""
+"""The main table as cells: one list of columns for Markdown, HTML and the terminal."""
 
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ckl_jax.analysis import labels
 from ckl_jax.analysis.tables import best, mark
 
 _WIDE = 160  # columns of the terminal that the whole table needs
@@ -34,12 +33,15 @@ def layout(table: dict[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
 def _columns(table: dict[str, Any]) -> list[tuple[str, str]]:
     columns = [("label", "Method"), ("trainable", "Trainable"), ("total", "Total")]
     for probe in table["probes"]:
-        columns.append((probe, f"{labels.short(probe)} {table['metric'].upper()}"))
-        if probe == "updated_lama" and any(row["old"] is not None for row in table["rows"]):
-            columns.append(("old", "UL old answer"))
+        columns.append((probe, f"{table['labels'][probe]} {table['metric'].upper()}"))
+        columns += [(c, title) for c, title in table["columns"].items() if _is_of(c, probe)]
     if table["fuar"]:
         columns.append(("fuar", f"FUAR {table['fuar']}"))
     return [*columns, ("seconds", "Seconds")]
+
+
+def _is_of(column: str, probe: str) -> bool:
+    return column.rpartition("/")[0] == probe
 
 
 def _cell(row: dict, name: str, rank: int) -> TableCell:
@@ -49,8 +51,8 @@ def _cell(row: dict, name: str, rank: int) -> TableCell:
         return TableCell("–" if row[name] is None else compact(row[name]))
     if name == "seconds":
         return TableCell("–" if row[name] is None else f"{row[name]:,.0f}")
-    if name == "old":
-        return TableCell("–" if row[name] is None else f"{row[name]:.2f}")
+    if name in row["columns"]:
+        return TableCell(f"{row['columns'][name]:.2f}")
     value = row["fuar"] if name == "fuar" else row["scores"].get(name)
     if value is None:
         return TableCell("–")
@@ -91,8 +93,11 @@ def legend(table: dict[str, Any]) -> str:
             "FUAR is what was forgotten over what was gained: 0 forgets nothing, 1 loses as much "
             'as it gains; "no gain" is worst.'
         )
-    if any(row["old"] is not None for row in table["rows"]):
-        parts.append("UL old answer: share of updated facts still answered as they used to be.")
+    parts += [
+        f"{title}: fraction of facts still answered as they used to be."
+        for column, title in table["columns"].items()
+        if column.endswith("/em_old")
+    ]
     return " ".join(parts)
 
 

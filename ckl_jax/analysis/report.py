@@ -3,7 +3,7 @@
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,12 @@ def _html(study: Study, table: dict, f1_table: dict, drawn: dict) -> str:
     sections += [
         ("f1", "Scores in F1", page.main_table(f1_table)),
         ("examples", "Changed predictions", _examples(study, names)),
-        ("relations", "Scores by relation", _relations(study, names)),
+        ("dates", "Scores by date", _groups(study, names, "Date", changes.date_table)),
+        (
+            "relations",
+            "Scores by relation",
+            _groups(study, names, "Relation", changes.relation_table),
+        ),
         ("settings", "Settings", _settings(study)),
     ]
     lead = "".join(map(page.note, [_lead(study, table), *study.notes]))
@@ -115,7 +120,7 @@ def _html(study: Study, table: dict, f1_table: dict, drawn: dict) -> str:
 
 def _lead(study: Study, table: dict[str, Any]) -> str:
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
-    sizes = [f"{labels.long(p)} ({items[p]:,})" for p in study.probes]
+    sizes = [f"{r.long} ({items[p]:,})" for p, r in study.records.items()]
     ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
     sentence = f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."
     if ranked:
@@ -136,12 +141,13 @@ def _examples(study: Study, names: list[str]) -> str:
     return intro + page.examples(names, chosen)
 
 
-def _relations(study: Study, names: list[str]) -> str:
+def _groups(study: Study, names: list[str], kind: str, make: Callable[[Study, str], list]) -> str:
+    """A table of each probe that `make` has rows of."""
     parts = []
-    for probe in study.probes:
-        if rows := changes.relation_table(study, probe):
-            parts.append(f"<h3>{page.text(labels.long(probe))}, EM</h3>")
-            parts.append(page.relations(names, rows))
+    for probe, record in study.records.items():
+        if rows := make(study, probe):
+            parts.append(f"<h3>{page.text(record.long)}, EM</h3>")
+            parts.append(page.groups(kind, names, rows))
     return "".join(parts)
 
 

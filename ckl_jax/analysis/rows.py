@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.perplexity import Losses
+from ckl_jax.data.ckl_files import known_probe
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_jsonl
 
@@ -37,6 +39,7 @@ EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 _KEPT = (
     "relation",
+    "date",
     "input",
     "answers",
     "old_answers",
@@ -67,6 +70,8 @@ class Scored:
       beams: [N] width of the search behind hit_rank.
       relations: [N] names; "" if unknown.
       rows: [N] the rows themselves, without what is the same for all of them.
+      probe: what the rows say of the probe, or what is published of it.
+      columns: {name: [N] in 0..1} of the probe's columns that the rows have.
       losses: of facts, see `perplexity.Losses`; None of other probes.
       score: [N] in 0..1, of KILT: each data set's own metric; None of other probes.
     """
@@ -79,6 +84,8 @@ class Scored:
     beams: np.ndarray
     relations: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
+    probe: Probe
+    columns: Mapping[str, np.ndarray]
     losses: Losses | None = None
     score: np.ndarray | None = None
 
@@ -92,13 +99,36 @@ class Scored:
         """Whether some item also has an answer that used to be right."""
         return any(row.get("old_answers") for row in self.rows)
 
+    @property
+    def dates(self) -> tuple[str, ...]:
+        """[N] when each item's answers are valid; "" where no date is given."""
+        return tuple(row.get("date", "") for row in self.rows)
 
-def as_columns(rows: list[dict[str, Any]]) -> Scored:
-    """The rows of one probe as columns."""
+
+def in_order(scores: Mapping[str, Scored]) -> list[str]:
+    """The names of probes in the order of tables."""
+    return sorted(scores, key=lambda name: scores[name].probe.order)
+
+
+def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> Scored:
+    """The rows of one probe, out of the file `path`, as columns.
+
+    Raises:
+      UserError: the record of the probe is malformed, or names columns that rows lack.
+    """
 
     def column(name: str, default: float = 0) -> np.ndarray:
         return np.array([row.get(name, default) for row in rows], dtype=np.float64)
 
+    probe = _probe_of(rows, path)
+    has_old = any(row.get("old_answers") for row in rows)
+    shown = {n: column(n, np.nan) for n in probe.columns if n != "em_old" or has_old}
+    if any(np.isnan(values).any() for values in shown.values()) and "predictions" in rows[0]:
+        lacking = next(n for n, values in shown.items() if np.isnan(values).any())
+        raise UserError(
+            f"{path}: rows of {probe.name} lack {lacking!r}, a column of its probe_record; run the "
+            "probes again."
+        )
     return Scored(
         tuple(row["item"] for row in rows),
         column("em", np.nan),
@@ -108,9 +138,21 @@ def as_columns(rows: list[dict[str, Any]]) -> Scored:
         column("beams", 1).astype(int),
         tuple(row.get("relation", "") for row in rows),
         tuple(map(_slim, rows)),
+        probe,
+        shown,
         Losses.of(rows) if "nll" in rows[0] else None,
         column("score", np.nan) if "score" in rows[0] else None,
     )
+
+
+def _probe_of(rows: list[dict[str, Any]], path: str | os.PathLike) -> Probe:
+    """What the rows of a probe say of it; rows written before they did are of published probes."""
+    name = rows[0]["probe"]
+    for row in rows:
+        if "probe_record" in row:
+            where = f"{path}, item {row['item']!r}"
+            return Probe.from_json(name, row["probe_record"], where)
+    return known_probe(name)
 
 
 def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
@@ -160,7 +202,7 @@ def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[st
         groups.setdefault(row["probe"], []).append(row)
     if not groups:
         raise UserError(f"{path} holds no rows; run the probes again.")
-    return {probe: as_columns(group) for probe, group in groups.items()}
+    return {probe: as_columns(group, path) for probe, group in groups.items()}
 
 
 def _slim(row: dict[str, Any]) -> dict[str, Any]:

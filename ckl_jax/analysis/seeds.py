@@ -121,7 +121,7 @@ def _summary(key: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = [next((r for r in t["rows"] if r["key"] == key), None) for t in tables]
     names = dict.fromkeys(p for t in tables for p in t["probes"])
     columns = {}
-    for name in (*names, "old", "fuar", "trainable", "seconds"):
+    for name in (*names, *_extra(tables), "fuar", "trainable", "seconds"):
         values = [cell_value(row, name) if row else None for row in found]
         columns[name] = {
             **statistics.spread(values),
@@ -135,12 +135,13 @@ def _summary(key: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _layout(tables, rows) -> tuple[list[str], list[list[TableCell]]]:
-    probes = labels.probe_order(dict.fromkeys(p for t in tables for p in t["probes"]))
+    short = {p: label for t in tables for p, label in t["labels"].items()}
+    extra = _extra(tables)
     notation = next((t["fuar"] for t in tables if t["fuar"]), None)
-    names = [*probes, "old", *(["fuar"] if notation else []), "seconds"]
+    names = [*short, *extra, *(["fuar"] if notation else []), "seconds"]
     titles = {
-        **{p: f"{labels.short(p)} EM" for p in probes},
-        "old": "UL old answer",
+        **{p: f"{label} EM" for p, label in short.items()},
+        **extra,
         "fuar": f"FUAR {notation}",
         "seconds": "Seconds",
     }
@@ -150,6 +151,11 @@ def _layout(tables, rows) -> tuple[list[str], list[list[TableCell]]]:
         for row in rows
     ]
     return headers, cells
+
+
+def _extra(tables: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """{column: title} of what tables show beside scores."""
+    return {column: title for t in tables for column, title in t["columns"].items()}
 
 
 def _parameters(row: dict) -> TableCell:

@@ -133,7 +133,7 @@ def holm(p_values: Mapping, alpha: float | None = None) -> dict:
 def precision_curve(
     hit_rank: np.ndarray, beams: np.ndarray, ks: Sequence[int] = (1, 5, 10, 20, 50, 100)
 ) -> dict[int, float]:
-    """{k: share of items whose first k answers hold a right one}, up to the widest search.
+    """{k: fraction of items whose first k answers hold a right one}, up to the widest search.
 
     Items that were searched less widely are left out. Always holds k = 1 and the widest k.
     """

@@ -12,6 +12,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import common_base
 from ckl_jax.analysis.ledger import fact_states
 from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 
 
@@ -57,8 +58,15 @@ class Study:
         return ((self.initial,) if self.initial else ()) + self.methods
 
     @functools.cached_property
+    def records(self) -> dict[str, Probe]:
+        """{name: probe} in the order of tables; where runs differ, the first one's."""
+        found = {p: s.probe for e in reversed(self.entries) for p, s in e.scores.items()}
+        first = dict.fromkeys(p for e in self.entries for p in e.scores)
+        return {p: found[p] for p in sorted(first, key=lambda p: found[p].order)}
+
+    @property
     def probes(self) -> list[str]:
-        return labels.probe_order(dict.fromkeys(p for e in self.entries for p in e.scores))
+        return list(self.records)
 
     @property
     def vanilla(self) -> Entry | None:
@@ -151,7 +159,8 @@ def _answered(study: Study) -> Study:
     initial = without(study.initial) if study.initial else None
     notes = study.notes
     if missing:
-        notes += (f"Without answers, so left out: {', '.join(labels.probe_order(missing))}.",)
+        left_out = [p for p in study.probes if p in missing]
+        notes += (f"Without answers, so left out: {', '.join(left_out)}.",)
     if study.initial and not initial.scores:
         initial = None
         notes += ("Initial was asked for no answers; FACT_ANSWERS = 'always' asks it.",)

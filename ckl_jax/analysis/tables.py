@@ -17,12 +17,11 @@ from ckl_jax.analysis.statistics import (
     two_sided,
 )
 from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.data.probe import ROLES, Probe
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.probes.forgetting import Cell, fuar
 
 ALPHA = 0.05
-WHOLE = ("new_lama", "new_lama_easy", "new_lama_easy_small")
-HALVES = ("new_lama_easy_p1", "new_lama_easy_p2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +35,12 @@ class FuarTasks:
 
 
 def fuar_tasks(
-    probes: Iterable[str], acquired: Sequence[str] = (), earlier: int = 0
+    probes: Iterable[Probe], acquired: Sequence[str] = (), earlier: int = 0
 ) -> FuarTasks | None:
-    """The paper's choice for these probes; None if FUAR is not defined on them.
+    """What FUAR compares, by the roles of the probes; None if it is not defined on them.
 
-    ((IL), UL, NL) where all are there. Without NewLAMA, NewLAMA-Easy takes its place, or the mean
+    Of each role it takes the first probe by `Probe.order`, with those of its group. So CKL's are
+    ((IL), UL, NL) where all are there; without NewLAMA, NewLAMA-Easy takes its place, or the mean
     gap of its two halves; a missing UpdatedLAMA is not defined (n.d.). Of TemporalWiki's probes of
     one interval it is ((Unchanged), Changed, n.d.): the rows do not hold updated and new apart.
 
@@ -53,24 +53,36 @@ def fuar_tasks(
     Raises:
       UserError: the models were not put to a probe of `acquired`.
     """
-    probes = set(probes)
+    ordered = sorted(probes, key=lambda probe: probe.order)
+    probes = {probe.name: probe for probe in ordered}
     if missing := [p for p in acquired if p not in probes]:
         raise UserError(
             f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(probes))}."
             f"{nearest(missing[0], probes)}"
         )
-    if (facts := _fact_tasks(probes)) and not acquired:
+    if (facts := _fact_tasks(set(probes))) and not acquired:
         return facts
-    forgotten = next((p for p in ("invariant_lama", "trex_5000") if p in probes), None)
-    updated = "updated_lama" if "updated_lama" in probes else None
-    whole = [p for p in WHOLE if p in probes][:1]
-    chosen = list(acquired) or whole or [p for p in HALVES if p in probes]
-    if forgotten is None or not (updated or chosen):
+    retained, updated, new = (_of_role(role, ordered) for role in ROLES)
+    new = [probes[name] for name in acquired] or new
+    if not retained or not (updated or new):
         return None
-    name = " & ".join(map(labels.short, chosen)) or "n.d."
-    kept = ", ".join([labels.short(forgotten), *["n.d."] * earlier])
-    notation = f"(({kept}), {'UL' if updated else 'n.d.'}, {name})"
-    return FuarTasks(forgotten, updated, [(p, 1.0) for p in chosen] or None, notation)
+    kept = ", ".join([_notation(retained), *["n.d."] * earlier])
+    notation = f"(({kept}), {_notation(updated)}, {_notation(new)})"
+    return FuarTasks(*map(_cell, (retained, updated, new)), notation)
+
+
+def _of_role(role: str, ordered: Sequence[Probe]) -> list[Probe]:
+    """The first probe of a role, with those of its group."""
+    mine = [probe for probe in ordered if probe.role == role]
+    return [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
+
+
+def _cell(probes: Sequence[Probe]) -> Cell:
+    return [(probe.name, 1.0) for probe in probes] or None
+
+
+def _notation(probes: Sequence[Probe]) -> str:
+    return " & ".join(probe.short for probe in probes) or "n.d."
 
 
 def _fact_tasks(probes: set[str]) -> FuarTasks | None:
@@ -100,18 +112,21 @@ def compute_table(
       acquired, earlier: see `fuar_tasks`.
 
     Returns:
-      {"metric", "probes", "fuar", "baseline", "rows": [{"key", "label", "trainable", "total",
-      "added", "flops", "seconds", "steps", "scores": {probe: {"value", "low", "high", "right",
-      "items"}}, "old", "fuar": {"value" (None: no gain), "low", "high"} or None, "tests": {probe
-      or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
+      {"metric", "probes", "labels": {probe: short}, "columns": {"<probe>/<column>": title}, "fuar",
+      "baseline", "rows": [{"key", "label", "trainable", "total", "added", "flops", "seconds",
+      "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "columns":
+      {"<probe>/<column>": value}, "fuar": {"value" (None: no gain), "low", "high"} or None,
+      "tests": {probe or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
     """
     numbers = _Numbers(study, metric, samples, seed)
-    tasks = fuar_tasks(study.probes, acquired, earlier) if study.initial else None
+    tasks = fuar_tasks(study.records.values(), acquired, earlier) if study.initial else None
     rows = [_row(study, entry, numbers, tasks) for entry in study.entries]
     _add_tests(study, rows, numbers, tasks)
     return {
         "metric": metric,
         "probes": study.probes,
+        "labels": {name: probe.short for name, probe in study.records.items()},
+        "columns": _columns(study, metric),
         "fuar": tasks.notation if tasks else None,
         "baseline": study.vanilla.key if study.vanilla else None,
         "bootstrap": {"samples": samples, "seed": seed, "level": 0.95},
@@ -152,7 +167,6 @@ def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None)
             "right": int(scored.em.sum()),
             "items": len(scored.items),
         }
-    updated = entry.scores.get("updated_lama")
     return {
         "key": entry.key,
         "label": entry.label,
@@ -163,9 +177,25 @@ def _row(study: Study, entry: Entry, numbers: _Numbers, tasks: FuarTasks | None)
         "seconds": None if is_initial else summary.get("train_seconds"),
         "steps": None if is_initial else summary.get("steps"),
         "scores": scores,
-        "old": 100.0 * float(updated.em_old.mean()) if updated and updated.has_old else None,
+        "columns": {
+            f"{probe}/{column}": 100.0 * float(values.mean())
+            for probe, scored in entry.scores.items()
+            for column, values in scored.columns.items()
+            if column != numbers.metric
+        },
         "fuar": None if is_initial else _fuar(study, entry, numbers, tasks),
         "tests": {},
+    }
+
+
+def _columns(study: Study, metric: str) -> dict[str, str]:
+    """{"<probe>/<column>": title} of what the records show beside the score, and rows have."""
+    return {
+        f"{name}/{column}": f"{probe.short} {labels.METRICS.get(column, column)}"
+        for name, probe in study.records.items()
+        for column in probe.columns
+        if column != metric
+        and any(column in e.scores[name].columns for e in study.entries if name in e.scores)
     }
 
 
@@ -260,7 +290,7 @@ def _order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def best(table: dict[str, Any], column: str) -> dict[str, int]:
     """{key: 1 for the best, 2 for the second best} of a column; ties share a rank.
 
-    A rank that more than half of the models share says nothing and is left out.
+    A rank that more than half of the models have says nothing and is left out.
 
     Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns, nor
     does the Initial model: it is what the methods start from.
@@ -278,12 +308,12 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
 
 
 def cell_value(row: dict, column: str) -> float | None:
-    """The number of a cell: a probe's score, "fuar", or a top-level column such as "seconds"."""
+    """The number of a cell: a score, "fuar", one of "columns", or a number such as "seconds"."""
     if column in row["scores"]:
         return row["scores"][column]["value"]
     if column == "fuar":
         return row["fuar"]["value"] if row["fuar"] else None
-    return row.get(column)
+    return row["columns"].get(column, row.get(column))
 
 
 def mark(row: dict, column: str) -> str:

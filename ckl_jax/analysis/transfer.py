@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.statistics import bootstrap_means, interval
 from ckl_jax.analysis.study import load_study
+from ckl_jax.data.probe import Probe
 from ckl_jax.probes.forgetting import backward_transfer, forward_transfer
 
 Scores = Mapping[str, Any]  # {task: score}, or [B] samples of it
@@ -42,9 +42,9 @@ def transfers(before: Scores, first: Scores, second: Scores, tasks: Sequence[str
     }
 
 
-def headers(tasks: Sequence[str]) -> dict[str, str]:
+def headers(tasks: Sequence[Probe]) -> dict[str, str]:
     """{column: its title}."""
-    kept, one, two = map(labels.short, tasks)
+    kept, one, two = (task.short for task in tasks)
     return {
         "backward_d0": f"backward, {kept}",
         "backward_p1": f"backward, {one}",
@@ -90,11 +90,12 @@ def compare_transfers(
             }
             for name, value in ours.items()
         }
+    titles = headers([study.records[task] for task in tasks])
     return {
-        "probes": list(headers(tasks)),
+        "probes": list(titles),
         "fuar": None,
         "rows": rows,
-        "headers": headers(tasks),
+        "headers": titles,
         "notes": [
             "Transfer in points of EM, of the models after both updates; below 0 is "
             "forgotten. The paper's are computed from its printed scores."

@@ -16,6 +16,7 @@ from ckl_jax.data.ckl_files import prompt_of, read_originals, read_probe
 from ckl_jax.data.documents import Document, read_documents
 from ckl_jax.data.fact_files import read_probe_csv
 from ckl_jax.data.prepare import Progress, describe, make_task
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 
 Row = dict[str, list[int]]
@@ -196,7 +197,7 @@ def prepare_facts(
 
 def prepare_prompts(
     path: str | os.PathLike,
-    probe: str,
+    probe: str | Probe,
     folder: str | os.PathLike,
     vocabulary: Any,
     length: int = 50,
@@ -208,7 +209,7 @@ def prepare_prompts(
 
     Args:
       path: CSV file in the format of `probe`.
-      probe: one of `ckl_files.PROBES`, such as "trex_5000" for any file in LAMA's format.
+      probe: a record, or one of `ckl_files.PROBES`: "trex_5000" for any file in LAMA's format.
       folder: of the task.
       vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
       length: tokens of a row at most.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.documents import open_text
+from ckl_jax.data.probe import Probe, ProbeItem
 from ckl_jax.errors import UserError, nearest, nearest_name
 from ckl_jax.files import os_errors
 
@@ -35,83 +36,138 @@ TEXTS = {**CORPORA, WIKIPEDIA: "wikipedia_pretrain_1G_final.csv"}
 
 
 @dataclasses.dataclass(frozen=True)
-class ProbeFormat:
-    """Where a probe's rows and answers are.
+class CsvFormat:
+    """Reads a probe whose file is a CSV; for `Probe.read`.
 
     Attributes:
-      path: CSV within the data folder.
       id, input, answer: its columns.
       answers: JSON with all accepted answers, within the data folder, or "".
       updated: the JSON distinguishes old and new answers.
       aliases: the CSV's answers are aliases joined by ";".
-      input_length, target_length: tokens at evaluation (CKL, section 3).
+      date: its column of dates, for scores by date; "" is none.
     """
 
-    path: str
     id: str = "unique_id"
     input: str = "statement"
     answer: str = "answer"
     answers: str = ""
     updated: bool = False
     aliases: bool = False
-    input_length: int = 50
-    target_length: int = 10
+    date: str = ""
+
+    def __call__(self, probe: Probe, folder: Path) -> Iterator[ProbeItem]:
+        """Yields the items in the file's order; see `read_probe`."""
+        path = probe.path(folder)
+        answers = _read_answers(self, Path(folder) / self.answers)
+        seen = set()
+        columns = (self.id, self.input, self.answer, *filter(None, [self.date]))
+        for line, row in read_table(path, columns):
+            item = _item(self, row, answers, f"{path}, line {line}")
+            if item.id in seen:
+                raise UserError(f"{path}, line {line}, column {self.id!r}: {item.id} occurs twice.")
+            seen.add(item.id)
+            yield item
 
 
-def _easy(suffix: str) -> ProbeFormat:
-    return ProbeFormat(
-        f"newlama/newLAMA_easy{suffix}.csv",
-        answers="recentlama_val_answers.json",
-        aliases=True,
-        input_length=150,
+_LAMA = CsvFormat("id", "input", "output")
+_EASY = CsvFormat(answers="recentlama_val_answers.json", aliases=True)
+_HALF = {"role": "acquired", "group": "halves of NewLAMA-Easy", "input_length": 150}
+PROBES = {  # as published; lengths of CKL, section 3
+    probe.name: probe
+    for probe in (
+        Probe(
+            name="invariant_lama",
+            file="invariantLAMA.csv",
+            read=_LAMA,
+            short="IL",
+            long="InvariantLAMA",
+            role="retained",
+            order=0,
+            input_length=25,
+            target_length=4,
+            truncates_gold=True,
+        ),
+        Probe(
+            name="updated_lama",
+            file="updatedlama/updatedLAMA.csv",
+            read=CsvFormat(
+                answer="new_answer", answers="updatedlama_val_answers.json", updated=True
+            ),
+            short="UL",
+            long="UpdatedLAMA",
+            role="updated",
+            order=1,
+            columns=("em_old",),
+        ),
+        Probe(
+            name="new_lama",
+            file="newlama/newLAMA.csv",
+            read=CsvFormat(answers="recentlama_h_val_answers.json"),
+            short="NL",
+            long="NewLAMA",
+            role="acquired",
+            order=2,
+        ),
+        Probe(
+            name="new_lama_easy",
+            file="newlama/newLAMA_easy.csv",
+            read=_EASY,
+            short="NLE",
+            long="NewLAMA-Easy",
+            role="acquired",
+            order=3,
+            input_length=150,
+        ),
+        Probe(
+            name="new_lama_easy_small",
+            file="newlama/newLAMA_easy_small.csv",
+            read=_EASY,
+            short="NLE-S",
+            long="NewLAMA-Easy small",
+            role="acquired",
+            order=4,
+            input_length=150,
+        ),
+        Probe(
+            name="new_lama_easy_p1",
+            file="newlama/newLAMA_easy_small_split1.csv",
+            read=_EASY,
+            short="NLE-P1",
+            long="NewLAMA-Easy, phase 1",
+            order=5,
+            **_HALF,
+        ),
+        Probe(
+            name="new_lama_easy_p2",
+            file="newlama/newLAMA_easy_small_split2.csv",
+            read=_EASY,
+            short="NLE-P2",
+            long="NewLAMA-Easy, phase 2",
+            order=6,
+            **_HALF,
+        ),
+        Probe(
+            name="new_lama_easy_5000",
+            file="newlama/newLAMA_easy_5000.csv",
+            read=_EASY,
+            short="NLE-5k",
+            long="NewLAMA-Easy 5000",
+            order=7,
+            input_length=150,
+        ),
+        Probe(
+            name="trex_5000",
+            file="trex_5000.csv",
+            read=_LAMA,
+            short="T-REx",
+            long="T-REx 5000",
+            role="retained",
+            order=8,
+            input_length=25,
+            target_length=4,
+        ),
     )
-
-
-PROBES = {
-    "invariant_lama": ProbeFormat(
-        "invariantLAMA.csv", "id", "input", "output", input_length=25, target_length=4
-    ),
-    "trex_5000": ProbeFormat(
-        "trex_5000.csv", "id", "input", "output", input_length=25, target_length=4
-    ),
-    "updated_lama": ProbeFormat(
-        "updatedlama/updatedLAMA.csv",
-        answer="new_answer",
-        answers="updatedlama_val_answers.json",
-        updated=True,
-    ),
-    "new_lama": ProbeFormat("newlama/newLAMA.csv", answers="recentlama_h_val_answers.json"),
-    "new_lama_easy": _easy(""),
-    "new_lama_easy_small": _easy("_small"),
-    "new_lama_easy_p1": _easy("_small_split1"),
-    "new_lama_easy_p2": _easy("_small_split2"),
-    "new_lama_easy_5000": _easy("_5000"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class ProbeItem:
-    """One question put to a model.
-
-    Attributes:
-      id: unique within its probe.
-      probe: the probe's name.
-      input: a statement with the blank `<extra_id_0>`.
-      answers: accepted answers; the first is the training target.
-      old_answers: what was right before (UpdatedLAMA).
-      relation: e.g. "P19" or "birthplace"; "" if unknown.
-      question: the item as a question; "" if the file has none.
-      meta: the row's other columns.
-    """
-
-    id: str
-    probe: str
-    input: str
-    answers: tuple[str, ...]
-    old_answers: tuple[str, ...] = ()
-    relation: str = ""
-    question: str = ""
-    meta: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_table(
@@ -219,53 +275,78 @@ def prompt_of(item: ProbeItem, question: bool = False) -> str:
     return item.question if question else item.input.partition(BLANK)[0].rstrip()
 
 
+def known_probe(name: str) -> Probe:
+    """The published record of a name; of any other name, one without a role or labels."""
+    return PROBES.get(name) or Probe(name=name)
+
+
 def read_probe(
-    name: str,
+    probe: str | Probe,
     directory: str | os.PathLike = ".",
     *,
     path: str | os.PathLike | None = None,
-    answers_path: str | os.PathLike | None = None,
 ) -> list[ProbeItem]:
     """Reads a probe.
 
     Args:
-      name: one of `PROBES`.
-      directory: CKL's data folder.
-      path: the CSV, if it is elsewhere.
-      answers_path: the answers, if they are elsewhere.
+      probe: a record, or the name of one of `PROBES`.
+      directory: the data folder, such as CKL's.
+      path: the probe's file, if it is elsewhere.
 
     Returns:
       The items in the file's order. Where there is no file of answers (UpdatedLAMA needs one), the
       CSV's answers count, split at ";" for NewLAMA-Easy.
 
     Raises:
-      UserError: unknown probe, unreadable or incomplete files, a row without exactly one blank or
-        without an answer, or two rows with one id.
+      UserError: unknown probe, unreadable or incomplete files, an item without exactly one blank or
+        without an answer, or two items with one id.
     """
-    if name not in PROBES:
-        raise UserError(
-            f"No probe is called {name!r}; there are {', '.join(PROBES)}." + nearest(name, PROBES)
-        )
-    form = PROBES[name]
-    path = Path(path or Path(directory) / form.path)
-    answers = _read_answers(form, Path(answers_path or Path(directory) / form.answers))
+    if isinstance(probe, str):
+        if probe not in PROBES:
+            raise UserError(
+                f"No probe is called {probe!r}; there are {', '.join(PROBES)}."
+                + nearest(probe, PROBES)
+            )
+        probe = PROBES[probe]
+    if probe.read is None:
+        raise UserError(f"The probe {probe.name!r} has no reader; give Probe.read.")
+    if path:
+        probe = dataclasses.replace(probe, file=str(Path(path).absolute()))
     items: dict[str, ProbeItem] = {}
-    for line, row in read_table(path, (form.id, form.input, form.answer)):
-        item = _item(name, form, row, answers, f"{path}, line {line}")
+    for item in probe.read(probe, Path(directory)):
+        item = _checked(item, probe, probe.path(directory))
         if item.id in items:
-            raise UserError(f"{path}, line {line}, column {form.id!r}: {item.id} occurs twice.")
+            raise UserError(f"{probe.path(directory)}: the item {item.id} occurs twice.")
         items[item.id] = item
     if not items:
-        raise UserError(f"The probe {path} is empty: it has a header and no rows.")
+        raise UserError(f"The probe {probe.path(directory)} is empty: it has no items.")
     return list(items.values())
+
+
+def _checked(item: Any, probe: Probe, path: Path) -> ProbeItem:
+    """An item of any reader, of its probe and with its blank as `BLANK`."""
+    if not isinstance(item, ProbeItem):
+        raise UserError(f"{path}: the reader of {probe.name!r} gave {item!r}, and no ProbeItem.")
+    where = f"{path}, item {item.id!r}"
+    for field in ("id", "input", "relation", "question", "date"):
+        if not isinstance(getattr(item, field), str):
+            raise UserError(f"{where}: its {field} is {getattr(item, field)!r}; give a text.")
+    try:
+        answers, old = _strings(item.answers), _strings(item.old_answers)
+    except TypeError as e:
+        raise UserError(f"{where}: its answers must be a list of texts.") from e
+    if not item.id or not answers:
+        raise UserError(f"{where}: it has no {'answer' if item.id else 'id'}.")
+    text = normalize_blank(item.input, where)
+    return dataclasses.replace(item, probe=probe.name, input=text, answers=answers, old_answers=old)
 
 
 def available_probes(directory: str | os.PathLike) -> list[str]:
     """Returns the names of the probes whose CSV is in CKL's data folder `directory`."""
-    return [name for name, form in PROBES.items() if (Path(directory) / form.path).is_file()]
+    return [name for name, probe in PROBES.items() if probe.path(directory).is_file()]
 
 
-def _read_answers(form: ProbeFormat, path: Path) -> dict[str, Any] | None:
+def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:
     if not form.answers or not (form.updated or path.is_file()):
         return None
     with open_text(path) as f, os_errors(path, "read"):
@@ -279,7 +360,7 @@ def _read_answers(form: ProbeFormat, path: Path) -> dict[str, Any] | None:
 
 
 def _item(
-    name: str, form: ProbeFormat, row: dict[str, str], answers: dict[str, Any] | None, where: str
+    form: CsvFormat, row: dict[str, str], answers: dict[str, Any] | None, where: str
 ) -> ProbeItem:
     key = row[form.id]
     old: tuple[str, ...] = ()
@@ -292,12 +373,12 @@ def _item(
     used = {form.id, form.input, form.answer, "question", "relation"}
     return ProbeItem(
         id=key,
-        probe=name,
         input=normalize_blank(row[form.input], f"{where}, column {form.input!r}"),
         answers=new,
         old_answers=old,
         relation=row.get("relation", ""),
         question=row.get("question", ""),
+        date=row.get(form.date, ""),
         meta={k: v for k, v in row.items() if k not in used},
     )
 

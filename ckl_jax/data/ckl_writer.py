@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from ckl_jax.data.ckl_files import PROBES, ProbeFormat, ProbeItem
+from ckl_jax.data.ckl_files import PROBES, CsvFormat
+from ckl_jax.data.probe import ProbeItem
 from ckl_jax.files import atomic_write, write_json
 
 
@@ -39,21 +40,22 @@ def write_probe(name: str, directory: Path, items: Sequence[ProbeItem]) -> int:
 
 def write_rows(name: str, directory: Path, items: Sequence[ProbeItem]) -> int:
     """Writes the CSV alone; see `write_probe`."""
-    form = PROBES[name]
+    form = PROBES[name].read
     named = [form.id, form.input, "question", form.answer, "relation"]
     columns = dict.fromkeys([*named, *(["old_answer"] if form.updated else [])])
     columns |= dict.fromkeys(key for item in items for key in item.meta)
-    return write_csv(directory / form.path, list(columns), (_row(form, item) for item in items))
+    path = PROBES[name].path(directory)
+    return write_csv(path, list(columns), (_row(form, item) for item in items))
 
 
 def write_answers(name: str, directory: Path, items: Sequence[ProbeItem]) -> None:
     """Writes the JSON of accepted answers alone, if the probe has one."""
-    form = PROBES[name]
+    form = PROBES[name].read
     if form.answers:
         write_json(directory / form.answers, {item.id: _answers(form, item) for item in items})
 
 
-def _row(form: ProbeFormat, item: ProbeItem) -> dict[str, str]:
+def _row(form: CsvFormat, item: ProbeItem) -> dict[str, str]:
     row = {
         form.id: item.id,
         form.input: item.input,
@@ -66,7 +68,7 @@ def _row(form: ProbeFormat, item: ProbeItem) -> dict[str, str]:
     return dict(item.meta) | row
 
 
-def _answers(form: ProbeFormat, item: ProbeItem) -> Any:
+def _answers(form: CsvFormat, item: ProbeItem) -> Any:
     if form.updated:  # published as a list of one
         return [{"old": list(item.old_answers), "new": list(item.answers)}]
     return list(item.answers)

@@ -14,8 +14,8 @@ from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
-class Answerer:
-    """Decodes and scores with one model; keeps what it compiled.
+class EncoderDecoderGenerator:
+    """Decodes answers and scores targets with one encoder-decoder; keeps what it compiled.
 
     Args:
       model: the model with its method in it.
@@ -43,8 +43,9 @@ class Answerer:
         if getattr(model, "task_features", self.task_features) != self.task_features:
             raise UserError(
                 f"{type(self).__name__} is not for a {type(model.config).__name__}: an "
-                "encoder-decoder takes answering.Answerer, a decoder-only model "
-                "continuing.Continuer (infer.infer.answerer_cls; see temporalwiki_infer.gin)."
+                "encoder-decoder takes answering.EncoderDecoderGenerator, a decoder-only model "
+                "continuing.DecoderOnlyGenerator (infer.infer.generator_cls; see "
+                "temporalwiki_infer.gin)."
             )
         self.model, self.batch_size = model, batch_size
         self._options = dict(options or {}) | ({} if rule is None else {"rule": rule})

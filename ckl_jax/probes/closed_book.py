@@ -8,6 +8,7 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.ckl_files import PROBES, ProbeItem, prompt_of, read_probe
+from ckl_jax.data.ckl_files import PROBES, prompt_of, read_probe
+from ckl_jax.data.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
-from ckl_jax.probes.answering import Answerer
-from ckl_jax.probes.continuing import Continuer
-from ckl_jax.probes.probe_lengths import ProbeLengths
+from ckl_jax.probes.answering import EncoderDecoderGenerator
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
+from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
@@ -33,8 +35,8 @@ class ClosedBook(ProbeLengths):
     """Which probes to put, and how to decode.
 
     Attributes:
-      data_dir: folder in CKL's published layout.
-      probes: names in `data.ckl_files.PROBES`.
+      data_dir: folder of the probes' files, such as one in CKL's published layout.
+      probes: records (`data.probe.Probe`), or names of published ones (`data.ckl_files.PROBES`).
       batch_size: items decoded at once; the last batch is padded.
       beam_size: of the search for EM and F1; the default is that of the published numbers.
       rule, length_penalty, early_stopping: of all searches; None is what `decoding.beam_search` is
@@ -45,12 +47,17 @@ class ClosedBook(ProbeLengths):
       precision: when to search that wide: "last" evaluation only, "always" or "never".
       precision_items: items of each probe searched so (the first ones); None is all.
       questions: put the question form instead of the cloze statement.
-      legacy_truncate_gold: cut InvariantLAMA's gold answers to the decoding length, as the
-        released evaluation did.
+      legacy_truncate_gold: cut the gold answers of InvariantLAMA (`Probe.truncates_gold`) to the
+        decoding length, as the released evaluation did.
     """
 
     data_dir: str
-    probes: tuple[str, ...] = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy")
+    probes: tuple[str | Probe, ...] = (
+        "invariant_lama",
+        "updated_lama",
+        "new_lama",
+        "new_lama_easy",
+    )
     batch_size: int = 32
     beam_size: int = 2
     rule: str | None = None
@@ -64,11 +71,11 @@ class ClosedBook(ProbeLengths):
     questions: bool = False
     legacy_truncate_gold: bool = False
 
-    formats = PROBES
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
-        checks.require_names(PROBES, empty=True, **{"ClosedBook.probes": self.probes})
+        for probe in self.records.values():
+            probe.check_columns()
         checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
         checks.require_size(**{"ClosedBook.beam_size": self.beam_size})
         checks.require_choice((*RULES, None), **{"ClosedBook.rule": self.rule})
@@ -81,7 +88,12 @@ class ClosedBook(ProbeLengths):
         checks.require_int(**{"ClosedBook.precision_items": self.precision_items})
         if self.ks:
             checks.require_ints(**{"ClosedBook.ks": self.ks})
-        self.check_lengths()
+        self.check_lengths((*PROBES, *self.records))
+
+    @functools.cached_property
+    def records(self) -> dict[str, Probe]:
+        """{name: probe}, in the order in which they are put."""
+        return chosen_records(self.probes, PROBES, "ClosedBook.probes", empty=True)
 
     def evaluator(self, model: BaseTransformerModel, put_batch=None) -> "ClosedBookEvaluator":
         """The probes of this record on one model."""
@@ -109,7 +121,7 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        kinds = {cls.task_features: cls for cls in (Answerer, Continuer)}
+        kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
         if model.task_features not in kinds or hasattr(model, "masking"):
             raise UserError(
                 "Closed-book probes ask for text in place of a blank, which a "
@@ -117,28 +129,28 @@ class ClosedBookEvaluator:
             )
         self._check_beams()
         self._check_lengths()
-        self._items = {name: _read(config, name) for name in config.probes}
-        answerer = kinds[model.task_features]
-        self._continues = answerer is Continuer
-        self._answerer = answerer(
+        self._items = {name: _read(config, name) for name in config.names}
+        generator_cls = kinds[model.task_features]
+        self._continues = generator_cls is DecoderOnlyGenerator
+        self._generator = generator_cls(
             model, config.batch_size, config.rule, config.search_options, put_batch
         )
 
     def _check_beams(self) -> None:
         """Refuses what would fail in the last evaluation only."""
-        pieces = self.model.config.vocab_size
+        tokens = self.model.config.vocab_size
         widest = max(self.config.ks, default=1) if self.config.precision != "never" else 1
         for name, beams in (("ks", widest), ("beam_size", self.config.beam_size)):
-            if beams > pieces:
+            if beams > tokens:
                 raise UserError(
                     f"ClosedBook.{name} asks for a search with {beams} beams, but the model has "
-                    f"{pieces} pieces to begin an answer with; lower it."
+                    f"{tokens} tokens to begin an answer with; lower it."
                 )
 
     def _check_lengths(self) -> None:
         """Refuses prompts and answers that a model with a table of positions has no room for."""
         positions = getattr(self.model.config, "max_positions", None)
-        for probe in self.config.probes if positions else ():
+        for probe in self.config.names if positions else ():
             asked, answered = self.config.lengths(probe)
             if asked + answered - 2 > positions:  # without a start, and the last is not read
                 raise UserError(
@@ -150,7 +162,7 @@ class ClosedBookEvaluator:
     def rows(
         self, params: Any, context: Mapping[str, Any], *, last: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yields one row per item.
+        """Yields one row per item; the first of a probe has its `probe_record` too.
 
         Args:
           params: all parameters, as the model takes them.
@@ -167,24 +179,30 @@ class ClosedBookEvaluator:
                 ranked = list(self._answers(params, probe, chosen, max(config.ks)))
             for i, (item, predictions) in enumerate(zip(items, answers, strict=True)):
                 candidates = ranked[i] if i < len(ranked) else predictions
-                yield {**context, "probe": probe, **self._row(item, predictions, candidates)}
+                row = self._row(config.records[probe], item, predictions, candidates)
+                said = {} if i else {"probe_record": config.records[probe].as_json()}
+                yield {**context, "probe": probe, **row, **said}
 
-    def _row(self, item: ProbeItem, predictions: list[str], candidates: list[str]) -> dict:
+    def _row(
+        self, probe: Probe, item: ProbeItem, predictions: list[str], candidates: list[str]
+    ) -> dict[str, Any]:
         golds = item.answers
-        if self.config.legacy_truncate_gold and item.probe == "invariant_lama":
-            golds = tuple(self._truncate(gold) for gold in golds)
+        if self.config.legacy_truncate_gold and probe.truncates_gold:
+            keep = self.config.lengths(probe.name)[1] - 1
+            golds = tuple(self._truncate(gold, keep) for gold in golds)
         return {
             "item": item.id,
             "relation": item.relation,
+            **({"date": item.date} if item.date else {}),
             "input": item.question if self.config.questions else item.input,
             "answers": list(golds),
             "old_answers": list(item.old_answers),
             **judge(predictions, candidates, golds, item.old_answers),
+            **{name: float(of(predictions[0], golds)) for name, of in probe.metrics.items()},
         }
 
-    def _truncate(self, gold: str) -> str:
+    def _truncate(self, gold: str, keep: int) -> str:
         vocabulary = self.model.output_vocabulary
-        keep = self.config.lengths("invariant_lama")[1] - 1
         return vocabulary.decode(vocabulary.encode(gold)[:keep])
 
     def _answers(
@@ -194,7 +212,7 @@ class ClosedBookEvaluator:
         vocabulary = self.model.input_vocabulary
         texts = [self._text(item) for item in items]
         rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
-        found = self._answerer.answers(params, rows, *self.config.lengths(probe), beams)
+        found = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
         yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
 
     def _text(self, item: ProbeItem) -> str:
@@ -241,12 +259,12 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
             f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
             "to the folder with CKL's probe files."
         )
-    return list(read_probe(name, Path(config.data_dir)))
+    return read_probe(config.records[name], config.data_dir)
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>; of KILT's data
-    sets accuracy, rouge_l and score, which is their own metric.
+    """Scores of one evaluation by probe, in percent: em, f1, em_old and p_at_<k>, what the probe's
+    record shows as columns, and of KILT's data sets accuracy, rouge_l and score.
 
     Rows without answers have none.
     """
@@ -257,8 +275,9 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         scores[probe] = {
             name: 100.0 * float(np.mean([row[name] for row in mine])) for name in ("em", "f1")
         }
-        for name in ("accuracy", "rouge_l", "score"):  # of KILT
-            if name in mine[0]:
+        shown = mine[0].get("probe_record", {}).get("columns", ())
+        for name in dict.fromkeys((*shown, "accuracy", "rouge_l", "score")):
+            if name in mine[0] and name not in SCORES:
                 scores[probe][name] = 100.0 * float(np.mean([row[name] for row in mine]))
         if any(row["old_answers"] for row in mine):
             scores[probe]["em_old"] = 100.0 * float(np.mean([row["em_old"] for row in mine]))

@@ -1,4 +1,4 @@
-"""Continuations and their scores by a decoder-only model: the counterpart of `answering`."""
+"""Continuations and their scores by a decoder-only model; `answering` has the encoder-decoder's."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.converters import decoder_only_batch, pad_rows
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 
 
-class Continuer(Answerer):
-    """Continues prompts, and scores given continuations; see `Answerer` for the arguments.
+class DecoderOnlyGenerator(EncoderDecoderGenerator):
+    """Continues prompts, and scores given continuations; arguments as `EncoderDecoderGenerator`'s.
 
-    The length of what is written counts a start token, as it does there. Scores are without an end.
-    Rows come with EOS, as those of an encoder-decoder; here it is taken off, for a text goes on
-    behind a prompt. Of a prompt that is too long the end is kept. An empty one is EOS alone.
+    The target length counts a start token, as it does there. Scores do not count an end of text.
+    Rows come with EOS, as for an encoder-decoder, and lose it here. Prompts that are too long are
+    cut at their start; an empty prompt becomes EOS alone.
     """
 
     task_features = ("targets",)

@@ -16,7 +16,7 @@ from ckl_jax.data.fact_files import Fact, FactFile, read_all
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.probes.closed_book import judge
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.probes.losses import GroupLosses
 
 _ALL, _OBJECT = 1, 2  # bits of the groups of tokens
@@ -76,7 +76,7 @@ class FactEvaluator:
         """
         self.config, self.vocabulary = config, model.output_vocabulary
         self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)
-        self._continuer = Continuer(model, config.batch_size, put_batch=put_batch)
+        self._generator = DecoderOnlyGenerator(model, config.batch_size, put_batch=put_batch)
         self._files = [(file, self._tokens(file.facts)) for file in read_all(config.files)]
 
     def _tokens(self, facts: Sequence[Fact]) -> list[tuple[list[int], list[int]]]:
@@ -138,7 +138,7 @@ class FactEvaluator:
         """What is written behind each prompt up to the first full stop, best first."""
         prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
-        found = self._continuer.answers(
+        found = self._generator.answers(
             params, prompts, config.length, config.answer_tokens + 1, config.beam_size
         )
         for texts in found:

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ckl_jax.methods.method import Method, vanilla
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.t5x_api import names, utils
 from ckl_jax.t5x_api.models import EncoderDecoderModel
 from ckl_jax.t5x_api.partitioning import PjitPartitioner
@@ -85,7 +85,7 @@ def infer(
             num_shards=num_shards,
             beam_size=1,
             rule="t5x",
-            answerer_cls=_Answerer,
+            generator_cls=_Generator,
         )
     return written
 
@@ -93,7 +93,7 @@ def infer(
 infer.__module__ = "t5x.infer"
 
 
-class _Answerer(Answerer):
+class _Generator(EncoderDecoderGenerator):
     """Decodes by the model's own `decode_fn`; answers are the text as the vocabulary gives it."""
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:

@@ -15,7 +15,7 @@ from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.beam_rules import RULES
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.parallel.mesh import Partitioner
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.inputs import Example, InferenceData
 from ckl_jax.train.restore import RestoredModel
@@ -37,7 +37,7 @@ def infer(
     num_shards: int = 1,
     beam_size: int = 2,
     rule: str | None = None,
-    answerer_cls: type[Answerer] = Answerer,
+    generator_cls: type[EncoderDecoderGenerator] = EncoderDecoderGenerator,
 ) -> list[Path]:
     """Writes `<task>-<mode>.jsonl-<shard>-of-<shards>`, a line for each input, in order.
 
@@ -60,7 +60,7 @@ def infer(
       shard_id: does the inputs whose number is `shard_id` modulo `num_shards`.
       num_shards: how many such processes share the work.
       beam_size, rule: of the search, see `probes.closed_book.ClosedBook`.
-      answerer_cls: decodes and scores.
+      generator_cls: decodes and scores.
 
     Returns:
       The files.
@@ -81,14 +81,14 @@ def infer(
     examples = dataset_cfg.examples(restored.model.input_vocabulary)
     if mode == "score" and any(example.targets is None for example in examples):
         raise UserError(
-            f"{dataset_cfg.mixture_or_task_name} has inputs without targets: mode 'score' needs a "
+            f"{dataset_cfg.source} has inputs without targets: mode 'score' needs a "
             "target for each."
         )
     name = f"{dataset_cfg.task}-{mode}.jsonl-{shard_id:05}-of-{num_shards:05}"
-    answerer = answerer_cls(
+    generator = generator_cls(
         restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_whole
     )
-    job = _Job(answerer, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
+    job = _Job(generator, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
     chunk = checkpoint_period * dataset_cfg.batch_size
     written = []
     with restored.on_mesh():
@@ -103,7 +103,7 @@ def infer(
                 "lengths": list(job.lengths),
                 "beam_size": beam_size,
                 "rule": rule,
-                "task": dataset_cfg.mixture_or_task_name,
+                "task": dataset_cfg.source,
             }
             output = _Output(folder / name, settings)
             if not output.completed:
@@ -130,7 +130,7 @@ def _check(mode: str, shard_id: int, num_shards: int, checkpoint_period: int) ->
 class _Job:
     """Inputs to output lines."""
 
-    answerer: Answerer
+    generator: EncoderDecoderGenerator
     mode: str
     lengths: tuple[int, int]
     beam_size: int
@@ -141,7 +141,7 @@ class _Job:
         inputs = [example.inputs for example in part]
         if self.mode == "score":
             targets = [example.targets for example in part]
-            scores = self.answerer.scores(params, inputs, targets, self.lengths)
+            scores = self.generator.scores(params, inputs, targets, self.lengths)
             results = ({"score": score} for score in scores)
         else:
             results = self._predictions(params, inputs)
@@ -149,9 +149,9 @@ class _Job:
             yield {"inputs": example.shown, **result}
 
     def _predictions(self, params: Any, inputs: list) -> Iterator[dict[str, Any]]:
-        scored = self.answerer.scored_answers(params, inputs, *self.lengths, self.beam_size)
+        scored = self.generator.scored_answers(params, inputs, *self.lengths, self.beam_size)
         for texts, scores in scored:
-            every = self.answerer.all_decodes
+            every = self.generator.all_decodes
             line = {"prediction": texts if every else texts[0]}
             if self.mode == "predict_with_aux":
                 line["aux"] = {"scores": scores if every else scores[0]}

@@ -8,6 +8,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.ckl_files import PROBES, read_probe
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_jsonl
 
@@ -33,9 +34,9 @@ class InferenceData:
     """The inputs of an inference.
 
     Attributes:
-      mixture_or_task_name: a probe's name (`invariant_lama`, ...), a `.txt` file (an input a
-        line), a `.jsonl` file (a string, or {"inputs": ..., "targets": ...}, a line), or a cached
-        task: its folder, or its name in `cache_dirs`.
+      mixture_or_task_name: a probe (a record, or a name such as `invariant_lama`), a `.txt` file
+        (an input a line), a `.jsonl` file (a string, or {"inputs": ..., "targets": ...}, a line),
+        or a cached task: its folder, or its name in `cache_dirs`.
       task_feature_lengths: {"inputs": S, "targets": T}; None takes a probe's published lengths.
         T counts the start token of a decode.
       batch_size: inputs at once.
@@ -43,14 +44,14 @@ class InferenceData:
       cache_dirs: folders of cached tasks.
     """
 
-    mixture_or_task_name: str
+    mixture_or_task_name: str | Probe
     task_feature_lengths: Mapping[str, int] | None = None
     batch_size: int = 32
     probe_dir: str = "."
     cache_dirs: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.mixture_or_task_name, str):
+        if not isinstance(self.mixture_or_task_name, str | Probe):
             raise UserError(
                 f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a file "
                 "or a cached task."
@@ -60,17 +61,22 @@ class InferenceData:
             checks.require_lengths(self.task_feature_lengths, "INFER_LENGTHS")
 
     @property
+    def source(self) -> str:
+        """What is read, by name."""
+        given = self.mixture_or_task_name
+        return given.name if isinstance(given, Probe) else given
+
+    @property
     def task(self) -> str:
         """The name in the output file's name."""
-        return Path(self.mixture_or_task_name).name.removesuffix(".jsonl").removesuffix(".txt")
+        return Path(self.source).name.removesuffix(".jsonl").removesuffix(".txt")
 
     def lengths(self) -> tuple[int, int]:
         """(S, T)."""
         given = self.task_feature_lengths
         if given is None:
-            if self.mixture_or_task_name in PROBES:
-                form = PROBES[self.mixture_or_task_name]
-                return form.input_length, form.target_length
+            if probe := self._probe():
+                return probe.input_length, probe.target_length
             raise UserError(
                 f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is no "
                 f"probe, which would have its own.{nearest(self.mixture_or_task_name, PROBES)} "
@@ -84,11 +90,11 @@ class InferenceData:
         Raises:
           UserError: no such probe, file or task; a malformed line; an empty file.
         """
-        name = self.mixture_or_task_name
-        if name in PROBES:
+        name = self.source
+        if probe := self._probe():
             found = (
                 _example(vocabulary, item.input, item.answers[0])
-                for item in read_probe(name, self.probe_dir)
+                for item in read_probe(probe, self.probe_dir)
             )
         elif name.endswith(_TEXT):
             found = _read_file(vocabulary, name)
@@ -98,6 +104,10 @@ class InferenceData:
         if not examples:
             raise UserError(f"{name} has no inputs: it is empty.")
         return examples
+
+    def _probe(self) -> Probe | None:
+        given = self.mixture_or_task_name
+        return given if isinstance(given, Probe) else PROBES.get(given)
 
     def _open(self) -> CachedTask:
         name = self.mixture_or_task_name

@@ -13,7 +13,7 @@ from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.render import say
 
 _HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
-_UL, _NL, _NLE = (PROBES[n].answers for n in ("updated_lama", "new_lama", "new_lama_easy"))
+_UL, _NL, _NLE = (PROBES[n].read.answers for n in ("updated_lama", "new_lama", "new_lama_easy"))
 Write = Callable[[Path], int]  # writes a file, returns its number of rows
 
 
@@ -62,7 +62,7 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
     rest = [row for row, (_, inside) in zip(easy, reported, strict=True) if not inside]
     return {
         **_invariant_files(world),
-        PROBES["updated_lama"].path: lambda path: write_csv(
+        PROBES["updated_lama"].file: lambda path: write_csv(
             path,
             ("unique_id", "statement", "new_answer", "old_answer", "question", "relation", "date"),
             _numbered(
@@ -71,13 +71,13 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
                 for a, b in updated
             ),
         ),
-        PROBES["new_lama"].path: lambda path: write_csv(
+        PROBES["new_lama"].file: lambda path: write_csv(
             path,
             ("unique_id", "statement", "answer", "question", "relation", "date"),
             _numbered(_cloze(world, f) | {"answer": world.name(f.object)} for f in new),
         ),
         **{
-            PROBES[name].path: _easy_writer(rows)
+            PROBES[name].file: _easy_writer(rows)
             for name, rows in (
                 ("new_lama_easy", easy),
                 ("new_lama_easy_small", small),
@@ -107,8 +107,8 @@ def _invariant_files(world: World) -> dict[str, Write]:
         (held_out if aside else kept).append(row | {"input": row["statement"]})
     columns = ("id", "input", "output", "question", "relation")
     return {
-        PROBES["invariant_lama"].path: lambda path: write_csv(path, columns, kept),
-        PROBES["trex_5000"].path: lambda path: write_csv(path, columns, held_out[:5000]),
+        PROBES["invariant_lama"].file: lambda path: write_csv(path, columns, kept),
+        PROBES["trex_5000"].file: lambda path: write_csv(path, columns, held_out[:5000]),
     }
 
 

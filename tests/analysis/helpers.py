@@ -22,8 +22,12 @@ METHODS = {
 RELATIONS = ("birthplace", "capital", "employer", "league")
 
 
-def make_rows(name, chances, *, step, epoch, seed=0, sizes=PROBES, wide=True):
-    """Rows of one evaluation; items keep their difficulty over runs, so answers correlate."""
+def make_rows(name, chances, *, step, epoch, seed=0, sizes=PROBES, wide=True, records=()):
+    """Rows of one evaluation; items keep their difficulty over runs, so answers correlate.
+
+    The first row of each probe among `records` has its record, and its items have dates.
+    """
+    known = {record.name: record for record in records}
     rows = []
     for p, (probe, size) in enumerate(sizes.items()):
         shared = np.random.default_rng((seed, p)).random((size, 2))
@@ -59,10 +63,15 @@ def make_rows(name, chances, *, step, epoch, seed=0, sizes=PROBES, wide=True):
                     "beams": beams,
                 }
             )
+            if record := known.get(probe):
+                rows[-1] |= {"date": str(2010 + i % 3), "starts_alike": float(i % 2)}
+                rows[-1] |= {} if i else {"probe_record": record.as_json()}
     return rows
 
 
-def make_run(root, name, *, epochs=2, seed=0, sizes=PROBES, steps_per_epoch=10, wide=True):
+def make_run(
+    root, name, *, epochs=2, seed=0, sizes=PROBES, steps_per_epoch=10, wide=True, records=()
+):
     """Writes a MODEL_DIR below `root` and returns it."""
     folder = Path(root) / name
     first, last = np.array(METHODS["initial"]), np.array(METHODS[name])
@@ -82,6 +91,7 @@ def make_run(root, name, *, epochs=2, seed=0, sizes=PROBES, steps_per_epoch=10, 
             seed=seed,
             sizes=sizes,
             wide=wide and epoch == epochs,
+            records=records,
         )
         rows = [{**row, "run": name, "method": name, "step": step} for row in rows]
         write_jsonl(folder / "probes" / f"rows_{step:06}.jsonl", rows)

@@ -20,7 +20,7 @@ from tests.analysis.helpers import METHODS, PROBES, make_run
 def scored(em, em_old):
     return as_columns(
         [
-            {"item": str(i), "em": int(e), "f1": 0.0, "em_old": int(o)}
+            {"probe": "new_lama", "item": str(i), "em": int(e), "f1": 0.0, "em_old": int(o)}
             for i, (e, o) in enumerate(zip(em, em_old, strict=True))
         ]
     )

@@ -5,13 +5,15 @@ import shutil
 
 import pytest
 
-from ckl_jax.analysis.changes import pick_examples
+from ckl_jax.analysis.changes import date_table, pick_examples
 from ckl_jax.analysis.render_table import as_markdown, compact, layout
 from ckl_jax.analysis.report import find_runs, write_report
 from ckl_jax.analysis.seeds import compare_seeds
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import best, compute_table, fuar_tasks
 from ckl_jax.cli import ckl
+from ckl_jax.data.ckl_files import known_probe
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
@@ -145,14 +147,15 @@ def test_examples_show_each_kind(study):
     ],
 )
 def test_fuar_follows_the_probes(probes, notation):
-    assert fuar_tasks(probes.split()).notation == notation
+    assert fuar_tasks(map(known_probe, probes.split())).notation == notation
 
 
 def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
     probes = ["invariant_lama", "new_lama_easy_p1", "new_lama_easy_p2"]
-    assert fuar_tasks(probes, probes[2:]).notation == "((IL), n.d., NLE-P2)"
+    records = [known_probe(name) for name in probes]
+    assert fuar_tasks(records, probes[2:]).notation == "((IL), n.d., NLE-P2)"
     with pytest.raises(UserError, match="not put to 'new_lama_easy_p3'.*Did you mean"):
-        fuar_tasks(probes, ["new_lama_easy_p3"])
+        fuar_tasks(records, ["new_lama_easy_p3"])
     make_demo(tmp_path, ("initial", "lora"), sizes=dict.fromkeys(probes, 30))
     assert ckl.main(["report", str(tmp_path), "--acquired", "new_lama_easy_p2"]) == 0
     table = json.loads((tmp_path / "table.json").read_text())["em"]
@@ -161,7 +164,7 @@ def test_the_new_knowledge_of_fuar_can_be_chosen(tmp_path, capsys):
 
 @pytest.mark.parametrize("probes", ["invariant_lama", "new_lama updated_lama"])
 def test_fuar_is_not_defined_without_both_sides(probes):
-    assert fuar_tasks(probes.split()) is None
+    assert fuar_tasks(map(known_probe, probes.split())) is None
 
 
 def test_missing_pieces_are_left_out_with_a_note(tmp_path, capsys):
@@ -222,6 +225,35 @@ def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
         found = load_study([demo / name for name in names])
         assert (found.initial.scores["new_lama"].em == expected).all()
         assert len(found.methods) == 2
+
+
+STRANGERS = (
+    Probe(name="capitals", short="CAP", long="Capitals", role="retained", order=-2),
+    Probe(name="mayors", short="MAY", role="updated", columns=("starts_alike",)),
+    Probe(name="clubs", short="CLUB", role="acquired", group="clubs"),
+    Probe(name="teams", short="TEAM", role="acquired", group="clubs", order=101),
+)
+
+
+def test_probes_of_a_stranger_are_shown_as_their_records_say(tmp_path, capsys):
+    sizes = dict.fromkeys(("invariant_lama", *(r.name for r in STRANGERS)), 30)
+    make_demo(tmp_path, ("initial", "lora"), sizes=sizes, records=STRANGERS, wide=False)
+    assert ckl.main(["report", str(tmp_path)]) == 0
+    table = json.loads((tmp_path / "table.json").read_text())["em"]
+    assert table["fuar"] == "((CAP), MAY, CLUB & TEAM)"
+    assert table["probes"] == ["capitals", "invariant_lama", "mayors", "clubs", "teams"]
+    assert table["rows"][1]["columns"] == {"mayors/starts_alike": 50.0}
+    header = (tmp_path / "table.md").read_text().splitlines()[0]
+    assert "| CAP EM | IL EM | MAY EM | MAY starts_alike | CLUB EM | TEAM EM | FUAR" in header
+    page = (tmp_path / "report.html").read_text()
+    assert "<h3>Capitals, EM</h3>" in page and "<td>2012</td><td>10</td>" in page
+    assert ckl.main(["ledger", str(tmp_path / "lora"), "--limit", "1"]) == 0
+    said = capsys.readouterr().out
+    assert said.index("Capitals (30 facts)") < said.index("InvariantLAMA (30 facts)")
+
+
+def test_the_page_of_dates_is_of_probes_with_dates(study):
+    assert all(date_table(study, probe) == [] for probe in study.probes)
 
 
 def test_no_gain_is_shown_in_words(tmp_path, capsys):

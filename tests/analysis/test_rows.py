@@ -1,10 +1,12 @@
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 from ckl_jax.analysis.rows import Run, base_of, initial_scores, read_rows
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from tests.analysis.helpers import PROBES, make_rows, make_run
 
@@ -63,6 +65,29 @@ def test_a_bad_row_is_named(tmp_path, change, message):
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     with pytest.raises(UserError, match=message):
         list(read_rows(path))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"role": "new"}, "Probe.role of 'mayors' is 'new'; choose from retained, updated"),
+        ({"short": 3}, "Probe.short of 'mayors' is 3; give a text"),
+        ({"order": "1"}, "Probe.order of 'mayors' is '1'; give a whole number"),
+        ({"columns": "em"}, "Probe.columns of 'mayors' is 'em'; give a list of names"),
+        ({"columns": ["rank"]}, "rows of mayors lack 'rank', a column of its probe_record"),
+        ({"group": None}, "Probe.group of 'mayors' is None; give a text"),
+        (None, "the probe_record of 'mayors' has no 'short'"),
+    ],
+)
+def test_a_bad_record_of_a_probe_is_named(tmp_path, change, message):
+    mayors = Probe(name="mayors")
+    folder = make_run(tmp_path, "lora", sizes={"mayors": 3}, records=(mayors,))
+    path = folder / "probes" / "rows_000020.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["probe_record"] = {} if change is None else mayors.as_json() | change
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=f"rows_000020.jsonl.*: .*{re.escape(message)}"):
+        Run.open(folder).last  # noqa: B018
 
 
 def test_a_folder_without_rows_is_explained(demo, tmp_path):

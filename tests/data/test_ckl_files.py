@@ -1,9 +1,11 @@
+import dataclasses
 import gzip
 import json
 
 import pytest
 
 from ckl_jax.data.ckl_files import (
+    CsvFormat,
     available_probes,
     normalize_blank,
     read_corpus,
@@ -11,10 +13,12 @@ from ckl_jax.data.ckl_files import (
     read_table,
 )
 from ckl_jax.data.prepare import prepare_ckl
+from ckl_jax.data.probe import Probe, ProbeItem
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 
 BLANK = "<extra_id_0>"
+ITEM = ProbeItem(id="1", input="The mayor is _X_.", answers=("Brel",))
 
 
 def _write(path, text):
@@ -161,6 +165,53 @@ def test_bad_probes_are_named(tmp_path, rows, message):
     _write(tmp_path / "invariantLAMA.csv", "id,input,output\n" + rows)
     with pytest.raises(UserError, match=message):
         read_probe("invariant_lama", tmp_path)
+
+
+def test_a_probe_of_a_strangers_own_is_read_as_its_record_says(tmp_path):
+    _write(tmp_path / "m.csv", "unique_id,statement,answer,year\n1,The mayor is _X_.,Brel,2020\n")
+    probe = Probe(name="mayors", file="m.csv", read=CsvFormat(date="year"))
+    (item,) = read_probe(probe, tmp_path)
+    assert (item.probe, item.date, item.answers) == ("mayors", "2020", ("Brel",))
+    assert read_probe(probe, "elsewhere", path=tmp_path / "m.csv") == [item]
+    assert (probe.short, probe.long, probe.role) == ("mayors", "mayors", None)
+
+
+@pytest.mark.parametrize(
+    "items, message",
+    [
+        ([], "m.csv is empty"),
+        ([{"id": "1"}], "gave {'id': '1'}, and no ProbeItem"),
+        ([ITEM, ITEM], "m.csv: the item 1 occurs twice"),
+        ([dataclasses.replace(ITEM, answers=(" ",))], "item '1': it has no answer"),
+        ([dataclasses.replace(ITEM, answers="Brel")], "item '1': its answers must be a list"),
+        ([dataclasses.replace(ITEM, date=2020)], "item '1': its date is 2020; give a text"),
+        ([dataclasses.replace(ITEM, input="No blank.")], "item '1': the statement .* no blanks"),
+    ],
+)
+def test_what_a_reader_gives_is_checked(items, message):
+    probe = Probe(name="mayors", file="m.csv", read=lambda probe, folder: items)
+    with pytest.raises(UserError, match=message):
+        read_probe(probe)
+
+
+def test_a_record_without_a_reader_is_named():
+    with pytest.raises(UserError, match="'mayors' has no reader"):
+        read_probe(Probe(name="mayors"))
+
+
+@pytest.mark.parametrize(
+    "field, value, message",
+    [
+        ("name", "a/b", "Probe.name is 'a/b'"),
+        ("role", "retaind", "Did you mean 'retained'"),
+        ("order", 1.5, "is 1.5; give a whole number"),
+        ("target_length", 1, "is 1; give 2 or more"),
+        ("metrics", {"em": len}, "has 'em', which rows have already"),
+    ],
+)
+def test_a_bad_record_is_named(field, value, message):
+    with pytest.raises(UserError, match=message):
+        Probe(**{"name": "mayors", field: value})
 
 
 def test_an_unknown_probe_is_named():

@@ -6,9 +6,10 @@ import pytest
 
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.causal import prepare_prompts
+from ckl_jax.data.probe import Probe, ProbeItem
 from ckl_jax.errors import UserError
-from ckl_jax.probes.closed_book import ClosedBook, until_stop
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.closed_book import ClosedBook, summarize, until_stop
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from tests.helpers import TINY_GPT2, model_of
 
 ROWS = """id,input,output,question,relation
@@ -44,13 +45,13 @@ def asked(folder, monkeypatch):
         yield from ([" France. It is", "Mali"] for _ in rows)
 
     given = []
-    monkeypatch.setattr(Continuer, "answers", answers)
+    monkeypatch.setattr(DecoderOnlyGenerator, "answers", answers)
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
 
-    def ask(questions):
+    def ask(questions, probes=("invariant_lama",)):
         book = ClosedBook(
             str(folder),
-            ("invariant_lama",),
+            probes,
             questions=questions,
             precision="never",
             ks=(),
@@ -70,6 +71,35 @@ def test_a_decoder_continues_what_is_before_the_blank(asked):
     ]
     assert [row["em"] for row in rows] == [1, 0]
     assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
+
+
+def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
+    def read(probe, folder):
+        yield ProbeItem(id="1", input="Rome lies in _X_.", answers=("Italy",), date="1861")
+        yield ProbeItem(id="2", input="Pisa lies in _X_.", answers=("France.",))
+
+    own = Probe(
+        name="countries",
+        read=read,
+        role="updated",
+        columns=("letters",),
+        metrics={"letters": lambda prediction, answers: len(prediction) / 10},
+    )
+    _, rows = asked(False, ("invariant_lama", own))
+    assert [row["probe"] for row in rows] == ["invariant_lama"] * 2 + ["countries"] * 2
+    assert [row.get("date") for row in rows] == [None, None, "1861", None]
+    assert [row.get("letters") for row in rows[2:]] == [0.7, 0.7]
+    assert [row.get("probe_record", {}).get("role") for row in rows[1:]] == [None, "updated", None]
+    assert rows[2]["input"] == "Rome lies in <extra_id_0>." and rows[3]["em"] == 1
+    assert summarize(rows)["countries"]["letters"] == pytest.approx(70.0)
+    for probes, message in (
+        ((own, own), "ClosedBook.probes has two probes 'countries'"),
+        ((dataclasses.replace(own, columns=("x",)),), "Probe.columns of 'countries' has 'x'"),
+        ((own, "countris"), "Did you mean 'countries'"),
+        (own, "ClosedBook.probes is .*; give a list of names"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ClosedBook(str(folder), probes)
 
 
 def test_what_exceeds_the_positions_is_refused_first(folder):

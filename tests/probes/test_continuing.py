@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.probes.answering import Answerer
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from tests.helpers import TINY_GPT2, model_of, random_params
 
 EOS = 1
@@ -31,8 +31,8 @@ def model():
 def test_batches_write_and_score_as_the_model_does_at_once(model):
     params = random_params(TINY_GPT2)
     prompts = [[5, 6, 7, EOS], [8, EOS], [9, 10, 11, 12, 13, 14, EOS]]
-    continuer = Continuer(model, batch_size=2, options={"length_penalty": 0.0})
-    found = list(continuer.scored_answers(params, prompts, 5, 5, 2))
+    generator = DecoderOnlyGenerator(model, batch_size=2, options={"length_penalty": 0.0})
+    found = list(generator.scored_answers(params, prompts, 5, 5, 2))
     tokens = jnp.array([[5, 6, 7, 0, 0], [8, 0, 0, 0, 0], [10, 11, 12, 13, 14]])
     once = jax.jit(
         lambda p: model.predict(
@@ -44,7 +44,7 @@ def test_batches_write_and_score_as_the_model_does_at_once(model):
         assert texts == [Numbers().decode(ids) for ids in once.tokens[i]]
         np.testing.assert_allclose(scores, once.scores[i], rtol=1e-4)
         targets.append([*map(int, texts[0].split()), EOS])
-    likely = list(continuer.scores(params, prompts, targets, (5, 4)))
+    likely = list(generator.scores(params, prompts, targets, (5, 4)))
     whole = [len(target) == 5 for target in targets]  # those that the search did not end
     assert any(whole)
     for score, (_, scores), ran_on in zip(likely, found, whole, strict=True):
@@ -52,10 +52,10 @@ def test_batches_write_and_score_as_the_model_does_at_once(model):
 
 
 def test_an_empty_prompt_is_the_end_of_a_text(model):
-    continuer = Continuer(model, batch_size=1)
-    assert continuer._prompt([EOS], 4) == continuer._prompt([], 4) == [EOS]
+    generator = DecoderOnlyGenerator(model, batch_size=1)
+    assert generator._prompt([EOS], 4) == generator._prompt([], 4) == [EOS]
 
 
 def test_each_kind_of_model_has_its_own(model):
-    with pytest.raises(UserError, match="Continuer"):
-        Answerer(model, batch_size=1)
+    with pytest.raises(UserError, match="DecoderOnlyGenerator"):
+        EncoderDecoderGenerator(model, batch_size=1)

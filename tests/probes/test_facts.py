@@ -61,7 +61,7 @@ def test_a_row_says_what_a_fact_cost_and_what_was_answered(evaluator, tmp_path, 
         assert (len(prompts), source_length, target_length, beams) == (2, 10, 6, 2)
         return iter([[" Bari. It is", "Rome"], ["the o", "x"]])
 
-    monkeypatch.setattr(evaluator._continuer, "answers", answers)
+    monkeypatch.setattr(evaluator._generator, "answers", answers)
     first, second = rows = list(evaluator.rows(params, CONTEXT, last=True))
     assert first["predictions"] == ["Bari", "Rome"]
     assert (first["em"], first["em_old"], first["hit_rank"]) == (0, 1, 2)

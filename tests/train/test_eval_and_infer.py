@@ -9,12 +9,15 @@ import pytest
 
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.cli import t5x
+from ckl_jax.data.ckl_files import CsvFormat
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoding import Decoded, beam_search
-from ckl_jax.probes.answering import Answerer
+from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import infer as infer_job
 from ckl_jax.train import setup
+from ckl_jax.train.inputs import InferenceData
 from ckl_jax.train.restore import RestoredModel, phase_from
 from tests.tiny import read_rows
 
@@ -212,6 +215,23 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     assert "other settings" in capsys.readouterr().err
 
 
+def test_infer_takes_the_record_of_a_probe(tmp_path):
+    class Letters:
+        eos_id = 1
+
+        def encode(self, text):
+            return list(text.encode())
+
+    (tmp_path / "m.csv").write_text("unique_id,statement,answer\n1,The mayor is _X_.,Brel\n")
+    data = InferenceData(
+        Probe(name="mayors", file="m.csv", read=CsvFormat()), probe_dir=str(tmp_path)
+    )
+    assert (data.task, data.source, data.lengths()) == ("mayors", "mayors", (50, 10))
+    (example,) = data.examples(Letters())
+    assert example.shown["inputs_pretokenized"] == "The mayor is <extra_id_0>."
+    assert bytes(example.targets[:-1]) == b"Brel"
+
+
 def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("One <extra_id_0>.\n\nTwo <extra_id_0>.\n")
     lengths = {"INFER_LENGTHS": {"inputs": 16, "targets": 8}}
@@ -279,6 +299,6 @@ def test_a_search_is_as_the_model_has_it_unless_told(given, passed):
             raise AssertionError
 
     probes = ClosedBook("folder", **given)
-    answerer = Answerer(Model(), 1, probes.rule, probes.search_options)
-    assert answerer._search(None, {"tokens": None}, 3, 2) == (None, None)
+    generator = EncoderDecoderGenerator(Model(), 1, probes.rule, probes.search_options)
+    assert generator._search(None, {"tokens": None}, 3, 2) == (None, None)
     assert inspect.signature(beam_search).parameters["rule"].default == "hf"

@@ -150,13 +150,14 @@ def test_the_bytes_are_pinned(folder):
 
 def test_all_published_files_are_there_with_their_columns(folder):
     manifest = json.loads((folder / "manifest.json").read_text())
-    for name in [*CORPORA.values(), *(p.path for p in PROBES.values())]:
+    for name in [*CORPORA.values(), *(p.file for p in PROBES.values())]:
         assert manifest["counts"][name] > 0, name
-    for name, form in PROBES.items():
-        with open(folder / form.path, newline="") as f:
+    for name, probe in PROBES.items():
+        form = probe.read
+        with open(probe.path(folder), newline="") as f:
             rows = list(csv.DictReader(f))
         assert {form.id, form.input, form.answer} <= rows[0].keys()
-        assert len(rows) == manifest["counts"][form.path] == len(read_probe(name, folder))
+        assert len(rows) == manifest["counts"][probe.file] == len(read_probe(name, folder))
 
 
 def test_the_probes_are_the_timeline_s(folder, world):

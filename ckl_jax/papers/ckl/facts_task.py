@@ -8,6 +8,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.causal import prepare_facts, prepare_originals, prepare_prompts
 from ckl_jax.data.ckl_files import PROBES, TEXTS
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 
 
@@ -35,7 +36,7 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
 
 
 def cached_prompts(
-    probe: str,
+    probe: str | Probe,
     data_dir: str,
     folder: str,
     vocabulary: Any,
@@ -46,7 +47,8 @@ def cached_prompts(
     """Makes the cached task of items with their answers; gin binds it in place of a task's name.
 
     Args:
-      probe: its format, and by it its file in `data_dir`: "trex_5000", "new_lama_easy_5000".
+      probe: its format, and by it its file in `data_dir`: a record, or the name of a published
+        one, such as "trex_5000" or "new_lama_easy_5000".
       data_dir: folder in CKL's published layout.
       folder, vocabulary, length, questions: see `causal.prepare_prompts`.
       path: a file of that format that is elsewhere.
@@ -57,8 +59,10 @@ def cached_prompts(
     Raises:
       UserError: see `causal.prepare_prompts`; or there is no such probe.
     """
-    checks.require_choice(PROBES, LIGHT_TUNE_PROBE=probe)
-    path = path or Path(data_dir) / PROBES[probe].path
+    if not isinstance(probe, Probe):
+        checks.require_choice(PROBES, LIGHT_TUNE_PROBE=probe)
+        probe = PROBES[probe]
+    path = path or probe.path(data_dir)
     return str(prepare_prompts(path, probe, folder, vocabulary, length, questions))
 
 

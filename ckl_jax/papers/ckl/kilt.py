@@ -5,6 +5,7 @@ Two readings of the scores differ in what counts as accurate and in what an empt
 """
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,10 +15,10 @@ import jax
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, read_dev
+from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, KiltSet, read_dev
 from ckl_jax.probes import closed_book, metrics
-from ckl_jax.probes.answering import Answerer
-from ckl_jax.probes.probe_lengths import ProbeLengths
+from ckl_jax.probes.answering import EncoderDecoderGenerator
+from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
 
 PAPER, KILT = "paper", "kilt"
 READINGS = (PAPER, KILT)
@@ -62,7 +63,7 @@ class KiltProbes(ProbeLengths):
 
     Attributes:
       data_dir: folder of KILT's files.
-      probes: names in `papers.ckl.data.kilt.KILT_SETS`.
+      probes: names in `papers.ckl.data.kilt.KILT_SETS`, or `KiltSet`s.
       batch_size: records decoded at once; the last batch is padded.
       beam_size: of the search.
       input_lengths, target_lengths: {data set: tokens} that replace Table 9's; the key "*" replaces
@@ -71,22 +72,28 @@ class KiltProbes(ProbeLengths):
     """
 
     data_dir: str
-    probes: tuple[str, ...]
+    probes: tuple[str | KiltSet, ...]
     batch_size: int = 32
     beam_size: int = 2
     input_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reading: str = PAPER
 
-    formats = KILT_SETS
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
-        checks.require_names(KILT_SETS, **{"KiltProbes.probes": self.probes})
+        for probe in self.records.values():
+            metric = getattr(probe, "metric", None)
+            checks.require_choice(METRICS, **{f"KiltSet.metric of {probe.name!r}": metric})
         checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
         checks.require_size(**{"KiltProbes.beam_size": self.beam_size})
         checks.require_choice(READINGS, KILT_SCORING=self.reading)
-        self.check_lengths()
+        self.check_lengths((*KILT_SETS, *self.records))
+
+    @functools.cached_property
+    def records(self) -> dict[str, KiltSet]:
+        """{name: data set}, in the order in which they are put."""
+        return chosen_records(self.probes, KILT_SETS, "KiltProbes.probes")
 
     def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "KiltEvaluator":
         """The data sets of this record on one model."""
@@ -114,14 +121,15 @@ class KiltEvaluator:
                 "KILT is put to encoder-decoders here, and a "
                 f"{type(model.config).__name__} is none; set PROBES to None."
             )
-        if any(KILT_SETS[name].metric == "rouge_l" for name in config.probes):
+        if any(probe.metric == "rouge_l" for probe in config.records.values()):
             metrics.rouge_l("a", "a")  # says what is missing before anything is decoded
-        self._answerer = Answerer(model, config.batch_size, put_batch=put_batch)
-        self._sets = {name: self._read(name) for name in config.probes}
+        self._generator = EncoderDecoderGenerator(model, config.batch_size, put_batch=put_batch)
+        self._sets = {name: self._read(name) for name in config.names}
 
     def _read(self, name: str) -> tuple[list[KiltRecord], list[list[int]], list[bool]]:
         """The records, their tokens, and whether no right answer of one fits."""
-        records, vocabulary = read_dev(self.config.data_dir, name), self.model.input_vocabulary
+        known = self.config.records[name]
+        records, vocabulary = read_dev(self.config.data_dir, known), self.model.input_vocabulary
         most, length = self.config.lengths(name)
         rows = [
             ids + [vocabulary.eos_id]
@@ -145,7 +153,7 @@ class KiltEvaluator:
     def rows(
         self, params: Any, context: Mapping[str, Any], *, last: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Yields one row per record.
+        """Yields one row per record; the first of a data set has its `probe_record` too.
 
         Args:
           params: all parameters, as the model takes them.
@@ -157,17 +165,20 @@ class KiltEvaluator:
             most, length = self.config.lengths(name)
             # No longer than the longest needs, in steps that data sets share compilations by.
             width = min(most, -(-max(map(len, tokens)) // _STEP) * _STEP)
-            said = self._answerer.answers(params, tokens, width, length, self.config.beam_size)
+            said = self._generator.answers(params, tokens, width, length, self.config.beam_size)
+            own = self.config.records[name]
+            reported = {"probe_record": own.as_json()}
             for record, no_answer_fits, predictions in zip(records, cut, said, strict=True):
                 yield {
                     **context,
                     "probe": name,
-                    **self._row(name, record, predictions),
+                    **self._row(own.metric, record, predictions),
                     "cut": int(no_answer_fits),
+                    **reported,
                 }
+                reported = {}
 
-    def _row(self, name: str, record: KiltRecord, predictions: list[str]) -> dict[str, Any]:
-        own = KILT_SETS[name].metric
+    def _row(self, own: str, record: KiltRecord, predictions: list[str]) -> dict[str, Any]:
         wanted = [m for m in METRICS if m == own or m != "rouge_l"]  # which is slow
         scores = score_answer(predictions[0], record.answers, wanted, self.config.reading)
         return {

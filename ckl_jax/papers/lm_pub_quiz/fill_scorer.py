@@ -29,7 +29,7 @@ _LEAST = 8
 
 
 @dataclasses.dataclass
-class FillScorer:
+class EncoderDecoderScorer:
     """Scores statements by an encoder-decoder.
 
     Attributes:

@@ -22,7 +22,7 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, FillScorer
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, EncoderDecoderScorer
 from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import SCHEMES, MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
@@ -192,7 +192,7 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
     if isinstance(model, MaskedModel):
         return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
     if isinstance(model, EncoderDecoderModel):
-        return FillScorer(model, params, settings.target, size, put)
+        return EncoderDecoderScorer(model, params, settings.target, size, put)
     raise UserError(
         f"No scorer ranks by a {type(model).__name__}; derive it from DecoderOnlyModel, "
         "MaskedModel or EncoderDecoderModel."

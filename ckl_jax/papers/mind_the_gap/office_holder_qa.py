@@ -30,7 +30,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import metrics
-from ckl_jax.probes.continuing import Continuer
+from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 from ckl_jax.train.state import TrainState
@@ -216,10 +216,10 @@ def _rows(
     # The context of the first piece is an end, as where the model was trained.
     prompts = [[vocabulary.eos_id, *prompt] for prompt, _ in rows]
     longest = max(len(answer) for _, answer in rows)
-    answerer = Continuer(
+    generator = DecoderOnlyGenerator(
         restored.model, settings.batch_size, put_batch=restored.partitioner.put_whole
     )
-    said = answerer.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
+    said = generator.answers(params, prompts, max(map(len, prompts)), longest + 1, 1)
     return [
         {
             "id": q.id,

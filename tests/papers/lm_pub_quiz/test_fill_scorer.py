@@ -12,7 +12,7 @@ from ckl_jax.data.statements import fill
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.models import t5
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.papers.lm_pub_quiz.fill_scorer import FillScorer
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from tests.helpers import TINY, init_params
 
@@ -76,20 +76,20 @@ def test_every_score_is_that_of_its_own_row(model, target):
         for form in FORMS[target]
     ]
     for batch_size in (4, 64):
-        scorer = FillScorer(*model, target=target, batch_size=batch_size)
+        scorer = EncoderDecoderScorer(*model, target=target, batch_size=batch_size)
         found = Evaluator(scorer).evaluate_relation(RELATION)
         np.testing.assert_allclose(found.scores[2:4], expected, rtol=1e-5)
 
 
 def test_token_scores_and_their_roles(model):
-    scorer = FillScorer(*model)
+    scorer = EncoderDecoderScorer(*model)
     raw = Evaluator(scorer).evaluate_relation(RELATION, 0, reduction=None)
     for row in raw.table:
         for label, tokens, answer in zip(ANSWERS, row["tokens"], row["obj_indices"], strict=True):
             assert tokens[-1].endswith("<extra_id_1>") and answer == list(range(len(tokens) - 1))
             text = "".join(tokens[:-1]).replace("\u2581", " ").strip()
             assert text == label
-    whole = FillScorer(*model, target="statement")
+    whole = EncoderDecoderScorer(*model, target="statement")
     raw = Evaluator(whole).evaluate_relation(RELATION, 0, reduction=None)
     tokens = raw.table[0]["tokens"][1]
     for name, label in (("sub_indices", "Norway"), ("obj_indices", "New Oslo-on-Sea")):
@@ -98,6 +98,6 @@ def test_token_scores_and_their_roles(model):
 
 
 def test_the_end_counts_so_that_a_prefix_is_not_always_likelier(model):
-    scorer = FillScorer(*model)
+    scorer = EncoderDecoderScorer(*model)
     scores = scorer.token_scores([fill(TEMPLATES[0], "Norway", a) for a in ("New Oslo-on-Sea",)])
     assert scores.scored.sum() == len(model[0].output_vocabulary.encode("New Oslo-on-Sea")) + 1

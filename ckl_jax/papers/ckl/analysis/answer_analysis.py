@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ckl_jax.analysis import figures, labels
+from ckl_jax.analysis import figures
 from ckl_jax.analysis.mentions import count_mentions
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.answer_types import PERSON, TYPES, AnswerTypes
+from ckl_jax.data.ckl_files import known_probe
 from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 from ckl_jax.probes.metrics import normalize_answer
 
@@ -48,7 +49,7 @@ def figure_8(
         ),
         Section(
             f"(a) The types that make up the EM of {leader.label}",
-            ("Type", *(f"{labels.short(p)} EM" for p in parts)),
+            ("Type", *(f"{known_probe(p).short} EM" for p in parts)),
             [
                 text_row(t, *(parts[p].get(t, 0.0) for p in parts))
                 for t in TYPES
@@ -84,7 +85,7 @@ def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
 
 
 def _share_rows(found: Mapping[str, Sequence[str]], published) -> tuple[list[str], list]:
-    headers = [f"{labels.short(p)} % (the paper's)" for p in found]
+    headers = [f"{known_probe(p).short} % (the paper's)" for p in found]
     rows = []
     for kind in TYPES:
         ours = {p: 100.0 * of.count(kind) / len(of) for p, of in found.items()}
@@ -149,7 +150,7 @@ def _plot_parts(parts: Mapping[str, Mapping[str, float]]):
                 lw=0.5,
             )
             left += values
-        ax.set_yticks(range(len(parts)), [labels.short(p) for p in parts])
+        ax.set_yticks(range(len(parts)), [known_probe(p).short for p in parts])
         ax.invert_yaxis()
         ax.set(xlabel="EM (%)")
         figures.legend(figure, [ax])
@@ -213,7 +214,7 @@ def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
         there = np.stack([of[c] > 0 for c in corpora])
         rows.append(
             text_row(
-                labels.long(probe),
+                known_probe(probe).long,
                 *(100.0 * float(n.mean()) for n in there),
                 100.0 * float(there.all(0).mean()),
                 100.0 * float((~there.any(0)).mean()),
@@ -244,7 +245,7 @@ def _by_mentions(
             inside = [_within(of[corpus], *limits) for limits in _BINS]
             em = entry.scores[probe].em
             cells = [f"{n.sum():,}, {100.0 * em[n].mean():.2f}" if n.any() else "–" for n in inside]
-            rows.append(text_row(labels.long(probe), *cells))
+            rows.append(text_row(known_probe(probe).long, *cells))
     title = f"EM of {entry.label} by how often {corpus} names the answer"
     return [Section(title, headers, rows)]
 

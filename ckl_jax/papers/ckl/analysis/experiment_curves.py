@@ -76,7 +76,7 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
                 rows.append(text_row(entry.label, f"{epoch:g}", *map(scores.get, study.probes)))
         last = published.get(entry.key, {})
         rows.append(text_row(f"{entry.label}, the paper's last", "4", *map(last.get, study.probes)))
-    headers = ["Method", "Epoch", *(f"{labels.short(p)} EM" for p in study.probes)]
+    headers = ["Method", "Epoch", *(f"{r.short} EM" for r in study.records.values())]
     sections = [
         Section(
             "Scores at each epoch",
@@ -218,7 +218,7 @@ def figure_9(study: Study) -> tuple[list, dict]:
         ]
         sections.append(
             Section(
-                labels.long(probe),
+                study.records[probe].long,
                 headers,
                 rows,
                 notes=[

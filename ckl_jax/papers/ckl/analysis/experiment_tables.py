@@ -9,9 +9,11 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
+from ckl_jax.data.ckl_files import known_probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_json_object, write_json
-from ckl_jax.papers.ckl.analysis.light_tuned import averaged_study, by_seed
+from ckl_jax.papers.ckl.analysis.light_tuned import QUESTIONS, averaged_study, by_seed
+from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 
 FUAR = "fuar"
 RECORD = "experiments.json"
@@ -173,7 +175,7 @@ def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
         "Method",
         *(["Trainable / all"] if sizes else []),
         *(
-            named.get(p) or f"{labels.short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+            named.get(p) or f"{_short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
             for p in part["probes"]
         ),
     ]
@@ -188,6 +190,13 @@ def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
         for name, row in part["rows"].items()
     ]
     return headers, rows
+
+
+def _short(probe: str) -> str:
+    """The label of a probe of CKL's tables, those of appendices F and G among them."""
+    if probe == QUESTIONS.name:
+        return QUESTIONS.short
+    return (KILT_SETS.get(probe) or known_probe(probe)).short
 
 
 def _label(key: str) -> str:

@@ -9,7 +9,12 @@ import numpy as np
 
 from ckl_jax.analysis.rows import Run, Scored
 from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.data.ckl_files import known_probe
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
+
+# NewLAMA-Easy put as questions (appendix G), which a column of its own shows.
+QUESTIONS = Probe(name="new_questions_easy", short="NQE", long="NewQuestions-Easy", order=9)
 
 
 def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study:
@@ -26,10 +31,19 @@ def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study
       UserError: a run was not asked, was asked several probes, or others than its siblings.
     """
     entries = {
-        row: Entry(row, None, {probe: average(runs) for probe, runs in by_probe.items()})
+        row: Entry(
+            row, None, {probe: _as(probe, average(runs)) for probe, runs in by_probe.items()}
+        )
         for row, by_probe in folders.items()
     }
     return Study(entries.pop("initial", None), tuple(entries.values()))
+
+
+def _as(name: str, scored: Scored) -> Scored:
+    """Scores under the name of their column."""
+    return dataclasses.replace(
+        scored, probe=QUESTIONS if name == QUESTIONS.name else known_probe(name), columns={}
+    )
 
 
 def average(runs: Sequence[Path]) -> Scored:

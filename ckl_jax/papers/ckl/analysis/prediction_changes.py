@@ -10,7 +10,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.data.ckl_files import BLANK
+from ckl_jax.data.ckl_files import BLANK, known_probe
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 
@@ -76,7 +76,9 @@ def table_12(
     for entry in pair:
         shares = _changed_shares(entry, histories[entry.key], probes)
         numbers["changed"][entry.key] = shares
-        rows += [text_row(entry.label, labels.long(p), *shares[p]) for p in probes if p in shares]
+        rows += [
+            text_row(entry.label, known_probe(p).long, *shares[p]) for p in probes if p in shares
+        ]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
     sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
     return sections, numbers
@@ -134,7 +136,7 @@ def _section(
         f"{labels.count(counts[0], 'item')} that {models[-1]} gets right in the end and Initial "
         f"did not; {models[0]} gets {counts[1]:,} of them wrong."
     )
-    return Section(labels.long(probe), headers, rows, notes=[note])
+    return Section(known_probe(probe).long, headers, rows, notes=[note])
 
 
 def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> dict[str, list[Any]]:

@@ -413,7 +413,14 @@ class _Builder:
         asked = self._asked(statements, [r.answer for r in left])
         return [
             (
-                ProbeItem(str(i), NEW_LAMA_EASY, s, (r.answer,), question=q, meta={"date": r.date}),
+                ProbeItem(
+                    id=str(i),
+                    probe=NEW_LAMA_EASY,
+                    input=s,
+                    answers=(r.answer,),
+                    question=q,
+                    meta={"date": r.date},
+                ),
                 Evidence("D1", "new", _as_found(r)),
             )
             for i, (r, s, q) in enumerate(zip(left, statements, asked, strict=True))
@@ -483,14 +490,14 @@ def _item(candidate: Candidate, key: str) -> ProbeItem:
     if candidate.note:
         meta["note"] = candidate.note
     return ProbeItem(
-        key,
-        candidate.probe,
-        candidate.statement,
-        candidate.answers,
-        candidate.old_answers,
-        candidate.relation,
-        candidate.question,
-        meta,
+        id=key,
+        probe=candidate.probe,
+        input=candidate.statement,
+        answers=candidate.answers,
+        old_answers=candidate.old_answers,
+        relation=candidate.relation,
+        question=candidate.question,
+        meta=meta,
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from ckl_jax.data.cached import CachedTask
 from ckl_jax.data.documents import open_text
 from ckl_jax.data.prepare import describe, make_task
+from ckl_jax.data.probe import SCORES, Probe
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_json
 
@@ -28,36 +29,49 @@ CUT = "cut.json"  # beside a cached task: what its lengths cut
 _BATCH = 1000
 
 
-@dataclasses.dataclass(frozen=True)
-class KiltSet:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KiltSet(Probe):
     """One of the data sets, as CKL used it (Table 9).
 
     Attributes:
-      title: its name in papers.
-      metric: "accuracy", "em", "rouge_l" or "f1".
-      input_length, target_length: tokens; a target length counts the start token of a decode.
+      metric: "accuracy", "em", "rouge_l" or "f1"; a column of reports.
       trains: whether it has a training file; models of AIDA CoNLL-YAGO answer those without.
     """
 
-    title: str
     metric: str
-    input_length: int
-    target_length: int
     trains: bool = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.metric not in SCORES:
+            object.__setattr__(self, "columns", (self.metric,))
 
-KILT_SETS = {  # by the stems of their published files, in the order of CKL's Table 8
-    "fever": KiltSet("FEVER", "accuracy", 25, 10),
-    "aidayago2": KiltSet("AIDA CoNLL-YAGO", "accuracy", 768, 6),
-    "wned": KiltSet("WNED-WIKI", "accuracy", 512, 6, trains=False),
-    "cweb": KiltSet("WNED-CWEB", "accuracy", 2048, 6, trains=False),
-    "trex": KiltSet("T-REx", "accuracy", 25, 6),
-    "structured_zeroshot": KiltSet("Zero-Shot RE", "accuracy", 25, 6),
-    "nq": KiltSet("Natural Questions", "em", 35, 6),
-    "hotpotqa": KiltSet("HotpotQA", "em", 50, 8),
-    "triviaqa": KiltSet("TriviaQA", "em", 25, 10),
-    "eli5": KiltSet("ELI5", "rouge_l", 35, 350),
-    "wow": KiltSet("Wizard of Wikipedia", "f1", 175, 40),
+
+_SETS = (  # in the order of CKL's Table 8
+    ("fever", "FEV", "FEVER", "accuracy", 25, 10),
+    ("aidayago2", "AY2", "AIDA CoNLL-YAGO", "accuracy", 768, 6),
+    ("wned", "WnWi", "WNED-WIKI", "accuracy", 512, 6),
+    ("cweb", "WnCw", "WNED-CWEB", "accuracy", 2048, 6),
+    ("trex", "TREx", "KILT's T-REx", "accuracy", 25, 6),
+    ("structured_zeroshot", "zsRE", "Zero-Shot RE", "accuracy", 25, 6),
+    ("nq", "NQ", "Natural Questions", "em", 35, 6),
+    ("hotpotqa", "HoPo", "HotpotQA", "em", 50, 8),
+    ("triviaqa", "TQA", "TriviaQA", "em", 25, 10),
+    ("eli5", "ELI5", "ELI5", "rouge_l", 35, 350),
+    ("wow", "WoW", "Wizard of Wikipedia", "f1", 175, 40),
+)
+KILT_SETS = {  # by the stems of their published files
+    name: KiltSet(
+        name=name,
+        short=short,
+        long=long,
+        order=20 + i,
+        metric=metric,
+        input_length=inputs,
+        target_length=targets,
+        trains=name not in ("wned", "cweb"),
+    )
+    for i, (name, short, long, metric, inputs, targets) in enumerate(_SETS)
 }
 
 
@@ -76,37 +90,40 @@ class KiltRecord:
     answers: tuple[str, ...]
 
 
-def file_name(name: str, split: str) -> str:
+def file_name(probe: str | KiltSet, split: str) -> str:
     """The published name of a file, such as "fever-dev-kilt.jsonl".
 
     Raises:
       UserError: there is no such data set, or it has no such part.
     """
-    if name not in KILT_SETS:
+    known = KILT_SETS.get(probe) if isinstance(probe, str) else probe
+    if known is None:
         raise UserError(
-            f"KILT has no data set {name!r}; there are {', '.join(KILT_SETS)}."
-            f"{nearest(name, KILT_SETS)}"
+            f"KILT has no data set {probe!r}; there are {', '.join(KILT_SETS)}."
+            f"{nearest(probe, KILT_SETS)}"
         )
-    if split == TRAIN and not KILT_SETS[name].trains:
+    name = known.name
+    if split == TRAIN and not known.trains:
         raise UserError(
             f"KILT's {name} has no training file; fine-tune on aidayago2, and ask {name} of it."
         )
-    return f"{name}-{split}-kilt.jsonl"
+    own = known.file if split == DEV else ""
+    return own or f"{name}-{split}-kilt.jsonl"
 
 
-def find_file(folder: str | os.PathLike, name: str, split: str) -> Path:
+def find_file(folder: str | os.PathLike, probe: str | KiltSet, split: str) -> Path:
     """The file of a data set in a folder, plain or gzip.
 
     Raises:
       UserError: as `file_name`, or it is not there.
     """
-    path = Path(folder) / file_name(name, split)
+    path = Path(folder) / file_name(probe, split)
     if path.exists():
         return path
     if (packed := path.with_name(f"{path.name}.gz")).exists():
         return packed
     without = path.with_name(path.name.replace(f"-{split}-", f"-{split}_id-"))
-    if name == "triviaqa" and without.exists():
+    if path.name.startswith("triviaqa-") and without.exists():
         raise UserError(
             f"{without} has no questions; KILT's scripts/get_triviaqa_input.py makes {path.name} "
             "of it."
@@ -132,13 +149,13 @@ def read_kilt(path: str | os.PathLike) -> Iterator[KiltRecord]:
         raise UserError(f"{os.fspath(path)} has no records.")
 
 
-def read_dev(folder: str | os.PathLike, name: str) -> list[KiltRecord]:
+def read_dev(folder: str | os.PathLike, probe: str | KiltSet) -> list[KiltRecord]:
     """Returns the records of a data set's dev file.
 
     Raises:
       UserError: as `find_file` and `read_kilt`, or two records have one id.
     """
-    path = find_file(folder, name, DEV)
+    path = find_file(folder, probe, DEV)
     found: dict[str, KiltRecord] = {}
     for line, record in _numbered(path):
         if record.id in found:

@@ -60,7 +60,7 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
     names = available_probes(directory)
     if not names:
         raise UserError(
-            f"{directory} has no probe, such as {PROBES['new_lama'].path}; give a folder in CKL's "
+            f"{directory} has no probe, such as {PROBES['new_lama'].file}; give a folder in CKL's "
             "layout, as `ckl data benchmark` writes it."
         )
     probes = {name: read_probe(name, directory) for name in names}
@@ -81,8 +81,8 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
 
 def _leader(name: str, names: Sequence[str]) -> str:
     """The first of the probes that share the file of answers of one."""
-    answers = PROBES[name].answers
-    return next((n for n in names if answers and PROBES[n].answers == answers), name)
+    answers = PROBES[name].read.answers
+    return next((n for n in names if answers and PROBES[n].read.answers == answers), name)
 
 
 def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeIte
         _several(decision, field, default, where)
         for field, default in (("answers", item.answers), ("old_answers", item.old_answers))
     )
-    updated = PROBES[item.probe].updated
+    updated = PROBES[item.probe].read.updated
     if not answers or (updated and not old):
         raise UserError(f"{where}: {'answers' if not answers else 'old_answers'!r} has no answer.")
     if updated and same_name(answers, old):
@@ -264,7 +264,7 @@ def _write(work: Path, left: Mapping[str, Sequence[ProbeItem]]) -> None:
     for name, items in left.items():
         if items:
             write_rows(name, work, items)
-            together.setdefault(PROBES[name].answers, []).append(name)
+            together.setdefault(PROBES[name].read.answers, []).append(name)
     for names in together.values():
         items = {item.id: item for name in reversed(names) for item in left[name]}
         write_answers(names[0], work, list(items.values()))

@@ -21,7 +21,7 @@ from ckl_jax.data.statements import fill
 from ckl_jax.data.templates import INVARIANT, built_in, property_of
 from ckl_jax.errors import UserError
 
-_FORM = PROBES["trex_5000"]
+_FORM = PROBES["trex_5000"].read
 Counts = collections.Counter[str]
 
 

@@ -21,7 +21,7 @@ HOSTILE = (
 
 
 def new(i, statement, *answers, **more):
-    return ProbeItem(str(i), "new_lama", statement, answers, **more)
+    return ProbeItem(id=str(i), probe="new_lama", input=statement, answers=answers, **more)
 
 
 @pytest.fixture
@@ -44,7 +44,11 @@ def folder(tmp_path):
         ],
     )
     updated = ProbeItem(
-        "0", "updated_lama", f"The head of Cland is {BLANK}.", ("New Man",), ("Old Man",)
+        id="0",
+        probe="updated_lama",
+        input=f"The head of Cland is {BLANK}.",
+        answers=("New Man",),
+        old_answers=("Old Man",),
     )
     write_probe("updated_lama", out, [updated])
     write_jsonl(

@@ -15,7 +15,14 @@ from ckl_jax.papers.ckl.data.review import apply, read_reviewable
 
 
 def item(probe, i, answers=("A;1", "B"), old=(), **more):
-    return ProbeItem(str(i), probe, f"Item {i} is {BLANK}.", answers, old, **more)
+    return ProbeItem(
+        id=str(i),
+        probe=probe,
+        input=f"Item {i} is {BLANK}.",
+        answers=answers,
+        old_answers=old,
+        **more,
+    )
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_parts_of_a_probe_follow_it(folder, decide):
     (small,) = read_probe("new_lama_easy_small", out)
     assert (small.input, small.answers, small.question) == (f"It is {BLANK}.", ("C", "D"), "Which?")
     assert small.meta == {"date": "2021-01-01"}
-    answers = read_json(out / PROBES["new_lama_easy"].answers)
+    answers = read_json(out / PROBES["new_lama_easy"].read.answers)
     assert answers == {"0": ["A;1", "B"], "2": ["C", "D"], "3": ["A;1", "B"]}
     assert [row["id"] for row in read_jsonl(out / "evidence.jsonl")] == ["0", "2", "3"]
     counts = read_json(out / "manifest.json")["probes"]
@@ -98,7 +105,7 @@ def test_old_answers_are_edited_in_both_files(decide):
 def test_what_is_not_decided_may_be_dropped(decide):
     out = decide({"invariant_lama/1": KEEP}, undecided="drop")
     assert ids("invariant_lama", out) == ["1"]
-    assert not (out / PROBES["updated_lama"].path).exists()
+    assert not PROBES["updated_lama"].path(out).exists()
     with pytest.raises(UserError, match="leaves no item"):
         decide({}, undecided="drop")
     assert ids("invariant_lama", out) == ["1"]  # what was there stays
