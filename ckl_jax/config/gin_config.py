@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import importlib
 import inspect
+import io
 import itertools
 import os
 import re
@@ -19,7 +20,13 @@ from typing import Any
 
 import gin
 
-from ckl_jax.config import gin_files, gin_scan, missing_modules, user_tracebacks
+from ckl_jax.config import (
+    gin_files,
+    gin_scan,
+    missing_modules,
+    old_names,
+    user_tracebacks,
+)
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.errors import UserError, nearest
 
@@ -113,7 +120,7 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
     Gin can add folders and readers but not remove them, and its reader of package resources logs
     an error for every folder that lacks a file.
     """
-    wanted = ([str(folder) for folder in folders], [(open, os.path.isfile)])
+    wanted = ([str(folder) for folder in folders], [(_open, os.path.isfile)])
     lists = (gin.config._LOCATION_PREFIXES, gin.config._FILE_READERS)
     before = [list(entries) for entries in lists]
     try:
@@ -123,6 +130,11 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
     finally:
         for entries, old in zip(lists, before, strict=True):
             entries[:] = old
+
+
+def _open(path: str) -> io.StringIO:
+    """A gin file as text, with the names that are today's."""
+    return io.StringIO(old_names.translate(Path(path).read_text(encoding="utf-8")))
 
 
 def resolve_function(entry: str | Callable[..., Any]) -> Callable[..., Any]:

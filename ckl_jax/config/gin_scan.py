@@ -13,7 +13,7 @@ from typing import Any
 
 from gin import config_parser
 
-from ckl_jax.config import gin_files
+from ckl_jax.config import gin_files, old_names
 from ckl_jax.errors import UserError, nearest
 
 COMMAND_LINE = "the command line"
@@ -176,7 +176,7 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
         raise UserError(f"{path} includes itself through {stack[-1]}.")
     result.files.append(str(path))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = old_names.translate(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as e:
         raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
     except OSError as e:

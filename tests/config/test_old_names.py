@@ -1,0 +1,56 @@
+"""Gin files of earlier versions: the names of modules that have moved."""
+
+import importlib.util
+
+from ckl_jax.config import gin_config, old_names
+
+# As a run folder of before has it; what a run binds besides is left out.
+OLD = """from __gin__ import dynamic_registration
+from ckl_jax.jobs import configs
+from ckl_jax.jobs import ranking
+from ckl_jax.jobs import simulated
+from ckl_jax.models import t5
+INITIAL_CHECKPOINT_PATH = @simulated.initial_checkpoint()
+INITIAL_DIR = 'runs/initial'
+VOCABULARY = @simulated.vocabulary_and_rows()
+simulated.initial_checkpoint.gin_files = \\
+    ('ckl_initial.gin',
+     'tiny.gin')
+simulated.vocabulary_and_rows.data_dir = 'data'
+simulated.vocabulary_and_rows.length = 64
+ranking.Settings.dataset = 'BEAR'
+t5.T5Config.emb_dim = 32
+"""
+
+
+def test_every_module_that_has_moved_is_there():
+    for new in old_names.MODULES.values():
+        assert importlib.util.find_spec(f"ckl_jax.{new}"), new
+
+
+def test_a_text_of_before_says_the_same_in_todays_names():
+    new = old_names.translate(OLD)
+    assert new.count("\n") == OLD.count("\n")
+    lines = [line for line in new.split("\n") if line]
+    assert lines[1:4] == [
+        "from ckl_jax.train import configs",
+        "from ckl_jax.papers.lm_pub_quiz import probe as ranking",
+        "from ckl_jax.papers.ckl import simulated",
+    ]
+    assert lines[5:] == [
+        "INITIAL_CHECKPOINT_PATH = %INITIAL_DIR",
+        "INITIAL_DIR = 'runs/initial'",
+        "VOCABULARY = @simulated.vocabulary()",
+        "simulated.vocabulary.data_dir = 'data'",
+        "ranking.Settings.dataset = 'BEAR'",
+        "t5.T5Config.emb_dim = 32",
+    ]
+    assert old_names.translate(new) == new
+
+
+def test_such_a_file_is_read_and_bound(tmp_path):
+    path = tmp_path / "config.gin"
+    path.write_text(OLD.replace("ranking.Settings.dataset = 'BEAR'\n", ""))
+    scan = gin_config.load([str(path)])
+    assert scan.macros()["INITIAL_DIR"].value == "runs/initial"
+    assert "from ckl_jax.papers.ckl import simulated" in gin_config.config_text()
