@@ -134,7 +134,9 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
 
 def _open(path: str) -> io.StringIO:
     """A gin file as text, with the names that are today's."""
-    return io.StringIO(old_names.translate(Path(path).read_text(encoding="utf-8")))
+    text = io.StringIO(old_names.translate(Path(path).read_text(encoding="utf-8")))
+    text.name = path  # gin's complaints name it
+    return text
 
 
 def resolve_function(entry: str | Callable[..., Any]) -> Callable[..., Any]:
