@@ -75,7 +75,7 @@ def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
 
 
 def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, dict[str, Any]]:
-    """Reads the parameters of a file; its shapes tell the configuration but for the heads.
+    """Reads the parameters of a file; their shapes determine the configuration except the heads.
 
     Args:
       path: see `read_haiku`.
@@ -120,7 +120,7 @@ def _weights(path: Any, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _name_of(path: str) -> str:
-    """How Haiku calls what we call `path`, without its module's own name."""
+    """Haiku's name of the parameter at our `path`, without the name of its module."""
     for name, ours in _EMBEDDING.items():
         if path == ours:
             return name

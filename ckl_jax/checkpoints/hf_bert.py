@@ -28,7 +28,7 @@ _SIZES = (
     "intermediate_size",
     "max_position_embeddings",
 )
-# Fields of config.json that change what is computed, and the one value that is computed here.
+# Fields of config.json that change the computation, and the one value that is implemented.
 _FIXED = {
     "hidden_act": "gelu",
     "position_embedding_type": "absolute",
@@ -36,7 +36,7 @@ _FIXED = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
-# What files hold beside the masked language model: heads of other tasks, and plain numbers.
+# What files hold beside the masked language model: heads of other tasks, and position ids.
 _OTHER = re.compile(
     r"cls\.seq_relationship\..*|(bert|roberta)\.(pooler\..*|embeddings\.position_ids)"
 )
@@ -168,7 +168,7 @@ def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """A state dict under the names of today, without what is no part of the masked language model.
+    """A state dict under the current names, without what is no part of the masked language model.
 
     Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.
     """

@@ -1,4 +1,4 @@
-"""A row of the tables that join Hugging Face's names to ours, and state dicts by other names."""
+"""Rows of the tables that map Hugging Face's parameter names to ours, and renamed state dicts."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,12 +36,12 @@ def norm(there: str, here: str, width: int) -> Iterator[Entry]:
 def check_settings(
     settings: Mapping[str, Any], fixed: Mapping[str, Any], sizes: Sequence[str], name: str
 ) -> None:
-    """Raises `UserError` for a `config.json` that says what this model does not compute.
+    """Raises `UserError` for a `config.json` with settings that this model does not implement.
 
     Args:
       settings: the parsed file.
-      fixed: fields that change what is computed, and the one value that is computed here.
-      sizes: fields that there must be.
+      fixed: fields that change the computation, and the one value that is implemented.
+      sizes: required fields.
       name: of the model.
     """
     for field, value in fixed.items():
@@ -57,7 +57,7 @@ def check_settings(
 
 
 class Renamed(Mapping):
-    """A state dict under other names: {name: the one in `state`}. Arrays are read when wanted."""
+    """A state dict under other names: {name: the one in `state`}. Arrays are read on access."""
 
     def __init__(self, state: Mapping[str, np.ndarray], source: Mapping[str, str]) -> None:
         self._state, self._source = state, source

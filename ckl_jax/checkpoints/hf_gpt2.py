@@ -33,7 +33,7 @@ _FUSED = ".attn.c_attn."
 _PART = re.compile(r"(.*)\[([012])\]")
 # Masks that older files hold as if they were weights.
 _MASKS = re.compile(r"transformer\.h\.\d+\.attn\.(masked_)?bias")
-# Fields of config.json that change what is computed, and the one value that is computed here.
+# Fields of config.json that change the computation, and the one value that is implemented.
 _FIXED = {
     "activation_function": "gelu_new",
     "scale_attn_weights": True,

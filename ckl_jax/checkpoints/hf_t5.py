@@ -20,7 +20,7 @@ EMBEDDING = "shared.weight"
 # Other names of the same table; which of them a file holds depends on who saved it.
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "lm_head.weight"
-# Left over in the first public T5 checkpoints; no computation ever used it.
+# Left over in the first public T5 checkpoints; no computation uses it.
 _UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
 _FEED_FORWARDS = {
@@ -126,7 +126,7 @@ def embedding_names(config: T5Config) -> tuple[str, ...]:
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """A state dict without what no computation ever used."""
+    """A state dict without the parameters that no computation uses."""
     return Renamed(state, {name: name for name in state if name not in _UNUSED})
 
 

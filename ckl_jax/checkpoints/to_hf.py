@@ -34,7 +34,7 @@ def save_hf(
       config: the model.
       dtype: of the stored weights, e.g. np.float16 to halve the file.
       max_shard_bytes: of one file; a tensor is never split.
-      settings: what `config.json` says besides, or otherwise: ids that the tokenizer decides.
+      settings: further fields of `config.json`, or other values: ids that the tokenizer determines.
 
     Raises:
       UserError: the tree does not fit the model, or the disk is full.

@@ -1,7 +1,7 @@
-"""`ckl average`: a model between models, number by number.
+"""`ckl average`: the weighted mean of the parameters of models.
 
-Between the model before an update and the one after it, it keeps more of what was known and learns
-less (WiSE-FT, Wortsman et al. 2022); of several updates it is a "soup".
+The mean of the models before and after an update forgets less and learns less (WiSE-FT, Wortsman et
+al. 2022); that of several updates is a "soup".
 """
 
 import math
@@ -60,8 +60,8 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
         about |= {"ckl_jax": __version__, "averaged": parts}
         store.save(0, {"params": unflatten(mean), "step": np.zeros((), np.int32)}, about)
     count = sum(value.size for value in mean.values())
-    told = ", ".join(f"{w:g} of {Path(m)}" for m, w in zip(models, weights, strict=True))
-    return f"{count:,} parameters in {out}/checkpoint_0: {told}."
+    summary = ", ".join(f"{w:g} of {Path(m)}" for m, w in zip(models, weights, strict=True))
+    return f"{count:,} parameters in {out}/checkpoint_0: {summary}."
 
 
 def _check_weights(models: Sequence[str], weights: Sequence[float]) -> None:

@@ -11,7 +11,7 @@ def import_haiku(weights: str, num_heads: int, out: str) -> str:
 
     Args:
       weights: see `from_haiku.read_haiku`.
-      num_heads: heads of a layer, which the parameters do not tell.
+      num_heads: heads of a layer, which the shapes do not determine.
       out: the new MODEL_DIR.
 
     Returns:

@@ -35,8 +35,8 @@ def import_checkpoint(
     Args:
       folder: has config.json and safetensors (or flax_model.msgpack); the vocabulary is copied.
       out: the new MODEL_DIR.
-      vocab_size: rows of the embedding, where more are wanted than the file has: for a mesh that
-        must divide them, or for tokens to come. New ones are random, as transformers makes them.
+      vocab_size: rows of the embedding, if more are needed than the file has: for a mesh that must
+        divide them, or for new tokens. The new rows are random, as transformers makes them.
       legacy_tokens: add the five tokens that TemporalWiki's code added to GPT-2, and their rows.
 
     Returns:
@@ -91,7 +91,7 @@ def count(params: Any) -> int:
 
 
 def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, dict[str, Any]]:
-    """The model with `rows` rows in its embedding, the new ones normal with deviation 0.02."""
+    """The model with `rows` rows in its embedding, the new ones normal with stddev 0.02."""
     table = params["token_embedder"]["embedding"]
     if rows < len(table):
         raise UserError(f"--vocab-size is {rows}, but the model has {len(table)} rows already.")
@@ -115,13 +115,13 @@ def _vocabulary(folder: Path, config: Config, added: Sequence[str] = ()) -> Any:
     return vocabulary
 
 
-def copy(there: Iterable[Path], folder: Path) -> list[str]:
-    """Copies the files that there are; returns their names."""
-    found = [file for file in there if file.is_file()]
-    for file in found:
+def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
+    """Copies those of the files that exist; returns their names."""
+    existing = [file for file in candidates if file.is_file()]
+    for file in existing:
         with files.atomic_write(folder / file.name, "wb") as f:
             f.write(file.read_bytes())
-    return [file.name for file in found]
+    return [file.name for file in existing]
 
 
 def _usage(out: str, config: Config, vocabulary: Any) -> str:
@@ -185,8 +185,8 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>`.
-      like: a config.json of the same architecture; the tokenizer's files beside it are taken along,
-        or the vocabulary beside the checkpoint.
+      like: a config.json of the same architecture; the tokenizer's files beside it are copied, or
+        the vocabulary beside the checkpoint.
       out: the folder to write.
 
     Returns:
@@ -217,7 +217,7 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
 
 
 def _settings(tokenizer: Sequence[Path], config: Config) -> dict[str, Any]:
-    """What config.json says according to the tokenizer that goes with the model."""
+    """The settings of config.json that depend on the tokenizer."""
     try:
         vocabulary = _vocabulary(tokenizer[0].parent, config) if tokenizer else None
     except UserError:  # no token for an end, or more ids than the model has rows

@@ -36,7 +36,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
-      like: a config.json of the same architecture; its tokenizer is taken along, as by
+      like: a config.json of the same architecture; its tokenizer is copied, as by
         `hugging_face.export_checkpoint`.
       out: the folder to write.
       scale: factor of the low-rank path, where the checkpoint does not say it.

@@ -1,4 +1,4 @@
-"""What a run asks of any language model: its loss and its scores.
+"""The interface of a language model to training and evaluation: its loss and its scores.
 
 The counterpart of T5X's `models.BaseTransformerModel`; it joins a linen module, the vocabularies
 and a decoding function, and holds no parameters.
@@ -80,7 +80,7 @@ def weight_of_sequence(weights: jax.Array, segment_ids: jax.Array | None) -> jax
 
 @dataclasses.dataclass(frozen=True)
 class BaseTransformerModel(abc.ABC):
-    """A language model as the runner sees it.
+    """A linen module with what training and evaluation need around it.
 
     Attributes:
       module: a linen module with T5X's signatures, and its configuration in `config`.
@@ -125,7 +125,7 @@ class BaseTransformerModel(abc.ABC):
 
     @property
     def draws(self) -> bool:
-        """Whether the loss of training is a random one, and takes a key: of dropout, say."""
+        """Whether the training loss is random and takes a key, for example because of dropout."""
         return self.config.dropout_rate > 0
 
     def with_method(self, method: Any) -> Self:
@@ -161,7 +161,7 @@ class BaseTransformerModel(abc.ABC):
         targets = batch["decoder_target_tokens"]
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
-        # The maximum is at hand from the loss; an argmax over the vocabulary would be dearer.
+        # The loss computes the maximum anyway; an argmax over the vocabulary would cost more.
         correct = (logits_of(targets, logits) == jnp.max(logits, axis=-1)) * weights
         scale, denominator = self._normalizer(weights, batch.get("decoder_segment_ids"))
         sums = {
@@ -198,11 +198,11 @@ class BaseTransformerModel(abc.ABC):
         return -jnp.sum(losses * batch["decoder_loss_weights"], axis=-1)
 
     def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
-        """What a model remembers before the first chunk of a text: a tree of arrays.
+        """The memory before the first chunk of a text: a tree of arrays.
 
         Args:
           batch_size: B, rows.
-          length: positions that are remembered, where a model remembers any; None is its own.
+          length: positions to remember, for a model with a memory; None is its own number.
 
         Returns:
           (), the memory of a model that has none.
@@ -213,7 +213,7 @@ class BaseTransformerModel(abc.ABC):
     def stream_losses(
         self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, Any]:
-        """What each token of a chunk of running text costs, after what is in the memory.
+        """The loss of each token of a chunk of running text, given the memory.
 
         No gradient flows into the memory. A model without one sees its chunk alone: its context is
         `decoder_input_tokens`, the first of which is the token before the chunk.

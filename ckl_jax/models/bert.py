@@ -133,7 +133,7 @@ class Encoder(nn.Module):
 
 
 class Head(nn.Module):
-    """What comes between the last state and the embedding."""
+    """The transformation between the last hidden state and the output embedding."""
 
     config: BertConfig
 

@@ -1,4 +1,4 @@
-"""What a run asks of a decoder-only model beyond its loss: what it writes after a prompt.
+"""The interface of a decoder-only model beyond its loss: continuing prompts.
 
 The counterpart of T5X's `models.DecoderOnlyModel`.
 """
@@ -17,7 +17,7 @@ from ckl_jax.models.base import BaseTransformerModel, Batch
 
 @dataclasses.dataclass(frozen=True)
 class DecoderOnlyModel(BaseTransformerModel):
-    """A decoder-only model as the runner sees it; see `BaseTransformerModel` for the other fields.
+    """A decoder-only model; see `BaseTransformerModel` for the other fields.
 
     A batch has `decoder_input_tokens`, `decoder_target_tokens` [B, T] int32 (the token after each
     input) and `decoder_loss_weights` [B, T]; packed rows also `decoder_segment_ids` and
@@ -49,7 +49,7 @@ class DecoderOnlyModel(BaseTransformerModel):
 
     @property
     def start_id(self) -> int | None:
-        """The token that stands before a text, if there is one."""
+        """The token before the first of a text, or None."""
         return self.vocabulary.bos_id
 
     def init(self, key: jax.Array) -> dict[str, Any]:
@@ -91,9 +91,9 @@ class DecoderOnlyModel(BaseTransformerModel):
         return self.module.apply({"params": params}, *arrays, method="score_tree")
 
     def _check_length(self, length: int, what: str) -> None:
-        most = self.config.max_positions
-        if length > most:
-            raise UserError(f"{what} of {length} tokens exceed the model's {most} positions.")
+        limit = self.config.max_positions
+        if length > limit:
+            raise UserError(f"{what} of {length} tokens exceed the model's {limit} positions.")
 
     def predict(
         self,
@@ -111,7 +111,7 @@ class DecoderOnlyModel(BaseTransformerModel):
         Args:
           params: parameters.
           prompts: [B, P] int32, padded on the right (with any token).
-          max_decode_length: L, tokens to write at most.
+          max_decode_length: L, the maximum number of new tokens.
           prompt_lengths: [B] int32, each 1 to P; None is P.
           **decode_kwargs: passed to `decode_fn` (`beam_size`, `rule`, `num_return`, ...).
 

@@ -1,4 +1,4 @@
-"""Distillation: a model that is trained on new text is taught by what it was before.
+"""Distillation: the model before an update is the teacher of the model that is updated.
 
 Learning without Forgetting (Li & Hoiem 2016, arXiv:1606.09282, equations 2 and 3), on the tokens of
 a language model: on each target token of the new text the student's distribution is held to the
@@ -19,7 +19,7 @@ from ckl_jax.models.base import BaseTransformerModel, Batch
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """The cross entropy plus the loss of imitating the model as it was before the update.
+    """The cross entropy plus the distillation loss against the model before the update.
 
     Attributes:
       weight: of its loss, beside the cross entropy's 1.
@@ -35,7 +35,7 @@ class Distillation:
         checks.require_positive(**{"lwf.temperature": self.temperature})
 
     def __call__(self, student: BaseTransformerModel, teacher: BaseTransformerModel) -> Callable:
-        """The loss of `student`, taught by `teacher`.
+        """The loss of `student` with distillation from `teacher`.
 
         Args:
           student: the model that trains, with its method in it.

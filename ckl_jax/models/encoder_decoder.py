@@ -1,4 +1,4 @@
-"""What a run asks of an encoder-decoder beyond its loss: its answers.
+"""The interface of an encoder-decoder beyond its loss: decoding answers.
 
 The counterpart of T5X's `models.EncoderDecoderModel`.
 """
@@ -20,7 +20,7 @@ _STREAM_LENGTH = 512  # tokens before a chunk of running text that the encoder r
 
 @dataclasses.dataclass(frozen=True)
 class EncoderDecoderModel(BaseTransformerModel):
-    """An encoder-decoder as the runner sees it; see `BaseTransformerModel` for the other fields.
+    """An encoder-decoder; see `BaseTransformerModel` for the other fields.
 
     Attributes:
       input_vocabulary, output_vocabulary: objects with `encode`, `decode`, `eos_id`.
@@ -155,7 +155,7 @@ class EncoderDecoderModel(BaseTransformerModel):
     def stream_losses(
         self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, Any]:
-        """What each token of a chunk of running text costs, after what is in the memory.
+        """The loss of each token of a chunk of running text, given the memory.
 
         The chunk is the decoder's target, and the encoder reads the S tokens before it: with S the
         length of a chunk, the previous chunk. The decoder's input begins with its start token 0,

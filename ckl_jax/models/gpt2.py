@@ -1,4 +1,4 @@
-"""GPT-2 in linen, with T5X's call signature for decoders alone and its manner of paths.
+"""GPT-2 in linen, with T5X's call signature for decoders and parameter paths in its style.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Norms come before each
 block and once after the last, positions are learned, projections have biases, the activation is
@@ -20,7 +20,7 @@ from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
 
-_INIT_DEVIATION = 0.02
+_INIT_STDDEV = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class GPT2Config(StackConfig):
     def inits(self) -> dict[str, Any]:
         """Initial values of a block's kernels: those that end a residual branch are smaller."""
         return {
-            "kernel_init": nn.initializers.normal(_INIT_DEVIATION),
-            "out_init": nn.initializers.normal(_INIT_DEVIATION / np.sqrt(2 * self.num_layers)),
+            "kernel_init": nn.initializers.normal(_INIT_STDDEV),
+            "out_init": nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
         }
 
     def attention(self, name: str) -> layers.Attention:
@@ -134,7 +134,7 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        init = nn.initializers.normal(_INIT_DEVIATION)
+        init = nn.initializers.normal(_INIT_STDDEV)
         self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, init)
         self.decoder = Decoder(cfg)
         self.cache_places = CachePlaces()
@@ -212,7 +212,7 @@ class Transformer(nn.Module):
         deterministic: bool,
         decode: bool = False,
     ) -> Array:
-        """What the output layer reads, [B, T, D], side networks included."""
+        """The input of the output layer, [B, T, D], side networks included."""
         cfg = self.config
         bias = None if mask is None else layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side

@@ -126,13 +126,13 @@ class Embed(nn.Module):
         """[B, T] integers (floats are cast: T5X initialises with them) -> [B, T, D]."""
         tokens = tokens.astype(jnp.int32)
         # Where the width of the table is split over devices that also split the batch, each looks
-        # its own columns up for the rows of all of them, and then they exchange. Without words for
-        # it the partitioner gathers the whole batch on every device. T5X's rules lack the words.
-        told = "lookup" in dict(partitioning.get_axis_rules())
-        if told:
+        # up its own columns for the rows of all of them, and then they exchange. Without rules for
+        # these axes XLA all-gathers the batch; T5X's rule set has none.
+        has_rules = "lookup" in dict(partitioning.get_axis_rules())
+        if has_rules:
             tokens = constrain(tokens, ("lookup", "length"))
         x = jnp.take(self.embedding.astype(self.dtype), tokens, axis=0)
-        if told:
+        if has_rules:
             x = constrain(x, ("lookup", "length", "lookup_embed"))
         return constrain(x, ("batch", "length", "embed"))
 
@@ -143,7 +143,7 @@ class Embed(nn.Module):
     def log_probs(
         self, x: Array, places: Array, targets: Array, bias: Array | None = None
     ) -> Array:
-        """What `attend` gives to few tokens, [B, M] float32; see `log_probs.log_probs`."""
+        """Log probabilities of a few tokens, [B, M] float32; see `log_probs.log_probs`."""
         x, table = x.astype(self.dtype), self.embedding.astype(self.dtype)
         return log_probs(x, table, bias, places, targets)
 
@@ -277,7 +277,7 @@ def attend(
       value: [B, S, N, H].
       bias: added to the logits, broadcastable to [B, N, T, S], or None.
       dropout_rng: drops attention weights where given; all queries of an example share a mask.
-      dropout_rate: share of the weights to drop.
+      dropout_rate: fraction of the weights to drop.
       float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
 
     Returns:

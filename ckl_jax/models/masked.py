@@ -1,4 +1,4 @@
-"""What a run asks of a masked language model: the loss of hidden tokens, and scores at places."""
+"""The interface of a masked language model: the loss of masked tokens, and scores of tokens."""
 
 import dataclasses
 from typing import Any
@@ -15,7 +15,7 @@ _SHOWN = (0.8, 0.9)  # below the first: [MASK]; up to the second: another token;
 
 @dataclasses.dataclass(frozen=True)
 class MaskedModel(BaseTransformerModel):
-    """A masked language model as the runner sees it; see `BaseTransformerModel`.
+    """A masked language model; see `BaseTransformerModel` for the other fields.
 
     A batch is `data.converters.masked_batch`'s, and its hidden tokens are those of evaluations. In
     training they are drawn anew in every step, from the key of dropout (RoBERTa's dynamic masking):
@@ -23,7 +23,7 @@ class MaskedModel(BaseTransformerModel):
 
     Attributes:
       vocabulary: an object with `mask_id`, `bos_id`, `eos_id`, `vocab_size`, `encode`, `decode`.
-      mask_rate: share of tokens that are predicted.
+      mask_rate: fraction of tokens that are predicted.
     """
 
     task_features = ("targets",)
@@ -37,7 +37,7 @@ class MaskedModel(BaseTransformerModel):
 
     @property
     def draws(self) -> bool:
-        """Always: hidden tokens are drawn, with dropout or without."""
+        """True: the masked tokens are drawn, with dropout or without."""
         return True
 
     @property
@@ -50,7 +50,7 @@ class MaskedModel(BaseTransformerModel):
 
     @property
     def masking(self) -> dict[str, Any]:
-        """How rows are hidden in evaluations: the fields of `data.converters.Masking`."""
+        """How evaluations mask rows: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
         return {
             "rate": self.mask_rate,
@@ -62,15 +62,15 @@ class MaskedModel(BaseTransformerModel):
         return self.module.init(key, jnp.ones((1, 1), jnp.int32), enable_dropout=False)
 
     def hide(self, batch: Batch, key: jax.Array) -> Batch:
-        """The batch of one step: some tokens hidden, and they as targets with weight 1."""
+        """The batch of one step: masked tokens, which are the targets with weight 1."""
         tokens = batch["decoder_target_tokens"]
         chosen, kind, other = jax.random.split(key, 3)
         hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
         hidden = hidden & (batch["maskable"] > 0)
-        fate = jax.random.uniform(kind, tokens.shape)
+        draw = jax.random.uniform(kind, tokens.shape)
         random = jax.random.randint(other, tokens.shape, 0, self.vocabulary.vocab_size)
-        shown = jnp.where(fate < _SHOWN[1], random, tokens)
-        shown = jnp.where(fate < _SHOWN[0], self.vocabulary.mask_id, shown)
+        shown = jnp.where(draw < _SHOWN[1], random, tokens)
+        shown = jnp.where(draw < _SHOWN[0], self.vocabulary.mask_id, shown)
         return {
             **batch,
             "encoder_input_tokens": jnp.where(hidden, shown, tokens),
@@ -80,7 +80,7 @@ class MaskedModel(BaseTransformerModel):
     def loss_fn(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """See `BaseTransformerModel.loss_fn`; with a key the hidden tokens are drawn anew."""
+        """See `BaseTransformerModel.loss_fn`; with a key the masked tokens are drawn anew."""
         if dropout_rng is not None:
             chosen, dropout_rng = jax.random.split(dropout_rng)
             batch = self.hide(batch, chosen)
@@ -90,7 +90,7 @@ class MaskedModel(BaseTransformerModel):
         return self._apply(params, batch, dropout_rng)
 
     def score_places(self, params: Any, batch: Batch) -> jax.Array:
-        """Log probabilities of tokens at places of texts whose tokens are hidden already.
+        """Log probabilities of tokens at positions of texts that are masked already.
 
         Args:
           params: parameters.
@@ -105,7 +105,7 @@ class MaskedModel(BaseTransformerModel):
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
     def rank_places(self, params: Any, batch: Batch) -> jax.Array:
-        """How many pieces are likelier than the targets; see `score_places`. [B, M] float32."""
+        """The number of tokens likelier than each target; see `score_places`. [B, M] float32."""
         logits = self._apply(params, batch, None, places=batch["places"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)
         return jnp.sum(logits > chosen, axis=-1).astype(jnp.float32)
@@ -114,10 +114,10 @@ class MaskedModel(BaseTransformerModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None, **kwargs: Any
     ) -> jax.Array:
         tokens, positions = batch["encoder_input_tokens"], batch.get("encoder_positions")
-        most = self.config.max_positions
-        if positions is None and tokens.shape[1] > most:  # else a row may hold several texts
+        limit = self.config.max_positions
+        if positions is None and tokens.shape[1] > limit:  # else a row may hold several texts
             raise UserError(
-                f"Rows of {tokens.shape[1]} tokens exceed the model's {most} positions."
+                f"Rows of {tokens.shape[1]} tokens exceed the model's {limit} positions."
             )
         return self.module.apply(
             {"params": params},

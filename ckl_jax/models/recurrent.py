@@ -1,4 +1,4 @@
-"""What a run asks of a decoder-only model that remembers: losses and text with a memory."""
+"""The interface of a decoder-only model with a memory: losses and continuations given it."""
 
 import dataclasses
 from typing import Any
@@ -15,15 +15,15 @@ from ckl_jax.models.decoder_only import DecoderOnlyModel
 
 @dataclasses.dataclass(frozen=True)
 class RecurrentModel(DecoderOnlyModel):
-    """A Transformer-XL as the runner sees it; see `DecoderOnlyModel` for the other fields.
+    """A Transformer-XL; see `DecoderOnlyModel` for the other fields.
 
     A batch may hold `memory`, of `initial_memory`: the loss is then that of text which goes on
     where the memory ends, and the sums hold the memory of the next batch. Without it every row is
     a text of its own.
 
     Attributes:
-      memory_length: M, slots of the memory where no other number is asked for: 1600, with which
-        "Mind the Gap" evaluates.
+      memory_length: M, the default number of slots of the memory: 1600, as in the evaluations of
+        "Mind the Gap".
       train_memory_length: M in training; 384 there.
     """
 
@@ -40,7 +40,7 @@ class RecurrentModel(DecoderOnlyModel):
 
     @property
     def start_id(self) -> int:
-        """EOS: of running text it stands before the first token of a document."""
+        """EOS, which precedes the first token of a document in running text."""
         return self.vocabulary.eos_id
 
     def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
@@ -69,7 +69,7 @@ class RecurrentModel(DecoderOnlyModel):
     def remember(
         self, params: Any, batch: Batch, memory: Any, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, Any]:
-        """Logits [B, T, V] float32 after what is in the memory, and the next memory."""
+        """Logits [B, T, V] float32 given the memory, and the next memory."""
         ids = batch.get("decoder_segment_ids")
         if ids is None:
             weighted = batch["decoder_loss_weights"] > 0

@@ -19,8 +19,8 @@ Array = jax.Array
 REMAT_POLICIES = ("none", "minimal", "full")
 
 
-def settle(config: Any, sizes: tuple[str, ...]) -> None:
-    """Checks the fields that all configurations share, and makes them hashable.
+def validate(config: Any, sizes: tuple[str, ...]) -> None:
+    """Validates the fields that all configurations share, and makes them hashable.
 
     Args:
       config: a frozen dataclass, being made; gin gives lists where it has tuples.
@@ -90,7 +90,7 @@ class StackConfig:
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
-        settle(self, (*sizes, "max_positions"))
+        validate(self, (*sizes, "max_positions"))
 
     @property
     def projections(self) -> tuple[str, ...]:

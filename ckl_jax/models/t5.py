@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ckl_jax import checks
 from ckl_jax.models import layers
 from ckl_jax.models.side import Side
-from ckl_jax.models.stack import constrain_embed, run_layers, settle
+from ckl_jax.models.stack import constrain_embed, run_layers, validate
 
 Array = jax.Array
 
@@ -82,7 +82,7 @@ class T5Config:
             layers.ACTIVATIONS, **{"T5Config.mlp_activations": self.mlp_activations}
         )
         object.__setattr__(self, "mlp_activations", tuple(self.mlp_activations))
-        settle(self, _SIZES)
+        validate(self, _SIZES)
 
     @property
     def projections(self) -> tuple[str, ...]:

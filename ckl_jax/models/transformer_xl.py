@@ -1,4 +1,4 @@
-"""Transformer-XL in linen, with T5X's call signature for decoders alone and its manner of paths.
+"""Transformer-XL in linen, with T5X's call signature for decoders and paths in its style.
 
 Dai et al. 2019, "Transformer-XL: Attentive Language Models beyond a Fixed-Length Context". Layers
 attend to their own inputs of earlier chunks (the memory), and positions enter as distances. Norms
@@ -99,7 +99,7 @@ class TransformerXLConfig(StackConfig):
 
     @property
     def query_init(self) -> layers.Initializer:
-        """Of the queries that all positions share, [N*H]."""
+        """Initial values of the queries that all positions share, [N*H]."""
         width = self.num_heads * self.head_dim
         return nn.initializers.normal(self.init_deviation or width**-0.5)
 
