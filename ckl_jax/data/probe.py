@@ -18,6 +18,7 @@ SCORES = ("em", "f1", "em_old")
 # Fields of rows that no metric of a probe may take the place of.
 _TAKEN = {"probe", "item", "relation", "date", "input", "answers", "old_answers", "predictions"}
 _TAKEN |= {"run", "method", "phase", "epoch", "step", "hit_rank", "beams", "probe_record", *SCORES}
+_TAKEN |= {"nll", "tokens", "interval", "class", "kind", "score", "metric", "cut"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
-from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
+from ckl_jax.probes.probe_lengths import ProbeLengths
 
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
@@ -71,6 +70,8 @@ class ClosedBook(ProbeLengths):
     questions: bool = False
     legacy_truncate_gold: bool = False
 
+    published = PROBES
+    may_be_empty = True
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
@@ -88,12 +89,7 @@ class ClosedBook(ProbeLengths):
         checks.require_int(**{"ClosedBook.precision_items": self.precision_items})
         if self.ks:
             checks.require_ints(**{"ClosedBook.ks": self.ks})
-        self.check_lengths((*PROBES, *self.records))
-
-    @functools.cached_property
-    def records(self) -> dict[str, Probe]:
-        """{name: probe}, in the order in which they are put."""
-        return chosen_records(self.probes, PROBES, "ClosedBook.probes", empty=True)
+        self.check_lengths()
 
     def evaluator(self, model: BaseTransformerModel, put_batch=None) -> "ClosedBookEvaluator":
         """The probes of this record on one model."""

@@ -5,7 +5,6 @@ Two readings of the scores differ in what counts as accurate and in what an empt
 """
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS, KiltRecord, KiltSet, read_dev
 from ckl_jax.probes import closed_book, metrics
 from ckl_jax.probes.answering import EncoderDecoderGenerator
-from ckl_jax.probes.probe_lengths import ProbeLengths, chosen_records
+from ckl_jax.probes.probe_lengths import ProbeLengths
 
 PAPER, KILT = "paper", "kilt"
 READINGS = (PAPER, KILT)
@@ -79,6 +78,7 @@ class KiltProbes(ProbeLengths):
     target_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     reading: str = PAPER
 
+    published = KILT_SETS
     batch_size_macro = "PROBE_BATCH_SIZE"
 
     def __post_init__(self) -> None:
@@ -88,12 +88,7 @@ class KiltProbes(ProbeLengths):
         checks.require_size(PROBE_BATCH_SIZE=self.batch_size)
         checks.require_size(**{"KiltProbes.beam_size": self.beam_size})
         checks.require_choice(READINGS, KILT_SCORING=self.reading)
-        self.check_lengths((*KILT_SETS, *self.records))
-
-    @functools.cached_property
-    def records(self) -> dict[str, KiltSet]:
-        """{name: data set}, in the order in which they are put."""
-        return chosen_records(self.probes, KILT_SETS, "KiltProbes.probes")
+        self.check_lengths()
 
     def evaluator(self, model: EncoderDecoderModel, put_batch=None) -> "KiltEvaluator":
         """The data sets of this record on one model."""

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.probe import Probe
 from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.data import kilt
+from ckl_jax.papers.ckl.kilt import KiltProbes
 from ckl_jax.papers.ckl.kilt_task import cached_kilt
 from tests.real_data import shared_data
 
@@ -41,6 +43,17 @@ def test_answers_stay_whole_and_the_first_is_first(tmp_path):
         f.write(path.read_text())
     path.unlink()
     assert kilt.read_dev(tmp_path, "nq") == [record]
+
+
+def test_a_data_set_of_a_strangers_own_is_read_and_put(tmp_path):
+    (tmp_path / "mine.jsonl").write_text(json.dumps(GOOD) + "\n")
+    mine = kilt.KiltSet(name="mine", file="mine.jsonl", metric="accuracy", input_length=30)
+    assert [record.id for record in kilt.read_dev(tmp_path, mine)] == ["7"]
+    probes = KiltProbes(str(tmp_path), ("nq", mine), target_lengths={"mine": 7})
+    assert probes.names == ("nq", "mine") and probes.lengths("mine") == (30, 7)
+    assert mine.as_json()["columns"] == ["accuracy"]
+    with pytest.raises(UserError, match="KiltSet.metric of 'x' is None; choose from accuracy"):
+        KiltProbes(str(tmp_path), (Probe(name="x"),))
 
 
 def test_the_published_fixture_is_read():

@@ -1,4 +1,4 @@
-"""Each folder of examples works when it is copied away from the repository."""
+"""The example of a probe set works when it is copied away from the repository."""
 
 import json
 import shutil
