@@ -82,7 +82,9 @@ def write_report(
     table, f1_table = (compute_table(study, metric, acquired=acquired) for metric in ("em", "f1"))
     drawn = figures.draw(study, table)
     figures.save(drawn, out / "figures")
-    write_json(out / "table.json", {"em": table, "f1": f1_table, "notes": study.notes})
+    evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
+    tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
+    write_json(out / "table.json", tables)
     _write(out / "table.md", as_markdown(table) + "\n" + as_markdown(f1_table))
     _write(out / "report.html", _html(study, table, f1_table, drawn))
     print_table(table)
@@ -112,6 +114,7 @@ def _html(study: Study, table: dict, f1_table: dict, drawn: dict) -> str:
             "Scores by relation",
             _groups(study, names, "Relation", changes.relation_table),
         ),
+        ("evaluations", "Other evaluations", _evaluations(study)),
         ("settings", "Settings", _settings(study)),
     ]
     lead = "".join(map(page.note, [_lead(study, table), *study.notes]))
@@ -149,6 +152,19 @@ def _groups(study: Study, names: list[str], kind: str, make: Callable[[Study, st
             parts.append(f"<h3>{page.text(record.long)}, EM</h3>")
             parts.append(page.groups(kind, names, rows))
     return "".join(parts)
+
+
+def _evaluations(study: Study) -> str:
+    """The last scores of evaluations that are no probes, such as perplexity of held-out text."""
+    entries = [(e.label, e.run.evaluations) for e in study.entries if e.run]
+    columns = sorted({column for _, scores in entries for column in scores})
+    if not columns:
+        return ""
+    cells = [
+        [page.text(label), *(f"{scores[c]:.4g}" if c in scores else "–" for c in columns)]
+        for label, scores in entries
+    ]
+    return page.grid(["Run", *map(page.text, columns)], cells)
 
 
 def _settings(study: Study) -> str:

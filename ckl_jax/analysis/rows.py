@@ -36,6 +36,7 @@ FIELDS = {
 LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tokens": int}
 _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
+METRICS_FILE = "metrics.jsonl"
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 _KEPT = (
     "relation",
@@ -245,6 +246,18 @@ class Run:
     summary: Mapping[str, Any]
     files: Mapping[int, Path]
 
+    @property
+    def evaluations(self) -> dict[str, float]:
+        """{"<split>/<name>": the last score} of evaluations that are no probes."""
+        path = self.path / METRICS_FILE
+        scores: dict[str, float] = {}
+        for row in read_metrics(path) if path.exists() else ():
+            split = str(row["split"])
+            if split != "train" and not split.startswith("inference_eval/"):
+                names = row.keys() - {"step", "split", "epoch"}
+                scores |= {f"{split}/{n}": row[n] for n in sorted(names)}
+        return {n: x for n, x in scores.items() if isinstance(x, (int, float))}
+
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Run":
         """Finds the rows of a run; reads none of them yet.
@@ -320,6 +333,21 @@ class Run:
         if "steps_per_epoch" in self.summary:
             return float(len(self.summary["steps_per_epoch"]))
         return float(next(iter(read_rows(self.files[step])))["epoch"])
+
+
+def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a `metrics.jsonl`; a line that is being written is left out."""
+    with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
+        yield from (row for row in map(metrics_row, f) if row is not None)
+
+
+def metrics_row(line: str) -> dict[str, Any] | None:
+    """A line of a `metrics.jsonl`; None for one that is cut off or something else."""
+    try:
+        row = json.loads(line) if line.endswith("\n") else None
+    except json.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) and "step" in row and "split" in row else None
 
 
 def _why_no_rows(path: Path) -> str:

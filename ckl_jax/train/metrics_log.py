@@ -9,15 +9,14 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ckl_jax.analysis.rows import METRICS_FILE, metrics_row
 from ckl_jax.files import atomic_write, os_errors
-
-METRICS_FILE = "metrics.jsonl"
 
 
 class MetricWriter:
@@ -109,7 +108,7 @@ def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str
     known, kept, dropped = set(), [], False
     with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
         for line in f:
-            row = _row(line)
+            row = metrics_row(line)
             if row is None or row["step"] > resume_step:
                 dropped = True
                 continue
@@ -120,23 +119,6 @@ def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str
         with atomic_write(path) as f:
             f.writelines(kept)
     return known
-
-
-def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a `metrics.jsonl`; a line that is being written is left out."""
-    with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
-        for line in f:
-            row = _row(line)
-            if row is not None:
-                yield row
-
-
-def _row(line: str) -> dict[str, Any] | None:
-    try:
-        row = json.loads(line) if line.endswith("\n") else None
-    except json.JSONDecodeError:
-        return None
-    return row if isinstance(row, dict) and "step" in row and "split" in row else None
 
 
 class EventFile:

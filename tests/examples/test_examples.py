@@ -58,7 +58,7 @@ def train(example, tiny, imported, folder, *argv):
     macros = {
         "INITIAL_CHECKPOINT_PATH": str(imported),
         "DATA_DIR": str(tiny.root / "world"),
-        "MODEL_DIR": str(folder / "dora"),
+        "MODEL_DIR": str(folder / example.split("_")[0]),
         "TRAIN_STEPS": 2,
     }
     done = subprocess.run(
@@ -74,7 +74,7 @@ def train(example, tiny, imported, folder, *argv):
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "dora"
+    return folder / example.split("_")[0]
 
 
 def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, imported, tmp_path):
@@ -83,6 +83,18 @@ def test_a_strangers_method_trains_from_hugging_face_and_is_reported(tiny, impor
     table = json.loads((tmp_path / "report" / "table.json").read_text())["em"]
     assert [row["key"] for row in table["rows"]] == ["initial", "dora"]
     assert {"invariant_lama", "updated_lama"} <= table["rows"][1]["scores"].keys()
+
+
+def test_a_strangers_evaluation_has_its_column_in_the_report(tiny, imported, tmp_path):
+    files = ("--gin_file=ckl_lora.gin", "--gin_file=ckl_distance.gin")
+    run = train("distance_evaluation", tiny, imported, tmp_path, *files)
+    assert ckl.main(["report", str(run), "--out", str(tmp_path / "report")]) == 0
+    scores = json.loads((tmp_path / "report" / "table.json").read_text())["evaluations"]["distance"]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    moved = [row["l2"] for row in rows if row["split"] == "distance/parameters"]
+    assert moved[0] == 0 < moved[-1] == scores["distance/parameters/l2"]
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Other evaluations" in page and "distance/parameters/relative_percent" in page
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ckl_jax.analysis.rows import read_metrics
 from ckl_jax.errors import UserError
-from ckl_jax.train.metrics_log import LateFetcher, MetricWriter, read_metrics
+from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar
 
 
