@@ -215,8 +215,18 @@ def probe_of(
         counts[f"{kind} {missing[0]} without a label"] += 1
         return None
     counts[f"{kind} with labels"] += 1
-    before = tuple(filter(None, old_objects))
-    return Probe(kind, subject, relation, item, *texts.values(), before, page, *types)
+    subject_type, object_type = types
+    return Probe(
+        kind=kind,
+        subject_id=subject,
+        relation_id=relation,
+        object_id=item,
+        **texts,
+        old_objects=tuple(filter(None, old_objects)),
+        page=page,
+        subject_type=subject_type,
+        object_type=object_type,
+    )
 
 
 def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[str]]:
