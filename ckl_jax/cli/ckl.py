@@ -164,7 +164,18 @@ def demo(args: argparse.Namespace) -> None:
     methods = job.METHODS if methods == ("all",) else methods
     out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
     facts = str(Path(args.data).absolute()) if args.data else None
-    job.run(job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin))
+    job.run(
+        job.Demo(
+            out=out,
+            source=args.source,
+            seed=args.seed,
+            size=args.size,
+            data=facts,
+            methods=methods,
+            jobs=args.jobs,
+            bindings=args.gin,
+        )
+    )
 
 
 def _data(commands) -> None:

@@ -239,13 +239,13 @@ def vocabulary(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 
     recipe = DatedVocabulary(
-        args.size,
-        args.max_bytes,
-        args.type,
-        args.coverage,
-        args.normalizer,
-        not args.no_byte_fallback,
-        args.seed,
+        size=args.size,
+        max_bytes=args.max_bytes,
+        model_type=args.type,
+        character_coverage=args.coverage,
+        normalizer=args.normalizer,
+        byte_fallback=not args.no_byte_fallback,
+        seed=args.seed,
     )
     refuse_to_replace(args.out, args.input)
     made = recipe.train(args.input, args.out)

@@ -42,12 +42,12 @@ def drift(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
 
     study = DriftStudy(
-        args.control,
-        named(args.model),
-        args.train,
-        "" if args.tagger == "none" else args.tagger,
-        args.topics,
-        args.topic_assignment,
+        control=args.control,
+        models=named(args.model),
+        train=args.train,
+        tagger="" if args.tagger == "none" else args.tagger,
+        topics=args.topics,
+        topic_assignment=args.topic_assignment,
         emerging_least=args.emerging_least,
         emerging_factor=args.emerging_factor,
         bin_months=args.bin_months,

@@ -48,12 +48,12 @@ def diffsets(args: argparse.Namespace) -> None:
     if args.shards < 0:
         raise UserError(f"--shards is {args.shards}; give 0 or more.")
     options = builder.Options(
-        _numbers(args.namespaces),
-        args.disambiguation,
-        args.legacy,
-        args.deletions,
-        args.unsorted,
-        args.shards,
+        namespaces=_numbers(args.namespaces),
+        disambiguation=args.disambiguation,
+        legacy=args.legacy,
+        deletions=args.deletions,
+        unsorted=args.unsorted,
+        shards=args.shards,
     )
     todo = builder.plan(args.old, args.new, args.out, options)
     if args.dry_run:
@@ -161,20 +161,26 @@ def probes(args: argparse.Namespace) -> None:
     if args.light_tuning < 0:
         raise UserError(f"--light-tuning is {args.light_tuning}; give 0 or more.")
     site = args.site or open_dump(args.wikipedia, spans=False).wiki or "enwiki"
-    rules = FactRules(args.language, site, args.deprecated, args.qualifiers, args.references)
+    rules = FactRules(
+        language=args.language,
+        site=site,
+        deprecated=args.deprecated,
+        qualifiers=args.qualifiers,
+        references=args.references,
+    )
     job = Job(
-        args.old,
-        args.new,
-        args.diffset,
-        args.wikipedia,
-        Path(args.out),
-        args.page_map,
-        args.properties,
-        rules,
-        args.unchanged_share,
-        args.seed,
-        args.legacy_skip_new_subjects,
-        args.buckets,
+        old=args.old,
+        new=args.new,
+        diffset=args.diffset,
+        wikipedia=args.wikipedia,
+        out=Path(args.out),
+        page_map=args.page_map,
+        properties=args.properties,
+        rules=rules,
+        unchanged_share=args.unchanged_share,
+        seed=args.seed,
+        skip_new_subjects=args.legacy_skip_new_subjects,
+        buckets=args.buckets,
     )
     if args.dry_run:
         builder.check(job)

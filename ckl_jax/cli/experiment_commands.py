@@ -65,16 +65,18 @@ def experiment(args: argparse.Namespace) -> None:
     job.run(
         args.name,
         job.Running(
-            args.out or f"runs/experiments-{args.size}",
-            args.size,
-            args.data,
-            args.seed,
-            () if methods == ("all",) else methods,
-            args.jobs,
-            tuple(args.gin),
-            (2 if args.size == "tiny" else 5) if args.tuning_seeds is None else args.tuning_seeds,
-            args.source,
-            args.keep_light_tuned,
+            out=args.out or f"runs/experiments-{args.size}",
+            size=args.size,
+            data=args.data,
+            seed=args.seed,
+            methods=() if methods == ("all",) else methods,
+            jobs=args.jobs,
+            bindings=tuple(args.gin),
+            tuning_seeds=(2 if args.size == "tiny" else 5)
+            if args.tuning_seeds is None
+            else args.tuning_seeds,
+            source=args.source,
+            keep_light_tuned=args.keep_light_tuned,
         ),
     )
 

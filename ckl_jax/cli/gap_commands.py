@@ -63,24 +63,24 @@ def gap(args: argparse.Namespace) -> None:
         raise UserError(f"--rates {args.rates!r}: give numbers with commas between.") from e
     masks = names(args.masks)
     settings = job.Gap(
-        args.out,
-        args.corpus,
-        args.source,
-        not args.no_clean,
-        split_options(args),
-        args.size,
-        args.vocabulary_size,
-        args.seed,
-        masks,
-        rates,
-        args.tuning_documents,
-        args.past_documents,
-        "" if args.tagger == "none" else args.tagger,
-        args.topics,
-        args.emerging_least,
-        args.jobs,
-        tuple(args.gin),
-        args.skip_bad,
+        out=args.out,
+        corpus=args.corpus,
+        source=args.source,
+        clean=not args.no_clean,
+        options=split_options(args),
+        size=args.size,
+        vocabulary_size=args.vocabulary_size,
+        seed=args.seed,
+        masks=masks,
+        rates=rates,
+        tuning_documents=args.tuning_documents,
+        past_documents=args.past_documents,
+        tagger="" if args.tagger == "none" else args.tagger,
+        topics=args.topics,
+        emerging_least=args.emerging_least,
+        jobs=args.jobs,
+        bindings=tuple(args.gin),
+        skip_bad=args.skip_bad,
     )
     with ProgressLine() as progress:
         job.run(settings, progress)
@@ -112,6 +112,10 @@ def ask(args: argparse.Namespace) -> None:
     from ckl_jax.papers.mind_the_gap import office_holder_qa
 
     settings = office_holder_qa.Settings(
-        args.epochs, args.learning_rate, args.batch_size, args.length, seed=args.seed
+        epochs=args.epochs,
+        learning_rate=args.learning_rate,
+        batch_size=args.batch_size,
+        length=args.length,
+        seed=args.seed,
     )
     print(office_holder_qa.ask(named(args.model), args.questions, args.out, args.tune, settings))

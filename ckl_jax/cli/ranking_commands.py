@@ -81,16 +81,16 @@ def stream(args: argparse.Namespace) -> None:
 
     job.run(
         job.Stream(
-            args.out,
-            args.size,
-            args.seed,
-            args.documents,
-            args.model,
-            args.dataset,
-            args.experiences,
-            args.epochs,
-            args.initial_epochs,
-            args.gin,
+            out=args.out,
+            size=args.size,
+            seed=args.seed,
+            documents=args.documents,
+            model=args.model,
+            dataset=args.dataset,
+            experiences=args.experiences,
+            epochs=args.epochs,
+            initial_epochs=args.initial_epochs,
+            bindings=args.gin,
         )
     )
 
@@ -125,17 +125,17 @@ def bear(args: argparse.Namespace) -> None:
         dataset = dataset.about(args.subjects)
     out = args.out or str(Path(args.model) / "bear" / dataset.name)
     settings = probe.Settings(
-        out,
-        _numbers(args.templates),
-        None if args.reduction == "none" else args.reduction,
-        args.conditional,
-        False if args.no_bos else None,
-        args.subsample,
-        args.target,
-        args.pll_metric,
-        args.batch_size,
-        args.dtype,
-        tuple(args.gin),
+        out=out,
+        templates=_numbers(args.templates),
+        reduction=None if args.reduction == "none" else args.reduction,
+        conditional_score=args.conditional,
+        bos=False if args.no_bos else None,
+        subsample=args.subsample,
+        target=args.target,
+        pll_metric=args.pll_metric,
+        batch_size=args.batch_size,
+        dtype=args.dtype,
+        bindings=tuple(args.gin),
     )
     with ProgressLine() as line:
 

@@ -86,19 +86,19 @@ def temporalwiki(args: argparse.Namespace) -> int:
     condition = promotion.parse(args.promote_if) if args.promote_if is not None else None
     methods = names(args.methods)
     updates = Updates(
-        args.out,
-        tuple(args.snapshots),
-        METHODS if methods == ("all",) else methods,
-        args.size,
-        args.seed,
-        args.months,
-        args.model,
-        args.initial_epochs,
-        args.unchanged_share,
-        args.jobs,
-        tuple(args.gin),
-        args.light_tuning,
-        args.proper_nouns,
+        out=args.out,
+        snapshots=tuple(args.snapshots),
+        methods=METHODS if methods == ("all",) else methods,
+        size=args.size,
+        seed=args.seed,
+        months=args.months,
+        model=args.model,
+        initial_epochs=args.initial_epochs,
+        unchanged_share=args.unchanged_share,
+        jobs=args.jobs,
+        bindings=tuple(args.gin),
+        light_tuning=args.light_tuning,
+        proper_nouns=args.proper_nouns,
     )
     if args.dry_run:
         for line in job.describe(updates):

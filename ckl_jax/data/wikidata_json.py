@@ -17,7 +17,7 @@ Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FactRules:
     """What is read of an entity.
 

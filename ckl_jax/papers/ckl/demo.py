@@ -29,7 +29,7 @@ BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # run where they
 SOURCES = ("simulated", "wikidata")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
     """What the demo makes, and where.
 

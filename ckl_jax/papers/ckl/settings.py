@@ -13,7 +13,7 @@ from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
 SIZES = ("tiny", "small", "full")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Running:
     """How experiments are run, and where.
 

@@ -49,7 +49,7 @@ _LENGTH = 24
 _WIDTH = 12  # of the column of names
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stream:
     """What is made, and where.
 

@@ -40,7 +40,7 @@ JOB = "jobs/asking.gin"
 Rows = list[dict[str, Any]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """How models are tuned and asked. What the paper does not say are settings like the others.
 

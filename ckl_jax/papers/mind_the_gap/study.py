@@ -47,7 +47,7 @@ _EVALUATE = "mind_the_gap_dynamic_eval.gin"
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Gap:
     """What is made, and where.
 
@@ -226,7 +226,7 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     for arm in ARMS:
         path = gap.vocabulary(arm)
         if not path.exists():
-            recipe = DatedVocabulary(gap.pieces, model_type="bpe", seed=gap.seed)
+            recipe = DatedVocabulary(size=gap.pieces, model_type="bpe", seed=gap.seed)
             recipe.train(splits / f"{arm}_train.jsonl.gz", path)
         vocabulary = Vocabulary(path)
         for name in (f"{arm}_train", f"{arm}_validation", _TEST):
@@ -360,11 +360,11 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         for mask, rate in rates.items()
     }
     study = DriftStudy(
-        str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
-        {STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
-        str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
-        gap.tagger,
-        gap.topics,
+        control=str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
+        models={STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
+        train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
+        tagger=gap.tagger,
+        topics=gap.topics,
         emerging_least=gap.emerging_least,
         seed=gap.seed,
         bin_months=gap.options.bin_months,

@@ -18,7 +18,7 @@ INITIAL = "initial"
 _TUNING = "LIGHT_TUNE_"  # how gin macros of light-tuning begin
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Updates:
     """What is made, and where.
 

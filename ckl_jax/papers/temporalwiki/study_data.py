@@ -125,11 +125,11 @@ class Data:
         made = self._diffset(plan)
         rules = FactRules(site=plan.new.wiki or "enwiki")
         job = Job(
-            interval.old.wikidata,
-            interval.new.wikidata,
-            str(diffset),
-            interval.new.wikipedia,
-            out,
+            old=interval.old.wikidata,
+            new=interval.new.wikidata,
+            diffset=str(diffset),
+            wikipedia=interval.new.wikipedia,
+            out=out,
             rules=rules,
             unchanged_share=self.unchanged_share,
             seed=self.seed,

@@ -114,7 +114,7 @@ def fake(tmp_path, monkeypatch):
 
     def make(code, *bindings):
         monkeypatch.setattr(job, "command", lambda demo, name: [sys.executable, "-c", code, name])
-        return job.Demo(str(tmp_path), methods=("vanilla",), bindings=bindings)
+        return job.Demo(out=str(tmp_path), methods=("vanilla",), bindings=bindings)
 
     return make
 

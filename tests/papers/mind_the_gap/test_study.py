@@ -17,7 +17,7 @@ from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED
 
 @pytest.fixture
 def gap(tmp_path):
-    return job.Gap(str(tmp_path / "out"), masks=("all", "bias"), rates=(0.1, 0.2, 0.3), jobs=1)
+    return job.Gap(out=str(tmp_path / "out"), masks=("all", "bias"), rates=(0.1, 0.2, 0.3), jobs=1)
 
 
 def _tuned(gap, mask, rate, loss):

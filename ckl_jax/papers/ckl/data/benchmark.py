@@ -54,7 +54,7 @@ _MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to build.
 

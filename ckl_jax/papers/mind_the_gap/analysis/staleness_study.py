@@ -20,7 +20,7 @@ from ckl_jax.papers.mind_the_gap.analysis.word_groups import PartsOfSpeech, Topi
 CONTROL = "control"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DriftStudy:
     """What is compared, and how.
 

@@ -52,7 +52,7 @@ from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 _FAN_IN = 200  # files that are merged at once
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to clean. What the paper does not say are settings like the others.
 

@@ -13,7 +13,7 @@ PIECES = 50_259  # of the paper's vocabularies
 MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DatedVocabulary:
     """How to train a vocabulary. What the paper does not say are settings like the others.
 

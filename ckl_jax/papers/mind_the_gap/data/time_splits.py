@@ -29,7 +29,7 @@ UNITS = {"year": 12, "month": 1}
 PER_MONTH = 1000  # test documents of a month in the paper
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to split. What the paper does not say are settings like the others.
 

@@ -43,7 +43,7 @@ _BATCH_BYTES = 1 << 20  # of wikitext that a worker gets at once
 _COLUMNS = ("id", "url", "title", "text")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """What is compared and how.
 

@@ -32,7 +32,7 @@ TEXT_OF = {  # class -> whose text has to name the object
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """What all steps know.
 

@@ -96,7 +96,7 @@ def test_wmt(tmp_path):
 
 def _cleaned(file, source, tmp_path):
     out = tmp_path / f"{file.name}.out.jsonl"
-    clean([file], out, Options(source))
+    clean([file], out, Options(source=source))
     return list(read_documents(out))
 
 
