@@ -223,7 +223,7 @@ def test_long_calls_pass_by_name():
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
-                assert len(node.args) < 8, f"{path}:{node.lineno} passes {len(node.args)} by position"
+                assert len(node.args) < 8, f"{path}:{node.lineno}: pass arguments by name"
 
 
 def test_documents_name_no_machine():
