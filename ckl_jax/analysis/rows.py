@@ -139,7 +139,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
         relations=tuple(row.get("relation", "") for row in rows),
         rows=tuple(map(_slim, rows)),
         probe=probe,
-        shown=shown,
+        columns=shown,
         losses=Losses.of(rows) if "nll" in rows[0] else None,
         score=column("score", np.nan) if "score" in rows[0] else None,
     )

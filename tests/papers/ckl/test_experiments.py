@@ -74,8 +74,8 @@ def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
     [
         (["ckl/table33"], "there are ckl/table2, ckl/table3, ckl/table7, ckl/table8, ckl/table10,"),
         (["ckl/table10", "--methods", "modular"], "ckl/table10 has no cells of --methods modular"),
-        (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin MODEL_DIR: the command sets it itself"),
-        (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin LEARNING_RATE: the command sets it"),
+        (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin.MODEL_DIR: the command sets it itself"),
+        (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin.LEARNING_RATE: the command sets it"),
         (["ckl/table2", "--gin", "EPOCSH = 1"], "Did you mean 'EPOCHS'"),
         (["ckl/table10", "--tuning-seeds", "0"], "--tuning-seeds"),
         (["ckl/table2", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/initial"),

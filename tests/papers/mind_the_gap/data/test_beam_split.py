@@ -64,7 +64,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         ("bad", "line 1: the field 'date'"),
         ("none", "There are no documents in"),
     ):
-        command = ["data", "split", "--input", str(tmp_path / f"{name}.jsonl"), "--beam", ""]
+        command = ["data", "split", "--documents", str(tmp_path / f"{name}.jsonl"), "--beam", ""]
         assert main([*command, "--out", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("ckl: ") and message in error

@@ -241,13 +241,13 @@ def test_published_lists_are_joined(tmp_path):
 def test_the_command(tmp_path, capsys):
     file, out = tmp_path / "x.jsonl", str(tmp_path / "out")
     write_documents(file, corpus())
-    assert main(["data", "split", "--input", str(file), "--out", out]) == 0
+    assert main(["data", "split", "--documents", str(file), "--out", out]) == 0
     assert "of CONTROL's training set from it" in capsys.readouterr().out
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"id": "a", "date": "2018-02-30", "text": "x"}\n')
-    assert main(["data", "split", "--input", str(broken), "--out", out]) == 2
+    assert main(["data", "split", "--documents", str(broken), "--out", out]) == 2
     assert "broken.jsonl, line 1: the date '2018-02-30'" in capsys.readouterr().err
-    assert main(["data", "split", "--input", str(file), "--out", out, "--ids", out + "x"]) == 2
+    assert main(["data", "split", "--documents", str(file), "--out", out, "--ids", out + "x"]) == 2
     assert "has none of the lists" in capsys.readouterr().err
 
 
