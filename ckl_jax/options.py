@@ -28,6 +28,12 @@ def named_folders(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def _some_names(text: str) -> tuple[str, ...]:
+    if found := names(text):
+        return found
+    raise ValueError(f"{text!r} and names none; give some names, or leave it out")
+
+
 def _numbers(text: str, kind: type) -> tuple:
     try:
         return tuple(kind(part) for part in text.split(",") if part.strip())
@@ -46,6 +52,7 @@ def _with_commas(read, metavar: str) -> PrimitiveConstructorSpec:
 
 
 Names = Annotated[tuple[str, ...], _with_commas(names, "A,B")]
+SomeNames = Annotated[tuple[str, ...], _with_commas(_some_names, "A,B")]
 Floats = Annotated[tuple[float, ...], _with_commas(lambda text: _numbers(text, float), "X,Y")]
 Ints = Annotated[tuple[int, ...], _with_commas(lambda text: _numbers(text, int), "M,N")]
 # Given once for each entry: --documents A --documents B.

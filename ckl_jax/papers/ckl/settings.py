@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings, Names
+from ckl_jax.options import Bindings, SomeNames
 from ckl_jax.papers.ckl.demo import METHODS, SOURCES
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
 
@@ -37,7 +37,7 @@ class Running:
     size: Literal[*SIZES] = "small"
     data: str | None = None
     seed: int = 0
-    methods: Names = ()
+    methods: SomeNames = ()
     jobs: int = 0
     bindings: Bindings = ()
     tuning_seeds: int | None = None

@@ -83,7 +83,7 @@ def refused(tmp_path, capsys):
 @pytest.mark.parametrize("command", ["demo", "world"])
 def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     assert "Did you mean 'tiny'?" in refused(command, "--size=tini")
-    assert "ource 'wiki" in refused(command, "--source=wiki")
+    assert "--source is 'wiki'; choose from" in refused(command, "--source=wiki")
     err = refused(command, "--source=wikidata")
     assert "No --data is given" in err and "probes/pararel/patterns/" in err
     assert "docs/wikidata.md" in err

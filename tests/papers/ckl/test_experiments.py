@@ -81,7 +81,7 @@ def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
         (["ckl/table2", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/initial"),
         (["ckl/table10", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/gpt2"),
         (["ckl/table3", "--size", "huge"], "--size is 'huge'"),
-        (["ckl/table3", "--methods", ""], "--methods names none"),
+        (["ckl/table3", "--methods", ""], "--methods is '' and names none"),
         (["ckl/table3", "--tuning-seeds", "3"], "--tuning-seeds is of GPT-2"),
         (["ckl/table3", "--size", "full"], "--size full needs --data"),
         (["ckl/table3", "--data", "/nowhere"], "--source wikidata: give one of these too"),
