@@ -213,14 +213,8 @@ def test_help_is_quick_and_light():
         assert done.returncode == 0, done.stderr
 
 
-# To be rewritten: their long calls still go by position.
-_BY_POSITION = {"train.py", "loop.py", "job.py", "setup.py", "state.py", "step.py"}
-
-
 def test_long_calls_pass_by_name():
     for path in files("ckl_jax"):
-        if path.parent == ROOT / "ckl_jax" / "train" and path.name in _BY_POSITION:
-            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 assert len(node.args) < 8, f"{path}:{node.lineno}: pass arguments by name"
