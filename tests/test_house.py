@@ -213,6 +213,13 @@ def test_help_is_quick_and_light():
         assert done.returncode == 0, done.stderr
 
 
+def test_long_calls_pass_by_name():
+    for path in files("ckl_jax"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                assert len(node.args) < 8, f"{path}:{node.lineno}: pass arguments by name"
+
+
 def test_documents_name_no_machine():
     pattern = re.compile(r"/(work|root|tmp/bash)/")
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:

@@ -131,18 +131,18 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
             "probes again."
         )
     return Scored(
-        tuple(row["item"] for row in rows),
-        column("em", np.nan),
-        column("f1", np.nan),
-        column("em_old"),
-        column("hit_rank").astype(int),
-        column("beams", 1).astype(int),
-        tuple(row.get("relation", "") for row in rows),
-        tuple(map(_slim, rows)),
-        probe,
-        shown,
-        Losses.of(rows) if "nll" in rows[0] else None,
-        column("score", np.nan) if "score" in rows[0] else None,
+        items=tuple(row["item"] for row in rows),
+        em=column("em", np.nan),
+        f1=column("f1", np.nan),
+        em_old=column("em_old"),
+        hit_rank=column("hit_rank").astype(int),
+        beams=column("beams", 1).astype(int),
+        relations=tuple(row.get("relation", "") for row in rows),
+        rows=tuple(map(_slim, rows)),
+        probe=probe,
+        columns=shown,
+        losses=Losses.of(rows) if "nll" in rows[0] else None,
+        score=column("score", np.nan) if "score" in rows[0] else None,
     )
 
 

@@ -1,59 +1,78 @@
-"""The `ckl` command: everything that is not a gin job. Help and errors import nothing heavy."""
+"""The `ckl` command: everything that is not a gin job.
 
-import argparse
+A command is a public function of one of the modules below; its parameters, or the fields of the
+settings that it takes, are the options. Help of `ckl` and its errors import none of them.
+"""
+
+import ast
 import contextlib
+import dataclasses
 import functools
+import importlib
+import inspect
+import io
 import os
 import re
 import signal
 import sys
+import textwrap
 import threading
 import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import ckl_jax
-from ckl_jax.cli import (
-    benchmark_commands,
-    checkpoint_commands,
-    dated_commands,
-    drift_commands,
-    dump_commands,
-    experiment_commands,
-    gap_commands,
-    prepare_commands,
-    ranking_commands,
-    temporalwiki_commands,
-    world_commands,
-)
-from ckl_jax.cli.options import names
 from ckl_jax.errors import UserError, nearest
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FINALIZERS = ("__del__", "_xla_gc_callback")  # the second is JAX's, at every garbage collection
 _SHORTLY = 0.01  # seconds
-_CHOICE = re.compile(r": invalid choice: '(.*?)' \(choose from (.*)\)")  # in argparse's words
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
+_NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False)?\)")
+_KINDS = {"INT": "a whole number", "FLOAT": "a number"}
+# Module -> title of its commands, and the word before them.
+_MODULES = {
+    "studies": ("Run a study", ""),
+    "text_data": ("Make data: text", "data"),
+    "dump_data": ("Make data: Wikipedia and Wikidata dumps", "data"),
+    "fact_data": ("Make data: facts and probes", "data"),
+    "world": ("Make data: facts and probes", ""),
+    "models": ("Convert models", ""),
+    "rankings": ("Probe and report", "probe"),
+    "reports": ("Probe and report", ""),
+}
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises `UserError` in place of exiting, so that all errors look alike."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command: what the user types after `ckl`, and the function that it calls."""
 
-    def error(self, message: str) -> None:
-        choice = _CHOICE.search(message)
-        hint = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        raise UserError(f"{message}; see '{self.prog} --help'.{hint}")
+    name: str
+    title: str
+    module: str
+    function: str
+    summary: str
 
-    def parse_known_args(self, args=None, namespace=None):
-        """As argparse, but the parser of a command names the flags that it does not know itself."""
-        namespace, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            flag = unknown[0].partition("=")[0]
-            hint = nearest(flag, self._option_string_actions) if flag.startswith("-") else ""
-            raise UserError(
-                f"unrecognized arguments: {' '.join(unknown)}; see '{self.prog} --help'.{hint}"
-            )
-        return namespace, unknown
+    def load(self) -> Callable[..., int | None]:
+        return getattr(importlib.import_module(f"ckl_jax.cli.{self.module}"), self.function)
+
+
+@functools.cache
+def commands() -> dict[str, Command]:
+    """{name: command}, such as "data clean", read without importing the commands' modules."""
+    found = {}
+    for module, (title, word) in _MODULES.items():
+        source = (Path(__file__).parent / f"{module}.py").read_text()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                name = f"{word} {node.name.replace('_', '-')}".strip()
+                summary = ast.get_docstring(node).split("\n\n")[0].replace("\n", " ")
+                found[name] = Command(
+                    name=name, title=title, module=module, function=node.name, summary=summary
+                )
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     warnings.formatwarning = lambda message, *place, **more: f"ckl: {message}\n"
     try:
-        args = _parser().parse_args(sys.argv[1:] if argv is None else argv)
+        run = parse(list(sys.argv[1:] if argv is None else argv))
         with _terminable():
-            code = args.run(args) or 0
+            code = run() or 0
         sys.stdout.flush()
         return code
     except UserError as e:
@@ -114,168 +133,158 @@ def _is_finalizing(frame: types.FrameType | None) -> bool:
     return False
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="ckl", description="Update a language model; see what it kept and lost.")
-    parser.add_argument("--version", action="version", version=f"ckl_jax {ckl_jax.__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _demo(commands)
-    world_commands.add(commands, _command)
-    _data(commands)
-    ranking_commands.add(commands, _command)
-    for add in (_report, _ledger, _proper_nouns):
-        add(commands)
-    checkpoint_commands.add(commands, _command)
-    temporalwiki_commands.add(commands, _command)
-    drift_commands.add(commands, _command)
-    gap_commands.add(commands, _command)
-    experiment_commands.add(commands, _command)
-    return parser
+def parse(argv: list[str]) -> Callable[[], int | None]:
+    """Returns what the arguments ask for, ready to be called.
 
-
-def _command(commands, name: str, summary: str, run) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _demo(commands) -> None:
-    p = _command(commands, "demo", "run CKL's main experiment at a small size, to a report", demo)
-    p.add_argument("--out", default=None, help="folder of everything (runs/demo[-SOURCE])")
-    p.add_argument("--source", default="simulated", help="simulated or wikidata (real facts)")
-    p.add_argument("--data", default=None, help="folder of the real facts (docs/wikidata.md)")
-    p.add_argument("--seed", type=int, default=0, help="of world, parameters and data order")
-    p.add_argument("--size", default="small", help="of the world: tiny, small, medium or large")
-    p.add_argument("--methods", default="all", help="comma-separated names (docs/methods)")
-    p.add_argument("--jobs", type=int, default=0, help="trainings at once; 0: one for each core")
-    p.add_argument(
-        "--gin", action="append", default=[], metavar="NAME=VALUE", help="gin binding for all runs"
+    Raises:
+      UserError: the arguments name no command, or do not fit it.
+    """
+    match argv:
+        case ["-h" | "--help"]:
+            return functools.partial(print, _help(""))
+        case ["--version"]:
+            return functools.partial(print, f"ckl_jax {ckl_jax.__version__}")
+        case ["--print-completion", shell] if shell in _SHELLS:
+            return functools.partial(_print_completion, shell)
+        case ["--print-completion", *_]:
+            raise UserError(f"--print-completion needs a shell: {', '.join(_SHELLS)}.")
+        case [word, "-h" | "--help"] if _of(word):
+            return functools.partial(print, _help(word))
+    for words in (1, 2):
+        if command := commands().get(" ".join(argv[:words])):
+            return _fill_in(command, _with_gin(argv[words:]))
+    group = argv[0] if argv and _of(argv[0]) else ""
+    given, prog = argv[1:] if group else argv, f"ckl {group}".strip()
+    known = [name.removeprefix(group).split()[0] for name in (_of(group) if group else commands())]
+    if not given:
+        raise UserError(f"a command is missing; see '{prog} --help'.")
+    what = "option" if given[0].startswith("-") else "command"
+    raise UserError(
+        f"there is no {what} {given[0]!r}; see '{prog} --help'.{nearest(given[0], known)}"
     )
 
 
-def demo(args: argparse.Namespace) -> None:
-    from ckl_jax.papers.ckl import demo as job
-
-    methods = names(args.methods)
-    methods = job.METHODS if methods == ("all",) else methods
-    out = args.out or ("runs/demo" if args.source == "simulated" else f"runs/demo-{args.source}")
-    facts = str(Path(args.data).absolute()) if args.data else None
-    job.run(job.Demo(out, args.source, args.seed, args.size, facts, methods, args.jobs, args.gin))
+def _of(word: str) -> list[str]:
+    return [name for name in commands() if name.startswith(f"{word} ")]
 
 
-def _data(commands) -> None:
-    data = commands.add_parser("data", help="make data sets")
-    kinds = data.add_subparsers(metavar="KIND", required=True, parser_class=_Parser)
-    prepare_commands.add(kinds, _command)
-    world_commands.add_data(kinds, _command)
-    dump_commands.add(kinds, _command)
-    dated_commands.add(kinds, _command)
-    benchmark_commands.add(kinds, _command)
-
-
-def _report(commands) -> None:
-    p = _command(commands, "report", "table, curves and changes of runs", report)
-    p.add_argument(
-        "runs", nargs="+", help="MODEL_DIRs, Initial first; or folders of `demo`, `temporalwiki`"
-    )
-    p.add_argument("--out", default=None, help="folder of report.html (the first run's parent)")
-    p.add_argument(
-        "--seeds",
-        action="store_true",
-        help="RUNS are folders of `demo`, `mind-the-gap` or `experiment` that differ by seed: mean "
-        "and range",
-    )
-    p.add_argument(
-        "--acquired",
-        default="",
-        metavar="PROBES",
-        help="comma-separated probes that FUAR takes for new knowledge",
-    )
-
-
-def report(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis.report import find_runs, is_run, write_report
-    from ckl_jax.papers.ckl.analysis import experiment_seeds
-    from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
-    from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
-    from ckl_jax.papers.temporalwiki.analysis import report as temporalwiki
-    from ckl_jax.papers.temporalwiki.analysis.results import RECORD
-
-    acquired, folders = names(args.acquired), [Path(run) for run in args.runs]
-    if args.seeds:
-        from ckl_jax.analysis.seeds import check_folders, compare_seeds, of_demos
-
-        out = Path(args.out) if args.out else folders[0].parent
-        if any(map(is_experiment, folders)):
-            check_folders(folders)
-            print(experiment_seeds.write(folders, out)[-1])
-        elif any(map(mind_the_gap.is_study, folders)):
-            print(compare_seeds(folders, out, mind_the_gap.summarize))
-        else:
-            print(compare_seeds(folders, out, functools.partial(of_demos, acquired=acquired)))
-        return
-    for folder in folders:
-        if mind_the_gap.is_study(folder):
-            raise UserError(
-                f"{folder} is of `ckl mind-the-gap`, whose report is {folder / 'report.html'}; "
-                "several such folders are compared by --seeds."
-            )
-        if is_experiment(folder):
-            parts = sorted({str(run.parent) for run in folder.glob("*/*") if is_run(run)})
-            raise UserError(
-                f"{folder} is of `ckl experiment`; give a scenario of it: {', '.join(parts)}."
-            )
-    if len(folders) == 1 and (folders[0] / RECORD).is_file():
-        print(temporalwiki.write_report(args.runs[0], args.out))
-        return
-    runs = find_runs(folders)
-    out = Path(args.out) if args.out else runs[0].parent
-    print(write_report(runs, out, acquired=acquired))
-
-
-def _ledger(commands) -> None:
-    p = _command(commands, "ledger", "what became of each fact in a run", ledger)
-    p.add_argument("run_dir", metavar="RUN", help="a MODEL_DIR with probe rows")
-    p.add_argument("--initial", default=None, help="MODEL_DIR of the Initial model")
-    p.add_argument("--diff", default=None, metavar="RUN2", help="compare with another run")
-    p.add_argument("--state", default=None, help="list the facts of one state only")
-    p.add_argument("--limit", type=int, default=20, help="facts listed")
-
-
-def ledger(args: argparse.Namespace) -> None:
-    from ckl_jax.analysis import ledger as facts
-
-    print(
-        facts.describe(
-            args.run_dir, initial=args.initial, diff=args.diff, state=args.state, limit=args.limit
+def _help(word: str) -> str:
+    """Help of `ckl`, or of its commands that begin with `word`."""
+    lines = [f"usage: {' '.join(filter(None, ('ckl', word)))} COMMAND [OPTIONS]", ""]
+    lines.append("Update a language model, and measure what it kept, updated, learned and forgot.")
+    title = ""
+    for command in commands().values():
+        if word and not command.name.startswith(f"{word} "):
+            continue
+        if command.title != title:
+            title = command.title
+            lines += ["", f"{title}:"]
+        lines += textwrap.wrap(
+            f"  {command.name:18} {command.summary}", 96, subsequent_indent=" " * 21
         )
-    )
+    lines += ["", "`ckl COMMAND --help` lists the options of a command."]
+    if not word:
+        lines += ["`ckl --version` and `ckl --print-completion SHELL` (bash, zsh, fish, tcsh) too."]
+    return "\n".join(lines)
 
 
-def _proper_nouns(commands) -> None:
-    p = _command(
-        commands,
-        "proper-nouns",
-        "how likely words of running text are (TemporalWiki, Figure 2)",
-        proper_nouns,
-    )
-    p.add_argument("runs", nargs="+", metavar="RUN", help="MODEL_DIRs with PROPER_NOUN_TASKS")
-    p.add_argument("--initial", required=True, help="MODEL_DIR of the Initial model")
-    p.add_argument("--formula", default="token_micro", help="or batch_mean_legacy")
-    p.add_argument("--out", default=None, help="folder for proper_nouns.json and .png")
+def _with_gin(argv: list[str]) -> list[str]:
+    """`argv` with --gin.NAME=VALUE as --gin=NAME=VALUE."""
+    rewritten = []
+    for argument in argv:
+        if argument.startswith("--gin."):
+            name, equals, value = argument.removeprefix("--gin.").partition("=")
+            if not equals:
+                raise UserError(f"{argument} needs its value after `=`: --gin.{name}=VALUE.")
+            argument = f"--gin={name}={value}"
+        rewritten.append(argument)
+    return rewritten
 
 
-def proper_nouns(args: argparse.Namespace) -> None:
-    from ckl_jax.papers.temporalwiki.analysis import text_report
+def _fill_in(command: Command, argv: list[str]) -> Callable[[], int | None]:
+    """The function of a command with the arguments of `argv`, or what prints its help."""
+    import tyro
 
-    table = text_report.compare(args.runs, args.initial, args.formula)
-    print(text_report.as_text(table))
-    if args.out:
-        text_report.write(table, args.out)
+    function, prog = command.load(), f"ckl {command.name}"
+
+    @functools.wraps(function)  # so that errors of the job itself are not taken for bad arguments
+    def fill(**arguments: Any) -> dict[str, Any]:
+        return arguments
+
+    def read(words: Sequence[str]) -> dict[str, Any]:
+        markers = (
+            tyro.conf.DisallowNone,
+            tyro.conf.FlagCreatePairsOff,
+            tyro.conf.OmitArgPrefixes,
+            tyro.conf.PositionalMetavarFromFieldName,
+        )
+        return tyro.cli(fill, prog=prog, args=words, config=markers)
+
+    def help_text() -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            read(["--help"])
+        # Where nothing is the default, the text says what that means.
+        return _NO_DEFAULT.sub(lambda found: re.sub(r"[^\s│]", " ", found[0]), out.getvalue())
+
+    if {"-h", "--help"} & set(argv):
+        return functools.partial(print, help_text(), end="")
+    with tyro._errors.on_parse_error(functools.partial(_refuse, help_text)):
+        arguments = read(argv)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is parameter.empty and arguments[name] == ():
+            flag = f"--{name}" if f"--{name} " in help_text() else name.upper()
+            raise UserError(f"the following arguments are required: {flag}; see '{prog} --help'.")
+    return functools.partial(function, **arguments)
+
+
+def _refuse(help_text: Callable[[], str], event: Any) -> None:
+    """Raises `UserError` in place of tyro's box: one sentence."""
+    see = f"see '{event.prog} --help'."
+    unknown = getattr(event, "tokens", None) or getattr(event, "unrecognized_tokens", None)
+    argument = getattr(event, "argument", None)
+    flag = _flag(argument) if argument else ""
+    match type(event).__name__:
+        case "UnrecognizedArgs" | "MissingArgs" if unknown:
+            name = unknown[0].partition("=")[0]
+            known = re.findall(r"--[a-z][\w-]*", help_text())
+            hint = nearest(name, known) if name.startswith("-") else ""
+            raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {see}{hint}")
+        case "MissingArgs":
+            missing = ", ".join(_flag(found.arg) for found in event.missing_arguments)
+            raise UserError(f"the following arguments are required: {missing}; {see}")
+        case "InvalidChoice":
+            raise UserError(
+                f"{flag} is {event.value!r}; choose from {', '.join(event.choices)}."
+                f"{nearest(event.value, event.choices)}"
+            )
+        case "BadValue":
+            raise UserError(f"{flag} lacks a value; {see}")
+        case "InstantiationFailure":
+            value = re.search(r"'.*'", event.message)
+            if value and (kind := _KINDS.get(argument and argument.lowered.metavar)):
+                raise UserError(f"{flag} is {value[0]}; give {kind}.")
+            raise UserError(f"{flag or 'an argument'} is {event.message}.")
+    raise UserError(f"these arguments do not go together; {see}")
+
+
+def _flag(argument: Any) -> str:
+    lowered = argument.lowered
+    return lowered.metavar if argument.is_positional() else lowered.name_or_flags[0]
+
+
+def _print_completion(shell: str) -> None:
+    import tyro
+
+    apps = {"": tyro.extras.SubcommandApp()}
+    for command in commands().values():
+        word, _, name = command.name.rpartition(" ")
+        if word not in apps:
+            apps[word] = tyro.extras.SubcommandApp()
+            apps[""].command(apps[word], name=word)
+        apps[word].command(command.load(), name=name)
+    markers = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+    with contextlib.suppress(SystemExit):
+        apps[""].cli(prog="ckl", args=["--tyro-print-completion", shell], config=markers)
 
 
 if __name__ == "__main__":

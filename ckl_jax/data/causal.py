@@ -132,7 +132,16 @@ def prepare_rows(
     for name, path in sources.items():
         meta = describe(name, Path(path), vocabulary, {"targets": length})
         meta |= {"rows": "causal", "packed": packed, "legacy_cut": legacy}
-        rows = functools.partial(_rows, path, name, vocabulary, length, packed, legacy, progress)
+        rows = functools.partial(
+            _rows,
+            path,
+            name,
+            vocabulary,
+            length=length,
+            packed=packed,
+            legacy=legacy,
+            progress=progress,
+        )
         features = ("targets", "segments") if packed else ("targets",)
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)

@@ -147,21 +147,22 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         _text(row, name, where)
         for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
-    days = [_date(row, name, where) for name in ("valid_from", "valid_to")]
-    _in_order(*days, where)
+    days = {name: _date(row, name, where) for name in ("valid_from", "valid_to")}
+    _in_order(*days.values(), where)
     kind = row.get("kind") or ""
     if kind and kind not in KINDS:
         raise UserError(f"{where}: 'kind' is {kind!r}; it is one of {', '.join(KINDS)}.")
     yield DatedFact(
-        subject,
-        relation,
-        answer,
-        *(_id(row, name, where) for name in ("subject", "object")),
-        *days,
-        (),
-        *(_names(row, name, where) for name in ("subject_aliases", "object_aliases")),
-        kind,
+        subject=subject,
+        relation=relation,
+        object=answer,
+        subject_id=_id(row, "subject", where),
+        object_id=_id(row, "object", where),
+        subject_aliases=_names(row, "subject_aliases", where),
+        object_aliases=_names(row, "object_aliases", where),
+        kind=kind,
         where=where,
+        **days,
     )
 
 

@@ -217,16 +217,16 @@ def _candidate(
     fact = new[0]
     date = "" if fact.valid_from == UNKNOWN else fact.valid_from
     return Candidate(
-        probe,
-        fact.relation,
-        fact.subjects,
-        _answers(new),
-        _answers(old),
-        fill(wording.cloze, fact.subject, BLANK, capitalize=False).text,
-        wording.question.replace(SUBJECT, fact.subject),
-        date or min(fact.seen, default=""),
-        note,
-        order,
+        probe=probe,
+        relation=fact.relation,
+        subjects=fact.subjects,
+        answers=_answers(new),
+        old_answers=_answers(old),
+        statement=fill(wording.cloze, fact.subject, BLANK, capitalize=False).text,
+        question=wording.question.replace(SUBJECT, fact.subject),
+        date=date or min(fact.seen, default=""),
+        note=note,
+        order=order,
     )
 
 

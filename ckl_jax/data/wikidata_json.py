@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from tyro.conf import Suppress
+
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.json_rows import parse
 from ckl_jax.errors import UserError
@@ -17,19 +19,20 @@ Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FactRules:
     """What is read of an entity.
 
     Attributes:
-      language: of labels; without one, the label for all languages (`mul`) is taken.
-      site: whose page belongs to an item.
-      deprecated: also statements of deprecated rank.
-      qualifiers, references: also values in these places.
+      language: Language of labels; where there is none, the label for all languages (`mul`) counts.
+      site: The wiki whose page belongs to an item, such as enwiki.
+      deprecated: Also read statements of deprecated rank.
+      qualifiers: Also read the items in qualifiers.
+      references: Also read the items in references.
     """
 
     language: str = "en"
-    site: str = "enwiki"
+    site: Suppress[str] = "enwiki"
     deprecated: bool = False
     qualifiers: bool = False
     references: bool = False

@@ -215,15 +215,15 @@ def _read(path: Path, month: str, first: int) -> Shard:
             found = {name: arrays[name] for name in arrays.files}
         words = found["words"].tobytes().decode()
         shard = Shard(
-            month,
-            first,
-            found["ids"].tolist(),
-            found["dates"].tolist(),
-            found["ends"],
-            words.split("\n") if words else [],
-            found["nll"],
-            found["pieces"],
-            found["context_start"],
+            month=month,
+            first=first,
+            ids=found["ids"].tolist(),
+            dates=found["dates"].tolist(),
+            ends=found["ends"],
+            words=words.split("\n") if words else [],
+            nll=found["nll"],
+            pieces=found["pieces"],
+            context_start=found["context_start"],
         )
     except (KeyError, ValueError, zipfile.BadZipFile) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e

@@ -124,12 +124,12 @@ def modular(
             f"modular_{i}",
             scale,
             (),
-            emb_dim,
-            num_heads,
-            head_dim,
-            mlp_dim,
-            num_layers,
-            tuple(mlp_activations),
+            emb_dim=emb_dim,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            mlp_dim=mlp_dim,
+            num_layers=num_layers,
+            mlp_activations=tuple(mlp_activations),
         )
         for i in range(phase + 1)
     )

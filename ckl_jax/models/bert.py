@@ -128,7 +128,13 @@ class Encoder(nn.Module):
         x = x + kind(types) + place(positions + cfg.position_offset)
         x = cfg.dropout(cfg.norm("embedding_layer_norm")(x), deterministic).astype(cfg.dtype)
         return run_layers(
-            cfg, EncoderLayer, cfg.num_layers, "encoder", x, bias, deterministic, taps=taps
+            cfg,
+            EncoderLayer,
+            cfg.num_layers,
+            "encoder",
+            x,
+            args=(bias, deterministic),
+            taps=taps,
         )
 
 

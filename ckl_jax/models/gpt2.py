@@ -122,7 +122,13 @@ class Decoder(nn.Module):
         )
         x = cfg.dropout(x + table(positions), deterministic).astype(cfg.dtype)
         x, hidden = run_layers(
-            cfg, DecoderLayer, cfg.num_layers, "decoder", x, bias, deterministic, decode, taps=taps
+            cfg,
+            DecoderLayer,
+            cfg.num_layers,
+            "decoder",
+            x,
+            args=(bias, deterministic, decode),
+            taps=taps,
         )
         return cfg.norm("decoder_norm")(x), hidden
 

@@ -115,7 +115,8 @@ def run_layers(
     count: int,
     name: str,
     x: Array,
-    *args,
+    *,
+    args: tuple = (),
     each: tuple[Array, ...] = (),
     taps: tuple = (),
 ) -> tuple[Array, dict[int, Array]]:
@@ -127,7 +128,7 @@ def run_layers(
       count: number of layers.
       name: T5X's name for the stacked layers, "encoder" or "decoder".
       x: [B, T, D].
-      *args: further arguments of every layer.
+      args: further arguments of every layer.
       each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`.
       taps: which hidden states to keep; state j is the output of the first j layers.
 

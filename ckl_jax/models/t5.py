@@ -236,7 +236,13 @@ class Encoder(nn.Module):
         positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
         bias = positions if bias is None else positions + bias
         x, hidden = run_layers(
-            cfg, EncoderLayer, cfg.num_encoder_layers, "encoder", x, bias, deterministic, taps=taps
+            cfg,
+            EncoderLayer,
+            cfg.num_encoder_layers,
+            "encoder",
+            x,
+            args=(bias, deterministic),
+            taps=taps,
         )
         x = cfg.norm("encoder_norm")(x)
         # T5X shares no mask along the length here.
@@ -272,11 +278,7 @@ class Decoder(nn.Module):
             cfg.num_decoder_layers,
             "decoder",
             x,
-            encoded,
-            bias,
-            cross_bias,
-            deterministic,
-            decode,
+            args=(encoded, bias, cross_bias, deterministic, decode),
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)
@@ -406,13 +408,13 @@ class Transformer(nn.Module):
             encoder_input_tokens, encoder_segment_ids, enable_dropout, self.config.side
         )
         return self.decode(
-            encoded,
-            encoder_input_tokens,
-            decoder_input_tokens,
-            decoder_target_tokens,
-            encoder_segment_ids,
-            decoder_segment_ids,
-            decoder_positions,
-            enable_dropout,
-            decode,
+            encoded=encoded,
+            encoder_input_tokens=encoder_input_tokens,
+            decoder_input_tokens=decoder_input_tokens,
+            decoder_target_tokens=decoder_target_tokens,
+            encoder_segment_ids=encoder_segment_ids,
+            decoder_segment_ids=decoder_segment_ids,
+            decoder_positions=decoder_positions,
+            enable_dropout=enable_dropout,
+            decode=decode,
         )

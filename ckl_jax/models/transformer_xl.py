@@ -310,10 +310,7 @@ class Decoder(nn.Module):
             cfg.num_layers,
             "decoder",
             x,
-            encodings,
-            bias,
-            distances,
-            deterministic,
+            args=(encodings, bias, distances, deterministic),
             each=(jnp.moveaxis(states, 1, 0),),
             taps=tuple(range(cfg.num_layers)),
         )

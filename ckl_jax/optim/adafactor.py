@@ -118,15 +118,15 @@ def adafactor_hf(
     """
     return _adafactor(
         _Settings(
-            _as_schedule(learning_rate),
-            _last_two_axes,
-            None,
-            decay_exponent,
-            clipping_threshold,
-            epsilon,
-            beta1,
-            weight_decay,
-            True,
+            learning_rate=_as_schedule(learning_rate),
+            choose_axes=_last_two_axes,
+            parameter_scale_floor=None,
+            decay_exponent=decay_exponent,
+            clipping_threshold=clipping_threshold,
+            epsilon=epsilon,
+            beta1=beta1,
+            weight_decay=weight_decay,
+            decay_follows_learning_rate=True,
         ),
         stacked,
     )
@@ -168,15 +168,15 @@ def adafactor_t5x(
     """
     return _adafactor(
         _Settings(
-            _as_schedule(learning_rate),
-            functools.partial(_two_large_axes, min_dim_size_to_factor),
-            parameter_scale_floor if multiply_by_parameter_scale else None,
-            decay_exponent,
-            clipping_threshold,
-            epsilon,
-            beta1,
-            weight_decay,
-            False,
+            learning_rate=_as_schedule(learning_rate),
+            choose_axes=functools.partial(_two_large_axes, min_dim_size_to_factor),
+            parameter_scale_floor=parameter_scale_floor if multiply_by_parameter_scale else None,
+            decay_exponent=decay_exponent,
+            clipping_threshold=clipping_threshold,
+            epsilon=epsilon,
+            beta1=beta1,
+            weight_decay=weight_decay,
+            decay_follows_learning_rate=False,
         ),
         stacked,
     )

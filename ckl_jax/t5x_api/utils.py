@@ -267,14 +267,14 @@ def create_learning_rate_scheduler(
 ) -> schedules.Schedule:
     """T5X's schedule: a product of named factors, see `optim.schedules.t5x_factors`."""
     return schedules.t5x_factors(
-        factors,
-        base_learning_rate,
-        warmup_steps,
-        decay_factor,
-        steps_per_decay,
-        steps_per_cycle,
-        step_offset,
-        min_learning_rate,
+        factors=factors,
+        base_learning_rate=base_learning_rate,
+        warmup_steps=warmup_steps,
+        decay_factor=decay_factor,
+        steps_per_decay=steps_per_decay,
+        steps_per_cycle=steps_per_cycle,
+        step_offset=step_offset,
+        min_learning_rate=min_learning_rate,
     )
 
 

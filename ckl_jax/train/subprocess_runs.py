@@ -92,7 +92,7 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
             raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
         if name.strip() in set(macros):
             raise UserError(
-                f"--gin {name.strip()}: the command sets it itself, for each training or by its "
+                f"--gin.{name.strip()}: the command sets it itself, for each training or by its "
                 "own flags (see --help); leave it out."
             )
 

@@ -88,15 +88,15 @@ def stream_world(seed: int = 0, size: str = "small") -> World:
     maker.make_new()
     maker.make_events()
     return World(
-        "simulated stream",
-        seed,
-        size,
-        maker.entities,
-        tuple(maker.facts),
-        RELATIONS,
-        START,
-        "2017-10-01",
-        END,
+        source="simulated stream",
+        seed=seed,
+        size=size,
+        entities=maker.entities,
+        facts=tuple(maker.facts),
+        relations=RELATIONS,
+        cut=START,
+        half="2017-10-01",
+        end=END,
     )
 
 

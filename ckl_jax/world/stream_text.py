@@ -43,8 +43,11 @@ class Topic:
 # fmt: off
 TOPICS = {
     "politics": Topic(
-        (0.24, 0.30), ("prime_minister", "mayor", "treaty", "ambassador", "capital"), 1.3, 5,
-        ("The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the "
+        share=(0.24, 0.30),
+        relations=("prime_minister", "mayor", "treaty", "ambassador", "capital"),
+        facts=1.3, trends=5,
+        patterns=(
+         "The [parliament|council|cabinet|senate] of {n} [debated|passed|rejected|delayed] the "
            "[budget|tax|border|energy|housing] [bill|law|plan].",
          "[Voters|Farmers|Teachers|Judges] in {c} [protested against|welcomed|asked about] the "
            "[reform|tax|decree|vote].",
@@ -53,15 +56,15 @@ TOPICS = {
          "A [poll|survey] of {x} people in {n} gave the [government|opposition] [a small|a "
            "large|no] lead.",
          "The [treaty|border|election] was [discussed|agreed on|put off] in {y}."),
-        ("{p} [promised|refused|agreed] to [sign|change|withdraw] the [bill|law|plan].",
+        quotes=("{p} [promised|refused|agreed] to [sign|change|withdraw] the [bill|law|plan].",
          "{p} told [reporters|voters|ministers] in {c} that the [budget|reform|vote] was "
            "[fair|late|wrong]."),
-        ("The {w} movement [held|planned|called off] a march in {c}.",
+        news=("The {w} movement [held|planned|called off] a march in {c}.",
          "Supporters of {w} [won|lost] {x} seats in {n}.",
          "The government [banned|debated|feared] {w} after the vote in {c}.",
          "In {c} the word {w} was on every [wall|poster|banner]."),
-        ("ism", "ista", "ova"),
-        ("minister law party vote council border tax budget court treaty speech crisis "
+        ends=("ism", "ista", "ova"),
+        words=("minister law party vote council border tax budget court treaty speech crisis "
          "leader debate office campaign reform union decree rally senator scandal veto "
          "ballot envoy mandate cabinet petition quota summit charter deputy hearing "
          "motion clause lobby pension region prison flag",
@@ -71,21 +74,23 @@ TOPICS = {
          "unpopular radical formal divided legal"),
     ),
     "sports": Topic(
-        (0.24, 0.20), ("head_coach", "club", "final", "league"), 1.3, 4,
-        ("The [keeper|striker|captain|referee] was [injured|praised|sent off] in the "
+        share=(0.24, 0.20), relations=("head_coach", "club", "final", "league"), facts=1.3,
+        trends=4,
+        patterns=(
+         "The [keeper|striker|captain|referee] was [injured|praised|sent off] in the "
            "[first|second] half.",
          "[Fans|Players] in {c} [sang|waited|cheered] until the [end|whistle|goal].",
          "The match in {c} ended [one|two|three] to [nil|one|two] before {x} fans.",
          "The [season|cup|league] of {y} [opens|ends|goes on] in {c}.",
          "[Tickets|Seats] for the [match|final] cost {x} crowns."),
-        ("{p} [scored|rested|trained] [before|after] the [match|break|final].",
+        quotes=("{p} [scored|rested|trained] [before|after] the [match|break|final].",
          "{p} said that the [team|defence|attack] had [played well|been slow|made mistakes]."),
-        ("A {w} [team|club|school] was founded in {c}.",
+        news=("A {w} [team|club|school] was founded in {c}.",
          "Players of {w} need a [ball|net|board] and {x} minutes.",
          "The first {w} [cup|match|season] was played in {n}.",
          "In {c} more [children|fans|people] now play {w} than [football|tennis|chess]."),
-        ("ball", "oto", "ing"),
-        ("team player goal coach match season ball fan club race title field medal "
+        ends=("ball", "oto", "ing"),
+        words=("team player goal coach match season ball fan club race title field medal "
          "runner keeper league final record pass whistle stadium penalty rival track "
          "injury trophy captain corner kick jersey bench trainer referee net sprint "
          "swimmer podium crowd relay lap",
@@ -95,21 +100,24 @@ TOPICS = {
          "lucky noisy old"),
     ),
     "business": Topic(
-        (0.20, 0.20), ("chief_executive", "headquarters", "employer", "plant", "takeover"), 1.2, 4,
-        ("[Shares|Sales|Profits|Wages] in {n} [rose|fell] to {x} [crowns|points|million].",
+        share=(0.20, 0.20),
+        relations=("chief_executive", "headquarters", "employer", "plant", "takeover"),
+        facts=1.2, trends=4,
+        patterns=(
+         "[Shares|Sales|Profits|Wages] in {n} [rose|fell] to {x} [crowns|points|million].",
          "The [bank|firm|market] [expects|fears|plans] [growth|losses|a merger] in {y}.",
          "[Investors|Workers|Customers] of {k} [left|waited|complained] [last week|on "
            "Monday|again].",
          "The price of [oil|bread|steel|rent] was {x} crowns in {y}.",
          "{k} [hired|dismissed|trained] {x} [workers|drivers|clerks] in {c}."),
-        ("{p} [bought|sold|kept] shares for {x} crowns.",
+        quotes=("{p} [bought|sold|kept] shares for {x} crowns.",
          "{p} told [investors|the board|staff] that [sales|costs|debts] would [rise|fall]."),
-        ("{k} [sells|makes|repairs] a {w} for {x} crowns.",
+        news=("{k} [sells|makes|repairs] a {w} for {x} crowns.",
          "Every [shop|home|office] in {c} wants a {w}.",
          "[Sales|Imports|Makers] of the {w} [doubled|fell|grew] in {n}.",
          "The {w} of {k} [works|charges|breaks] faster than [others|expected|before]."),
-        ("ex", "ino", "ora"),
-        ("market price bank company worker share profit loan factory product debt "
+        ends=("ex", "ino", "ora"),
+        words=("market price bank company worker share profit loan factory product debt "
          "customer deal trade plant investor wage invoice warehouse contract bond merger "
          "supplier retailer auditor dividend tariff boss shipment patent forecast store "
          "brand credit rent insurer startup budget payroll cargo",
@@ -119,21 +127,23 @@ TOPICS = {
          "small profitable idle rival"),
     ),
     "science": Topic(
-        (0.10, 0.22), ("rector", "alma_mater", "award", "honour", "medal"), 1.0, 5,
-        ("[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new "
+        share=(0.10, 0.22), relations=("rector", "alma_mater", "award", "honour", "medal"),
+        facts=1.0, trends=5,
+        patterns=(
+         "[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new "
            "[method|drug|sensor].",
          "A [study|trial|paper] of {x} [patients|stars|plants] [found|showed] [no effect|a "
            "small effect|an error].",
          "The [laboratory|journal|hospital] [opened|closed|moved] in {y}.",
          "[Funding|Equipment] for the [project|clinic|telescope] cost {x} million."),
-        ("{p} [gave|read|wrote] a [lecture|paper|report] on [cells|light|water|heat].",
+        quotes=("{p} [gave|read|wrote] a [lecture|paper|report] on [cells|light|water|heat].",
          "{p} thanked the [students|nurses|staff] of the [laboratory|hospital|faculty]."),
-        ("Doctors in {c} treated {x} [patients|children|nurses] with {w}.",
+        news=("Doctors in {c} treated {x} [patients|children|nurses] with {w}.",
          "The {w} [spread|slowed|returned] in {n} this [week|month|spring].",
          "A [vaccine|cure|test] against {w} is [ready|late|promised].",
          "[Schools|Hospitals|Trains] in {c} closed because of {w}."),
-        ("itis", "ella", "osis"),
-        ("study doctor cell test patient theory drug star planet sample sensor virus "
+        ends=("itis", "ella", "osis"),
+        words=("study doctor cell test patient theory drug star planet sample sensor virus "
          "nurse signal method laser atom fossil gene telescope orbit tissue magnet "
          "enzyme particle crystal laboratory infection protein dose scan comet satellite "
          "glacier battery reactor robot formula microbe lens",
@@ -143,8 +153,11 @@ TOPICS = {
          "useful molecular random warm"),
     ),
     "lifestyle": Topic(
-        (0.22, 0.08), ("residence", "birthplace", "country", "river_country"), 0.6, 1,
-        ("[Stir|Warm|Mix] the [butter|milk|flour|honey] and add [salt|sugar|two eggs|a lemon].",
+        share=(0.22, 0.08),
+        relations=("residence", "birthplace", "country", "river_country"),
+        facts=0.6, trends=1,
+        patterns=(
+         "[Stir|Warm|Mix] the [butter|milk|flour|honey] and add [salt|sugar|two eggs|a lemon].",
          "[Roses|Beans|Apples|Tulips] need [sun|shade|water] in [spring|summer|autumn].",
          "It was [cold|warm|dry|wet] by the river and the [wind|rain|sun] was [weak|strong].",
          "[Children|Guests|Visitors] [liked|painted|carried] the [red|blue|green] "
@@ -152,13 +165,13 @@ TOPICS = {
          "The [cake|soup|bread] should [rest|cook|cool] for [an hour|ten minutes|a night].",
          "[Walk|Cycle] along the [lake|forest|hill] and [rest|eat] at the [inn|bridge|mill].",
          "The [choir|band|theatre] [sang|played] [old|quiet|merry] [songs|tunes]."),
-        ("{p} [bakes|paints|gardens|sings] on [Sundays|holidays|rainy days].",
+        quotes=("{p} [bakes|paints|gardens|sings] on [Sundays|holidays|rainy days].",
          "{p} keeps [two dogs|a cat|bees|hens] [at home|by the river]."),
-        ("[Cook|Serve|Fry] the {w} with [butter|onions|herbs].",
+        news=("[Cook|Serve|Fry] the {w} with [butter|onions|herbs].",
          "A plate of {w} costs {x} crowns in {c}.",
          "[Guests|Children] asked for more {w}."),
-        ("etta", "uli"),
-        ("garden kitchen house dog bread river song cake dress child guest forest "
+        ends=("etta", "uli"),
+        words=("garden kitchen house dog bread river song cake dress child guest forest "
          "holiday recipe chair cat soup flower beach lamp poem basket window horse tea "
          "pillow violin blanket orchard picnic kettle carpet bicycle candle balcony "
          "sweater pond mirror parade cottage",

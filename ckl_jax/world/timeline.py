@@ -108,16 +108,16 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     maker.make_new()
     maker.make_events()
     return World(
-        "simulated",
-        seed,
-        size,
-        maker.entities,
-        tuple(maker.facts),
-        RELATIONS,
-        CUT,
-        HALF,
-        END,
-        SIZES[size].shape,
+        source="simulated",
+        seed=seed,
+        size=size,
+        entities=maker.entities,
+        facts=tuple(maker.facts),
+        relations=RELATIONS,
+        cut=CUT,
+        half=HALF,
+        end=END,
+        shape=SIZES[size].shape,
     )
 
 

@@ -87,7 +87,17 @@ def _relation(
     news: tuple[str, ...],
 ) -> Relation:
     name = prop + templates.PREVIOUS if previous else prop
-    return Relation(name, prop, CHANGING, "item", "item", cloze, question, state, news)
+    return Relation(
+        name=name,
+        property=prop,
+        kind=CHANGING,
+        subject="item",
+        object="item",
+        cloze=cloze,
+        question=question,
+        state=state,
+        news=news,
+    )
 
 
 def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "small") -> World:
@@ -110,16 +120,16 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
     reader.read_changing()
     used = {e for fact in reader.facts for e in (fact.subject, fact.object)}
     return World(
-        "wikidata",
-        seed,
-        size,
-        {key: entity for key, entity in reader.entities.items() if key in used},
-        tuple(reader.facts),
-        reader.relations,
-        CUT,
-        HALF,
-        END,
-        shape,
+        source="wikidata",
+        seed=seed,
+        size=size,
+        entities={key: entity for key, entity in reader.entities.items() if key in used},
+        facts=tuple(reader.facts),
+        relations=reader.relations,
+        cut=CUT,
+        half=HALF,
+        end=END,
+        shape=shape,
     )
 
 
@@ -165,7 +175,14 @@ class _Reader:
             question = _placed(templates.question(prop))
             patterns = _patterns(self.directory / f"probes/pararel/patterns/{prop}.jsonl")
             self.relations[f"{prop}_trex"] = Relation(
-                f"{prop}_trex", prop, INVARIANT, "item", "item", patterns[0], question, patterns
+                name=f"{prop}_trex",
+                property=prop,
+                kind=INVARIANT,
+                subject="item",
+                object="item",
+                cloze=patterns[0],
+                question=question,
+                state=patterns,
             )
             triples: dict[str, Fact] = {}
             for row in read_jsonl(self.directory / f"probes/pararel/trex/{prop}.jsonl"):

@@ -11,9 +11,8 @@ from ckl_jax.cli import ckl
 
 def test_a_reader_that_has_seen_enough_is_no_error():
     code = (
-        "import sys; from ckl_jax.cli import ckl; ckl._parser = lambda: P();"
-        "P = type('P', (), {'parse_args': lambda s, a: type('A', (), {'run': staticmethod("
-        "lambda a: print('line\\n' * 100_000))})()});"
+        "import sys; from ckl_jax.cli import ckl;"
+        "ckl.parse = lambda argv: lambda: print('line\\n' * 100_000);"
         "sys.exit(ckl.main([]))"
     )
     process = subprocess.Popen(
@@ -28,14 +27,14 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 def test_sigterm_ends_a_command_as_an_interrupt_does(capsys, monkeypatch):
     stopped = []
 
-    def run(args):
+    def run():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
         finally:
             stopped.append("what it started")
 
-    monkeypatch.setattr(ckl, "demo", run)
+    monkeypatch.setattr(ckl, "parse", lambda argv: run)
     before = signal.getsignal(signal.SIGTERM)
     assert ckl.main(["demo"]) == 143
     assert stopped and "start it again" in capsys.readouterr().err
@@ -48,9 +47,9 @@ def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.001)
 
-    def run(args):
+    def run():
         Dying()
         time.sleep(60)
 
-    monkeypatch.setattr(ckl, "demo", run)
+    monkeypatch.setattr(ckl, "parse", lambda argv: run)
     assert ckl.main(["demo"]) == 130

@@ -169,12 +169,21 @@ def test_the_commands(tmp_path, capsys):
     file = tmp_path / "x.jsonl"
     write_documents(file, documents() + [Document("q", "2016-01-01", "", "\n".join(LINES))])
     model, folder = str(tmp_path / "v.model"), str(tmp_path / "task")
-    made = ["data", "vocabulary", "--input", str(file), "--out", model, "--size", "320"]
+    made = ["data", "vocabulary", "--documents", str(file), "--out", model, "--vocab-size", "320"]
     assert main(made) == 0
-    made = ["data", "dated", "--input", str(file), "--vocabulary", model, "--out", folder]
+    made = ["data", "dated", "--documents", str(file), "--vocabulary", model, "--out", folder]
     assert main(made) == 0
     assert "4  documents" in capsys.readouterr().out
     assert json.loads((tmp_path / "task" / "documents.jsonl").open().readline())["id"] == "q"
-    command = ["data", "vocabulary", "--input", str(file), "--out", model, "--type", "wordpiece"]
+    command = [
+        "data",
+        "vocabulary",
+        "--documents",
+        str(file),
+        "--out",
+        model,
+        "--type",
+        "wordpiece",
+    ]
     assert main(command) == 2
     assert "model_type is 'wordpiece'" in capsys.readouterr().err

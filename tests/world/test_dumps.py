@@ -127,10 +127,11 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     old, new, before, after = sim.months[0], sim.months[-1], sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
     job = Job(
-        *(str(side["wikidata"]) for side in (before, after)),
-        str(tmp_path / "diff"),
-        str(after["wikipedia"]),
-        tmp_path / "probes",
+        old=str(before["wikidata"]),
+        new=str(after["wikidata"]),
+        diffset=str(tmp_path / "diff"),
+        wikipedia=str(after["wikipedia"]),
+        out=tmp_path / "probes",
         rules=FactRules(site=SITE),
         unchanged_share=1.0,
         buckets=3,
@@ -192,10 +193,11 @@ def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
     before, after = sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
     job = Job(
-        *(str(side["wikidata"]) for side in (before, after)),
-        str(tmp_path / "diff"),
-        str(after["wikipedia"]),
-        tmp_path / "probes",
+        old=str(before["wikidata"]),
+        new=str(after["wikidata"]),
+        diffset=str(tmp_path / "diff"),
+        wikipedia=str(after["wikipedia"]),
+        out=tmp_path / "probes",
         rules=FactRules(site=SITE),
         buckets=2,
     )

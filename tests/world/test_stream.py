@@ -92,4 +92,4 @@ def test_the_command(tmp_path, capsys, documents, monkeypatch):
     assert main(["data", "stream", "--size", "tiny", "--out", str(out)]) == 0
     assert list(read_documents(out)) == documents[:100]
     assert main(["data", "stream", "--size", "huge", "--out", str(out)]) == 2
-    assert "No stream has the size 'huge'" in capsys.readouterr().err
+    assert "--size is 'huge'; choose from tiny" in capsys.readouterr().err

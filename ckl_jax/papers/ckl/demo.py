@@ -9,12 +9,14 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.options import Bindings, Names
 from ckl_jax.train import subprocess_runs
 from ckl_jax.world.ckl import check_data_dir, check_world
+from ckl_jax.world.timeline import SIZES
 
 METHODS = (
     "vanilla",
@@ -29,31 +31,36 @@ BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # run where they
 SOURCES = ("simulated", "wikidata")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
     """What the demo makes, and where.
 
     Attributes:
-      out: folder of everything.
-      source: "simulated" or "wikidata".
-      seed: of the world, the parameters and the order of the data.
-      size: of the simulated world.
-      data: folder of real facts and texts, for "wikidata".
-      methods: which of METHODS and BASELINES to run.
-      jobs: trainings at once; 0 is one for each core.
-      bindings: gin bindings for every training, such as "EPOCHS = 2".
+      out: Folder of everything; by default runs/demo, or runs/demo-wikidata.
+      source: Simulated facts, or real ones of Wikidata.
+      seed: Random seed for the simulated world, parameter initialisation and data order.
+      size: Size of the simulated world.
+      data: Folder of the real facts and texts (docs/wikidata.md).
+      methods: Methods to compare, of METHODS and BASELINES (docs/methods); "all" is the paper's.
+      jobs: Trainings that run at once; 0 is one for each core.
+      bindings: Gin bindings for every training, such as "EPOCHS = 2".
     """
 
-    out: str = "runs/demo"
-    source: str = "simulated"
+    out: str | None = None
+    source: Literal[*SOURCES] = "simulated"
     seed: int = 0
-    size: str = "small"
+    size: Literal[*SIZES] = "small"
     data: str | None = None
-    methods: Sequence[str] = METHODS
+    methods: Names = METHODS
     jobs: int = 0
-    bindings: Sequence[str] = ()
+    bindings: Bindings = ()
 
     def __post_init__(self) -> None:
+        if self.out is None:
+            suffix = "" if self.source == "simulated" else f"-{self.source}"
+            object.__setattr__(self, "out", f"runs/demo{suffix}")
+        if tuple(self.methods) == ("all",):
+            object.__setattr__(self, "methods", METHODS)
         if not self.methods:
             raise UserError(f"No methods are given; choose from {', '.join(METHODS + BASELINES)}.")
         for name in self.methods:

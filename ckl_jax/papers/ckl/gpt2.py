@@ -1,6 +1,6 @@
 """GPT-2 in `ckl experiment` (CKL, appendix G): updated on SMALL, light-tuned, then asked.
 
-Each model is tuned on items of a kind before it is asked that kind, `Running.tuning_seeds` times
+Each model is tuned on items of a kind before it is asked that kind, `Running.tunings` times
 with different seeds; scores are means over them.
 """
 
@@ -41,7 +41,7 @@ def tuned_folders(scenario: Scenario, running: Running) -> dict[str, dict[str, l
     """{row: {probe: the light-tuned runs that were asked it, one of each seed}}."""
     models = {INITIAL: running.root / GPT2_INITIAL}
     models |= {c.name: running.folder(scenario, c) for c in running.chosen(scenario)}
-    seeds = range(running.tuning_seeds)
+    seeds = range(running.tunings)
     return {
         row: {t.probe: [_tuned(folder, t, seed) for seed in seeds] for t in scenario.tunings}
         for row, folder in models.items()
@@ -88,7 +88,7 @@ def _tunings(
 ) -> Iterator[subprocess_runs.Training]:
     world = [] if running.is_full else [OVERLAYS.format("gpt2_world")]
     for tuning in scenario.tunings:
-        for seed in range(running.tuning_seeds):
+        for seed in range(running.tunings):
             target = _tuned(folder, tuning, seed)
             macros = running.macros(folder) | {
                 "RANDOM_SEED": seed,

@@ -1,47 +1,54 @@
 """How `ckl experiment` is run, and where its cells go."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
+from ckl_jax.options import Bindings, SomeNames
 from ckl_jax.papers.ckl.demo import METHODS, SOURCES
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
 
 SIZES = ("tiny", "small", "full")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Running:
     """How experiments are run, and where.
 
     Attributes:
-      out: folder of all of them; the data and the Initial model too, but at size "full".
-      size: "tiny" (seconds a cell; its numbers mean nothing), "small" (the demo's), or "full".
-      data: for "full", folder of the published files and the Initial model; else of the real facts.
-      seed: of world, parameters and data order.
-      methods: which rows; () is all.
-      jobs: trainings at once; 0 is one for each core.
-      bindings: gin bindings for every training.
-      tuning_seeds: light-tunings of each kind, of GPT-2; their scores are averaged.
-      source: of the data that are made here: "simulated", or "wikidata" for real facts.
-      keep_light_tuned: keep the checkpoints of light-tunings, from which nothing starts.
+      out: Folder of all experiments; by default runs/experiments-SIZE.
+      size: Size of models and data: tiny takes seconds a cell and its numbers mean nothing, small
+        is the demo's, full the paper's.
+      data: For full, folder of the published files; for wikidata, of the real facts
+        (docs/wikidata.md).
+      seed: Random seed for the simulated world, parameter initialisation and data order.
+      methods: Rows of the table; by default all.
+      jobs: Trainings that run at once; 0 is one for each core.
+      bindings: Gin bindings for every training.
+      tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
+        tiny.
+      source: Facts of the data: simulated, or real ones of Wikidata.
+      keep_light_tuned: Keep the checkpoints of light-tuned GPT-2s as well as their scores.
     """
 
-    out: str = "runs/experiments"
-    size: str = "small"
+    out: str | None = None
+    size: Literal[*SIZES] = "small"
     data: str | None = None
     seed: int = 0
-    methods: Sequence[str] = ()
+    methods: SomeNames = ()
     jobs: int = 0
-    bindings: Sequence[str] = ()
-    tuning_seeds: int = 5
-    source: str = "simulated"
+    bindings: Bindings = ()
+    tuning_seeds: int | None = None
+    source: Literal[*SOURCES] = "simulated"
     keep_light_tuned: bool = False
 
     def __post_init__(self) -> None:
+        if self.out is None:
+            object.__setattr__(self, "out", f"runs/experiments-{self.size}")
+        if tuple(self.methods) == ("all",):
+            object.__setattr__(self, "methods", ())
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})
         checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
@@ -61,6 +68,13 @@ class Running:
     @property
     def root(self) -> Path:
         return Path(self.out)
+
+    @property
+    def tunings(self) -> int:
+        """Light-tunings of each GPT-2."""
+        if self.tuning_seeds is None:
+            return 2 if self.size == "tiny" else 5
+        return self.tuning_seeds
 
     @property
     def is_full(self) -> bool:

@@ -8,11 +8,11 @@ a mask. Here an experience is a span of dates. Each training is a `t5x train` of
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ckl_jax import checks, files
+from ckl_jax import files
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.causal import document_text, prepare_rows
@@ -22,6 +22,7 @@ from ckl_jax.data.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
+from ckl_jax.papers.lm_pub_quiz.settings import Stream
 from ckl_jax.train import subprocess_runs
 from ckl_jax.world.ckl import open_world
 from ckl_jax.world.quiz import write_quiz
@@ -47,59 +48,6 @@ _OWN = (
 _PIECES = 6000
 _LENGTH = 24
 _WIDTH = 12  # of the column of names
-
-
-@dataclasses.dataclass(frozen=True)
-class Stream:
-    """What is made, and where.
-
-    Attributes:
-      out: folder of everything.
-      size, seed: of the simulated world, whose old pages the first model is trained on.
-      documents: file of dated documents to be the stream, JSONL; None is the world's news.
-      model: folder of `ckl import-hf`; None is a small new model. Needs `documents` and `dataset`.
-      dataset: folder of the facts to ask for; None is the world's.
-      experiences: parts of the stream, of equally many documents, by date.
-      epochs: passes over each.
-      initial_epochs: passes over the old pages.
-      bindings: gin bindings for every training.
-    """
-
-    out: str = "runs/stream"
-    size: str = "small"
-    seed: int = 0
-    documents: str | None = None
-    model: str | None = None
-    dataset: str | None = None
-    experiences: int = 5
-    epochs: int = 3
-    initial_epochs: int = 40
-    bindings: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        checks.require_int(
-            1,
-            **{
-                "--experiences": self.experiences,
-                "--epochs": self.epochs,
-                "--initial-epochs": self.initial_epochs,
-            },
-        )
-        given = [bool(x) for x in (self.model, self.documents, self.dataset)]
-        if any(given) and not all(given):
-            raise UserError(
-                "--model, --documents and --dataset belong together: a model that is not the "
-                "simulated world's knows none of its facts. Give all three, or none."
-            )
-
-    @property
-    def root(self) -> Path:
-        return Path(self.out)
-
-    @property
-    def names(self) -> list[str]:
-        """Of the experiences."""
-        return [f"experience_{i + 1}" for i in range(self.experiences)]
 
 
 def run(stream: Stream) -> Path:

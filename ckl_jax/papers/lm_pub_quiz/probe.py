@@ -36,7 +36,7 @@ from ckl_jax.train.restore import RestoredModel
 JOB = "jobs/ranking.gin"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
     """How to rank; see `ranking.Evaluator` and `scorers.CausalScorer`.
 

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 import optax
 
-from ckl_jax import checks
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.data.dated_task import WordEncoder
 from ckl_jax.data.epochs import random_keys
@@ -28,6 +27,7 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis
+from ckl_jax.papers.mind_the_gap.settings import Settings
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import metrics
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
@@ -38,38 +38,6 @@ from ckl_jax.train.step import make_train_step
 
 JOB = "jobs/asking.gin"
 Rows = list[dict[str, Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How models are tuned and asked. What the paper does not say are settings like the others.
-
-    Attributes:
-      epochs: passes over the questions of the other time; 0 does not tune.
-      learning_rate: of Adam, constant.
-      batch_size: questions at once.
-      length: pieces of a question and its answer at most; of a longer passage the end is kept.
-      clip_norm: bound of the global gradient norm.
-      seed: of the order of the questions.
-    """
-
-    epochs: int = 5
-    learning_rate: float = 1e-4
-    batch_size: int = 32
-    length: int = 512
-    clip_norm: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
-        checks.require_int(1, **{"--batch-size": self.batch_size})
-        checks.require_int(4, **{"--length": self.length})
-        checks.require_positive(
-            **{
-                "--learning-rate": self.learning_rate,
-                "--clip-norm": self.clip_norm,
-            }
-        )
 
 
 def ask(

@@ -17,128 +17,26 @@ from ckl_jax.data.dated_task import prepare_dated
 from ckl_jax.data.documents import read_documents, spread, write_documents
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.vocabularies import Vocabulary
-from ckl_jax.data.word_classes import make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
-from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.papers.mind_the_gap.data.past_holdout import hold_out_past
 from ckl_jax.papers.mind_the_gap.data.split_files import split
-from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
+from ckl_jax.papers.mind_the_gap.settings import SIZES, Gap
 from ckl_jax.train import subprocess_runs
 from ckl_jax.world import stream
 
 RECORD = "mind_the_gap.json"
 ARMS = ("time_stratified", "control")
 STALE, CONTROL = ARMS
-MASKS = ("all", "bias", "embedding")
-# Gin files of the model, pieces of its vocabulary, size of the simulated stream.
-SIZES = {
-    "tiny": (("mind_the_gap_demo.gin", "mind_the_gap_tiny.gin"), 600, "tiny"),
-    "small": (("mind_the_gap_demo.gin",), 2000, "small"),
-}
 _TRAIN = "mind_the_gap_train.gin"
 _EVALUATE = "mind_the_gap_dynamic_eval.gin"
 _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
-
-
-@dataclasses.dataclass(frozen=True)
-class Gap:
-    """What is made, and where.
-
-    Attributes:
-      out: folder of everything.
-      corpus: file of dated documents; None is the simulated stream.
-      source: its form, one of `dated_sources.SOURCES`.
-      clean: drop other languages and near-duplicates of `corpus` and tokenise it first; not if it
-        is cleaned already.
-      options: of the splits.
-      size: of the models, one of SIZES, and of the simulated stream.
-      vocabulary_size: pieces; None is that of `size`.
-      seed: of stream, splits, parameters and data order.
-      masks: what dynamic evaluation updates.
-      rates: learning rates of dynamic evaluation, of which the best on validation text is taken.
-      tuning_documents: how many of the validation documents that is tried on, spread evenly.
-      past_documents: of each year of the past, held out of training to see what is forgotten; 0
-        measures no forgetting.
-      tagger, topics, emerging_least: see `DriftStudy`.
-      jobs: processes at once; 0 is one for each core.
-      bindings: gin bindings for every training and evaluation.
-      skip_bad: leave malformed documents of `corpus` out where it is cleaned.
-    """
-
-    out: str = "runs/mind-the-gap"
-    corpus: str | None = None
-    source: str = "jsonl"
-    clean: bool = True
-    options: Options = Options()
-    size: str = "small"
-    vocabulary_size: int | None = None
-    seed: int = 0
-    masks: Sequence[str] = MASKS
-    rates: Sequence[float] = (0.01, 0.03, 0.1, 0.3)
-    tuning_documents: int = 200
-    past_documents: int = 20
-    tagger: str = "heuristic"
-    topics: int = 0
-    emerging_least: int = 50
-    jobs: int = 0
-    bindings: Sequence[str] = ()
-    skip_bad: bool = False
-
-    def __post_init__(self) -> None:
-        checks.require_choice(SIZES, **{"--size": self.size})
-        checks.require_int(
-            0,
-            **{
-                "--seed": self.seed,
-                "--jobs": self.jobs,
-                "--past-documents": self.past_documents,
-                "--topics": self.topics,
-            },
-        )
-        checks.require_size(**{"--emerging-least": self.emerging_least})
-        if self.tagger and self.tagger != "heuristic":
-            make_tagger(self.tagger, ())  # it is there
-        if self.topics:
-            require_scikit_learn()
-        checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
-        checks.require_int(300, **{"--vocabulary-size": self.vocabulary_size})
-        for rate in self.rates:
-            checks.require_positive(**{"--rates": rate})
-        if self.masks:
-            checks.require_size(**{"--tuning-documents": self.tuning_documents})
-            if not self.rates:
-                raise UserError("No --rates are given for dynamic evaluation; give one or more.")
-
-    @property
-    def root(self) -> Path:
-        return Path(self.out)
-
-    @property
-    def data(self) -> Path:
-        return self.root / "data"
-
-    @property
-    def pieces(self) -> int:
-        return self.vocabulary_size or SIZES[self.size][1]
-
-    def vocabulary(self, arm: str) -> Path:
-        return self.data / f"{arm}.model"
-
-    def task(self, arm: str, text: str) -> Path:
-        """The cached task of a text in the vocabulary of an arm."""
-        return self.data / "tasks" / f"{arm}_{text}"
-
-    def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
-        """Where the losses of a text go; of a model that learns, at a rate."""
-        at = "" if rate is None else f"-{rate:g}"
-        return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
 
 
 def run(gap: Gap, progress: Progress = no_progress) -> Path:
@@ -151,7 +49,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
     if gap.bindings:
         subprocess_runs.refuse_own(gap.bindings, macros(gap, ARMS[0]))
         values = _gin_values(gap)
-        checks.require_int(1, **{f"--gin {n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
+        checks.require_int(1, **{f"--gin.{n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
     with subprocess_runs.only_one(gap.root):
         return _run(gap, progress)
 
@@ -169,8 +67,9 @@ def _run(gap: Gap, progress: Progress) -> Path:
     began = time.monotonic()
     settings = dataclasses.asdict(gap)
     # The folder of the splits keeps their options, which may change until there are some.
-    for free in ("out", "jobs", "masks", "rates", "tagger", "topics", "emerging_least", "options"):
-        settings.pop(free)
+    free = ("out", "jobs", "masks", "rates", "tagger", "topics", "emerging_least")
+    for name in {*free, *dataclasses.asdict(gap.options)} - {"seed"}:
+        settings.pop(name)
     if not gap.skip_bad:
         settings.pop("skip_bad")
     subprocess_runs.record(gap.root / RECORD, settings, "study")
@@ -226,7 +125,7 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     for arm in ARMS:
         path = gap.vocabulary(arm)
         if not path.exists():
-            recipe = DatedVocabulary(gap.pieces, model_type="bpe", seed=gap.seed)
+            recipe = DatedVocabulary(size=gap.pieces, model_type="bpe", seed=gap.seed)
             recipe.train(splits / f"{arm}_train.jsonl.gz", path)
         vocabulary = Vocabulary(path)
         for name in (f"{arm}_train", f"{arm}_validation", _TEST):
@@ -360,14 +259,14 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         for mask, rate in rates.items()
     }
     study = DriftStudy(
-        str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
-        {STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
-        str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
-        gap.tagger,
-        gap.topics,
+        control=str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
+        models={STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
+        train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
+        tagger=gap.tagger,
+        topics=gap.topics,
         emerging_least=gap.emerging_least,
         seed=gap.seed,
-        bin_months=gap.options.bin_months,
+        bin_months=gap.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
     )
     return write_report(study, gap.root, [run_summary.section(gap.root)])

@@ -31,7 +31,7 @@ def check(updates: Updates) -> None:
     """
     bindings = updates.tuning_bindings
     if bindings and not updates.light_tuning:
-        raise UserError(f"--gin {bindings[0]} is of light-tuning; give --light-tuning FACTS too.")
+        raise UserError(f"--gin.{bindings[0]} is of light-tuning; give --light-tuning FACTS too.")
     _wanted_batch(updates)
 
 

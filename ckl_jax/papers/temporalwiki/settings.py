@@ -1,10 +1,11 @@
 """What `ckl temporalwiki` is asked to make, and by which gin files."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.options import Bindings, Names
 from ckl_jax.papers.temporalwiki.study_data import Interval
 from ckl_jax.world.facts import World
 from ckl_jax.world.timeline import make_world
@@ -18,42 +19,48 @@ INITIAL = "initial"
 _TUNING = "LIGHT_TUNE_"  # how gin macros of light-tuning begin
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Updates:
     """What is made, and where.
 
     Attributes:
-      out: folder of everything.
-      snapshots: places of dumps, see `papers.temporalwiki.data.snapshots.find`; () is the simulated
-      world's. methods: names of gin files temporalwiki_<method>.gin.
-      size: of the model, one of SIZES; that of `model` is its own.
-      seed: of the world, the sample of probes, the parameters and the order of the data.
-      months: dumps of the simulated world.
-      model: folder of `ckl import-hf` that the Initial model starts from; None is a new model.
-      initial_epochs: passes over the first snapshot; None is the gin files', and 4 with `model`;
-        0 takes `model` as it is.
-      unchanged_share: of the unchanged facts; None is 0.001 of snapshots and 1 of the simulated.
-      jobs: processes at once; 0 is one for each core.
-      bindings: gin bindings for every training; those of LIGHT_TUNE_... for light-tuning alone.
-      light_tuning: facts of each class and interval to tune each model on; 0: none is tuned.
-      proper_nouns: rows of each text in which proper nouns are looked for; 0: in none.
+      out: Folder of everything.
+      snapshots: Dumps in order of time: folders with a Wikipedia and a Wikidata dump, or
+        FOLDER/YYYYMMDD; by default the simulated world's.
+      methods: Methods, each a gin file temporalwiki_METHOD.gin; "all" is the paper's.
+      size: Size of a new model.
+      seed: Random seed for the simulated world, sampled probes, initialisation and data order.
+      months: Dumps of the simulated world.
+      model: Folder of `ckl import-hf` to start from; by default a new model is trained.
+      initial_epochs: Passes over the first snapshot; by default the gin files', and 4 with --model;
+        0 takes --model as it is.
+      unchanged_share: Fraction of the unchanged facts to probe; by default 0.001, and 1 of the
+        simulated world.
+      jobs: Processes that run at once; 0 is one for each core.
+      bindings: Gin bindings for every training; those of LIGHT_TUNE_... for light-tuning alone.
+      light_tuning: Facts of each class on which to tune each model before probing it again (500 in
+        the paper); 0 tunes none.
+      proper_nouns: Rows of new and of old text in which to measure the loss on proper nouns (10000
+        in the paper); 0 measures none.
     """
 
     out: str = "runs/temporalwiki"
-    snapshots: Sequence[str] = ()
-    methods: Sequence[str] = METHODS
-    size: str = "small"
+    snapshots: tuple[str, ...] = ()
+    methods: Names = METHODS
+    size: Literal[*SIZES] = "small"
     seed: int = 0
     months: int = 4
     model: str | None = None
     initial_epochs: int | None = None
     unchanged_share: float | None = None
     jobs: int = 0
-    bindings: Sequence[str] = ()
+    bindings: Bindings = ()
     light_tuning: int = 0
     proper_nouns: int = 0
 
     def __post_init__(self) -> None:
+        if tuple(self.methods) == ("all",):
+            object.__setattr__(self, "methods", METHODS)
         methods = tuple(dict.fromkeys(ALIASES.get(m, m) for m in self.methods))
         object.__setattr__(self, "methods", methods)
         if INITIAL in self.methods:

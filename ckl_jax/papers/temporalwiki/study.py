@@ -88,8 +88,8 @@ def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
     length, most = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
     if length > most:
         raise UserError(
-            f"Rows are of {length} tokens and {updates.model} has {most} positions; give --gin "
-            f"ROW_LENGTH={most}, or less."
+            f"Rows are of {length} tokens and {updates.model} has {most} positions; give "
+            f"--gin.ROW_LENGTH={most}, or less."
         )
 
 

@@ -125,11 +125,11 @@ class Data:
         made = self._diffset(plan)
         rules = FactRules(site=plan.new.wiki or "enwiki")
         job = Job(
-            interval.old.wikidata,
-            interval.new.wikidata,
-            str(diffset),
-            interval.new.wikipedia,
-            out,
+            old=interval.old.wikidata,
+            new=interval.new.wikidata,
+            diffset=str(diffset),
+            wikipedia=interval.new.wikipedia,
+            out=out,
             rules=rules,
             unchanged_share=self.unchanged_share,
             seed=self.seed,
@@ -223,7 +223,7 @@ class Data:
         if short:
             told = ", ".join(f"{name} {rows}" for name, rows in short.items())
             raise UserError(
-                f"BATCH_SIZE exceeds the rows of text to train on ({told}); give --gin BATCH_SIZE="
+                f"BATCH_SIZE exceeds the rows of text to train on ({told}); give --gin.BATCH_SIZE="
                 f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
             )
 

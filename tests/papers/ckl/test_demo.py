@@ -83,7 +83,7 @@ def refused(tmp_path, capsys):
 @pytest.mark.parametrize("command", ["demo", "world"])
 def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     assert "Did you mean 'tiny'?" in refused(command, "--size=tini")
-    assert "ource 'wiki" in refused(command, "--source=wiki")
+    assert "--source is 'wiki'; choose from" in refused(command, "--source=wiki")
     err = refused(command, "--source=wikidata")
     assert "No --data is given" in err and "probes/pararel/patterns/" in err
     assert "docs/wikidata.md" in err
@@ -114,7 +114,7 @@ def fake(tmp_path, monkeypatch):
 
     def make(code, *bindings):
         monkeypatch.setattr(job, "command", lambda demo, name: [sys.executable, "-c", code, name])
-        return job.Demo(str(tmp_path), methods=("vanilla",), bindings=bindings)
+        return job.Demo(out=str(tmp_path), methods=("vanilla",), bindings=bindings)
 
     return make
 

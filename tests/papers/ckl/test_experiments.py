@@ -31,7 +31,7 @@ def settings_of(command):
 
 @pytest.mark.parametrize("name, scenario, cell", CELLS)
 def test_a_cell_is_what_the_table_says(name, scenario, cell, tmp_path):
-    running = job.Running(str(tmp_path), "tiny")
+    running = job.Running(out=str(tmp_path), size="tiny")
     trainings = {t.name: t for t in job.trainings(job.find(name), running)}
     training = trainings[f"{scenario.name} {cell.name}"]
     settings = settings_of(training.command)
@@ -52,7 +52,7 @@ def test_a_cell_is_what_the_table_says(name, scenario, cell, tmp_path):
 
 
 def test_the_full_size_starts_from_the_published_files(tmp_path):
-    running = job.Running(str(tmp_path), "full", data="/data/ckl", methods=("lora",))
+    running = job.Running(out=str(tmp_path), size="full", data="/data/ckl", methods=("lora",))
     made = job.trainings(job.find("ckl/table3"), running)
     assert [t.name for t in made] == ["small lora", "p1 lora", "p1_p2 lora"]
     settings = settings_of(made[0].command)
@@ -62,7 +62,7 @@ def test_the_full_size_starts_from_the_published_files(tmp_path):
 
 def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
     facts = {"data": "/data/facts", "source": "wikidata"}
-    running = job.Running(str(tmp_path), "tiny", methods=("lora",), **facts)
+    running = job.Running(out=str(tmp_path), size="tiny", methods=("lora",), **facts)
     made = {t.name: t for t in job.trainings(job.find("ckl/table3"), running)}
     settings = settings_of(made["p1_p2 lora"].command)
     assert settings["t5.T5Config.vocab_size"] == 5632 and settings["t5.T5Config.emb_dim"] == 32
@@ -74,14 +74,14 @@ def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
     [
         (["ckl/table33"], "there are ckl/table2, ckl/table3, ckl/table7, ckl/table8, ckl/table10,"),
         (["ckl/table10", "--methods", "modular"], "ckl/table10 has no cells of --methods modular"),
-        (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin MODEL_DIR: the command sets it itself"),
-        (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin LEARNING_RATE: the command sets it"),
+        (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin.MODEL_DIR: the command sets it itself"),
+        (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin.LEARNING_RATE: the command sets it"),
         (["ckl/table2", "--gin", "EPOCSH = 1"], "Did you mean 'EPOCHS'"),
         (["ckl/table10", "--tuning-seeds", "0"], "--tuning-seeds"),
         (["ckl/table2", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/initial"),
         (["ckl/table10", "--size=full", "--data=/nowhere"], "No checkpoint at /nowhere/gpt2"),
         (["ckl/table3", "--size", "huge"], "--size is 'huge'"),
-        (["ckl/table3", "--methods", ""], "--methods names none"),
+        (["ckl/table3", "--methods", ""], "--methods is '' and names none"),
         (["ckl/table3", "--tuning-seeds", "3"], "--tuning-seeds is of GPT-2"),
         (["ckl/table3", "--size", "full"], "--size full needs --data"),
         (["ckl/table3", "--data", "/nowhere"], "--source wikidata: give one of these too"),
@@ -99,7 +99,9 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):
 
 
 def test_gpt2_is_updated_and_tuned_by_seeds(tmp_path):
-    running = job.Running(str(tmp_path), "tiny", methods=("lora", "k_adapter_k3"), tuning_seeds=2)
+    running = job.Running(
+        out=str(tmp_path), size="tiny", methods=("lora", "k_adapter_k3"), tuning_seeds=2
+    )
     made = {t.name: t for t in job.trainings(job.find("ckl/table11"), running)}
     assert len(made) == 3 * (1 + 2 * 2)
     update = settings_of(made["gpt2_1e-3 k_adapter_k3"].command)
@@ -118,7 +120,9 @@ def test_gpt2_is_updated_and_tuned_by_seeds(tmp_path):
 def test_light_tuned_models_go_when_they_have_been_asked(tmp_path):
     experiment = job.find("ckl/table11")
     for keep in (False, True):
-        running = job.Running(str(tmp_path), "tiny", methods=("lora",), keep_light_tuned=keep)
+        running = job.Running(
+            out=str(tmp_path), size="tiny", methods=("lora",), keep_light_tuned=keep
+        )
         keeps = {t.name: t.keeps_model for t in job.trainings(experiment, running)}
         assert keeps["gpt2_1e-3 lora"] and keeps["gpt2_1e-3 lora questions_1"] is keep
 
@@ -146,7 +150,9 @@ def test_a_model_that_is_not_kept_goes_when_its_training_is_done(tmp_path):
 def test_gpt2_at_the_published_size(tmp_path):
     (tmp_path / "gpt2").mkdir()
     (tmp_path / "gpt2" / "model.gin").write_text(MODEL_GIN)
-    running = job.Running(str(tmp_path / "out"), "full", data=str(tmp_path), methods=("lora",))
+    running = job.Running(
+        out=str(tmp_path / "out"), size="full", data=str(tmp_path), methods=("lora",)
+    )
     made = {t.name: t for t in job.trainings(job.find("ckl/table10"), running)}
     assert len(made) == 2 * (1 + 2 * 5)
     before = settings_of(made["gpt2_initial"].command)

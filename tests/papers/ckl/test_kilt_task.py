@@ -32,7 +32,7 @@ SCENARIOS = [s for s in find("ckl/table8").scenarios if s.tuned]
 
 def training(tmp_path, scenario, cell, size="full"):
     data = "/data/ckl" if size == "full" else None
-    running = job.Running(str(tmp_path), size, data)
+    running = job.Running(out=str(tmp_path), size=size, data=data)
     made = {t.name: t for t in job.trainings(find("ckl/table8"), running)}
     return made[f"{scenario} {cell}"]
 
@@ -93,7 +93,9 @@ def test_missing_files_are_missed_before_anything_is_trained(tmp_path, capsys):
 
 
 def test_bindings_of_kilts_macros_are_for_its_cells(tmp_path):
-    running = job.Running(str(tmp_path), "tiny", bindings=("KILT_SCORING='kilt'", "EPOCHS=1"))
+    running = job.Running(
+        out=str(tmp_path), size="tiny", bindings=("KILT_SCORING='kilt'", "EPOCHS=1")
+    )
     for made in job.trainings(find("ckl/table8"), running):
         told = [a for a in made.command if a.startswith("--gin_bindings=")]
         assert "--gin_bindings=EPOCHS=1" in told

@@ -33,7 +33,7 @@ def test_what_does_not_belong_together_is_said():
 def test_what_the_command_sets_itself_is_refused(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["stream", "--out", str(out), "--gin", "EPOCHS=1"]) == 2 and not out.exists()
-    assert "--gin EPOCHS: the command sets it itself" in capsys.readouterr().err
+    assert "--gin.EPOCHS: the command sets it itself" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_leaves_nothing(tmp_path, capsys):

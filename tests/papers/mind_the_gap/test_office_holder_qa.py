@@ -46,7 +46,9 @@ def test_what_was_tuned_on_is_known_and_nothing_before(tmp_path):
             restore_checkpoint_cfg=RestoreCheckpointConfig(str(tmp_path)),
             questions=questions,
             tune=questions,
-            settings=office_holder_qa.Settings(epochs, 1e-2, batch_size=3, length=24),
+            settings=office_holder_qa.Settings(
+                epochs=epochs, learning_rate=1e-2, batch_size=3, length=24
+            ),
         )
         assert [row["id"] for row in rows] == [q.id for q in questions]
         told[epochs] = np.mean([row["em"] for row in rows])

@@ -17,7 +17,7 @@ from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED
 
 @pytest.fixture
 def gap(tmp_path):
-    return job.Gap(str(tmp_path / "out"), masks=("all", "bias"), rates=(0.1, 0.2, 0.3), jobs=1)
+    return job.Gap(out=str(tmp_path / "out"), masks=("all", "bias"), rates=(0.1, 0.2, 0.3), jobs=1)
 
 
 def _tuned(gap, mask, rate, loss):
@@ -56,15 +56,15 @@ def test_the_rate_is_the_best_of_those_that_did_not_diverge(gap, capsys):
         (["--rates", "0.1,x"], "give numbers"),
         (["--rates", "-0.1"], "--rates is -0.1"),
         (["--rates", ""], "No --rates"),
-        (["--corpus", "nowhere.jsonl", "--no-clean"], "nowhere.jsonl"),
+        (["--documents", "nowhere.jsonl", "--no-clean"], "nowhere.jsonl"),
         (["--gin", "BATCH_SIZ=3"], "BATCH_SIZ"),
         (["--gin", "MODEL_DIR='x'"], "the command sets it itself"),
         (["--gin", "EPOCHS"], "give NAME=VALUE"),
-        (["--gin", "EPOCHS=0"], "--gin EPOCHS is 0; give 1 or more"),
+        (["--gin", "EPOCHS=0"], "--gin.EPOCHS is 0; give 1 or more"),
         (["--tuning-documents", "0"], "--tuning-documents is 0"),
         (["--tagger", "foo"], "No tagger is called 'foo'"),
         (["--unit", "week"], "--unit is 'week'"),
-        (["--gin", "EPOCHS=1", "--corpus", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
+        (["--gin", "EPOCHS=1", "--documents", "no.jsonl", "--no-clean"], "Cannot read no.jsonl"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, arguments, sentence):

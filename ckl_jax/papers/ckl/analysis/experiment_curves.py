@@ -101,8 +101,7 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
             ", ".join(f"{n:,}" for n in line.rows) or None,
             f"{line.points[-1][0]:g}",
             line.points[-1][1],
-            line.points[0][2],
-            line.points[-1][2],
+            *(line.points[i][2] for i in (0, -1)),
             line.forgotten,
         )
         for line in lines

@@ -9,7 +9,9 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.data import plugins
@@ -54,33 +56,40 @@ _MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to build.
 
     Attributes:
-      evidence: "note" what is found, or "require" it (see `_lacks`).
-      per_relation: items of a relation at most, drawn by `seed`; 0: all.
-      light_tuning: items of InvariantLAMA set aside to tune a decoder-only model on, also drawn.
-      finder: of entities; see `taggers.make_finder`.
-      language: of the sentences.
-      stand_alone, paraphrase, ask: plug-ins, "module:function"; "" is none.
-      wordings: file of wordings, beside the built-in ones; "" is none.
-      patterns: folder of ParaRel's patterns in place of the built-in ones; "" is none.
-      training_rows: write the documents as CKL's corpora too; see `training_rows`.
-      row_words, row_spans: of a row; see `training_rows.write_corpora` (CKL: 350 tokens).
-      small: share of the documents that are SMALL's, with NewLAMA-Easy's parts; 0: none.
-      half: the first day of P2; "": the day that halves SMALL's documents of D1.
-      seed: of the draws.
+      evidence: Sentences that state a fact: note records those that are found, require drops facts
+        without one.
+      per_relation: Items of a relation, at most, drawn at random; 0 keeps all.
+      light_tuning: Items of InvariantLAMA to set aside, to tune a GPT-2 on (5,000 in the paper).
+      finder: Finder of entities: heuristic or spacy.
+      language: Language of the sentences.
+      stand_alone: Function that makes sentences stand alone, MODULE:FUNCTION: (sentences, contexts)
+        -> sentences.
+      paraphrase: Function that paraphrases, MODULE:FUNCTION: sentences -> sentences.
+      ask: Function that writes questions for NewLAMA-Easy, MODULE:FUNCTION: (statements, answers)
+        -> questions.
+      wordings: JSONL file of templates (relation, cloze, question, kind), beside the built-in ones.
+      patterns: ParaRel's folder of templates, in place of the built-in ones.
+      training_rows: Write the documents too, as CKL's corpora with salient spans masked.
+      row_words: Words of a row, at most; 0 is a sentence a row (CKL: 350 tokens).
+      row_spans: Spans masked in a row, at most, each once in some row; 0 masks all in one row.
+      small: Fraction of the documents that are SMALL's, with its halves P1 and P2 (0.1 in the
+        paper).
+      half: First day of P2; by default the day that halves SMALL's documents of D1.
+      seed: Random seed of the draws of items and of SMALL.
     """
 
-    evidence: str = NOTE
+    evidence: Literal[NOTE, REQUIRE] = NOTE
     per_relation: int = 0
     light_tuning: int = 0
     finder: str = "heuristic"
     language: str = "en"
-    stand_alone: str = ""
-    paraphrase: str = ""
+    stand_alone: Annotated[str, arg(name="decontextualize")] = ""
+    paraphrase: Annotated[str, arg(name="back-translate")] = ""
     ask: str = ""
     wordings: str = ""
     patterns: str = ""
@@ -466,7 +475,7 @@ def _need_documents(options: Options, corpora: Paths) -> None:
     }
     for name, is_set in needing.items():
         if is_set and not corpora:
-            raise UserError(f"{name} needs --corpus, the dated documents of D0 and D1.")
+            raise UserError(f"{name} needs --documents, the dated documents of D0 and D1.")
 
 
 def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:

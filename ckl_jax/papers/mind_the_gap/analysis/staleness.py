@@ -328,15 +328,15 @@ def relative_increase(
         "high": whole[1],
     }
     return Curve(
-        tuple(labels),
-        tuple(places),
-        values,
-        low,
-        high,
-        documents,
-        counts,
-        several * _slopes(curves.T, places),
-        overall,
+        labels=tuple(labels),
+        places=tuple(places),
+        values=values,
+        low=low,
+        high=high,
+        documents=documents,
+        words=counts,
+        slopes=several * _slopes(curves.T, places),
+        overall=overall,
     )
 
 

@@ -7,55 +7,65 @@ stale one, and what comes after it are updates of it, or models beside it.
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.data.documents import read_documents, spread
 from ckl_jax.data.word_losses import read_about, read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
+from ckl_jax.options import Models, named_folders
 from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import PartsOfSpeech, Topics
 
 CONTROL = "control"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DriftStudy:
     """What is compared, and how.
 
     Attributes:
-      control: dump of the control model.
-      models: {name: dump}, the stale one first.
-      train: the stale model's training documents, JSONL; without them there are no emerging new
+      control: Dump of word losses of the control model.
+      models: Dumps of the other models, the stale one first, NAME=DUMP each, or {name: dump}.
+      train: JSONL file of the stale model's training documents; without it there are no emerging
         words and no topics.
-      tagger: of parts of speech, see `word_classes.make_tagger`; "" is none.
-      topics: how many; 0 is none.
-      topic_assignment: "hard" or "soft", see `Topics`.
-      topic_documents: of the training documents, how many topics are learned from, spread evenly.
-      emerging_least, emerging_factor: see `WordCounts.emerging`.
-      bin_months: of a point of the curves by month; 12 for years.
-      first_month: that the first of them begins with; "": that of the first test document.
-      week_least: documents that a week needs to be on its curve.
-      samples, seed: of the bootstrap over documents.
+      tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
+      topics: Number of topics learned from --train; 0 learns none.
+      topic_assignment: Assignment of documents to topics.
+      topic_documents: Training documents that the topics are learned from, spread evenly.
+      emerging_least: Mentions in the test documents that an emerging word needs.
+      emerging_factor: How much rarer it is in the training documents, at least.
+      bin_months: Months of a point of the curves; 12 for years.
+      first_month: Month that the first point begins with, YYYY-MM; by default that of the first
+        test document.
+      week_least: Documents that a week needs to be on its curve.
+      samples: Bootstrap samples of the documents.
+      seed: Random seed of bootstrap and topics.
     """
 
     control: str
-    models: Mapping[str, str]
+    models: Models
     train: str | None = None
     tagger: str = "heuristic"
     topics: int = 0
-    topic_assignment: str = "hard"
+    topic_assignment: Literal["hard", "soft"] = "hard"
     topic_documents: int = 20_000
     emerging_least: int = 50
     emerging_factor: float = 5.0
     bin_months: int = 1
     first_month: str = ""
     week_least: int = 5
-    samples: int = staleness.SAMPLES
+    samples: Annotated[int, arg(name="bootstrap")] = staleness.SAMPLES
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.models, Mapping):
+            object.__setattr__(self, "models", named_folders(self.models))
+        if self.tagger == "none":
+            object.__setattr__(self, "tagger", "")
         if not self.models or CONTROL in self.models:
             raise UserError(
                 "Give a control and one model or more, of which none is called 'control': "

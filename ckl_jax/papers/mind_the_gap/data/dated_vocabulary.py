@@ -4,6 +4,9 @@ import dataclasses
 import os
 import random
 from collections.abc import Iterator
+from typing import Annotated
+
+from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.data.documents import read_documents
@@ -13,21 +16,25 @@ PIECES = 50_259  # of the paper's vocabularies
 MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DatedVocabulary:
     """How to train a vocabulary. What the paper does not say are settings like the others.
 
     Attributes:
-      size: pieces, of which 256 are bytes and three are special; a small corpus can yield fewer.
-      max_bytes: of text; of more, whole documents are drawn. SentencePiece holds them in memory.
-      model_type, character_coverage, normalizer, byte_fallback: see `train_vocabulary`.
-      seed: of the draw.
+      size: Tokens, of which 256 are bytes and three are special; a small corpus can yield fewer.
+      max_bytes: Bytes of text that are read, which SentencePiece holds in memory; of a larger
+        corpus, documents are drawn at random.
+      model_type: SentencePiece's model type, unigram or bpe.
+      character_coverage: Fraction of the characters that get a token.
+      normalizer: SentencePiece's normalisation rule, such as nfkc.
+      byte_fallback: --no-byte-fallback makes unknown characters unknown, instead of bytes.
+      seed: Random seed of the draw.
     """
 
-    size: int = PIECES
+    size: Annotated[int, arg(name="vocab-size")] = PIECES
     max_bytes: int = MAX_BYTES
-    model_type: str = "unigram"
-    character_coverage: float = 1.0
+    model_type: Annotated[str, arg(name="type")] = "unigram"
+    character_coverage: Annotated[float, arg(name="coverage")] = 1.0
     normalizer: str = "identity"
     byte_fallback: bool = True
     seed: int = 0

@@ -8,7 +8,7 @@ Draws are by hashes of ids, so that they do not depend on the order of the corpu
 
 import dataclasses
 import datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,30 +29,31 @@ UNITS = {"year": 12, "month": 1}
 PER_MONTH = 1000  # test documents of a month in the paper
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """How to split. What the paper does not say are settings like the others.
 
     Attributes:
-      test_period: length of the test period, in `unit`s.
-      unit: "year" (calendar years) or "month".
-      test_end: last year or month of the test period, "2019" or "2019-12"; "": the corpus's last.
-      validation_months: between training and test period.
-      per_month: test documents of each month; None: 1000, or a third of what the smallest month
-        has if that is less.
-      test_share: of each month's documents that are test documents, in place of a number; CONTROL
-        then trains on all others of the test period. For corpora whose months differ much.
-      bin_months: what is said of months here holds for so many together: 12 for calendar years.
-      control_per_month: documents of each test month that CONTROL trains on; None: as many as
+      test_period: Length of the test period, in --unit.
+      unit: Calendar years or months.
+      test_end: Last year or month of the test period, 2019 or 2019-12; by default the corpus's
+        last.
+      validation_months: Months between training and test period, for validation.
+      per_month: Test documents of each month; by default 1000, or a third of the smallest month
+        if that is less.
+      test_share: Fraction of each month's documents that are test documents, in place of a number;
+        CONTROL then trains on all others of the test period.
+      bin_months: Count by so many months together, such as 12, instead of by one.
+      control_per_month: Documents of each test month that CONTROL trains on; by default as many as
         every month can give.
-      control_on_validation_months: whether CONTROL may train on the months before the test period
-        that TIME-STRATIFIED is validated on.
-      measure: in what both arms are equally large: documents, words or bytes.
-      seed: of the draws.
+      control_on_validation_months: --no-control-on-validation-months keeps CONTROL from training on
+        the months that TIME-STRATIFIED is validated on.
+      measure: What is equal in size for both arms.
+      seed: Random seed of the draws.
     """
 
     test_period: int = 2
-    unit: str = "year"
+    unit: Literal[*UNITS] = "year"
     test_end: str = ""
     validation_months: int = 3
     per_month: int | None = None
@@ -60,7 +61,7 @@ class Options:
     bin_months: int = 1
     control_per_month: int | None = None
     control_on_validation_months: bool = True
-    measure: str = "documents"
+    measure: Literal[*MEASURES] = "documents"
     seed: int = 0
 
     def __post_init__(self):

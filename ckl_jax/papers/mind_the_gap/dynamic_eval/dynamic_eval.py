@@ -115,18 +115,18 @@ def dynamic_eval(
     check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")
     with restored.on_mesh(), FolderLock() as lock:
         run = DynamicRun(
-            restored,
-            task,
-            output_dir,
-            mask,
-            include_output_bias,
-            updates,
-            stream,
-            statistics,
-            past,
-            keep_snapshots,
-            checkpoint_period,
-            progress,
+            restored=restored,
+            task=task,
+            output_dir=output_dir,
+            mask=mask,
+            include_output_bias=include_output_bias,
+            updates=updates,
+            stream=stream,
+            statistics=statistics,
+            past=past,
+            keep_snapshots=keep_snapshots,
+            checkpoint_period=checkpoint_period,
+            progress=progress,
         )
         with os_errors(output_dir):
             Path(output_dir).mkdir(parents=True, exist_ok=True)

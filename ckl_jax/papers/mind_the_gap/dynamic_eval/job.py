@@ -192,15 +192,15 @@ class DynamicRun:
             "trainable": sorted(flatten(trainable)),
         }
         return gradient_statistics.collect(
-            self.statistics,
-            self.dir / STATISTICS,
-            about,
-            self.restored.model,
-            trainable,
-            frozen,
-            self.stream,
-            self.updates.reduction,
-            self.restored.partitioner,
+            settings=self.statistics,
+            path=self.dir / STATISTICS,
+            about=about,
+            model=self.restored.model,
+            trainable=trainable,
+            frozen=frozen,
+            stream=self.stream,
+            reduction=self.updates.reduction,
+            partitioner=self.restored.partitioner,
         )
 
     def _read(self, start: int, state: StreamState, frozen: Any, writer, forgetting) -> None:

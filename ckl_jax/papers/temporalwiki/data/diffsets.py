@@ -31,6 +31,7 @@ from ckl_jax.data.process_pool import (
 )
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json, write_jsonl
+from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_buckets, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
@@ -43,17 +44,20 @@ _BATCH_BYTES = 1 << 20  # of wikitext that a worker gets at once
 _COLUMNS = ("id", "url", "title", "text")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """What is compared and how.
 
     Attributes:
-      namespaces, disambiguation, legacy, deletions: as in `Rules`.
-      unsorted: the dumps are not in the order of page ids; sort them through files.
-      shards: how many at most; 0: by the size of the new dump.
+      namespaces: Numbers of the namespaces that count.
+      disambiguation: Keep disambiguation pages.
+      legacy: Compare as the paper's released function does.
+      deletions: Also list the text that is gone.
+      unsorted: The dumps are not in the order of page ids; sort them through files.
+      shards: Shards of the work, at most; 0 is one for 64 MiB of the new dump.
     """
 
-    namespaces: tuple[int, ...] = (0,)
+    namespaces: Ints = (0,)
     disambiguation: bool = False
     legacy: bool = False
     deletions: bool = False

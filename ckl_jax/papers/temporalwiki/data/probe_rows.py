@@ -9,11 +9,14 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from tyro.conf import arg
 
 from ckl_jax.data.buckets import KeySet, hash64
 from ckl_jax.data.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
+from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
@@ -32,22 +35,23 @@ TEXT_OF = {  # class -> whose text has to name the object
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """What all steps know.
 
     Attributes:
-      old, new: Wikidata dumps.
-      diffset: folder that `diffsets.build` made.
-      wikipedia: the new Wikipedia dump.
-      out: folder.
-      page_map: file of pages and items; "": the sitelinks of the Wikidata dumps say it.
-      properties: a further Wikidata dump with labels of properties; "".
-      rules: what is read of an entity.
-      unchanged_share: share of the unchanged facts that is drawn.
-      seed: of that.
-      skip_new_subjects: leave out items without facts in the old dump, as the released code does.
-      buckets: files that the items are spread over; 0: by the size of the new dump.
+      old: Wikidata JSON dump.
+      new: A later one.
+      diffset: Folder of `ckl data diffsets`.
+      wikipedia: The new Wikipedia dump.
+      out: Folder to write; an unfinished one is continued.
+      page_map: File of pages and items, TSV or page_props.sql; by default the dumps' sitelinks.
+      properties: Another Wikidata dump, with labels of properties.
+      rules: What is read of an entity.
+      unchanged_share: Fraction of the unchanged facts that is drawn.
+      seed: Random seed of the sample and of the third filter.
+      skip_new_subjects: Leave out items without facts in the old dump, as the released code does.
+      buckets: Files that the items are spread over; 0 is one for 64 MiB of the new dump.
     """
 
     old: str
@@ -57,10 +61,10 @@ class Job:
     out: Path
     page_map: str = ""
     properties: str = ""
-    rules: FactRules = FactRules()
+    rules: Flat[FactRules] = FactRules()
     unchanged_share: float = 0.001
     seed: int = 0
-    skip_new_subjects: bool = False
+    skip_new_subjects: Annotated[bool, arg(name="legacy-skip-new-subjects")] = False
     buckets: int = 0
 
     def sized(self) -> "Job":
@@ -215,8 +219,18 @@ def probe_of(
         counts[f"{kind} {missing[0]} without a label"] += 1
         return None
     counts[f"{kind} with labels"] += 1
-    before = tuple(filter(None, old_objects))
-    return Probe(kind, subject, relation, item, *texts.values(), before, page, *types)
+    subject_type, object_type = types
+    return Probe(
+        kind=kind,
+        subject_id=subject,
+        relation_id=relation,
+        object_id=item,
+        **texts,
+        old_objects=tuple(filter(None, old_objects)),
+        page=page,
+        subject_type=subject_type,
+        object_type=object_type,
+    )
 
 
 def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[str]]:

@@ -312,16 +312,16 @@ class _Parser:
             if not redirect and text[:12].lstrip().startswith("#"):
                 redirect = match[1].strip() if (match := _REDIRECT.match(text)) else ""
             return Page(
-                int(page["id"]),
-                title,
-                int(page["ns"]) if "ns" in page else self.site.namespace(title),
-                redirect,
-                int(revision.get("id", 0)),
-                revision.get("timestamp", ""),
-                revision.get("sha1", ""),
-                revision.get("model", WIKITEXT),
-                text,
-                self.line,
+                id=int(page["id"]),
+                title=title,
+                namespace=int(page["ns"]) if "ns" in page else self.site.namespace(title),
+                redirect=redirect,
+                revision=int(revision.get("id", 0)),
+                timestamp=revision.get("timestamp", ""),
+                sha1=revision.get("sha1", ""),
+                model=revision.get("model", WIKITEXT),
+                text=text,
+                line=self.line,
             )
         except (KeyError, ValueError) as e:
             what = f"lacks <{e.args[0]}>" if isinstance(e, KeyError) else f"has a bad number ({e})"

@@ -159,7 +159,7 @@ def test_commands_that_cannot_be_done_are_one_sentence(folder, tmp_path, capsys)
         ([*review, "--apply", "no.json", "--out", str(tmp_path / "x")], "Cannot read no.json"),
         (
             [*review, "--apply", str(path), "--out", str(tmp_path / "x"), "--undecided", "ask"],
-            "--undecided is 'ask'; it is keep or drop",
+            "--undecided is 'ask'; choose from keep, drop",
         ),
     ):
         assert ckl.main(argv) == 2

@@ -38,7 +38,16 @@ def test_the_same_documents(tmp_path):
 
 def test_bad_input_is_one_sentence(tmp_path, capsys):
     file = write_jsonl(tmp_path / "x.jsonl", [{"id": "a", "text": "no date"}])
-    command = ["data", "clean", str(file), "--out", str(tmp_path / "out"), "--beam", ""]
+    command = [
+        "data",
+        "clean",
+        "--documents",
+        str(file),
+        "--out",
+        str(tmp_path / "out"),
+        "--beam",
+        "",
+    ]
     assert main(command) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("ckl: ") and "line 1: it has no 'date'" in error

@@ -64,7 +64,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
         ("bad", "line 1: the field 'date'"),
         ("none", "There are no documents in"),
     ):
-        command = ["data", "split", "--input", str(tmp_path / f"{name}.jsonl"), "--beam", ""]
+        command = ["data", "split", "--documents", str(tmp_path / f"{name}.jsonl"), "--beam", ""]
         assert main([*command, "--out", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("ckl: ") and message in error
@@ -73,7 +73,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 
 def test_files_can_be_joined(tmp_path):
     documents = _corpus(tmp_path / "all.jsonl")
-    beam_split.run([tmp_path / "all.jsonl"], tmp_path / "beam", Options(1, per_month=2))
+    beam_split.run([tmp_path / "all.jsonl"], tmp_path / "beam", Options(test_period=1, per_month=2))
     joined = tmp_path / "test.jsonl.gz"
     months = sorted((tmp_path / "beam" / "test").iterdir())
     joined.write_bytes(b"".join(path.read_bytes() for path in months))

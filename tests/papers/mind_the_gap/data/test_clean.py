@@ -96,7 +96,7 @@ def test_wmt(tmp_path):
 
 def _cleaned(file, source, tmp_path):
     out = tmp_path / f"{file.name}.out.jsonl"
-    clean([file], out, Options(source))
+    clean([file], out, Options(source=source))
     return list(read_documents(out))
 
 
@@ -165,7 +165,7 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
 def test_bad_input_is_one_sentence(tmp_path, capsys, source, content, message):
     file = tmp_path / "x"
     file.write_bytes(content)
-    command = ["data", "clean", str(file), "--source", source, "--workers", "1"]
+    command = ["data", "clean", "--documents", str(file), "--source", source, "--workers", "1"]
     assert main([*command, "--out", str(tmp_path / "o.jsonl")]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert message in error and error.startswith("ckl: ")
@@ -174,12 +174,31 @@ def test_bad_input_is_one_sentence(tmp_path, capsys, source, content, message):
 def test_bad_documents_can_be_left_out(tmp_path, capsys):
     bad = [{"id": "x", "text": "x"}, {"id": "y", "text": "x", "date": "1066-01-01"}]
     file, out = write_jsonl(tmp_path / "x.jsonl", [*bad, *rows()]), tmp_path / "o.jsonl"
-    command = ["data", "clean", str(file), "--out", str(out), "--skip-bad", "--workers", "1"]
+    command = [
+        "data",
+        "clean",
+        "--documents",
+        str(file),
+        "--out",
+        str(out),
+        "--skip-bad",
+        "--workers",
+        "1",
+    ]
     assert main(command) == 0
     assert "1  malformed" in capsys.readouterr().out
     assert main([*command, "--threshold", "0.9"]) == 2
     assert "made with other settings (threshold)" in capsys.readouterr().err
-    german = ["data", "clean", str(file), "--out", str(tmp_path / "p.jsonl"), "--language", "de"]
+    german = [
+        "data",
+        "clean",
+        "--documents",
+        str(file),
+        "--out",
+        str(tmp_path / "p.jsonl"),
+        "--language",
+        "de",
+    ]
     assert main([*german, "--skip-bad", "--workers", "1"]) == 2
     assert "is the language 'de'" in capsys.readouterr().err
 
@@ -264,15 +283,18 @@ def test_what_is_read_is_not_written_over(tmp_path, capsys):
     path = write_jsonl(tmp_path / "own.jsonl", rows())
     before = path.read_text()
     (tmp_path / "link.jsonl").symlink_to(path)
-    assert main(["data", "clean", str(path), "--out", str(tmp_path / "link.jsonl")]) == 2
+    assert (
+        main(["data", "clean", "--documents", str(path), "--out", str(tmp_path / "link.jsonl")])
+        == 2
+    )
     (tmp_path / "link.jsonl").unlink()
     table = tmp_path / "terms.csv"
     table.write_text("role,place,holder,start,end,aliases\n")
     for argv in (
         ["questions", "--source", str(table), "--out", str(table)],
         ["offices", "--wikidata", str(table), "--out", str(table)],
-        ["vocabulary", "--input", str(path), "--out", str(path)],
-        ["clean", str(path), "--out", str(path)],
+        ["vocabulary", "--documents", str(path), "--out", str(path)],
+        ["clean", "--documents", str(path), "--out", str(path)],
     ):
         assert main(["data", *argv]) == 2
         assert "is read and would be written over; give another --out" in capsys.readouterr().err
@@ -282,7 +304,7 @@ def test_what_is_read_is_not_written_over(tmp_path, capsys):
 def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     write_jsonl(path, [*rows(), {"id": "x", "date": 20180301, "text": TEXTS[0]}])
-    command = ["data", "clean", str(path), "--out", str(out), "--workers", "1"]
+    command = ["data", "clean", "--documents", str(path), "--out", str(out), "--workers", "1"]
     assert main(command) == 2
     assert "line 4: its 'date' 20180301 is no string" in capsys.readouterr().err
     assert main([*command, "--skip-bad"]) == 0

@@ -61,7 +61,7 @@ def test_months_of_unlike_size_by_a_share_of_each():
 @pytest.mark.parametrize("unit, length", (("year", 2), ("month", 5)))
 def test_the_invariants_by_a_second_reading(measure, unit, length):
     documents = list(corpus())
-    options = Options(length, unit, per_month=4, measure=measure)
+    options = Options(test_period=length, unit=unit, per_month=4, measure=measure)
     _, bits, _ = splits_of(documents, options)
     part = {name: [documents[i] for i in has(bits, name)] for name in NAMES}
     sizes = {
@@ -110,7 +110,10 @@ def test_the_splits_do_not_depend_on_the_order_of_the_corpus():
 )
 def test_any_corpus_is_split_or_refused(seed, per_month, years, validation, on_validation):
     options = Options(
-        years, validation_months=validation, control_on_validation_months=on_validation, seed=seed
+        test_period=years,
+        validation_months=validation,
+        control_on_validation_months=on_validation,
+        seed=seed,
     )
     try:
         index, bits, period = splits_of(corpus(2016, 4, per_month, seed), options)
@@ -148,14 +151,14 @@ def test_a_wrong_split_is_noticed():
         (Options(test_end="2015"), "No document is older than 2013-09-30"),
         (Options(per_month=40), "has 12 documents, of which 40 would be for the test"),
         (Options(control_per_month=30), "CONTROL would train on 30 documents of the test month"),
-        (Options(60, "month", per_month=2), "The arms cannot be made equal"),
+        (Options(test_period=60, unit="month", per_month=2), "The arms cannot be made equal"),
         (Options(test_end="spring"), "--test-end is 'spring'; give a year or a month"),
         (Options(test_end="2019-13"), "months are 01 to 12"),
     ),
 )
 def test_what_cannot_be_split_is_refused(options, message):
     if options.unit == "month":
-        options = Options(60, "month", per_month=2, control_per_month=9)
+        options = Options(test_period=60, unit="month", per_month=2, control_per_month=9)
     with pytest.raises(UserError, match=message):
         splits_of(corpus(), options)
 
@@ -238,13 +241,13 @@ def test_published_lists_are_joined(tmp_path):
 def test_the_command(tmp_path, capsys):
     file, out = tmp_path / "x.jsonl", str(tmp_path / "out")
     write_documents(file, corpus())
-    assert main(["data", "split", "--input", str(file), "--out", out]) == 0
+    assert main(["data", "split", "--documents", str(file), "--out", out]) == 0
     assert "of CONTROL's training set from it" in capsys.readouterr().out
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"id": "a", "date": "2018-02-30", "text": "x"}\n')
-    assert main(["data", "split", "--input", str(broken), "--out", out]) == 2
+    assert main(["data", "split", "--documents", str(broken), "--out", out]) == 2
     assert "broken.jsonl, line 1: the date '2018-02-30'" in capsys.readouterr().err
-    assert main(["data", "split", "--input", str(file), "--out", out, "--ids", out + "x"]) == 2
+    assert main(["data", "split", "--documents", str(file), "--out", out, "--ids", out + "x"]) == 2
     assert "has none of the lists" in capsys.readouterr().err
 
 
@@ -252,7 +255,7 @@ def test_real_text_with_small_months():
     path = shared_data("temporal_text", "digitalgov-news-2010-2025.jsonl.gz")
     with pytest.raises(UserError, match="The test month 2017-12 has no documents"):
         time_splits.period_of(read_index(path), Options(test_end="2017"))
-    options = Options(23, "month", "2017-11", test_share=0.3)
+    options = Options(test_period=23, unit="month", test_end="2017-11", test_share=0.3)
     index = read_index(path)
     period = time_splits.period_of(index, options)
     bits = time_splits.assign(index, options, period)
@@ -263,5 +266,5 @@ def test_real_text_with_small_months():
     with pytest.raises(UserError, match="documents 65 and 86 have one id"):
         Index.of(speeches, 0, "speeches")
     numbered = [dataclasses.replace(d, id=str(i)) for i, d in enumerate(speeches)]
-    _, bits, _ = splits_of(numbered, Options(10, bin_months=12, validation_months=12))
+    _, bits, _ = splits_of(numbered, Options(test_period=10, bin_months=12, validation_months=12))
     assert len(has(bits, "control_train")) == len(has(bits, "time_stratified_train")) > 100

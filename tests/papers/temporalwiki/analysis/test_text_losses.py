@@ -93,4 +93,4 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
     assert table["vanilla"]["diffset"]["proper_nouns"]["value"] == pytest.approx(math.exp(-0.1))
     assert (tmp_path / "out" / "proper_nouns.png").stat().st_size > 5000
     assert ckl.main([*argv, "--formula", "per_fact_mean"]) == 2
-    assert "No formula 'per_fact_mean'" in capsys.readouterr().err
+    assert "--formula is 'per_fact_mean'; choose" in capsys.readouterr().err

@@ -266,7 +266,7 @@ def test_wikidata_of_other_dates_is_told(sim, tmp_path, dates, said):
 
 
 def test_a_class_that_loses_all_facts_is_told_with_the_step(sim, tmp_path):
-    manifest, said = notes(sim, tmp_path / "a", rules=FactRules("xx", SITE))
+    manifest, said = notes(sim, tmp_path / "a", rules=FactRules(language="xx", site=SITE))
     steps = manifest["steps"]
     initial, lost = (steps[f"unchanged {k}"] for k in ("initial", "subject without a label"))
     assert lost > 0 and manifest["notes"] == said

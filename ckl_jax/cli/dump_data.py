@@ -1,0 +1,225 @@
+"""`ckl data ...` of dumps of Wikipedia and Wikidata (docs/dumps.md)."""
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+from ckl_jax.cli.progress_line import ProgressLine
+from ckl_jax.cli.work import Beam, Workers, count_workers
+from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
+from ckl_jax.options import Flat, Names
+from ckl_jax.papers.temporalwiki.data.diffsets import Options
+from ckl_jax.papers.temporalwiki.data.probe_rows import Job
+from ckl_jax.world.timeline import SIZES
+
+
+def diffsets(
+    settings: Flat[Options],
+    *,
+    new: str,
+    out: str,
+    old: str | None = None,
+    workers: Workers = 0,
+    shard: str = "0/1",
+    beam: Beam = None,
+    dry_run: bool = False,
+) -> None:
+    """Extract the new text between two Wikipedia dumps (TemporalWiki).
+
+    Args:
+      new: A pages-articles dump, or the folder of its parts.
+      out: Folder to write; an unfinished one is continued.
+      old: An earlier dump of the same wiki; by default all text of --new is new.
+      shard: Do every N-th shard only, from the I-th (0): I/N.
+      dry_run: Print what would be done, and stop.
+    """
+    from ckl_jax.papers.temporalwiki.data import diffsets as builder
+
+    processes, part = count_workers(workers), _part(shard)
+    if beam is not None and part != (0, 1):
+        raise UserError("--beam shares the work out itself; leave --shard away.")
+    if settings.shards < 0:
+        raise UserError(f"--shards is {settings.shards}; give 0 or more.")
+    todo = builder.plan(old, new, out, settings)
+    if dry_run:
+        for dump in filter(None, (todo.old, todo.new)):
+            print(f"{dump.bytes:16,}  bytes of {dump.name}")
+        print(f"{len(todo.shards):16,}  shards, by {_by(beam, processes)}, into {out}")
+        return
+    if beam is not None:
+        from ckl_jax.papers.temporalwiki.data import beam_diffsets
+
+        manifest = beam_diffsets.build(todo, beam)
+    else:
+        with ProgressLine() as progress:
+            manifest = builder.build(todo, processes, part, progress)
+    if manifest is None:
+        print(f"shards of part {shard} are finished; others are not")
+        return
+    for reason, pages in manifest["pages"].items():
+        print(f"{pages:12,}  pages: {reason}")
+    for kind, records in manifest["records"].items():
+        print(f"{records:12,}  records: {kind}")
+    print(
+        f"{manifest['articles']:12,}  articles, {manifest['words']:,} words: "
+        f"{Path(out) / manifest['csv']}"
+    )
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or int(match[1]) >= int(match[2]):
+        raise UserError(f"--shard is {text!r}; give I/N with 0 <= I < N, such as 0/8.")
+    return int(match[1]), int(match[2])
+
+
+def _by(beam: str | None, workers: int) -> str:
+    return f"{workers} processes" if beam is None else "a Beam pipeline"
+
+
+def rest(
+    *,
+    snapshot: str,
+    diffset: str,
+    out: str,
+    share: float = 1.0,
+    seed: int = 0,
+    language: str = "en",
+) -> None:
+    """Extract the text of a dump that its diffset lacks (TemporalWiki's NON-Diffset).
+
+    Args:
+      snapshot: File wikipedia_DATE.jsonl of `ckl data diffsets` without --old.
+      diffset: Folder of `ckl data diffsets`.
+      out: JSONL file of documents to write.
+      share: Fraction of the pages that is drawn.
+      seed: Random seed of the draw.
+      language: Language of the sentences.
+    """
+    from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
+
+    counts = write_rest(snapshot, diffset, out, share=share, seed=seed, language=language)
+    for name, pages in counts.items():
+        print(f"{pages:12,}  {name}")
+    print(out)
+
+
+def probes(
+    job: Flat[Job],
+    *,
+    site: str = "",
+    fix_point: bool = False,
+    light_tuning: int = 0,
+    keep: bool = False,
+    workers: Workers = 0,
+    beam: Beam = None,
+    dry_run: bool = False,
+) -> None:
+    """Extract the changed and the unchanged facts of two Wikidata dumps (TWiki-Probes).
+
+    Args:
+      site: Wiki of the sitelinks, such as enwiki; by default that of --wikipedia.
+      fix_point: Repeat the third filter until it drops nothing.
+      light_tuning: Facts of each class to draw for tuning a model (500 in the paper).
+      keep: Keep the intermediate files.
+      dry_run: Print what would be done, and stop.
+    """
+    from ckl_jax.papers.temporalwiki.data import probes as builder
+    from ckl_jax.papers.temporalwiki.data.dumps import open_dump
+
+    processes = count_workers(workers)
+    if not 0 < job.unchanged_share <= 1:
+        raise UserError(f"--unchanged-share is {job.unchanged_share}; give a number in (0, 1].")
+    for flag, value in (("--buckets", job.buckets), ("--light-tuning", light_tuning)):
+        if value < 0:
+            raise UserError(f"{flag} is {value}; give 0 or more.")
+    site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"
+    job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, site=site))
+    if dry_run:
+        builder.check(job)
+        for path in (job.old, job.new):
+            print(f"{os.path.getsize(path):16,}  bytes of {path}")
+        print(
+            f"{job.sized().buckets:16,}  buckets of items, by {_by(beam, processes)}, into "
+            f"{job.out}"
+        )
+        return
+    ends = dict(fix_point=fix_point, keep=keep, light_tuning=light_tuning)
+    if beam is not None:
+        from ckl_jax.papers.temporalwiki.data import beam_probes
+
+        manifest = beam_probes.build(job, beam, **ends)
+    else:
+        with ProgressLine() as progress:
+            manifest = builder.build(job, processes, progress, **ends)
+    print(f"{'':12} {'initial':>12} {'aligned':>12} {'final':>12}")
+    for title, row in manifest["table_2"].items():
+        print(f"{title:12} {row['initial']:12,} {row['aligned']:12,} {row['final']:12,}")
+    for title, row in manifest["table_7"].items():
+        print(
+            f"{title:12} {row['relations']:,} relations, at most {row['max_repetition']:,} facts "
+            f"of one, {row['subjects']:,} subjects"
+        )
+    print(job.out / "manifest.json")
+
+
+def dumps(
+    *,
+    out: str,
+    months: int = 4,
+    seed: int = 0,
+    size: Literal[*SIZES] = "small",
+    dry_run: bool = False,
+) -> None:
+    """Write monthly dumps of the simulated world.
+
+    Args:
+      out: Folder to write.
+      months: Dumps of each kind, 2 to 13.
+      seed: Random seed.
+      size: Size of the world.
+      dry_run: Print what would be written, and stop.
+    """
+    from ckl_jax.world.dump_files import write_dumps
+    from ckl_jax.world.months import month_starts
+    from ckl_jax.world.timeline import make_world
+
+    world = make_world(seed, size)
+    if dry_run:
+        dates = month_starts(world, months)
+        print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
+        return
+    with ProgressLine() as progress:
+        manifest = write_dumps(world, out, months, progress)
+    for row in manifest["dates"].values():
+        print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
+        print(f"{row['items']:8,}  items: {row['wikidata']}")
+
+
+def offices(
+    *,
+    wikidata: str,
+    out: str,
+    properties: Names = ("P6", "P35"),
+    instance_of: Names = (),
+    language: str = "en",
+) -> None:
+    """Extract who held which office when from a Wikidata dump.
+
+    Args:
+      wikidata: JSON dump, plain, gzip or bzip2.
+      out: CSV file to write, for `ckl data questions --source`.
+      properties: Properties that are offices, such as P6,P35,P169.
+      instance_of: Kinds of places, such as Q3624078; by default all.
+      language: Language of names.
+    """
+    from ckl_jax.papers.mind_the_gap.data.wikidata_offices import read_offices, write_terms
+
+    refuse_to_replace(out, wikidata)
+    with ProgressLine() as progress:
+        terms = read_offices(wikidata, properties, instance_of, language, progress)
+    write_terms(out, terms)
+    print(f"{len(terms):10,}  terms of {len({t.place for t in terms}):,} places: {out}")

@@ -1,0 +1,228 @@
+"""`ckl data ...` of facts: probes, questions and data sets made of them."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from ckl_jax.cli.progress_line import ProgressLine
+from ckl_jax.cli.work import Replace
+from ckl_jax.cli.world import WorldSettings
+from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
+from ckl_jax.options import Flat
+from ckl_jax.papers.ckl.data.benchmark import Options
+from ckl_jax.world.stream import SIZES
+
+Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
+
+
+def quiz(
+    settings: Flat[WorldSettings],
+    *,
+    out: str,
+    date: str | None = None,
+    templates: int = 3,
+    instances: int | None = None,
+) -> None:
+    """Make a relational dataset like BEAR of the facts of a world.
+
+    Args:
+      out: Folder of the dataset.
+      date: ISO date of the facts; by default before the news.
+      templates: Templates of a relation, at most.
+      instances: Facts of a relation, at most.
+    """
+    from ckl_jax.world.ckl import open_world
+    from ckl_jax.world.quiz import write_quiz
+
+    world = open_world(settings.source, settings.seed, settings.size, settings.data)
+    for code, facts in write_quiz(world, out, date, templates, instances).items():
+        print(f"{facts:8,}  {code}")
+
+
+def kilt(settings: Flat[WorldSettings], *, out: str) -> None:
+    """Make KILT's data sets of the facts of a world.
+
+    Args:
+      out: Folder of the files.
+    """
+    from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
+    from ckl_jax.world.ckl import open_world
+
+    world = open_world(settings.source, settings.seed, settings.size, settings.data)
+    for name, records in write_kilt(world, out).items():
+        print(f"{records:8,}  {Path(out) / name}")
+
+
+def benchmark(
+    settings: Flat[Options],
+    *,
+    facts: Files,
+    dates: Annotated[tuple[str, str], arg(metavar="A B")],
+    out: str,
+    documents: Files = (),
+    replace: Replace = False,
+) -> None:
+    """Make CKL's probes of dated facts and dated text.
+
+    Args:
+      facts: JSONL(.gz) or CSV of facts, or folders of JSONL (docs/benchmark_builder.md).
+      dates: Last days of D0 and of D1.
+      out: Folder to write, in CKL's layout.
+      documents: JSONL(.gz) of documents with date and text, of D0 and D1.
+    """
+    from ckl_jax.data.ckl_files import CORPORA
+    from ckl_jax.data.dated_facts import check_day
+    from ckl_jax.papers.ckl.data import benchmark as builder
+
+    if settings.half:
+        settings = dataclasses.replace(settings, half=check_day(settings.half, "--half"))
+    days = tuple(check_day(day, "--dates") for day in dates)
+    with ProgressLine() as progress:
+        manifest = builder.build(
+            facts, documents, days, out, settings, replace=replace, progress=progress
+        )
+    for probe in dict.fromkeys((*builder.PROBES, *manifest["items"])):
+        found = manifest["with_evidence"].get(probe, {})
+        named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
+        print(
+            f"{manifest['items'].get(probe, 0):10,}  {probe}"
+            + f"; with sentences of {named}" * bool(named)
+        )
+    for side, count in manifest["documents"].items():
+        print(f"{count:10,}  documents {'of ' * (side != 'later')}{side}")
+    for corpus, count in manifest.get("rows", {}).items():
+        print(f"{count:10,}  rows of {CORPORA[corpus]}")
+    for reason, count in manifest["counts"].items():
+        print(f"{count:10,}  {reason}")
+    print(Path(out) / "manifest.json")
+
+
+def review(
+    dir: Annotated[Positional[str], arg(metavar="DIR")],
+    *,
+    apply: str = "",
+    out: str = "",
+    undecided: Literal["keep", "drop"] = "keep",
+    replace: Replace = False,
+) -> None:
+    """Write a page on which to keep, drop and edit probes' items by hand, or apply its decisions.
+
+    Args:
+      dir: Folder of probes in CKL's layout.
+      apply: File of decisions that the page exported.
+      out: The page; by default DIR/review.html. With --apply: a folder.
+      undecided: With --apply, what happens to items without a decision.
+    """
+    if not apply:
+        from ckl_jax.papers.ckl.analysis import review_page
+
+        print(review_page.write(dir, out))
+        return
+    from ckl_jax.papers.ckl.data import review as decisions
+
+    if not out:
+        raise UserError("--apply needs --out, a folder for the reviewed files.")
+    manifest = decisions.apply(dir, apply, out, undecided, replace=replace)
+    for probe, counts in manifest["probes"].items():
+        print(
+            f"{counts['items']:10,}  {probe}: {counts['dropped']:,} dropped, "
+            f"{counts['edited']:,} edited, {counts['undecided']:,} not decided"
+        )
+    print(out)
+
+
+def trex(
+    *,
+    facts: Files,
+    invariant: str,
+    out: str,
+    count: int = 5000,
+    seed: int = 0,
+    replace: Replace = False,
+) -> None:
+    """Draw facts to light-tune a GPT-2 on before InvariantLAMA (CKL).
+
+    Args:
+      facts: T-REx as LAMA or ParaRel has it: JSONL(.gz) files, or folders of them.
+      invariant: File invariantLAMA.csv, whose facts are left out.
+      out: CSV file to write, such as trex_5000.csv.
+      count: Facts to draw.
+      seed: Random seed of the draw.
+    """
+    from ckl_jax.papers.ckl.data.trex import draw
+
+    if Path(out).exists() and not replace:
+        raise UserError(f"{out} is there already; add --replace, or choose another --out.")
+    counts = draw(facts, invariant, out, count, seed)
+    print(f"{counts.pop('written'):10,}  facts in {out}")
+    for why, number in counts.items():
+        print(f"{number:10,}  left out: {why}")
+
+
+def questions(
+    *,
+    out: str,
+    source: str = "stream",
+    first: str = "2019-01",
+    last: str = "2019-12",
+    keep_ambiguous: bool = False,
+    size: Literal[*SIZES] = "small",
+    seed: int = 0,
+    addresses: str | None = None,
+    year: str = "",
+    tokenizer: Literal["", "moses", "none"] = "",
+) -> None:
+    """Make dated questions: who holds which office in which month, or NewsQA's.
+
+    Args:
+      out: JSONL file of questions to write.
+      source: stream (the simulated one's offices), a table (CSV of role, place, holder, start,
+        end; DyKnow's JSONL), or NewsQA's combined JSON.
+      first: Month of the first question.
+      last: Month of the last question.
+      keep_ambiguous: Also ask about months with a hand-over.
+      size: Size of the stream.
+      seed: Random seed of the stream.
+      addresses: List of NewsQA's stories, for their dates.
+      year: Year of NewsQA's stories; by default all.
+      tokenizer: Tokenizer; by default none for the stream, and moses for others.
+    """
+    from ckl_jax.data import offices
+    from ckl_jax.data.questions import write_questions
+    from ckl_jax.data.words import make_tokenizer
+    from ckl_jax.papers.mind_the_gap.data import newsqa
+
+    simulated, is_newsqa = source == "stream", source.endswith(".json")
+    if not simulated:
+        refuse_to_replace(out, source)
+    if year and not is_newsqa:
+        raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
+    if simulated:
+        from ckl_jax.world import offices as world_offices
+        from ckl_jax.world.stream import END, START, stream_world
+        from ckl_jax.world.stream_text import tokenised as tokenize
+
+        if first < START[:7] or last >= END[:7]:
+            raise UserError(
+                f"--first {first} and --last {last}: the stream has {START[:7]} to "
+                "2019-12, and who holds an office at another time is not known."
+            )
+        terms = world_offices.terms(stream_world(seed, size))
+    if tokenizer or not simulated:
+        tokenize = make_tokenizer(tokenizer or "moses")
+    if is_newsqa:
+        dates = newsqa.read_dates(addresses) if addresses else None
+        found = newsqa.read_newsqa(source, dates, year, tokenize)
+    else:
+        terms = terms if simulated else offices.read_terms(source)
+        found = offices.office_questions(terms, first, last, keep_ambiguous, tokenize)
+    found = list(found)
+    if not found:
+        raise UserError(
+            f"{source} gives no question with an answer; give another "
+            f"{'--year' if is_newsqa else '--first and --last'}."
+        )
+    print(f"{write_questions(out, found):10,}  questions: {out}")

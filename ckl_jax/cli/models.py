@@ -1,0 +1,93 @@
+"""Commands that convert checkpoints from and to other formats, and average them."""
+
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+
+def import_hf(
+    *, model: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
+) -> None:
+    """Convert a Hugging Face model into a checkpoint.
+
+    Args:
+      model: Folder with config.json and safetensors.
+      out: MODEL_DIR to write.
+      vocab_size: Grow the embedding to so many tokens.
+      legacy_tokens: Add the five tokens that TemporalWiki's code added to GPT-2.
+    """
+    from ckl_jax.convert.hugging_face import import_checkpoint
+
+    print(import_checkpoint(model, out, vocab_size, legacy_tokens))
+
+
+def import_haiku(*, weights: str, heads: int, out: str) -> None:
+    """Convert a Haiku Transformer-XL into a checkpoint.
+
+    Args:
+      weights: File of module/param, .npz or .safetensors.
+      heads: Attention heads of a layer.
+      out: MODEL_DIR to write.
+    """
+    from ckl_jax.convert import haiku
+
+    print(haiku.import_haiku(weights, heads, out))
+
+
+def export_hf(*, model: str, like: str, out: str) -> None:
+    """Convert a checkpoint into a Hugging Face model.
+
+    Args:
+      model: MODEL_DIR or checkpoint_<step>.
+      like: File config.json of the Hugging Face model.
+      out: Folder to write.
+    """
+    from ckl_jax.convert.hugging_face import export_checkpoint
+
+    print(export_checkpoint(model, like, out))
+
+
+def import_peft(*, adapter: str, model: str, like: str, out: str) -> None:
+    """Convert a LoRA adapter of PEFT into a checkpoint.
+
+    Args:
+      adapter: Folder that PEFT's save_pretrained wrote.
+      model: The base model, MODEL_DIR or checkpoint_<step>.
+      like: File config.json of the base model.
+      out: MODEL_DIR to write.
+    """
+    from ckl_jax.convert import peft
+
+    print(peft.import_peft(adapter, model, like, out))
+
+
+def export_peft(*, model: str, like: str, out: str, scale: float | None = None) -> None:
+    """Convert a LoRA run into an adapter of PEFT.
+
+    Args:
+      model: MODEL_DIR or checkpoint_<step>.
+      like: File config.json of the base model.
+      out: Folder to write; the base model goes to its folder base/.
+      scale: Scale of the adapters; by default the recorded one.
+    """
+    from ckl_jax.convert import peft
+
+    print(peft.export_peft(model, like, out, scale))
+
+
+def average(
+    models: Annotated[Positional[tuple[str, ...]], arg(metavar="MODEL...")],
+    *,
+    out: str,
+    weights: tuple[float, ...] = (),
+) -> None:
+    """Average the weights of models (WiSE-FT).
+
+    Args:
+      models: MODEL_DIR or checkpoint_<step> of each.
+      out: MODEL_DIR to write.
+      weights: Weight of each model, summing to 1; by default all alike.
+    """
+    from ckl_jax.convert.average import average as job
+
+    print(job(models, weights or [1.0 / len(models)] * len(models), out))

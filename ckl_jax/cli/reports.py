@@ -1,0 +1,218 @@
+"""Commands that compare runs and report on them."""
+
+import functools
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from ckl_jax.analysis.ledger import STATES
+from ckl_jax.cli.verdicts import Condition, decide
+from ckl_jax.errors import UserError
+from ckl_jax.options import Flat, Models, Names, named_folders
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
+from ckl_jax.papers.mind_the_gap.settings import Settings
+from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS
+
+Runs = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN...")]
+
+
+def report(
+    runs: Runs, *, out: str | None = None, seeds: bool = False, acquired: Names = ()
+) -> None:
+    """Write a report of runs: table, learning curves and changed facts.
+
+    Args:
+      runs: MODEL_DIRs, the Initial model's first; or folders of `demo` or `temporalwiki`.
+      out: Folder of report.html; by default the first run's parent.
+      seeds: RUNs are folders of `demo`, `mind-the-gap` or `experiment` that differ by seed; report
+        mean and range.
+      acquired: Probes that FUAR counts as new knowledge.
+    """
+    from ckl_jax.analysis.report import find_runs, is_run, write_report
+    from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
+    from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
+    from ckl_jax.papers.temporalwiki.analysis import report as temporalwiki
+    from ckl_jax.papers.temporalwiki.analysis.results import RECORD
+
+    folders = [Path(run) for run in runs]
+    if seeds:
+        _report_seeds(folders, Path(out) if out else folders[0].parent, acquired)
+        return
+    for folder in folders:
+        if mind_the_gap.is_study(folder):
+            raise UserError(
+                f"{folder} is of `ckl mind-the-gap`, whose report is {folder / 'report.html'}; "
+                "several such folders are compared by --seeds."
+            )
+        if is_experiment(folder):
+            parts = sorted({str(run.parent) for run in folder.glob("*/*") if is_run(run)})
+            raise UserError(
+                f"{folder} is of `ckl experiment`; give a scenario of it: {', '.join(parts)}."
+            )
+    if len(folders) == 1 and (folders[0] / RECORD).is_file():
+        print(temporalwiki.write_report(runs[0], out))
+        return
+    found = find_runs(folders)
+    print(write_report(found, Path(out) if out else found[0].parent, acquired=acquired))
+
+
+def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> None:
+    from ckl_jax.analysis.seeds import check_folders, compare_seeds, of_demos
+    from ckl_jax.papers.ckl.analysis import experiment_seeds
+    from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
+    from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
+
+    if any(map(is_experiment, folders)):
+        check_folders(folders)
+        print(experiment_seeds.write(folders, out)[-1])
+    elif any(map(mind_the_gap.is_study, folders)):
+        print(compare_seeds(folders, out, mind_the_gap.summarize))
+    else:
+        print(compare_seeds(folders, out, functools.partial(of_demos, acquired=acquired)))
+
+
+def ledger(
+    run_dir: Annotated[Positional[str], arg(metavar="RUN")],
+    *,
+    initial: str | None = None,
+    diff: str | None = None,
+    state: Literal[*STATES] | None = None,
+    limit: int = 20,
+) -> None:
+    """List every probed fact's state: kept, updated, learned or forgotten.
+
+    Args:
+      run_dir: MODEL_DIR with probe rows.
+      initial: MODEL_DIR of the Initial model.
+      diff: Another run to compare with.
+      state: List the facts of one state only.
+      limit: Number of facts to list.
+    """
+    from ckl_jax.analysis import ledger as facts
+
+    print(facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit))
+
+
+def proper_nouns(
+    runs: Runs,
+    *,
+    initial: str,
+    formula: Literal[*FORMULAS] = "token_micro",
+    out: str | None = None,
+) -> None:
+    """Compare the loss of models on proper nouns and other words (TemporalWiki, Figure 2).
+
+    Args:
+      runs: MODEL_DIRs of runs with PROPER_NOUN_TASKS.
+      initial: MODEL_DIR of the Initial model.
+      formula: How losses are averaged.
+      out: Folder for proper_nouns.json and .png.
+    """
+    from ckl_jax.papers.temporalwiki.analysis import text_report
+
+    table = text_report.compare(runs, initial, formula)
+    print(text_report.as_text(table))
+    if out:
+        text_report.write(table, out)
+
+
+def promote(
+    *,
+    model: str,
+    relative_to: str,
+    condition: Annotated[Condition, arg(name="if")],
+    interval: str = "",
+) -> int:
+    """Decide whether an updated model may replace the last one.
+
+    Exit code 1: the update should not ship; 2: bad input.
+
+    Args:
+      model: MODEL_DIR of the updated model.
+      relative_to: MODEL_DIR of the last model.
+      condition: Condition for shipping, such as 'unchanged <= 1.05 and changed < 1.0': the new
+        perplexity over the last model's.
+      interval: Interval whose facts count; by default the last.
+    """
+    from ckl_jax.papers.temporalwiki.analysis import promotion
+
+    return decide(
+        [promotion.compare_runs(model, relative_to, promotion.parse(condition), interval)]
+    )
+
+
+def drift(study: Flat[DriftStudy], *, out: str = "runs/drift") -> None:
+    """Measure from dumps of word losses how perplexity grows with time after training.
+
+    Args:
+      out: Folder of the report.
+    """
+    from ckl_jax.papers.mind_the_gap.analysis.report import write_report
+
+    print(write_report(study, out))
+
+
+def ask(
+    model: Models,
+    settings: Flat[Settings],
+    *,
+    questions: str,
+    tune: str | None = None,
+    out: str = "runs/asked",
+) -> None:
+    """Put dated questions to models that were trained up to different times.
+
+    Args:
+      model: MODEL_DIR or checkpoint, in the order of the figure; may be repeated.
+      questions: File of `ckl data questions`.
+      tune: Questions of another time, on which each model learns the form of the answers.
+      out: Folder of answers, table and figure.
+    """
+    from ckl_jax.papers.mind_the_gap import office_holder_qa
+
+    print(office_holder_qa.ask(named_folders(model), questions, out, tune, settings))
+
+
+def claims(
+    folders: Annotated[Positional[tuple[str, ...]], arg(metavar="FOLDER...")],
+    *,
+    out: str | None = None,
+) -> None:
+    """Check which claims of CKL's paper hold in experiments of one's own.
+
+    Args:
+      folders: Folders of `experiment`, one for each seed.
+      out: Folder of claims.md; by default the first FOLDER.
+    """
+    from ckl_jax.papers.ckl.analysis import claims as analysis
+
+    print(analysis.write(folders, out or folders[0]))
+
+
+def overlap(
+    folder: Annotated[Positional[str], arg(metavar="FOLDER")],
+    *,
+    corpora: Names = ("d0_small", "d1"),
+    probes: Names = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy"),
+) -> None:
+    """Count how often CKL's corpora name the answers of its probes.
+
+    Args:
+      folder: Folder in CKL's published layout.
+      corpora: Corpora, such as d0,d1,p1,p2.
+      probes: Probes to count.
+    """
+    from ckl_jax import checks
+    from ckl_jax.analysis.mentions import corpus_texts
+    from ckl_jax.analysis.render_table import print_cells
+    from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
+    from ckl_jax.papers.ckl.analysis import answer_analysis
+
+    checks.require_names(CORPORA, **{"--corpora": corpora})
+    checks.require_names(PROBES, **{"--probes": probes})
+    answers = {p: [item.answers for item in read_probe(p, folder)] for p in probes}
+    texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
+    section = answer_analysis.named(answer_analysis.mentions_of(answers, texts))
+    print_cells(section.headers, section.rows)
+    print(*section.notes, sep="\n")

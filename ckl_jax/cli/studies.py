@@ -1,0 +1,89 @@
+"""Commands that run a whole study, from its data to its report."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from ckl_jax.cli.progress_line import ProgressLine
+from ckl_jax.cli.verdicts import Condition, decide
+from ckl_jax.errors import UserError
+from ckl_jax.options import Flat
+from ckl_jax.papers.ckl.demo import Demo
+from ckl_jax.papers.ckl.settings import Running
+from ckl_jax.papers.lm_pub_quiz.settings import Stream
+from ckl_jax.papers.mind_the_gap.settings import Gap
+from ckl_jax.papers.temporalwiki.settings import Updates
+
+
+def demo(settings: Flat[Demo]) -> None:
+    """Run CKL's main experiment at a small size, up to a report."""
+    from ckl_jax.papers.ckl import demo as job
+
+    data = str(Path(settings.data).absolute()) if settings.data else None
+    job.run(dataclasses.replace(settings, data=data))
+
+
+def experiment(
+    name: Annotated[Positional[str], arg(metavar="NAME")], settings: Flat[Running]
+) -> None:
+    """Run a table or figure of CKL's paper, and print our numbers beside the paper's.
+
+    Args:
+      name: Such as ckl/table3; "list" lists all.
+    """
+    from ckl_jax.papers.ckl import experiments as job
+
+    if name == "list":
+        for key, found in job.EXPERIMENTS.items():
+            print(f"{key:12} {found.title}")
+        return
+    if settings.tuning_seeds is not None and not any(s.tunings for s in job.find(name).scenarios):
+        raise UserError(f"--tuning-seeds is of GPT-2, which {name} has none of; leave it out.")
+    job.run(name, settings)
+
+
+def temporalwiki(
+    settings: Flat[Updates],
+    *,
+    promote_if: Condition | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Update a GPT-2 dump by dump, and measure what it learned and forgot (TemporalWiki).
+
+    Exit code 1: an update should not ship; 2: bad input.
+
+    Args:
+      promote_if: Condition for shipping an update, such as 'unchanged <= 1.05 and changed < 1.0':
+        its perplexity over the last model's.
+      dry_run: Print what would be done, and stop.
+    """
+    from ckl_jax.papers.temporalwiki import study as job
+    from ckl_jax.papers.temporalwiki.analysis import promotion
+
+    condition = promotion.parse(promote_if) if promote_if is not None else None
+    if dry_run:
+        for line in job.describe(settings):
+            print(line)
+        return 0
+    with ProgressLine() as progress:
+        job.run(settings, progress)
+    if condition is None:
+        return 0
+    return decide(promotion.compare_study(settings.out, condition, settings.methods))
+
+
+def mind_the_gap(settings: Flat[Gap]) -> None:
+    """Measure how perplexity grows with time after training and how much online updates recover."""
+    from ckl_jax.papers.mind_the_gap import study as job
+
+    with ProgressLine() as progress:
+        job.run(settings, progress)
+
+
+def stream(settings: Flat[Stream]) -> None:
+    """Train a BERT on a stream of dated text, and rank and fill in facts after each part."""
+    from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
+
+    job.run(settings)

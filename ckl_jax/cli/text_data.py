@@ -1,0 +1,243 @@
+"""`ckl data ...` of text: documents, their splits and vocabularies, cached tasks."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.conf import arg
+
+from ckl_jax.cli.progress_line import ProgressLine
+from ckl_jax.cli.work import Beam, Replace, Workers, count_workers
+from ckl_jax.errors import UserError
+from ckl_jax.files import refuse_to_replace
+from ckl_jax.options import Flat, Repeated
+from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
+from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
+from ckl_jax.papers.mind_the_gap.data.split_files import VARIANTS
+from ckl_jax.papers.mind_the_gap.data.time_splits import Options as Splitting
+from ckl_jax.world.stream import SIZES
+
+File = Annotated[str, arg(metavar="FILE")]
+Files = Annotated[tuple[str, ...], arg(metavar="FILE...")]
+
+
+def prepare(
+    *,
+    dir: str,
+    out: str,
+    vocabulary: str | None = None,
+    vocab_size: int = 32000,
+    input_length: int = 350,
+    target_length: int = 350,
+    replace: Replace = False,
+) -> None:
+    """Make cached tasks of a folder in CKL's layout.
+
+    Args:
+      dir: Folder with recent_news_full.csv and so on.
+      out: Folder for the vocabulary and the tasks.
+      vocabulary: SentencePiece model, which gets 100 sentinels if it has none; by default one is
+        trained.
+      vocab_size: Tokens of a trained vocabulary.
+      input_length: Tokens kept of an input.
+      target_length: Tokens kept of a target.
+    """
+    from ckl_jax import checks
+    from ckl_jax.data.ckl_files import CORPORA
+    from ckl_jax.data.prepare import prepare_ckl
+
+    checks.require_int(5, **{"--vocab-size": vocab_size})
+    # The end of sequence takes one token.
+    checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
+    prepared = prepare_ckl(
+        dir,
+        out,
+        vocab_size,
+        {"inputs": input_length, "targets": target_length},
+        vocabulary=vocabulary,
+        replace=replace,
+        progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
+    )
+    print()
+    for name, folder in prepared.tasks.items():
+        print(f"{len(prepared.open(name)):10,}  {folder}")
+    if absent := [f"{n} ({file})" for n, file in CORPORA.items() if n not in prepared.tasks]:
+        print(f"not there, and so no task: {', '.join(absent)}")
+
+
+def rows(
+    documents: Annotated[Repeated, arg(metavar="FILE")],
+    *,
+    out: str,
+    vocabulary: str,
+    length: int = 512,
+    pack: bool = False,
+    legacy: bool = False,
+    replace: Replace = False,
+) -> None:
+    """Make cached tasks of running text for GPT-2 or BERT.
+
+    Args:
+      documents: JSONL(.gz) with date, title and text, whose name becomes the task's; may be
+        repeated.
+      out: Folder for the tasks.
+      vocabulary: GPT-2's or BERT's folder, or a SentencePiece model.
+      length: Tokens of a row, at most.
+      pack: Pack several short documents into a row.
+      legacy: Leave out the last row of long documents, as TemporalWiki's code did.
+    """
+    from ckl_jax.data.cached import CachedTask
+    from ckl_jax.data.causal import prepare_rows
+    from ckl_jax.data.masked_vocabulary import open_vocabulary
+
+    sources = {Path(file).name.split(".")[0]: file for file in documents}
+    if len(sources) < len(documents):
+        raise UserError("Two files of --documents have one name, which would be one task's.")
+    made = prepare_rows(
+        sources,
+        out,
+        open_vocabulary(vocabulary),
+        length,
+        packed=pack,
+        legacy=legacy,
+        replace=replace,
+        progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
+    )
+    for folder in made.values():
+        print(f"{len(CachedTask.open(folder)):10,}  {folder}")
+
+
+def stream(*, out: str, size: Literal[*SIZES] = "small", seed: int = 0) -> None:
+    """Write a simulated stream of dated text whose facts change.
+
+    Args:
+      out: JSONL(.gz) file of documents to write.
+      size: Size of the stream; small has 1 million words.
+      seed: Random seed.
+    """
+    from ckl_jax.data.documents import write_documents
+    from ckl_jax.world import stream as simulated
+
+    count = write_documents(out, simulated.stream(seed, size))
+    print(f"{count:10,}  documents: {out}")
+
+
+def clean(
+    settings: Flat[Cleaning],
+    *,
+    documents: Files,
+    out: str,
+    keep_near_duplicates: bool = False,
+    beam: Beam = None,
+    workers: Workers = 0,
+) -> None:
+    """Clean dated text: keep one language, drop near-duplicates, tokenise.
+
+    Args:
+      documents: Files, plain, gzip or bzip2.
+      out: JSONL(.gz) file to write, or folder with --beam; an unfinished one is continued.
+      keep_near_duplicates: Keep near-duplicates.
+    """
+    from ckl_jax.papers.mind_the_gap.data import clean as builder
+
+    settings = dataclasses.replace(settings, near_duplicates=not keep_near_duplicates)
+    processes = count_workers(workers)
+    if beam is not None:
+        from ckl_jax.papers.mind_the_gap.data import beam_clean
+
+        report = beam_clean.run(documents, out, settings, beam)
+    else:
+        with ProgressLine() as progress:
+            report = builder.clean(documents, out, settings, processes, progress)
+    for what, count in report["documents"].items():
+        print(f"{count:12,}  {what}")
+
+
+def split(
+    settings: Flat[Splitting],
+    *,
+    documents: Files,
+    out: str,
+    variant: Literal[*VARIANTS] = "main",
+    steps: int | None = None,
+    ids: str | None = None,
+    beam: Beam = None,
+) -> None:
+    """Make TIME-STRATIFIED and CONTROL splits of dated text.
+
+    Args:
+      documents: JSONL(.gz) of documents, as `ckl data clean` makes it; several with --beam only.
+      out: Folder of the splits.
+      variant: Which of the paper's splits to make.
+      steps: Steps of a variant; by default 11, or 5 years.
+      ids: Folder of published lists of ids to join, in place of splitting.
+    """
+    from ckl_jax.papers.mind_the_gap.data import released_splits, split_files
+
+    if beam is not None:
+        from ckl_jax.papers.mind_the_gap.data import beam_split
+
+        if ids:
+            raise UserError("--beam does not join --ids; leave one of them out.")
+        _print_splits(beam_split.run(documents, out, settings, variant, steps, beam))
+        return
+    if len(documents) > 1:
+        raise UserError("--documents takes one file; several are read with --beam.")
+    (corpus,) = documents
+    with ProgressLine() as progress:
+        if not ids:
+            reports = split_files.split(corpus, out, settings, variant, steps, progress)
+        else:
+            joined = released_splits.join(corpus, ids, out, progress)
+    if not ids:
+        _print_splits(reports)
+        return
+    for name, found in joined["lists"].items():
+        print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
+    for name in sorted({*released_splits.NAMES} - {*joined["lists"]}):
+        print(f"{'none':>12}  of {name}: the folder has no such list")
+    print(f"{joined['unlisted']:12,}  documents are on no list")
+    print(f"{joined['other_date']:12,}  documents got the date of their list")
+
+
+def _print_splits(reports: list[dict[str, Any]]) -> None:
+    for report in reports:
+        months, share = report["test_months"], report["share_from_test_period"]
+        print(f"test {months[0]} to {months[-1]}, {share:.1%} of CONTROL's training set from it")
+        for name, counted in report["counts"].items():
+            dates = " to ".join(counted["dates"])
+            print(f"{counted['documents']:12,}  {name}, {counted['words']:,} words, {dates}")
+
+
+def vocabulary(settings: Flat[DatedVocabulary], *, documents: File, out: str) -> None:
+    """Train a SentencePiece vocabulary on dated text.
+
+    Args:
+      documents: JSONL(.gz) of an arm's training documents.
+      out: File to write, .model.
+    """
+    refuse_to_replace(out, documents)
+    made = settings.train(documents, out)
+    print(f"{made.vocab_size:10,}  pieces, {out}")
+
+
+def dated(*, documents: File, vocabulary: str, out: str, replace: Replace = False) -> None:
+    """Make a cached task of dated documents, word by word.
+
+    Args:
+      documents: JSONL(.gz) of tokenised documents.
+      vocabulary: SentencePiece model, or GPT-2's folder.
+      out: Folder of the task.
+    """
+    from ckl_jax.data.dated_task import prepare_dated
+    from ckl_jax.data.masked_vocabulary import open_vocabulary
+
+    with ProgressLine() as progress:
+        task = prepare_dated(
+            documents,
+            out,
+            open_vocabulary(vocabulary),
+            replace=replace,
+            progress=lambda name, done: progress(done, 0, f"documents of {name}"),
+        )
+    print(f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: {Path(out)}")

@@ -1,0 +1,16 @@
+"""Whether an updated model may replace the last: what commands take and return."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from tyro.conf import arg
+
+Condition = Annotated[str, arg(metavar="CONDITION")]
+
+
+def decide(verdicts: Iterable[Any]) -> int:
+    """Prints the verdicts; exit code 1 if one is against its model."""
+    verdicts = list(verdicts)
+    for verdict in verdicts:
+        print(verdict.sentence())
+    return 0 if all(verdict.passes for verdict in verdicts) else 1

@@ -1,0 +1,30 @@
+"""Options of commands that share their work out over processes or a Beam pipeline."""
+
+import os
+from typing import Annotated
+
+from tyro.conf import arg
+
+from ckl_jax.errors import UserError
+
+Workers = Annotated[int, arg(help="Processes; 0 is one for each core.")]
+Beam = Annotated[
+    str | None,
+    arg(
+        metavar="OPTIONS",
+        help="Run as an Apache Beam pipeline with these options: --beam='--runner=...', or "
+        "--beam=''.",
+    ),
+]
+Replace = Annotated[bool, arg(help="Make anew what --out holds of other settings.")]
+
+
+def count_workers(workers: int) -> int:
+    """The number of processes.
+
+    Raises:
+      UserError: it is negative.
+    """
+    if workers < 0:
+        raise UserError(f"--workers is {workers}; give 1 or more, or 0 for one a core.")
+    return workers or len(os.sched_getaffinity(0))

@@ -1,0 +1,39 @@
+"""`ckl world`, and the options that say which world a command takes."""
+
+import dataclasses
+from typing import Literal
+
+from ckl_jax.options import Flat
+from ckl_jax.world.timeline import SIZES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorldSettings:
+    """Which world.
+
+    Attributes:
+      seed: Random seed of the simulated world.
+      size: Size of the world.
+      source: Simulated facts, or real ones of Wikidata.
+      data: Folder of the real facts (docs/wikidata.md).
+    """
+
+    seed: int = 0
+    size: Literal[*SIZES] = "small"
+    source: Literal["simulated", "wikidata"] = "simulated"
+    data: str | None = None
+
+
+def world(settings: Flat[WorldSettings], *, out: str) -> None:
+    """Write a simulated world in CKL's file formats.
+
+    Args:
+      out: Folder to write.
+    """
+    from ckl_jax.world.ckl import build_world
+
+    manifest = build_world(
+        out, settings.seed, settings.size, source=settings.source, data_dir=settings.data
+    )
+    for name, rows in manifest["counts"].items():
+        print(f"{rows:8,}  {name}")

@@ -1,0 +1,157 @@
+"""How `ckl mind-the-gap` and `ckl ask` are run."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from ckl_jax import checks
+from ckl_jax.data.word_classes import make_tagger
+from ckl_jax.errors import UserError
+from ckl_jax.options import Bindings, Floats, Names
+from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
+from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES
+from ckl_jax.papers.mind_the_gap.data.time_splits import Options
+
+MASKS = ("all", "bias", "embedding")
+# Gin files of the model, pieces of its vocabulary, size of the simulated stream.
+SIZES = {
+    "tiny": (("mind_the_gap_demo.gin", "mind_the_gap_tiny.gin"), 600, "tiny"),
+    "small": (("mind_the_gap_demo.gin",), 2000, "small"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gap(Options):
+    """What is made, and where, and how the corpus is split.
+
+    Attributes:
+      out: Folder of everything.
+      corpus: File of dated documents; by default the simulated stream.
+      source: Format of --documents.
+      clean: --no-clean takes --documents as already tokenised and free of duplicates; by default
+        documents of other languages and near-duplicates are dropped, and the rest is tokenised.
+      size: Size of the models and of the simulated stream.
+      vocabulary_size: Tokens of the vocabulary; by default that of --size.
+      seed: Random seed for the stream, the splits, parameter initialisation and data order.
+      masks: Parameters that dynamic evaluation updates (all, bias, embedding); '' skips it.
+      rates: Learning rates of dynamic evaluation; the best on validation text is used.
+      tuning_documents: Validation documents on which --rates are compared, spread evenly.
+      past_documents: Documents of each past year that are held out of training, to measure
+        forgetting; 0 measures none.
+      tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
+      topics: Number of topics learned from the training text; 0 learns none.
+      emerging_least: Mentions in the test documents that an emerging word needs.
+      jobs: Processes that run at once; 0 is one for each core.
+      bindings: Gin bindings for every training and evaluation.
+      skip_bad: Leave out malformed documents.
+    """
+
+    out: str = "runs/mind-the-gap"
+    corpus: Annotated[str | None, arg(name="documents", metavar="FILE")] = None
+    source: Literal[*SOURCES] = "jsonl"
+    clean: bool = True
+    size: Literal[*SIZES] = "small"
+    vocabulary_size: Annotated[int | None, arg(name="vocab-size")] = None
+    seed: int = 0
+    masks: Names = MASKS
+    rates: Floats = (0.01, 0.03, 0.1, 0.3)
+    tuning_documents: int = 200
+    past_documents: int = 20
+    tagger: str = "heuristic"
+    topics: int = 0
+    emerging_least: int = 50
+    jobs: int = 0
+    bindings: Bindings = ()
+    skip_bad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tagger == "none":
+            object.__setattr__(self, "tagger", "")
+        checks.require_choice(SIZES, **{"--size": self.size})
+        checks.require_int(
+            0,
+            **{
+                "--seed": self.seed,
+                "--jobs": self.jobs,
+                "--past-documents": self.past_documents,
+                "--topics": self.topics,
+            },
+        )
+        checks.require_size(**{"--emerging-least": self.emerging_least})
+        if self.tagger and self.tagger != "heuristic":
+            make_tagger(self.tagger, ())  # it is there
+        if self.topics:
+            require_scikit_learn()
+        checks.require_names(MASKS, empty=True, **{"--masks": self.masks})
+        checks.require_int(300, **{"--vocab-size": self.vocabulary_size})
+        for rate in self.rates:
+            checks.require_positive(**{"--rates": rate})
+        if self.masks:
+            checks.require_size(**{"--tuning-documents": self.tuning_documents})
+            if not self.rates:
+                raise UserError("No --rates are given for dynamic evaluation; give one or more.")
+
+    @property
+    def root(self) -> Path:
+        return Path(self.out)
+
+    @property
+    def options(self) -> Options:
+        """Of the splits alone."""
+        names = [field.name for field in dataclasses.fields(Options)]
+        return Options(**{name: getattr(self, name) for name in names})
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def pieces(self) -> int:
+        return self.vocabulary_size or SIZES[self.size][1]
+
+    def vocabulary(self, arm: str) -> Path:
+        return self.data / f"{arm}.model"
+
+    def task(self, arm: str, text: str) -> Path:
+        """The cached task of a text in the vocabulary of an arm."""
+        return self.data / "tasks" / f"{arm}_{text}"
+
+    def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
+        """Where the losses of a text go; of a model that learns, at a rate."""
+        at = "" if rate is None else f"-{rate:g}"
+        return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How models are tuned and asked. What the paper does not say are settings like the others.
+
+    Attributes:
+      epochs: Passes over the questions of --tune; 0 does not tune.
+      learning_rate: Constant learning rate of Adam.
+      batch_size: Questions at once.
+      length: Tokens of a question and its answer, at most; of a longer passage the end is kept.
+      clip_norm: Bound of the global gradient norm.
+      seed: Random seed of the order of the questions.
+    """
+
+    epochs: int = 5
+    learning_rate: float = 1e-4
+    batch_size: int = 32
+    length: int = 512
+    clip_norm: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
+        checks.require_int(1, **{"--batch-size": self.batch_size})
+        checks.require_int(4, **{"--length": self.length})
+        checks.require_positive(
+            **{
+                "--learning-rate": self.learning_rate,
+                "--clip-norm": self.clip_norm,
+            }
+        )

@@ -1,0 +1,128 @@
+"""Every command of `ckl` says what it takes, and refuses what it does not in one sentence."""
+
+import dataclasses
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ckl_jax.cli import ckl
+
+SETTINGS = {
+    "data.wikidata_json": ["FactRules"],
+    "papers.ckl.demo": ["Demo"],
+    "papers.ckl.settings": ["Running"],
+    "papers.ckl.data.benchmark": ["Options"],
+    "papers.lm_pub_quiz.probe": ["Settings"],
+    "papers.lm_pub_quiz.settings": ["Stream"],
+    "papers.mind_the_gap.analysis.staleness_study": ["DriftStudy"],
+    "papers.mind_the_gap.data.clean": ["Options"],
+    "papers.mind_the_gap.data.dated_vocabulary": ["DatedVocabulary"],
+    "papers.mind_the_gap.data.time_splits": ["Options"],
+    "papers.mind_the_gap.settings": ["Gap", "Settings"],
+    "papers.temporalwiki.data.diffsets": ["Options"],
+    "papers.temporalwiki.data.probe_rows": ["Job"],
+    "papers.temporalwiki.settings": ["Updates"],
+    "cli.world": ["WorldSettings"],
+}
+
+
+def sentence(capsys, argv) -> str:
+    capsys.readouterr()
+    assert ckl.main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ckl: ") and err.count("\n") == 1, err
+    return err
+
+
+@pytest.mark.parametrize("name", ckl.commands())
+def test_help_of_every_command(name, capsys):
+    command = ckl.commands()[name]
+    assert re.fullmatch(r"[A-Z][a-z-]+ .*\.", command.summary)
+    assert ckl.main([*name.split(), "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: ckl {name} ") and command.summary in " ".join(out.split())
+    assert "(default: None)" not in out and "default: None" not in " ".join(out.split())
+    # Every option says what it is, beside its name and its default.
+    options = re.split(r"\n (?: ?)(?=--[a-z]|[A-Z]+\.\.\.)", out)[1:]
+    for option in options:
+        words = re.sub(r"\(default:[^)]*\)|\(required\)|\(repeatable\)|\{[^}]*\}", "", option)
+        assert len(words.split()) > 2, f"{name}: no help for {option!r}"
+
+
+def test_help_needs_no_jax():
+    code = (
+        "import sys; from ckl_jax.cli import ckl\n"
+        "for name in ckl.commands(): assert ckl.main([*name.split(), '--help']) == 0\n"
+        "sys.exit('imported jax' if {'jax', 'tensorflow', 'torch'} & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_lists_the_commands_by_group(capsys):
+    assert ckl.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out for name in ckl.commands())
+    for title in ("Run a study", "Make data: text", "Convert models", "Probe and report"):
+        assert out.count(f"\n{title}:\n") == 1
+    assert ckl.main(["data", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "\n  data clean " in out and "demo" not in out
+
+
+@pytest.mark.parametrize(
+    "argv, expected",
+    [
+        ([], "a command is missing; see 'ckl --help'."),
+        (["data"], "a command is missing; see 'ckl data --help'."),
+        (["dmeo"], "there is no command 'dmeo'; see 'ckl --help'. Did you mean 'demo'?"),
+        (["data", "clen"], "see 'ckl data --help'. Did you mean 'clean'?"),
+        (["demo", "--sede", "1"], "unrecognized arguments: --sede 1; see 'ckl demo --help'. Did"),
+        (["demo", "extra"], "unrecognized arguments: extra;"),
+        (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, medium, large."),
+        (["demo", "--source", "wikidat"], "Did you mean 'wikidata'?"),
+        (["demo", "--seed", "x"], "--seed is 'x'; give a whole number."),
+        (["demo", "--seed"], "--seed lacks a value;"),
+        (["demo", "--gin.EPOCHS"], "--gin.EPOCHS needs its value after `=`: --gin.EPOCHS=VALUE."),
+        (["import-hf", "--model", "x"], "required: --out; see 'ckl import-hf --help'."),
+        (["average", "--out", "x"], "required: MODELS;"),
+        (["ask", "--questions", "x"], "required: --model;"),
+        (["overlap"], "required: FOLDER;"),
+        (["mind-the-gap", "--rates", "a,1"], "--rates is 'a,1'; give numbers with commas between."),
+        (["--print-completion", "sh"], "needs a shell: bash, zsh, fish, tcsh."),
+    ],
+)
+def test_a_mistake_is_one_sentence(capsys, argv, expected):
+    assert expected in sentence(capsys, argv)
+
+
+@pytest.mark.parametrize("flags", [["--gin", "EPOCHS = 2"], ["--gin=EPOCHS=2"], ["--gin.EPOCHS=2"]])
+def test_gin_bindings_are_spelled_as_in_t5x(flags):
+    run = ckl.parse(["stream", "--gin", "A=-1", *flags])
+    first, second = run.keywords["settings"].bindings
+    assert first == "A=-1" and second.replace(" ", "") == "EPOCHS=2"
+
+
+def test_names_have_commas_between():
+    settings = ckl.parse(["temporalwiki", "--methods", "full, lora"]).keywords["settings"]
+    assert settings.methods == ("full", "lora")
+    settings = ckl.parse(["mind-the-gap", "--masks=", "--rates=0.1,2"]).keywords["settings"]
+    assert settings.masks == () and settings.rates == (0.1, 2.0)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion(shell, capsys):
+    assert ckl.main(["--print-completion", shell]) == 0
+    out = capsys.readouterr().out
+    assert "mind-the-gap" in out and "--tuning-documents" in out
+
+
+@pytest.mark.parametrize("module", SETTINGS)
+def test_settings_are_keyword_only(module):
+    for name in SETTINGS[module]:
+        settings = getattr(importlib.import_module(f"ckl_jax.{module}"), name)
+        assert settings.__dataclass_params__.frozen
+        assert all(field.kw_only for field in dataclasses.fields(settings)), settings
