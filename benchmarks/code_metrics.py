@@ -2,8 +2,8 @@
 
     python -m benchmarks.code_metrics ckl_jax=ckl_jax optax=/path/to/optax/optax
 
-Each argument is NAME=FOLDER. Test files are left out. Lengths are lines: of a module all of them, of
-a function its body without the docstring. Complexity is radon's cyclomatic complexity
+Each argument is NAME=FOLDER. Test files are left out. Lengths are lines: of a module all of them,
+of a function its body without the docstring. Complexity is radon's cyclomatic complexity
 (`pip install radon`); D begins at 21.
 """
 
@@ -28,6 +28,7 @@ def measure(folder: Path) -> dict[str, object]:
         for path in sorted(folder.rglob("*.py"))
         if "test" not in path.stem and "tests" not in path.parts
     ]
+    texts = [text for text in texts if _parses(text)]
     trees = [ast.parse(text) for text in texts]
     functions = [
         node
@@ -52,6 +53,14 @@ def measure(folder: Path) -> dict[str, object]:
         f"calls with {POSITIONAL}+ by position": sum(len(c.args) >= POSITIONAL for c in calls),
         "complexity D or worse": _complex(texts),
     }
+
+
+def _parses(text: str) -> bool:
+    """Whether it is Python; some examples of others are not."""
+    try:
+        return bool(ast.parse(text))
+    except SyntaxError:
+        return False
 
 
 def _arguments(function: ast.FunctionDef) -> list[ast.arg]:
