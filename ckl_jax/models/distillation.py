@@ -55,8 +55,8 @@ class Distillation:
             )
 
         def loss_fn(params: Any, before: Any, batch: Batch, dropout_rng: jax.Array | None = None):
-            logits = student.logits(params, batch, dropout_rng)
             known = teacher.logits(before, batch)
+            logits = student.logits(params, batch, dropout_rng)
             extra = self.weight * teacher_losses(logits, known, self.temperature)
             return student.sums_of(logits, batch, extra)
 
