@@ -69,15 +69,17 @@ def assign(
     rules = [(compile_rule(pattern), replacement) for pattern, replacement in assignment_map]
     by_rule = _apply(rules, wanted, elsewhere, stored, where)
     sources = {name: by_rule.get(name, name) for name in wanted}
+    there = {*stored, None}
     dropped = [name for name, source in sources.items() if source is None]
-    missing = [name for name, source in sources.items() if source and source not in stored]
-    fresh = [name for name in missing if fallback_to_scratch or name in optional]
+    missing = [name for name, source in sources.items() if source not in there]
+    may_lack = set(missing if fallback_to_scratch else optional)
+    fresh = [name for name in missing if name in may_lack]
     sources = {name: source for name, source in sources.items() if source in stored}
     # What a rule drops, or reads from elsewhere, leaves its own namesake behind on purpose.
     used = {*sources.values(), *by_rule}
     unused = [name for name in stored if name not in used]
     differing = [text for text in (differ(*pair) for pair in sources.items()) if text]
-    missing = [name for name in missing if name not in fresh]
+    missing = [name for name in missing if name not in may_lack]
     _complain(where, missing, unused if strict else [], differing)
     return Assignment(sources, (*dropped, *fresh), tuple(unused))
 

@@ -121,15 +121,7 @@ def model_config(values: Mapping[str, Any]) -> str:
 
 def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
     """Raises `UserError` for a macro or parameter that is required but not set, or unknown."""
-    in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
-    known = {b.name for b in in_files if not b.parameter}
-    known |= {m.name for b in in_files for m in _macros(b.value)}
-    for b in result.bindings:
-        if b.where == COMMAND_LINE and not b.parameter and b.name not in known:
-            raise UserError(
-                f"--gin.{b.name}: the gin files use no macro {b.name!r}."
-                + (nearest(b.name, known) or _listed(known))
-            )
+    _check_command_line(result)
     macros = result.macros()
     for name, user in result.macros_used().items():
         if name in set_later:
@@ -146,6 +138,19 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
             raise UserError(
                 f"{binding.name} is required ({binding.where}) but nothing sets it; add "
                 f"--gin.{binding.name}=VALUE or set it in a gin file."
+            )
+
+
+def _check_command_line(result: Scan) -> None:
+    """Refuses macros of the command line that the files do not use: they would do nothing."""
+    in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
+    known = {b.name for b in in_files if not b.parameter}
+    known |= {m.name for b in in_files for m in _macros(b.value)}
+    for b in result.bindings:
+        if b.where == COMMAND_LINE and not b.parameter and b.name not in known:
+            raise UserError(
+                f"--gin.{b.name}: the gin files use no macro {b.name!r}."
+                + (nearest(b.name, known) or _listed(known))
             )
 
 

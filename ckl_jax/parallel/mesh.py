@@ -49,18 +49,7 @@ def mesh_sizes(
     Raises:
       UserError: unknown axis, more than one -1, or a product that is not `num_devices`.
     """
-    if sizes is None:
-        sizes = {}
-    if not isinstance(sizes, Mapping):
-        if len(sizes) != len(MESH_AXES):
-            raise UserError(f"mesh_shape {list(sizes)} needs one size for each of {MESH_AXES}.")
-        sizes = dict(zip(MESH_AXES, sizes, strict=True))
-    for name in sizes:
-        if name not in MESH_AXES:
-            raise UserError(
-                f"Unknown mesh axis {name!r}; the axes are {', '.join(MESH_AXES)}."
-                + nearest(name, MESH_AXES)
-            )
+    sizes = _by_name({} if sizes is None else sizes)
     checks.require_int(-1, **{f"mesh_shape: {name}": size for name, size in sizes.items()})
     default_data = 1 if -1 in sizes.values() else -1
     full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
@@ -76,6 +65,19 @@ def mesh_sizes(
             "choose sizes whose product is the number of devices, or -1 for one of them."
         )
     return tuple(full)
+
+
+def _by_name(sizes: Mapping[str, int] | Sequence[int]) -> Mapping[str, int]:
+    if not isinstance(sizes, Mapping):
+        if len(sizes) != len(MESH_AXES):
+            raise UserError(f"mesh_shape {list(sizes)} needs one size for each of {MESH_AXES}.")
+        return dict(zip(MESH_AXES, sizes, strict=True))
+    if unknown := next((name for name in sizes if name not in MESH_AXES), None):
+        raise UserError(
+            f"Unknown mesh axis {unknown!r}; the axes are {', '.join(MESH_AXES)}."
+            + nearest(unknown, MESH_AXES)
+        )
+    return sizes
 
 
 def build_mesh(

@@ -9,7 +9,7 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -264,22 +264,26 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
     Rows without answers have none.
     """
-    scores = {}
-    rows = [row for row in rows if "predictions" in row]
-    for probe in dict.fromkeys(row["probe"] for row in rows):
-        mine = [row for row in rows if row["probe"] == probe]
-        scores[probe] = {
-            name: 100.0 * float(np.mean([row[name] for row in mine])) for name in ("em", "f1")
-        }
-        shown = mine[0].get("probe_record", {}).get("columns", ())
-        for name in dict.fromkeys((*shown, "accuracy", "rouge_l", "score")):
-            if name in mine[0] and name not in SCORES:
-                scores[probe][name] = 100.0 * float(np.mean([row[name] for row in mine]))
-        if any(row["old_answers"] for row in mine):
-            scores[probe]["em_old"] = 100.0 * float(np.mean([row["em_old"] for row in mine]))
-        widest = max(row["beams"] for row in mine)
-        ranked = [row["hit_rank"] for row in mine if row["beams"] == widest]
-        for k in PRECISION_KS:
-            if 1 < k <= widest:
-                scores[probe][f"p_at_{k}"] = 100.0 * float(np.mean([0 < r <= k for r in ranked]))
-    return scores
+    by_probe: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if "predictions" in row:
+            by_probe.setdefault(row["probe"], []).append(row)
+    return {probe: _summary(mine) for probe, mine in by_probe.items()}
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Scores of the rows of one probe."""
+    shown = rows[0].get("probe_record", {}).get("columns", ())
+    further = dict.fromkeys((*shown, "accuracy", "rouge_l", "score"))
+    names = ["em", "f1", *(n for n in further if n in rows[0] and n not in SCORES)]
+    if any(row["old_answers"] for row in rows):
+        names.append("em_old")
+    scores = {name: _percent(row[name] for row in rows) for name in names}
+    widest = max(row["beams"] for row in rows)  # items of a narrower search have no place there
+    ranked = [row["hit_rank"] for row in rows if row["beams"] == widest]
+    precisions = [k for k in PRECISION_KS if 1 < k <= widest]
+    return scores | {f"p_at_{k}": _percent(0 < r <= k for r in ranked) for k in precisions}
+
+
+def _percent(values: Iterable[float]) -> float:
+    return 100.0 * float(np.mean(list(values)))

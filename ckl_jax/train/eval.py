@@ -73,9 +73,10 @@ def evaluate(
     mirror = Mirror.of(output_dir)
     mirror.pull()
     done = Done(output_dir, (*asked, *(name for e in chosen for name in e.names)))
-    results = {}
-    every = restore_checkpoint_cfg.mode == "all"
-    left = [path for path in restored.paths if not (every and done.has(path))]
+    results: dict[int, Scores] = {}
+    left = restored.paths
+    if restore_checkpoint_cfg.mode == "all":
+        left = [path for path in left if not done.has(path)]
     if not left and jax.process_index() == 0:
         print(
             f"All {len(restored.paths)} checkpoints were evaluated already; their results are in "
@@ -84,34 +85,50 @@ def evaluate(
         )
     with restored.on_mesh():
         for path in left:
-            params = restored.load(path)
-            restored.describe(output_dir)
             step, epoch = position(path)
-            run = run_name or Path(path).absolute().parent.name
             context = {
-                "run": run,
+                "run": run_name or Path(path).absolute().parent.name,
                 "method": method.name,
                 "epoch": epoch,
                 "step": step,
                 "phase": phase_from(path) if phase is None else phase,
             }
-            rows = list(evaluator.rows(params, context, last=True)) if evaluator else []
-            measured: Scores = {}
-            for measure in measures:
-                measured |= measure(params, step, True)
-            del params  # two checkpoints need not fit at once
+            rows, measured = _ask(restored, path, evaluator, measures, context, output_dir)
             if jax.process_index() == 0:
-                scores = write_evaluation(output_dir, step, rows) if evaluator else {}
-                write_metrics(output_dir, step, measured)
-                splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
-                _write_events(output_dir, step, splits)
-                results[step] = scores | {
-                    split.removeprefix("training_eval/"): x for split, x in measured.items()
-                }
+                results[step] = _write(output_dir, step, rows, measured)
                 done.add(path)
                 mirror.push()
                 print(_table(path, results[step]), flush=True)
     return results
+
+
+def _ask(
+    restored: RestoredModel,
+    path: str,
+    evaluator: Any,
+    measures: Sequence[Any],
+    context: dict[str, Any],
+    output_dir: str,
+) -> tuple[list[dict[str, Any]] | None, Scores]:
+    """The rows of the probes, None without probes, and the scores of further evaluations."""
+    params = restored.load(path)
+    restored.describe(output_dir)
+    rows = list(evaluator.rows(params, context, last=True)) if evaluator else None
+    measured: Scores = {}
+    for measure in measures:
+        measured |= measure(params, context["step"], True)
+    return rows, measured
+
+
+def _write(
+    output_dir: str, step: int, rows: list[dict[str, Any]] | None, measured: Scores
+) -> Scores:
+    """Writes rows, metrics and events; returns the scores by probe and task."""
+    scores = {} if rows is None else write_evaluation(output_dir, step, rows)
+    write_metrics(output_dir, step, measured)
+    splits = {f"inference_eval/{probe}": x for probe, x in scores.items()} | measured
+    _write_events(output_dir, step, splits)
+    return scores | {s.removeprefix("training_eval/"): x for s, x in measured.items()}
 
 
 class Done:
