@@ -224,3 +224,45 @@ def test_documents_name_no_machine():
     pattern = re.compile(r"/(work|root|tmp/bash)/")
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         assert not pattern.search(path.read_text()), path
+
+
+def is_ours(path):
+    return not {".venv", ".git", "build", "runs"} & set(path.relative_to(ROOT).parts)
+
+
+MARKDOWN = [path for path in ROOT.rglob("*.md") if is_ours(path)]
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_point_to_something(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        assert target.exists(), f"{path}: {link}"
+        assert not anchor or anchor in anchors(target), f"{path}: {link}"
+
+
+def test_pages_that_files_name_are_there():
+    for path in ROOT.rglob("*"):
+        if path.suffix not in (".py", ".gin", ".toml", ".txt", ".md") or not is_ours(path):
+            continue
+        for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text()):
+            assert (ROOT / name).is_file(), f"{path} names {name}"
+
+
+def test_every_page_is_in_the_index():
+    docs = ROOT / "docs"
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in docs.rglob("README.md")
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    }
+    assert not {p for p in docs.rglob("*.md") if p.name != "README.md"} - linked

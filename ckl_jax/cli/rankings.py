@@ -1,4 +1,4 @@
-"""`ckl probe ...`: relational ranking (docs/ranking.md)."""
+"""`ckl probe ...`: relational ranking (docs/lm_pub_quiz.md)."""
 
 from pathlib import Path
 from typing import Annotated, Literal
