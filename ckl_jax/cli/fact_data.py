@@ -201,7 +201,7 @@ def questions(
     if year and not is_newsqa:
         raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
     if simulated:
-        from ckl_jax.world import offices as world_offices
+        from ckl_jax.world.facts import office_terms
         from ckl_jax.world.stream import END, START, stream_world
         from ckl_jax.world.stream_text import tokenised as tokenize
 
@@ -210,7 +210,7 @@ def questions(
                 f"--first {first} and --last {last}: the stream has {START[:7]} to "
                 "2019-12, and who holds an office at another time is not known."
             )
-        terms = world_offices.terms(stream_world(seed, size))
+        terms = office_terms(stream_world(seed, size))
     if tokenizer or not simulated:
         tokenize = make_tokenizer(tokenizer or "moses")
     if is_newsqa:

@@ -6,17 +6,25 @@ characters: only then is a perplexity by words that of the same words under ever
 """
 
 import contextlib
+import heapq
 import itertools
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ckl_jax.data.cached import CachedTask, write_cached
-from ckl_jax.data.documents import Document, canonical_key, encodable, read_documents
-from ckl_jax.data.external_sort import in_canonical_order
+from ckl_jax.data.cached import CachedTask, find_task, write_cached
+from ckl_jax.data.documents import (
+    Document,
+    canonical_key,
+    encodable,
+    read_documents,
+    write_documents,
+)
 from ckl_jax.data.prepare import Progress, describe, make_task, vocabulary_meta
+from ckl_jax.data.process_pool import batches
 from ckl_jax.data.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, read_jsonl
@@ -26,6 +34,7 @@ SIDE_FILE = "documents.jsonl"
 MAX_PIECES = 2**16 - 1  # of a word, so that their number takes two bytes
 _BATCH = 200
 _KEPT_WORDS = 1_000_000
+RUN_CHARACTERS = 1 << 26
 
 
 class Encoded(NamedTuple):
@@ -109,6 +118,20 @@ class DatedTask:
                 f"{folder} is no task of dated documents; make one by `ckl data dated`."
             )
         return cls(folder, task)
+
+    @classmethod
+    def find(cls, name: str, cache_dirs: Sequence[str] = ()) -> "DatedTask":
+        """Opens a task by folder, or by name in one of `cache_dirs`.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        if (folder := find_task(name, cache_dirs)) is not None:
+            return cls.open(folder)
+        raise UserError(
+            f"Task {name!r} exists neither as a folder nor in {list(cache_dirs)}; make it with "
+            "'ckl data dated'."
+        )
 
     def __len__(self) -> int:
         return len(self.task)
@@ -233,3 +256,33 @@ def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
             )
         last = key
         yield document
+
+
+def in_canonical_order(
+    documents: Iterable[Document], run_characters: int = RUN_CHARACTERS
+) -> Iterator[Document]:
+    """Yields documents by `documents.canonical_key`: sorted runs, then a merge.
+
+    Args:
+      documents: in any order.
+      run_characters: of text that are sorted in memory at once; more goes through files in the
+        folder for temporary files.
+    """
+    runs = (
+        sorted(run, key=canonical_key)
+        for run in batches(documents, lambda d: len(d.text) + 200, run_characters)
+    )
+    first = next(runs, [])
+    second = next(runs, None)
+    if second is None:
+        yield from first
+        return
+    with tempfile.TemporaryDirectory(prefix="ckl-sort-") as folder:
+        paths = [Path(folder) / f"{i:05d}.jsonl.gz" for i in range(2)]
+        write_documents(paths[0], first, level=1)
+        write_documents(paths[1], second, level=1)
+        del first, second
+        for run in runs:
+            paths.append(Path(folder) / f"{len(paths):05d}.jsonl.gz")
+            write_documents(paths[-1], run, level=1)
+        yield from heapq.merge(*map(read_documents, paths), key=canonical_key)

@@ -1,6 +1,10 @@
-"""`t5x.models`: the encoder-decoder with T5X's arguments and defaults."""
+"""`t5x.models`: the encoder-decoder with T5X's arguments and defaults.
+
+Also `t5x.examples.t5.network`: the T5 of this project has T5X's fields, signatures and paths.
+"""
 
 import dataclasses
+import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,8 +13,18 @@ import jax
 from ckl_jax.models import decoding as native_decoding
 from ckl_jax.models import encoder_decoder
 from ckl_jax.models.decoding import Decoded
+from ckl_jax.models.t5 import T5Config as T5Config
+from ckl_jax.models.t5 import Transformer as Transformer
 from ckl_jax.t5x_api import decoding, names
 from ckl_jax.t5x_api.task_errors import load_vocabulary
+
+
+class SpecialLossNormalizingFactor(enum.StrEnum):
+    """`t5x.losses`: names that `EncoderDecoderModel(loss_normalizing_factor=...)` takes."""
+
+    NUM_REAL_TARGET_TOKENS = "NUM_REAL_TARGET_TOKENS"
+    NUM_TOTAL_TARGET_TOKENS = "NUM_TOTAL_TARGET_TOKENS"
+    AVERAGE_PER_SEQUENCE = "AVERAGE_PER_SEQUENCE"
 
 
 @dataclasses.dataclass(frozen=True)

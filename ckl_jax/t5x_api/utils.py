@@ -290,3 +290,26 @@ def override_params_axes_names(*unused: Any, **also_unused: Any) -> None:
       UserError: always: rules by name are given as `standard_logical_axis_rules.additional_rules`.
     """
     names.not_offered("utils", override_params_axes_names="it")
+
+
+# t5x.gin_utils
+
+
+def summarize_gin_config(*unused: Any, **also_unused: Any) -> None:
+    """Every run writes `config.gin` and shows it in TensorBoard; this name is for gin files."""
+
+
+def sum_fn(var1: Any, var2: Any) -> Any:
+    """var1 + var2."""
+    return var1 + var2
+
+
+def bool_fn(var1: Any) -> bool:
+    """Whether `var1` counts as true."""
+    return bool(var1)
+
+
+def string_split_fn(text: str, separator: str, maxsplit: int = -1, index: int | None = None):
+    """The parts of a text, or the one of number `index`."""
+    parts: Sequence[str] = text.split(separator, maxsplit)
+    return parts if index is None else parts[index]

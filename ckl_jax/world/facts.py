@@ -7,9 +7,10 @@ makes no difference to what is rendered from them.
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from ckl_jax.world.templates import EVENT, INVARIANT, Relation
+from ckl_jax.data.offices import Term
+from ckl_jax.world.templates import CHANGING, EVENT, INVARIANT, Relation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,3 +150,15 @@ def _day_before(date: str) -> str:
 def occurs_in(answer: Entity, subject: Entity) -> bool:
     """Whether an accepted answer occurs in the subject's name, and so gives itself away."""
     return any(a.lower() in subject.name.lower() for a in (answer.name, *answer.aliases))
+
+
+def office_terms(world: World) -> Iterator[Term]:
+    """Yields the terms of everybody who holds an office of a country, a city, a company..."""
+    for fact in world.facts:
+        relation = world.relations[fact.relation]
+        office = (relation.kind, relation.object) == (CHANGING, "person")
+        if office and relation.subject != "person":
+            role = relation.name.replace("_", " ")
+            holder, *aliases = world.answers(fact.object)
+            place = world.name(fact.subject)
+            yield Term(role, place, holder, fact.valid_from, fact.valid_to, tuple(aliases))

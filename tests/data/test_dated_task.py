@@ -6,9 +6,8 @@ import pytest
 
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.byte_level import ByteLevelVocabulary
-from ckl_jax.data.dated_task import DatedTask, WordEncoder, prepare_dated
+from ckl_jax.data.dated_task import DatedTask, WordEncoder, in_canonical_order, prepare_dated
 from ckl_jax.data.documents import Document, canonical_key, write_documents
-from ckl_jax.data.external_sort import in_canonical_order
 from ckl_jax.data.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary, sampled_lines

@@ -20,7 +20,7 @@ from ckl_jax.data.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data.newsqa import date_of_address, read_dates, read_newsqa
 from ckl_jax.probes.metrics import f1
-from ckl_jax.world.offices import terms
+from ckl_jax.world.facts import office_terms
 from ckl_jax.world.stream import stream_world
 from tests.real_data import shared_data
 
@@ -68,7 +68,7 @@ def test_wrong_months(months):
 
 def test_the_offices_of_a_stream_are_asked_for_as_they_are():
     world = stream_world(0, "tiny")
-    found = list(office_questions(terms(world), "2019-01", "2019-12"))
+    found = list(office_questions(office_terms(world), "2019-01", "2019-12"))
     roles = {"prime minister", "mayor", "chief executive", "head coach", "rector"}
     assert {q.role for q in found} == roles and len(found) > 200
     holders = {}

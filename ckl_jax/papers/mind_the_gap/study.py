@@ -24,8 +24,7 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
-from ckl_jax.papers.mind_the_gap.data.past_holdout import hold_out_past
-from ckl_jax.papers.mind_the_gap.data.split_files import split
+from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past, split
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
 from ckl_jax.papers.mind_the_gap.settings import SIZES, Gap
 from ckl_jax.train import subprocess_runs

@@ -5,20 +5,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
+from ckl_jax.analysis.rows import Run, Scored
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
 from ckl_jax.data.ckl_files import known_probe
+from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_json_object, write_json
-from ckl_jax.papers.ckl.analysis.light_tuned import QUESTIONS, averaged_study, by_seed
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 
 FUAR = "fuar"
 RECORD = "experiments.json"
 _CELL = {"ours", "low", "high", "defined", "paper", "printed"}
 _AGAIN = "make it again by `ckl experiment`."
+# NewLAMA-Easy put as questions (appendix G), which a column of its own shows.
+QUESTIONS = Probe(name="new_questions_easy", short="NQE", long="NewQuestions-Easy", order=9)
 
 
 def compare(
@@ -105,7 +110,7 @@ def compare_averaged(
     """The numbers of models that were light-tuned several times (GPT-2), means over the seeds.
 
     Args:
-      folders: see `light_tuned.averaged_study`.
+      folders: see `averaged_study`.
       acquired: see `tables.fuar_tasks`.
       published: {row: {probe: EM in percent, "fuar": ...}}, as the paper printed them.
 
@@ -114,7 +119,7 @@ def compare_averaged(
     """
     study = averaged_study(folders)
     table = compute_table(study, "score", acquired=acquired)
-    seeds = {row: {p: by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
+    seeds = {row: {p: _by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
     widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
     count = len(next(iter(next(iter(seeds.values())).values())))
     note = (
@@ -130,6 +135,59 @@ def compare_averaged(
         "notes": [note],
         "rows": _rows(table, study.probes, published),
     }
+
+
+def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study:
+    """The study of light-tuned models, the Initial one's among them.
+
+    Args:
+      folders: {row: {probe: the runs that were asked it, one of each seed}}; a run was asked one
+        probe, whatever its own name is.
+
+    Returns:
+      Entries whose `score` of an item is its mean EM over the seeds.
+
+    Raises:
+      UserError: a run was not asked, was asked several probes, or others than its siblings.
+    """
+    entries = {
+        row: Entry(
+            row, None, {probe: _as(probe, average_runs(runs)) for probe, runs in by_probe.items()}
+        )
+        for row, by_probe in folders.items()
+    }
+    return Study(entries.pop("initial", None), tuple(entries.values()))
+
+
+def _as(name: str, scored: Scored) -> Scored:
+    """Scores under the name of their column."""
+    return dataclasses.replace(
+        scored, probe=QUESTIONS if name == QUESTIONS.name else known_probe(name), columns={}
+    )
+
+
+def average_runs(runs: Sequence[Path]) -> Scored:
+    """The last answers of runs to one probe, `em`, `f1` and `score` averaged over them."""
+    asked = [_only_probe(Run.open(folder)) for folder in runs]
+    first = asked[0]
+    for folder, other in zip(runs, asked, strict=True):
+        if other.items != first.items:
+            raise UserError(f"{runs[0]} and {folder} were asked different items; probe again.")
+    em = np.mean([scored.em for scored in asked], axis=0)
+    f1 = np.mean([scored.f1 for scored in asked], axis=0)
+    return dataclasses.replace(first, em=em, f1=f1, score=em)
+
+
+def _by_seed(runs: Sequence[Path]) -> list[float]:
+    """EM in percent of each run."""
+    return [100.0 * float(_only_probe(Run.open(folder)).em.mean()) for folder in runs]
+
+
+def _only_probe(run: Run) -> Scored:
+    found: dict[str, Any] = run.last
+    if len(found) != 1:
+        raise UserError(f"{run.path} was asked {len(found)} probes; give runs of one.")
+    return next(iter(found.values()))
 
 
 def _rows(

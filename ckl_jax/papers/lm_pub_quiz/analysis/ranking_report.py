@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import figures, statistics
+from ckl_jax.analysis import figures, labels, statistics
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
-from ckl_jax.papers.lm_pub_quiz.analysis import ranking_figures
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
 
@@ -84,7 +83,7 @@ def as_json(results: DatasetResults) -> dict[str, Any]:
 def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
     """A row for each instance and template: the right option, its rank from 1, and the best one."""
     for result in results:
-        scores, labels = result.reduced().scores, result.answer_space
+        scores, options = result.reduced().scores, result.answer_space
         ranks = ranking_metrics.ranks(scores, result.answers)
         best = scores.argmax(axis=1)
         for row, rank, found in zip(result.table, ranks, best, strict=True):
@@ -93,9 +92,9 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
                 "sub_id": row["sub_id"],
                 "sub_label": row["sub_label"],
                 "template": row.get("template_index", 0),
-                "answer": labels[row["answer_idx"]],
+                "answer": options[row["answer_idx"]],
                 "rank": int(rank) + 1,
-                "best": labels[found],
+                "best": options[found],
                 "correct": bool(rank == 0),
             }
 
@@ -126,11 +125,77 @@ def draw(
                 raise UserError(f"{folders[name]} has no relation {code!r}.")
     wanted = {}
     if all("domains" in result.relation_info for results in models.values() for result in results):
-        wanted["domains"] = ranking_figures.plot_domains(models)
-    wanted |= {f"bias_{code}": ranking_figures.plot_bias(models, code) for code in bias}
+        wanted["domains"] = _plot_domains(models)
+    wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
     written = []
     for name, figure in wanted.items():
         with atomic_write(Path(out) / f"{name}.png", "wb") as f:
             f.write(figures.as_png(figure))
         written.append(f"{out}/{name}.png")
     return written
+
+
+def _bars(ax: Any, names: list[str], heights: Mapping[str, np.ndarray], ranges=None) -> None:
+    """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
+    width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
+    for i, (model, values) in enumerate(heights.items()):
+        places = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
+        error = None if ranges is None else ranges[model]
+        ax.barh(
+            places,
+            values,
+            0.9 * width,
+            xerr=error,
+            label=model,
+            color=colors[i % len(colors)],
+            error_kw={"elinewidth": 1.0, "ecolor": "#444444"},
+        )
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.grid(False, axis="y")
+
+
+def _plot_domains(models: Mapping[str, DatasetResults]) -> Any:
+    """Accuracy by domain, a bar for each model (Figure 3).
+
+    Raises:
+      UserError: the results do not say their relations' domains.
+    """
+    scores = {name: r.get_metrics("accuracy", "domains") for name, r in models.items()}
+    names = sorted({domain for found in scores.values() for domain in found})
+    heights = {
+        model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
+        for model, found in scores.items()
+    }
+    with figures.style():
+        figure, (ax,) = figures.panels(1)
+        figure.set_size_inches(6.4, 1.2 + 0.25 * len(names) * (1 + len(models)))
+        _bars(ax, names, heights)
+        ax.set_xlabel("accuracy, %")
+        figures.legend(figure, [ax])
+    return figure
+
+
+def _plot_bias(models: Mapping[str, DatasetResults], code: str) -> Any:
+    """How likely each option of a relation is found whatever the subject (section 3.2, Figure 4).
+
+    Bars are means over templates, lines their range; the dashed line is a model without bias where
+    every option is right as often.
+    """
+    options = next(iter(models.values()))[code].answer_space
+    heights, ranges = {}, {}
+    for name, results in models.items():
+        bias = np.array(list(results[code].answer_bias().values()))
+        accuracy = results[code].get_metric("accuracy")
+        label = f"{name} ({100 * accuracy:.0f} % right)"
+        heights[label] = bias.mean(axis=0)
+        ranges[label] = np.stack([heights[label] - bias.min(0), bias.max(0) - heights[label]])
+    with figures.style():
+        figure, (ax,) = figures.panels(1)
+        figure.set_size_inches(6.4, 1.2 + 0.25 * len(options) * (1 + len(models)))
+        _bars(ax, list(options), heights, ranges)
+        ax.axvline(1 / len(options), color="#444444", linestyle="--", linewidth=1.0)
+        ax.set_xlabel("mean probability among the options")
+        ax.set_title(code)
+        figures.legend(figure, [ax])
+    return figure

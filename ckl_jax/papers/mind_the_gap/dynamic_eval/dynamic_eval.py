@@ -14,12 +14,12 @@ import jax
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import is_remote
+from ckl_jax.data.dated_task import DatedTask
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.methods.subsets import Mask
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.papers.mind_the_gap.dynamic_eval.dated_tasks import open_dated
 from ckl_jax.papers.mind_the_gap.dynamic_eval.gradient_statistics import GradientStatistics
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DynamicRun
 from ckl_jax.papers.mind_the_gap.dynamic_eval.past_text import PastText
@@ -110,7 +110,7 @@ def dynamic_eval(
     if mask != "none":
         stream = dataclasses.replace(stream, lanes=1)
     restored = RestoredModel(model, method, placed, restore_checkpoint_cfg)
-    task = open_dated(mixture_or_task_name, cache_dirs)
+    task = DatedTask.find(mixture_or_task_name, cache_dirs)
     check_task_vocabulary(task.task, mixture_or_task_name, restored.model.output_vocabulary)
     check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")
     with restored.on_mesh(), FolderLock() as lock:

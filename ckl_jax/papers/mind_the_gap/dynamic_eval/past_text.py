@@ -11,7 +11,6 @@ from ckl_jax.analysis.forgetting import START
 from ckl_jax.data.dated_task import DatedTask
 from ckl_jax.data.word_losses import WordLosses
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.papers.mind_the_gap.dynamic_eval.dated_tasks import open_dated
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
@@ -71,7 +70,7 @@ class Forgetting:
         folder: str | Path,
     ):
         self.past, self._folder = past, Path(folder) / FOLDER
-        self._tasks = {name: open_dated(name, past.cache_dirs) for name in past.tasks}
+        self._tasks = {name: DatedTask.find(name, past.cache_dirs) for name in past.tasks}
         for name, task in self._tasks.items():
             check_task_vocabulary(task.task, name, model.output_vocabulary)
         lanes = past.lanes if stream.reset_at_doc else 1

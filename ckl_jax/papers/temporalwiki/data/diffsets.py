@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.buckets import bucket_path, write_rows
 from ckl_jax.data.process_pool import (
     Progress,
     batches,
@@ -32,11 +33,11 @@ from ckl_jax.data.process_pool import (
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json, write_jsonl
 from ckl_jax.options import Ints
-from ckl_jax.papers.temporalwiki.data import page_buckets, page_diff
+from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.page_diff import Pair, Rules
-from ckl_jax.papers.temporalwiki.data.wiki_xml import Page
+from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, twice
 
 FORMAT = 1
 SHARD_BYTES = 64 << 20  # of the compressed new dump
@@ -228,7 +229,8 @@ def _sort_pages(todo: Plan, progress: Progress) -> None:
         if dump:
             progress(0, 0, f"pages of {dump.name} sorted")
             folder = todo.out / "sorted" / side
-            page_buckets.write_pages(dump.unsorted_pages(), folder, len(todo.shards))
+            rows = ((page.id, dataclasses.asdict(page)) for page in dump.unsorted_pages())
+            write_rows(rows, folder, len(todo.shards))
     write_json(marker, {"buckets": len(todo.shards)})
 
 
@@ -271,8 +273,23 @@ def _pages(todo: Plan, shard: int) -> tuple[Iterator[Page], Iterator[Page]]:
 
 def _side(todo: Plan, side: str, dump: Dump, shard: int) -> Iterator[Page]:
     if todo.options.unsorted:
-        return page_buckets.read_pages_by_id(todo.out / "sorted" / side, shard, dump.path)
+        return _sorted_bucket(bucket_path(todo.out / "sorted" / side, shard), dump.path)
     return dump.pages(*todo.shards[shard])
+
+
+def _sorted_bucket(path: Path, dump: str | os.PathLike) -> Iterator[Page]:
+    """Yields the pages of a bucket by id.
+
+    Raises:
+      UserError: an id is there twice.
+    """
+    last = None
+    pages = (Page(**row) for row in read_jsonl(path))
+    for page in sorted(pages, key=lambda p: p.id):
+        if last and page.id == last.id:
+            raise twice(dump, last, page)
+        last = page
+        yield page
 
 
 def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:

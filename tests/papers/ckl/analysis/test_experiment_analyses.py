@@ -17,7 +17,6 @@ from ckl_jax.papers.ckl.analysis import (
     experiment_curves,
     experiment_pages,
     experiment_tables,
-    light_tuned,
     prediction_changes,
     published_ckl,
 )
@@ -153,7 +152,7 @@ def test_means_over_seeds_of_light_tuning(tmp_path):
     assert "2 seeds" in part["notes"][0] and "50.00 points" in part["notes"][0]
     other = run(tmp_path / "other", {9: probe("any", 0, 1, 1)})
     with pytest.raises(UserError, match="different items"):
-        light_tuned.average([folders["vanilla"]["new_questions_easy"][0], other])
+        experiment_tables.average_runs([folders["vanilla"]["new_questions_easy"][0], other])
 
 
 # --- curves

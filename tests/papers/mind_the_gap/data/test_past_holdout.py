@@ -6,7 +6,7 @@ import pytest
 
 from ckl_jax.data.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
-from ckl_jax.papers.mind_the_gap.data.past_holdout import hold_out_past
+from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 
 OPTIONS = Options(test_period=1, unit="year", validation_months=3)
