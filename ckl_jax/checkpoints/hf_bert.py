@@ -127,7 +127,7 @@ def entries(config: BertConfig) -> list[Entry]:
     there, rows = f"{prefix}.embeddings", config.max_positions + config.position_offset
     head = "lm_head" if roberta else "cls.predictions"
     transform = head if roberta else f"{head}.transform"
-    found = [
+    table = [
         Entry(
             embedding_names(config)[0], "token_embedder/embedding", False, (config.vocab_size, d)
         ),
@@ -146,10 +146,10 @@ def entries(config: BertConfig) -> list[Entry]:
         *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
     ]
     for i in range(config.num_layers):
-        found += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
+        table += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
     last = "layer_norm" if roberta else "LayerNorm"
     return [
-        *found,
+        *table,
         *linear(f"{transform}.dense", "head/dense", d, d),
         *norm(f"{transform}.{last}", "head/layer_norm", d),
         Entry(f"{head}.bias", "output_bias/bias", False, (config.vocab_size,)),

@@ -111,7 +111,7 @@ def vocabulary_settings(vocabulary: ByteLevelVocabulary) -> dict[str, Any]:
 def entries(config: GPT2Config) -> list[Entry]:
     """Every parameter of the model (layers not stacked), in both namings."""
     d = config.emb_dim
-    found = [
+    table = [
         Entry(EMBEDDING, "token_embedder/embedding", False, (config.vocab_size, d)),
         Entry(
             "transformer.wpe.weight",
@@ -121,8 +121,8 @@ def entries(config: GPT2Config) -> list[Entry]:
         ),
     ]
     for i in range(config.num_layers):
-        found += _layer(config, f"transformer.h.{i}", f"decoder/layers_{i}")
-    return [*found, *norm("transformer.ln_f", "decoder/decoder_norm", d)]
+        table += _layer(config, f"transformer.h.{i}", f"decoder/layers_{i}")
+    return [*table, *norm("transformer.ln_f", "decoder/decoder_norm", d)]
 
 
 def _layer(config: GPT2Config, there: str, here: str) -> Iterator[Entry]:

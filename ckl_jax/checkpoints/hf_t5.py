@@ -133,12 +133,12 @@ def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
 def entries(config: T5Config) -> list[Entry]:
     """Every parameter of the model (layers not stacked), in both namings."""
     d, v = config.emb_dim, config.vocab_size
-    found = [Entry(EMBEDDING, "token_embedder/embedding", False, (v, d))]
-    found += _stack(config, "encoder", config.num_encoder_layers, ("",))
-    found += _stack(config, "decoder", config.num_decoder_layers, ("self_", "cross_"))
+    table = [Entry(EMBEDDING, "token_embedder/embedding", False, (v, d))]
+    table += _stack(config, "encoder", config.num_encoder_layers, ("",))
+    table += _stack(config, "decoder", config.num_decoder_layers, ("self_", "cross_"))
     if not config.logits_via_embedding:
-        found.append(Entry(OUTPUT, "decoder/logits_dense/kernel", True, (d, v)))
-    return found
+        table.append(Entry(OUTPUT, "decoder/logits_dense/kernel", True, (d, v)))
+    return table
 
 
 def _stack(config, stack, count, attentions) -> Iterator[Entry]:

@@ -65,8 +65,8 @@ def unreadable(path: epath.Path, file: str) -> str | None:
 
 def unreadable_object(path: epath.Path, file: str) -> str | None:
     """The same of a file that holds a JSON object with something in it."""
-    if found := unreadable(path, file):
-        return found
+    if reason := unreadable(path, file):
+        return reason
     value = json.loads((path / file).read_bytes())
     return None if isinstance(value, dict) and value else f"its file {file} was overwritten"
 
@@ -82,8 +82,8 @@ def _descriptions(path: epath.Path) -> str | None:
             return f"its file state/{name} is missing"
     for pattern in ("_METADATA", "_sharding", "array_metadatas/*"):
         for file in sorted(state.glob(pattern)):
-            if found := unreadable(path, _within(path, str(file))):
-                return found
+            if reason := unreadable(path, _within(path, str(file))):
+                return reason
     return None
 
 

@@ -37,11 +37,11 @@ def layers(entries: Sequence[Entry]) -> dict[str, Layer]:
 def shapes(entries: Sequence[Entry]) -> dict[str, tuple[int, int]]:
     """{name of a layer there: its kernel's shape [in, out]}."""
     kernels = {e.path.removesuffix("/kernel"): e.shape for e in entries}
-    found = {}
+    result = {}
     for path, (layer, part) in layers(entries).items():
         inputs, outputs = kernels[path]
-        found[layer] = (inputs, outputs if part is None else _PARTS * outputs)
-    return found
+        result[layer] = (inputs, outputs if part is None else _PARTS * outputs)
+    return result
 
 
 def fuse(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pair]:

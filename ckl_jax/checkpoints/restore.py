@@ -1,4 +1,4 @@
-"""Reading checkpoints: strict about names, shapes and dtypes; a damaged one is told apart.
+"""Reading checkpoints: strict about names, shapes and dtypes; damage has an error of its own.
 
 A checkpoint is a folder in the form that `store` writes, which T5X writes too, or in T5X's legacy
 form (`from_t5x`). Whatever reads one here reads both.
@@ -79,11 +79,11 @@ def find_checkpoint(path: Any) -> epath.Path:
         return root
     steps = complete_steps(root)
     for step in reversed(steps):
-        found = root / f"{PREFIX}{step}"
-        if is_checkpoint(found):
-            return found
+        folder = root / f"{PREFIX}{step}"
+        if is_checkpoint(folder):
+            return folder
         if step != steps[0]:
-            warnings.warn(f"{_without_arrays(found)} {INSTEAD}", stacklevel=2)
+            warnings.warn(f"{_without_arrays(folder)} {INSTEAD}", stacklevel=2)
     if steps or (root.is_dir() and step_of(root) is not None):
         raise UnreadableCheckpoint(_without_arrays(root / f"{PREFIX}{steps[0]}" if steps else root))
     what = "it has no checkpoint_<step> folder" if root.is_dir() else "no such folder"
@@ -106,8 +106,8 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     if not (path / name).exists():
         return {}
     check = integrity.unreadable_object if item == "metadata" else integrity.unreadable
-    if found := check(path, name):
-        raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {found}; {REMEDY}")
+    if reason := check(path, name):
+        raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {reason}; {REMEDY}")
     return json.loads((path / name).read_bytes())
 
 

@@ -75,7 +75,7 @@ _reported_elsewhere = _ReportedElsewhere()
 
 @dataclasses.dataclass(frozen=True)
 class KeepBest:
-    """Which checkpoints stay besides the newest.
+    """Chooses the checkpoints to keep along with the newest.
 
     Attributes:
       metric: name of a number that `CheckpointStore.save` is given.
@@ -94,7 +94,7 @@ class KeepBest:
             raise UserError(f"KeepBest.count is {self.count}; give 1 or more.")
 
     def stay(self, values: Mapping[int, float | None]) -> list[int]:
-        """The steps that stay besides the newest, out of all complete ones and their metrics."""
+        """The steps to keep along with the newest, out of all complete ones and their metrics."""
         return self.choose(values)
 
     def choose(self, values: Mapping[int, float | None]) -> list[int]:

@@ -39,8 +39,8 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
         parameters or vocabularies, or `out` already holds one.
     """
     _check_weights(models, weights)
-    found = [find_checkpoint(model) for model in models]
-    metadata = [read_json_item(path, "metadata") for path in found]
+    folders = [find_checkpoint(model) for model in models]
+    metadata = [read_json_item(path, "metadata") for path in folders]
     _check_vocabularies(models, metadata)
     for model, held in zip(models[:-1], metadata, strict=False):
         if name := adapters.first_difference(held, metadata[-1]):
@@ -53,7 +53,7 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
         mean = _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}
-            for path, weight in zip(found, weights, strict=True)
+            for path, weight in zip(folders, weights, strict=True)
         ]
         kept = ("vocabulary_digest", "method", "phase", "dense", "side", "scan_layers")
         about = {k: metadata[-1][k] for k in kept if k in metadata[-1]}

@@ -151,8 +151,8 @@ def relation_kinds(folder: str | os.PathLike) -> dict[str, str]:
     for fact in read_jsonl(facts):
         if kind := kind_of.get(fact["object"]):
             counts[fact["relation"]][kind] += 1
-    found = {relation: count.most_common(1)[0][0] for relation, count in counts.items()}
-    return {relation: kind for relation, kind in found.items() if kind != "item"}
+    kinds = {relation: count.most_common(1)[0][0] for relation, count in counts.items()}
+    return {relation: kind for relation, kind in kinds.items() if kind != "item"}
 
 
 def labelled_finder() -> EntityFinder | None:

@@ -56,10 +56,10 @@ class KeySet:
 
     @staticmethod
     def write(path: Path, keys: Iterable[str]) -> None:
-        found = np.unique(np.fromiter((hash64(key) for key in keys), dtype=np.int64))
+        hashes = np.unique(np.fromiter((hash64(key) for key in keys), dtype=np.int64))
         with os_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, found)
+            np.save(path, hashes)
 
     def __contains__(self, key: str) -> bool:
         value = hash64(key)

@@ -1,7 +1,7 @@
 """GPT-2's byte-level BPE vocabularies, by Hugging Face's `tokenizers` (which needs no torch).
 
 The same interface as `vocabularies.Vocabulary`. Any text has ids and none is unknown. Id 0 is a
-piece like any other ("!"), so padding is told from it by lengths, not by its id.
+piece like any other ("!"), so lengths tell padding from it, not its id.
 """
 
 import hashlib
@@ -70,8 +70,8 @@ class ByteLevelVocabulary:
         self.digest = digest_of_tokenizer(self._tokenizer)
 
     def _id(self, *names: str) -> int:
-        found = (self._tokenizer.token_to_id(name) for name in names)
-        id = next((i for i in found if i is not None), None)
+        ids = (self._tokenizer.token_to_id(name) for name in names)
+        id = next((i for i in ids if i is not None), None)
         if id is None:
             raise UserError(
                 f"{self.path} has no {names[-1]!r}, which ends a text; give GPT-2's vocabulary, or "
@@ -91,8 +91,8 @@ class ByteLevelVocabulary:
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns [start, end) in characters of each of the ids of `text`."""

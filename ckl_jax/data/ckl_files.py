@@ -187,10 +187,12 @@ def read_table(
             raise UserError(f"{path} is empty: it has no header.")
         for column in columns:
             if column not in header:
-                found = ", ".join(header) or "nothing"
+                columns_there = ", ".join(header) or "nothing"
                 near = nearest_name(column, [h for h in header if h not in columns])
                 advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
-                raise UserError(f"{path} has no column {column!r}; its header has {found}.{advice}")
+                raise UserError(
+                    f"{path} has no column {column!r}; its header has {columns_there}.{advice}"
+                )
         for cells in _cells(reader, path):
             if cells and len(cells) != len(header):
                 raise UserError(

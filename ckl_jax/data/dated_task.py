@@ -69,8 +69,8 @@ class WordEncoder:
         if len(self._pieces) > self._kept:
             self._pieces.clear()
         unknown = {w: None for words in texts for w in words if w not in self._pieces}
-        found = self._vocabulary.encode_many([self._blank + word for word in unknown])
-        for word, pieces in zip(unknown, found, strict=True):
+        encoded = self._vocabulary.encode_many([self._blank + word for word in unknown])
+        for word, pieces in zip(unknown, encoded, strict=True):
             self._pieces[word] = self._checked(word, pieces)
 
     def _checked(self, word: str, pieces: list[int]) -> list[int]:

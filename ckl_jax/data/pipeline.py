@@ -13,7 +13,7 @@ Batch = dict[str, np.ndarray]
 
 
 class BatchSource:
-    """The batches of a run, by step. Stateless: `source[step]` is the same whenever it is asked.
+    """The batches of a run, by step. Stateless: `source[step]` is always the same.
 
     With several hosts, each builds its own contiguous rows of the global batch, [b, ...] with
     b = batch_size / process_count: the layout of `jax.make_array_from_process_local_data`.

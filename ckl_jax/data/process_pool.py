@@ -118,9 +118,11 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     settings = json.loads(json.dumps(settings))
     if path.is_file():
         with os_errors(path, "read"):
-            found = read_json(path)
-        changed = [k for k in {**found, **settings} if found.get(k) != settings.get(k)]
-        resized = [k for k in changed if _is_resized(found.get(k), settings.get(k))]
+            settings_there = read_json(path)
+        changed = [
+            k for k in {**settings_there, **settings} if settings_there.get(k) != settings.get(k)
+        ]
+        resized = [k for k in changed if _is_resized(settings_there.get(k), settings.get(k))]
         if resized and set(changed) - set(resized) <= _BY_SIZE:
             names = ", ".join(settings[k]["name"] for k in resized)
             raise ChangedFile(

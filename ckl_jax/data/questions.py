@@ -56,7 +56,7 @@ def read_questions(path: str | os.PathLike) -> list[Question]:
       UserError: it cannot be read, has none, or one lacks a field or has no answer.
     """
     known = {field.name for field in dataclasses.fields(Question)}
-    found = []
+    questions = []
     for number, row in enumerate(read_jsonl(path), 1):
         if not isinstance(row, dict) or not all(row.get(k) for k in ("id", "question", "answers")):
             raise UserError(
@@ -64,10 +64,10 @@ def read_questions(path: str | os.PathLike) -> list[Question]:
                 "'answers'."
             )
         fields = {k: v for k, v in row.items() if k in known}
-        found.append(Question(**fields | {"answers": tuple(row["answers"])}))
-    if not found:
+        questions.append(Question(**fields | {"answers": tuple(row["answers"])}))
+    if not questions:
         raise UserError(f"{os.fspath(path)} has no questions.")
-    return found
+    return questions
 
 
 def question_rows(

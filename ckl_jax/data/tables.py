@@ -18,12 +18,12 @@ def table_files(folder: str | os.PathLike, suffix: str = "") -> dict[str, Path]:
 
     Of a relation that has both, the JSON lines count.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in sorted(Path(folder).glob(f"*{suffix}.*"), reverse=True):
         name = _KINDS.sub("", file.name)
         if name != file.name and name.endswith(suffix):
-            found[name.removesuffix(suffix)] = file  # .jsonl comes last, sorted backwards
-    return found
+            files[name.removesuffix(suffix)] = file  # .jsonl comes last, sorted backwards
+    return files
 
 
 def table_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

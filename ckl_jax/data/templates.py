@@ -20,7 +20,7 @@ KINDS = (INVARIANT, CHANGING, EVENT)
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """How a relation is asked for.
+    """The templates of a relation.
 
     Attributes:
       cloze: statement with one `[X]` and one `[Y]`.
@@ -104,8 +104,8 @@ def membership(title: str, previous: bool = False) -> Wording:
 
 def property_of(relation: str) -> str:
     """The property in a relation's name, such as "P17" of "P17_trex"; "" if there is none."""
-    found = re.match(r"P\d+", relation)
-    return found[0] if found else ""
+    match = re.match(r"P\d+", relation)
+    return match[0] if match else ""
 
 
 def question(relation: str) -> str:
@@ -115,12 +115,12 @@ def question(relation: str) -> str:
 
 def built_in() -> dict[str, Wording]:
     """Relation -> wording of all that have one here."""
-    found = {name: Wording(*texts, INVARIANT) for name, texts in _TABLE_4.items()}
-    found |= {name: Wording(*texts) for name, texts in _OTHERS.items()}
+    templates = {name: Wording(*texts, INVARIANT) for name, texts in _TABLE_4.items()}
+    templates |= {name: Wording(*texts) for name, texts in _OTHERS.items()}
     for titles, make in ((OFFICES, office), (MEMBERSHIPS, membership)):
         for name, title in titles.items():
-            found[name], found[name + PREVIOUS] = make(title), make(title, previous=True)
-    return found
+            templates[name], templates[name + PREVIOUS] = make(title), make(title, previous=True)
+    return templates
 
 
 def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
@@ -129,7 +129,7 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
     Raises:
       UserError: it cannot be read, or a line lacks a field or has one that is wrong.
     """
-    found: dict[str, Wording] = {}
+    templates: dict[str, Wording] = {}
     for where, row in numbered_rows(path):
         if not isinstance(row.get("relation"), str):
             raise UserError(f"{where}: the field 'relation' is missing or no text.")
@@ -139,10 +139,12 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
                 f"{where}: 'kind' is {kind!r}; it is one of {', '.join(KINDS)}."
                 + nearest(str(kind), KINDS)
             )
-        if name in found:
+        if name in templates:
             raise UserError(f"{where}: the relation {name!r} has a wording already.")
-        found[name] = check(Wording(row.get("cloze", ""), row.get("question") or "", kind), where)
-    return found
+        templates[name] = check(
+            Wording(row.get("cloze", ""), row.get("question") or "", kind), where
+        )
+    return templates
 
 
 def check(wording: Wording, where: str) -> Wording:

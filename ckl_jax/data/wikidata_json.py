@@ -121,8 +121,8 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
 
 
 def _label(labels: dict[str, Any], language: str) -> str:
-    found = labels.get(language) or labels.get("mul") or {}
-    return " ".join(found.get("value", "").split())
+    label = labels.get(language) or labels.get("mul") or {}
+    return " ".join(label.get("value", "").split())
 
 
 def _title(sitelinks: dict[str, Any], site: str) -> str:

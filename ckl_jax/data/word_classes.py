@@ -103,8 +103,8 @@ class PennTagger:
         for text in texts:
             words = list(re.finditer(r"\S+", text))
             tags = [tag for _, tag in self._tag([word[0] for word in words])]
-            found = zip(words, map(_class_of_penn, tags), strict=True)
-            yield [(*word.span(), name) for word, name in found if name]
+            classes = zip(words, map(_class_of_penn, tags), strict=True)
+            yield [(*word.span(), name) for word, name in classes if name]
 
 
 def _nltk_tagger() -> PennTagger:

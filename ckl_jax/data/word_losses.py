@@ -119,8 +119,10 @@ class DumpWriter:
         self._pending: list[WordLosses] = []
         about = json.loads(json.dumps({"format": FORMAT, **about}))
         if resume_at:
-            found = read_about(self.folder)
-            changed = sorted(k for k in {**found, **about} if found.get(k) != about.get(k))
+            about_there = read_about(self.folder)
+            changed = sorted(
+                k for k in {**about_there, **about} if about_there.get(k) != about.get(k)
+            )
             if changed:
                 raise UserError(
                     f"{folder} was begun with other settings ({', '.join(changed)}); choose "
@@ -205,25 +207,25 @@ def read_dump(folder: str | os.PathLike) -> Iterator[Shard]:
 def _shards(folder: Path) -> list[tuple[Path, str, int]]:
     """(path, month, number of the first document), by number."""
     named = [(path, _SHARD.search(path.name)) for path in folder.glob("*.npz")]
-    found = [(path, m[1], int(m[2])) for path, m in named if m]
-    return sorted(found, key=lambda shard: shard[2])
+    shards = [(path, m[1], int(m[2])) for path, m in named if m]
+    return sorted(shards, key=lambda shard: shard[2])
 
 
 def _read(path: Path, month: str, first: int) -> Shard:
     try:
         with os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-        words = found["words"].tobytes().decode()
+            columns = {name: arrays[name] for name in arrays.files}
+        words = columns["words"].tobytes().decode()
         shard = Shard(
             month=month,
             first=first,
-            ids=found["ids"].tolist(),
-            dates=found["dates"].tolist(),
-            ends=found["ends"],
+            ids=columns["ids"].tolist(),
+            dates=columns["dates"].tolist(),
+            ends=columns["ends"],
             words=words.split("\n") if words else [],
-            nll=found["nll"],
-            pieces=found["pieces"],
-            context_start=found["context_start"],
+            nll=columns["nll"],
+            pieces=columns["pieces"],
+            context_start=columns["context_start"],
         )
     except (KeyError, ValueError, zipfile.BadZipFile) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e

@@ -115,11 +115,11 @@ def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, A
     manifest = read_world(directory)
     if manifest is None:
         return None
-    found = tuple(manifest[key] for key in ("source", "seed", "size", "format"))
-    if found != (source, seed, size, FORMAT):
+    made = tuple(manifest[key] for key in ("source", "seed", "size", "format"))
+    if made != (source, seed, size, FORMAT):
         raise UserError(
-            f"{directory} holds the {found[0]} world of seed {found[1]}, size {found[2]} (format "
-            f"{found[3]}); choose another folder or delete it."
+            f"{directory} holds the {made[0]} world of seed {made[1]}, size {made[2]} (format "
+            f"{made[3]}); choose another folder or delete it."
         )
     whole = all(
         (directory / name).is_file() and _sha256(directory / name) == digest

@@ -59,14 +59,14 @@ def fact_changes(old: Month, new: Month) -> dict[tuple[str, str, str], tuple[str
         return f"Q{numbers[fact.subject]}", prop, f"Q{numbers[fact.object]}"
 
     before, after = held(old), held(new)
-    found = {}
+    changes = {}
     for key, fact in after.items():
         if key not in before:
-            found[name(fact)] = ("new", ())
+            changes[name(fact)] = ("new", ())
         elif before[key].object == fact.object:
-            found[name(fact)] = ("unchanged", ())
+            changes[name(fact)] = ("unchanged", ())
         else:
-            found[name(fact)] = ("updated", (f"Q{numbers[before[key].object]}",))
+            changes[name(fact)] = ("updated", (f"Q{numbers[before[key].object]}",))
     for key in before.keys() - after.keys():
-        found[name(before[key])] = ("deleted", ())
-    return found
+        changes[name(before[key])] = ("deleted", ())
+    return changes

@@ -155,14 +155,14 @@ class _StreamMaker(Maker):
 def trends(seed: int, size: str) -> list[Trend]:
     """The words of a stream that are not there at its start."""
     rng = random.Random(f"ckl trends {seed} {size}")
-    found, used = [], set()
+    chosen, used = [], set()
     for name, topic in TOPICS.items():
         count = max(1, round(topic.trends * (_size(size).countries / 8) ** 0.5))
         for i in range(count):
             word = _new_word(rng, topic, used)
             month = min(MONTHS - 4, round((i + rng.random()) * MONTHS / count))
-            found.append(Trend(word, name, month, rng.lognormvariate(0, 0.5)))
-    return found
+            chosen.append(Trend(word, name, month, rng.lognormvariate(0, 0.5)))
+    return chosen
 
 
 def _new_word(rng: random.Random, topic: Topic, used: set[str]) -> str:

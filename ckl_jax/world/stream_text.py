@@ -1,4 +1,4 @@
-"""What a simulated stream says besides its facts: sentences by topic, and words that are new.
+"""Text of a simulated stream that states no facts: sentences by topic, and new words.
 
 In a pattern `[a|b|c]` is a choice. `{c}` is a city, `{n}` a country, `{k}` a company, `{p}` the
 person of the paragraph, `{w}` the new word, `{x}` a number whose size grows with the years, `{y}`

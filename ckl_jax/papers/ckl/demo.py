@@ -27,7 +27,7 @@ METHODS = (
     "k_adapter_k3",
     "modular",
 )
-BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # run where they are asked for
+BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
 SOURCES = ("simulated", "wikidata")
 
 
@@ -123,7 +123,7 @@ def _run(demo: Demo) -> Path:
 
 
 def _finished(demo: Demo) -> list[Path]:
-    """The trainings that the folder holds, be it of an earlier start with other methods."""
+    """The trainings that the folder holds, also of an earlier start with other methods."""
     folders = [demo.root / name for name in ("initial", *METHODS, *BASELINES)]
     return [folder for folder in folders if (folder / "summary.json").exists()]
 

@@ -1,6 +1,6 @@
 """GPT-2 in `ckl experiment` (CKL, appendix G): updated on SMALL, light-tuned, then asked.
 
-Each model is tuned on items of a kind before it is asked that kind, `Running.tunings` times
+Each model is tuned on items of a kind before it is probed with that kind, `Running.tunings` times
 with different seeds; scores are means over them.
 """
 

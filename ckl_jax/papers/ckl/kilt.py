@@ -41,7 +41,7 @@ def score_answer(
         as any other. "kilt": accurate is what equals any answer, and an empty one gets 0.
 
     Raises:
-      UserError: ROUGE-L is asked for and its package is missing.
+      UserError: ROUGE-L is wanted and its package is missing.
     """
     checks.require_choice(READINGS, reading=reading)
     prediction = prediction.strip()

@@ -118,7 +118,7 @@ def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:
 
 
 def _study(scenario: Scenario, running: Running) -> Study:
-    """The cells of a scenario that are trained, be it of another experiment."""
+    """The cells of a scenario that are trained, also by another experiment."""
     cells = running.chosen(scenario)
     others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
     more = [c for c in others if (running.folder(scenario, c) / subprocess_runs.SUMMARY).exists()]

@@ -53,7 +53,7 @@ class Scenario:
     Attributes:
       name: of its folder, and in the paper's numbers.
       overlay: gin file.
-      probes: what models are asked.
+      probes: the probes of the models.
       cells: the trainings.
       acquired: probes that FUAR takes for new knowledge; () is the usual choice.
       after: the scenario whose models these start from; None is the Initial model.

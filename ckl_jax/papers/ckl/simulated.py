@@ -134,7 +134,7 @@ def make_inputs(
       data_dir: of the world's files, vocabulary and cached tasks.
       seed, size: of the world.
       vocabulary: of the run; with another than the world's, nothing is made.
-      rows: of running text to make besides.
+      rows: further rows of running text to make.
       initial: the checkpoint that the run starts from, or None.
       initial_dir: MODEL_DIR of the Initial model, which is trained if it is missing and `initial`.
       initial_gin_files: the job that trains it.

@@ -10,7 +10,7 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train import subprocess_runs
 
 _PROBES = "closed_book.ClosedBook.probes"
-# What is set besides `Running.macros`, so that a user's binding would put results elsewhere.
+# Set in addition to `Running.macros`; a user's binding would put results elsewhere.
 _OWN = ("CACHE_DIRS", "PROBE_DIR", "INITIAL_CHECKPOINT_PATH", "LIGHT_TUNE_NAME", _PROBES)
 # Methods that add parameters add a second set in a second phase.
 _PHASES = {
@@ -56,7 +56,7 @@ def _initial(scenarios: Sequence[Scenario], running: Running) -> subprocess_runs
 
 
 def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
-    """What the Initial model is asked: of every experiment, which share it."""
+    """The Initial model's probes: those of all experiments, which share it."""
     scenarios = [s for e in EXPERIMENTS.values() for s in e.scenarios if not s.tuned]
     found = [p for s in scenarios if not s.tunings for p in s.probes]
     return tuple(dict.fromkeys((*probes, *found)))

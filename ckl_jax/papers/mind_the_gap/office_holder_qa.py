@@ -47,11 +47,11 @@ def ask(
     tune: str | None = None,
     settings: Settings = Settings(),  # noqa: B008 (a frozen record)
 ) -> Path:
-    """Asks every model, writes what each says, and a table and figure of all.
+    """Answers the questions by every model; writes answers, a table and a figure.
 
     Args:
       models: {name: MODEL_DIR or checkpoint}, in the order of the figure.
-      questions: file of what is asked, see `data.questions`.
+      questions: file of the questions, see `data.questions`.
       out: folder: `NAME.jsonl` a model, `asked.json`, `asked.png`. What a model has said with
         the same settings is not asked again.
       tune: file of questions to tune on; None tunes on none.
@@ -116,7 +116,7 @@ def asked(
     method: Method | None = None,
     partitioner: Partitioner | None = None,
 ) -> Rows:
-    """What one model says.
+    """The answers of one model.
 
     Args:
       model: the base model; the method is put into it here.

@@ -1,4 +1,4 @@
-"""How `ckl mind-the-gap` and `ckl ask` are run."""
+"""Settings of `ckl mind-the-gap` and `ckl ask`."""
 
 import dataclasses
 from pathlib import Path

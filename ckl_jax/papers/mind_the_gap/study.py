@@ -1,4 +1,4 @@
-"""`ckl mind-the-gap`: how fast a model goes stale on dated text, and what updates win back.
+"""`ckl mind-the-gap`: how perplexity grows with time after training, and what updates recover.
 
 Corpus -> TIME-STRATIFIED and CONTROL splits -> a vocabulary and a Transformer-XL for each -> word
 losses of the test documents under both -> dynamic evaluation of the stale one, by mask, at rates
@@ -39,7 +39,7 @@ _TEST, _VALIDATION, _TUNING, _PAST = "test", "validation", "tuning", "past"
 
 
 def run(gap: Gap, progress: Progress = no_progress) -> Path:
-    """Does all of it, or goes on with it; returns the path of the report.
+    """Runs the study, or continues it; returns the path of the report.
 
     Raises:
       UserError: bad corpus or settings, before anything is trained; or a process failed: its log's
@@ -110,7 +110,7 @@ def _run_all(
 
 
 def prepare(gap: Gap, progress: Progress = no_progress) -> None:
-    """Makes splits, vocabularies and tasks; what is there is not made again."""
+    """Makes the splits, vocabularies and tasks that are missing."""
     data = gap.data
     corpus = _corpus(gap, progress)
     if gap.past_documents:
@@ -160,12 +160,12 @@ def _corpus(gap: Gap, progress: Progress) -> Path:
 
 
 def gin_files(gap: Gap) -> list[str]:
-    """Of the trainings, from the general to the particular."""
+    """The gin files of the trainings, from the general to the particular."""
     return [_TRAIN, *SIZES[gap.size][0]]
 
 
 def macros(gap: Gap, arm: str) -> dict[str, Any]:
-    """What the gin files of an arm's training are told."""
+    """The gin bindings of an arm's training."""
     return {
         "MODEL_DIR": str(gap.root / arm),
         "CACHE_DIRS": (str(gap.data / "tasks"),),
@@ -215,7 +215,7 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     Raises:
       UserError: all rates of a mask diverged.
     """
-    found: dict[str, dict[float, float]] = {}
+    perplexities: dict[str, dict[float, float]] = {}
     for mask in gap.masks:
         dumps = {
             str(rate): gap.evaluation(STALE, _TUNING, mask, rate) / DUMP
@@ -228,21 +228,23 @@ def choose_rates(gap: Gap) -> dict[str, float]:
                 f"({', '.join(f'{r:g}' for r in gap.rates)}); give lower ones, the rest is kept."
             )
         totals = read_totals(dumps)
-        found[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
+        perplexities[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
     write_json(
         gap.root / "rates.json",
         {
             mask: {f"{rate:g}": value for rate, value in values.items()}
-            for mask, values in found.items()
+            for mask, values in perplexities.items()
         },
     )
-    chosen = {mask: min(values, key=values.__getitem__) for mask, values in found.items()}
+    chosen = {mask: min(values, key=values.__getitem__) for mask, values in perplexities.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
         told = ""
         if rate in ends:
             told = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
-        print(f"   {mask:<10} {rate:g}  perplexity {found[mask][rate]:.2f}{told}", flush=True)
+        print(
+            f"   {mask:<10} {rate:g}  perplexity {perplexities[mask][rate]:.2f}{told}", flush=True
+        )
     return chosen
 
 

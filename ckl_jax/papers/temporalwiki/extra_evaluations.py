@@ -1,4 +1,4 @@
-"""What finished models of `ckl temporalwiki` are asked besides the probes, where it is asked for.
+"""Extra evaluations of finished models of `ckl temporalwiki`, if the settings want them.
 
 Light-tuning (TemporalWiki, appendices E and F): each model is tuned on facts of a class that are no
 probes, and asked for those that are. Proper nouns (Figure 2): what they cost in the new text of an
@@ -36,7 +36,7 @@ def check(updates: Updates) -> None:
 
 
 def _bindings(updates: Updates) -> list[str]:
-    # The paper's rate does nothing to a model so small.
+    # The paper's rate hardly moves so small a model.
     small = [] if updates.model else ["LIGHT_TUNE_RATE = 1e-3", f"{_BATCH} = 8"]
     return [*small, *updates.tuning_bindings]
 
@@ -60,13 +60,13 @@ def runs(
       data: where.
       models: the trainings of all models.
     """
-    found, batch = [], _wanted_batch(updates) if updates.light_tuning else 0
+    trainings, batch = [], _wanted_batch(updates) if updates.light_tuning else 0
     for model in models:
         if model.is_done:
             own = [i for i in intervals(data.snapshots) if model.name in (INITIAL, _name(i, model))]
-            found += _tunings(updates, data, model, own, batch) if updates.light_tuning else []
-            found += [_nouns(updates, data, model, own)] if updates.proper_nouns else []
-    return found
+            trainings += _tunings(updates, data, model, own, batch) if updates.light_tuning else []
+            trainings += [_nouns(updates, data, model, own)] if updates.proper_nouns else []
+    return trainings
 
 
 def _method(model: subprocess_runs.Training) -> str:

@@ -79,8 +79,8 @@ class ProperNouns:
             del last
             rows = [
                 {"task": task, "step": step, **row}
-                for task, found in marks.items()
-                for row in self._rows(losses, params, found)
+                for task, marked in marks.items()
+                for row in self._rows(losses, params, marked)
             ]
             scores = summarize(rows)  # first: what is not finite is not written
             if jax.process_index() == 0:
@@ -100,8 +100,8 @@ class ProperNouns:
     def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
         """What the row of each text says: by group [summed loss, tokens]."""
         told = [g for g in self.groups if g in marks.groups]
-        found = losses(params, marks.rows, marks.bits)
-        for number, (sums, counts) in zip(marks.index.tolist(), found, strict=True):
+        measured = losses(params, marks.rows, marks.bits)
+        for number, (sums, counts) in zip(marks.index.tolist(), measured, strict=True):
             values = {
                 group: [float(sums[GROUPS.index(group)]), int(counts[GROUPS.index(group)])]
                 for group in told

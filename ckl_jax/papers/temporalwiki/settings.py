@@ -1,4 +1,4 @@
-"""What `ckl temporalwiki` is asked to make, and by which gin files."""
+"""The settings of `ckl temporalwiki`, and the gin files that they choose."""
 
 import dataclasses
 from pathlib import Path

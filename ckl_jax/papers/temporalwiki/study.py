@@ -53,12 +53,12 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
       The snapshots (of the simulated world by their dates alone), and the value of each gin macro
       and parameter by name, of the methods that have it, with "drawn" and "model_config".
     """
-    found = _snapshots(updates)
+    snapshots = _snapshots(updates)
     subprocess_runs.refuse_own(
         updates.bindings, _macros(updates, updates.methods[0], None, None, ())
     )
     if updates.snapshots:
-        dumps.check_series(found)
+        dumps.check_series(snapshots)
     if updates.model and not (Path(updates.model) / "model.gin").is_file():
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
     from ckl_jax.config import gin_config, gin_scan  # slow, and needed from here on only
@@ -79,7 +79,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     settings |= {"drawn": drawn, _CONFIG: gin_scan.model_config(settings)}
     if updates.model:
         _check_model(updates, settings)
-    return found, settings
+    return snapshots, settings
 
 
 def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
@@ -120,17 +120,17 @@ def _snapshots(updates: Updates) -> list[Snapshot]:
 def _run(updates: Updates, settings: dict[str, Any], progress: Progress) -> Path:
     began = time.monotonic()
     _record(updates)
-    found = _with_dumps(updates, progress)
+    snapshots = _with_dumps(updates, progress)
     data = Data(
         updates.root,
-        found,
+        snapshots,
         updates.seed,
         updates.share,
         updates.jobs or len(os.sched_getaffinity(0)),
         progress,
         updates.light_tuning,
     )
-    print(f"1. Data: {labels.count(len(found), 'snapshot')}", flush=True)
+    print(f"1. Data: {labels.count(len(snapshots), 'snapshot')}", flush=True)
     build(updates, data, settings)
     if not data.fact_files():
         raise UserError(
@@ -162,22 +162,22 @@ def _train(updates: Updates, data: Data, environment: Mapping[str, str]) -> None
     if later := evaluations(updates, data):
         print("4. Probes of later intervals", flush=True)
         subprocess_runs.run_all(later, **settings)
-    if besides := extra_evaluations.runs(updates, data, jobs):
+    if extra := extra_evaluations.runs(updates, data, jobs):
         print("5. Light-tuning and proper nouns", flush=True)
-        width = max(len(training.name) for training in besides)
-        subprocess_runs.run_all(besides, **{**settings, "width": width})
+        width = max(len(training.name) for training in extra)
+        subprocess_runs.run_all(extra, **{**settings, "width": width})
 
 
 def _with_dumps(updates: Updates, progress: Progress) -> list[Snapshot]:
     """The snapshots; those of the simulated world are written where they are missing."""
-    found = _snapshots(updates)
+    snapshots = _snapshots(updates)
     if updates.snapshots:
-        return found
+        return snapshots
     folder = updates.root / "dumps"
     record = folder / "dumps.json"
-    if not record.exists() or not all(any(folder.glob(f"*{s.date}*")) for s in found):
+    if not record.exists() or not all(any(folder.glob(f"*{s.date}*")) for s in snapshots):
         write_dumps(updates.world(), folder, updates.months, progress)
-    return [dumps.find(folder / snapshot.date) for snapshot in found]
+    return [dumps.find(folder / snapshot.date) for snapshot in snapshots]
 
 
 def _record(updates: Updates) -> None:
@@ -244,15 +244,15 @@ def _vocabulary(updates: Updates, data: Data, settings: Mapping[str, Any]) -> An
 def trainings(updates: Updates, data: Data) -> list[subprocess_runs.Training]:
     """All trainings, the Initial model's first; each method's wait for each other."""
     facts = data.fact_files()
-    found = [_training(updates, data, INITIAL, None, updates.model, (), facts)]
-    last = dict.fromkeys(updates.methods, found[0])
+    planned = [_training(updates, data, INITIAL, None, updates.model, (), facts)]
+    last = dict.fromkeys(updates.methods, planned[0])
     for interval in intervals(data.snapshots):
         for method, before in last.items():
             last[method] = _training(
                 updates, data, method, interval, before.folder, (before.name,), facts
             )
-            found.append(last[method])
-    return [dataclasses.replace(t, after=()) if t.after == (INITIAL,) else t for t in found]
+            planned.append(last[method])
+    return [dataclasses.replace(t, after=()) if t.after == (INITIAL,) else t for t in planned]
 
 
 def _training(updates, data, method, interval, base, after, facts) -> subprocess_runs.Training:
@@ -287,13 +287,13 @@ def _macros(
 
 def evaluations(updates: Updates, data: Data) -> list[subprocess_runs.Training]:
     """What finished models were not asked, because its interval came later."""
-    found = []
+    planned = []
     for training in trainings(updates, data):
         asked = probes_of(training.folder)
         missing = [f for f in data.fact_files() if Path(f).stem not in asked]
         if training.is_done and missing:
-            found.append(_evaluation(updates, training, missing, data.snapshots[-1].date))
-    return found
+            planned.append(_evaluation(updates, training, missing, data.snapshots[-1].date))
+    return planned
 
 
 def _evaluation(updates, training, facts, date) -> subprocess_runs.Training:
@@ -319,10 +319,10 @@ def describe(updates: Updates) -> list[str]:
     Raises:
       UserError: as `run`.
     """
-    found, _ = check(updates)
-    data = Data(updates.root, found)
-    lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in found]
-    for interval in intervals(found):
+    snapshots, _ = check(updates)
+    data = Data(updates.root, snapshots)
+    lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
+    for interval in intervals(snapshots):
         lines.append(f"{interval.name}  diffset, probes and rows into {updates.root / 'data'}")
     for training in trainings(updates, data):
         state = "done" if training.is_done else "to do"

@@ -77,10 +77,10 @@ class Data:
       root: folder of everything.
       snapshots: in order.
       seed: of the sample of probes.
-      unchanged_share: share of the unchanged facts that is asked about.
+      unchanged_share: fraction of the unchanged facts that become probes.
       workers: processes.
       progress: shows the work on one line.
-      light_tuning: facts of each class that are drawn besides, to tune on.
+      light_tuning: further facts of each class to tune on.
     """
 
     root: Path
@@ -104,8 +104,8 @@ class Data:
 
     def fact_files(self) -> list[str]:
         """The probes of all intervals that hold a fact."""
-        found = [self.fact_file(i, c) for i in intervals(self.snapshots) for c in CLASSES]
-        return [str(path) for path in found if path.is_file()]
+        paths = [self.fact_file(i, c) for i in intervals(self.snapshots) for c in CLASSES]
+        return [str(path) for path in paths if path.is_file()]
 
     def fact_file(self, interval: Interval, kind: str) -> Path:
         """The probes of a class of an interval; missing where there is no such fact."""

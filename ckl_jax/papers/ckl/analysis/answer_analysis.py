@@ -31,12 +31,14 @@ def figure_8(
     """
     initial = study.initial.scores
     probes = [p for p in study.probes if p in initial]
-    found = {p: types_of(initial[p], types) for p in probes}
-    shares = _share_rows(found, published)
+    types_of_answers = {p: types_of(initial[p], types) for p in probes}
+    shares = _share_rows(types_of_answers, published)
     leader = study.vanilla or study.methods[0]
-    parts = {p: contributions(leader.scores[p], found[p]) for p in PAIR if p in leader.scores}
+    parts = {
+        p: contributions(leader.scores[p], types_of_answers[p]) for p in PAIR if p in leader.scores
+    }
     right = any(any(part.values()) for part in parts.values())
-    shared = {e.key: shared_persons(e, found) for e in study.entries}
+    shared = {e.key: shared_persons(e, types_of_answers) for e in study.entries}
     sections = [
         Section(
             "Types of the answers",
@@ -72,7 +74,7 @@ def figure_8(
             ],
         ),
     ]
-    counted = {p: dict(collections.Counter(of)) for p, of in found.items()}
+    counted = {p: dict(collections.Counter(of)) for p, of in types_of_answers.items()}
     return sections, {"types": counted, "contributions": parts, "shared_persons": shared}
 
 
@@ -84,14 +86,17 @@ def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
     ]
 
 
-def _share_rows(found: Mapping[str, Sequence[str]], published) -> tuple[list[str], list]:
-    headers = [f"{known_probe(p).short} % (the paper's)" for p in found]
+def _share_rows(types_of_answers: Mapping[str, Sequence[str]], published) -> tuple[list[str], list]:
+    headers = [f"{known_probe(p).short} % (the paper's)" for p in types_of_answers]
     rows = []
     for kind in TYPES:
-        ours = {p: 100.0 * of.count(kind) / len(of) for p, of in found.items()}
-        printed = {p: published.get(p, {}).get(kind) for p in found}
+        ours = {p: 100.0 * of.count(kind) / len(of) for p, of in types_of_answers.items()}
+        printed = {p: published.get(p, {}).get(kind) for p in types_of_answers}
         if any(ours.values()) or any(printed.values()):
-            cells = [f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "") for p in found]
+            cells = [
+                f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "")
+                for p in types_of_answers
+            ]
             rows.append(text_row(kind, *cells))
     return headers, rows
 
@@ -125,11 +130,11 @@ def shared_persons(
 
 
 def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = collections.defaultdict(list)
+    scores: dict[str, list[float]] = collections.defaultdict(list)
     for row, kind, right in zip(scored.rows, kinds, scored.em, strict=True):
         if kind == PERSON:
-            found[normalize_answer(row["answers"][0])].append(float(right))
-    return found
+            scores[normalize_answer(row["answers"][0])].append(float(right))
+    return scores
 
 
 def _plot_parts(parts: Mapping[str, Mapping[str, float]]):

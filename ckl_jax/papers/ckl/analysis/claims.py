@@ -46,8 +46,8 @@ class Claim:
 def _fuar(numbers: Numbers, scenario: str, methods: Sequence[str]) -> float | None:
     """The lowest ratio of some methods; "no gain" is the worst of all."""
     rows = numbers.get(scenario, {})
-    found = [rows[m]["fuar"] for m in methods if m in rows and "fuar" in rows[m]]
-    return min((math.inf if v is None else v for v in found), default=None)
+    values = [rows[m]["fuar"] for m in methods if m in rows and "fuar" in rows[m]]
+    return min((math.inf if v is None else v for v in values), default=None)
 
 
 def _are_best(
@@ -167,19 +167,19 @@ def read_numbers(folder: str | Path) -> Numbers:
     Raises:
       UserError: there are none.
     """
-    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    numbers: dict[str, dict[str, dict[str, float | None]]] = {}
     for path in sorted(Path(folder).glob("ckl-table*.json")):
         for scenario, part in read_tables(path).items():
-            found[scenario] = {
+            numbers[scenario] = {
                 row: {name: c["ours"] for name, c in columns.items() if c["defined"]}
                 for row, columns in part["rows"].items()
             }
-    if not found:
+    if not numbers:
         raise UserError(
             f"{folder} has no table of an experiment; make one by `ckl experiment ckl/table2 --out "
             f"{folder}`."
         )
-    return found
+    return numbers
 
 
 def write(folders: Sequence[str | Path], out: str | Path) -> Path:

@@ -93,7 +93,7 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
 
 
 def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
-    """Sections and numbers of Figure 3, InvariantLAMA after every epoch, and what repeats cost."""
+    """Sections and numbers of Figure 3, InvariantLAMA by epoch, and forgetting by repeats."""
     rows = [
         text_row(
             line.scenario,

@@ -215,7 +215,7 @@ def _rows(
 
 
 def only_probes(study: Study, probes: Sequence[str]) -> Study:
-    """The study of these probes: the Initial model was put to those of other scenarios too."""
+    """The study of these probes: the Initial model has rows of other scenarios' probes too."""
 
     def chosen(entry: Entry) -> Entry:
         scores = {probe: x for probe, x in entry.scores.items() if probe in probes}

@@ -50,15 +50,15 @@ class Watch:
         self._answers: list[tuple[frozenset[int], frozenset[int]]] = []  # one of, and all of
 
     def add(
-        self, subjects: Iterable[str], answers: Iterable[str], besides: Iterable[str] = ()
+        self, subjects: Iterable[str], answers: Iterable[str], required: Iterable[str] = ()
     ) -> int:
-        """Looks for a pair, any of the names of each, with all names of `besides`.
+        """Looks for a pair, any of the names of each, with all names of `required`.
 
         Returns:
           The number of the pair, for `of`.
         """
         pair = len(self._answers)
-        numbers = (frozenset(map(self._number, names)) for names in (answers, besides))
+        numbers = (frozenset(map(self._number, names)) for names in (answers, required))
         self._answers.append(tuple(numbers))
         for number in {self._number(s) for s in subjects}:
             self._pairs_of[number].append(pair)
@@ -78,20 +78,20 @@ class Watch:
         for text in sentences:
             named = self._named(text)
             for pair in {p for n in named | about for p in self._pairs_of.get(n, ())}:
-                answers, besides = self._answers[pair]
-                if not named.isdisjoint(answers) and besides <= named:
-                    found = Sentence(document.date, document.id, document.title, text)
-                    self._keep((pair, side), found)
+                answers, required = self._answers[pair]
+                if not named.isdisjoint(answers) and required <= named:
+                    sentence = Sentence(document.date, document.id, document.title, text)
+                    self._keep((pair, side), sentence)
 
     def _named(self, text: str) -> set[int]:
         words = _WORD.findall(text)
-        found = set()
+        names = set()
         for i, word in enumerate(words):
             for length in self._lengths.get(word, ()):
                 number = self._names.get(tuple(words[i : i + length]))
                 if number is not None:
-                    found.add(number)
-        return found
+                    names.add(number)
+        return names
 
     def _keep(self, key: tuple[int, str], sentence: Sentence) -> None:
         entry = self.found.setdefault(key, Found())

@@ -156,14 +156,14 @@ def read_dev(folder: str | os.PathLike, probe: str | KiltSet) -> list[KiltRecord
       UserError: as `find_file` and `read_kilt`, or two records have one id.
     """
     path = find_file(folder, probe, DEV)
-    found: dict[str, KiltRecord] = {}
+    records: dict[str, KiltRecord] = {}
     for line, record in _numbered(path):
-        if record.id in found:
+        if record.id in records:
             raise UserError(f"{path}, line {line}: the id {record.id!r} occurs twice.")
-        found[record.id] = record
-    if not found:
+        records[record.id] = record
+    if not records:
         raise UserError(f"{path} has no records.")
-    return list(found.values())
+    return list(records.values())
 
 
 def _numbered(path: str | os.PathLike) -> Iterator[tuple[int, KiltRecord]]:

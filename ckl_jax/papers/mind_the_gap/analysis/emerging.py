@@ -56,18 +56,18 @@ class WordCounts:
         Raises:
           UserError: one of the two has no words.
         """
-        found: collections.Counter[str] = collections.Counter()
+        test_counts: collections.Counter[str] = collections.Counter()
         for words in test:
-            found.update(words)
+            test_counts.update(words)
         seen: collections.Counter[str] = collections.Counter()
         train_words = 0
         for words in train:
             train_words += len(words)
-            seen.update(filter(found.__contains__, words))
-        for name, total in (("test", found.total()), ("training", train_words)):
+            seen.update(filter(test_counts.__contains__, words))
+        for name, total in (("test", test_counts.total()), ("training", train_words)):
             if not total:
                 raise UserError(f"The {name} documents have no words.")
-        return cls(found, seen, found.total(), train_words)
+        return cls(test_counts, seen, test_counts.total(), train_words)
 
     def emerging(self, least: int = 50, factor: float = 5.0) -> list[EmergingWord]:
         """The emerging new words, the most frequent first.
@@ -81,17 +81,17 @@ class WordCounts:
         """
         checks.require_int(1, **{"--emerging-least": least})
         checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
-        found = [
+        new_words = [
             EmergingWord(word, n, seen)
             for word, n in self.test.items()
             # In whole numbers: n / test_words >= factor * seen / train_words.
             if n >= least
             and n * self.train_words >= factor * (seen := self.train.get(word, 0)) * self.test_words
         ]
-        return sorted(found, key=lambda w: (-w.test, w.word))
+        return sorted(new_words, key=lambda w: (-w.test, w.word))
 
     def unseen_share(self, words: Iterable[str]) -> float:
-        """The share of different words that never occur in training."""
+        """The fraction of different words that never occur in training."""
         types = set(words)
         return sum(word not in self.train for word in types) / max(len(types), 1)
 

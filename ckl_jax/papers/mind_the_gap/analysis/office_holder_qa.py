@@ -1,4 +1,4 @@
-"""What several models answered to the same questions: accuracy, F1, and the figure (Figure 4).
+"""Answers of several models to the same questions: accuracy, F1, and Figure 4.
 
 Error bars are two standard errors, 2 √(p (1 - p) / n) of an accuracy p over n questions.
 """
@@ -40,19 +40,19 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
 
 def _mean(values: Sequence[float]) -> dict[str, float]:
     """The mean and two of its standard errors, percent."""
-    deviation = float(np.std(values))  # of zeros and ones: the root of p (1 - p)
+    stddev = float(np.std(values))  # of zeros and ones: the root of p (1 - p)
     return {
         "value": 100.0 * float(np.mean(values)),
-        "error": 200.0 * deviation / math.sqrt(len(values)),
+        "error": 200.0 * stddev / math.sqrt(len(values)),
     }
 
 
 def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     """Writes asked.json and asked.png, and prints the table; returns the path of the first."""
-    found = summarize(rows)
-    write_json(out / "asked.json", found)
+    scores = summarize(rows)
+    write_json(out / "asked.json", scores)
     with atomic_write(out / "asked.png", "wb") as f:
-        f.write(as_png(draw(found)))
+        f.write(as_png(draw(scores)))
     headers = ["Model", "Questions", "EM", "F1"]
     print_cells(
         headers,
@@ -62,31 +62,31 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
                 TableCell(f"{x['questions']:,}"),
                 *(TableCell(f"{x[s]['value']:.2f}", f"± {x[s]['error']:.2f}") for s in SCORES),
             ]
-            for name, x in found.items()
+            for name, x in scores.items()
         ],
     )
     return out / "asked.json"
 
 
-def draw(found: Mapping[str, Mapping[str, Any]]) -> Any:
+def draw(scores: Mapping[str, Mapping[str, Any]]) -> Any:
     """Accuracy and F1 of the models in their order."""
     from matplotlib.figure import Figure
 
     with style():
         figure = Figure(figsize=(7.0, 4.0))
         ax = figure.subplots()
-        places = range(len(found))
+        places = range(len(scores))
         for score, color, marker in zip(SCORES, ("#0072B2", "#E69F00"), "os", strict=True):
             ax.errorbar(
                 places,
-                [x[score]["value"] for x in found.values()],
-                [x[score]["error"] for x in found.values()],
+                [x[score]["value"] for x in scores.values()],
+                [x[score]["error"] for x in scores.values()],
                 label=score.upper(),
                 color=color,
                 marker=marker,
                 capsize=3,
             )
-        ax.set_xticks(places, list(found))
+        ax.set_xticks(places, list(scores))
         ax.set(ylabel="score (%)", ylim=(0, None))
         legend(figure, [ax])
     return figure

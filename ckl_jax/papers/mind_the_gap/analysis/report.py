@@ -172,11 +172,11 @@ def cells_of_emerging(results: Results) -> Cells:
 
 def cells_of_forgetting(results: Results) -> Cells:
     """The change of perplexity of each past period after the last update, percent."""
-    found = results["forgetting"]
-    periods = {period for mine in found.values() for period in mine}
+    forgetting = results["forgetting"]
+    periods = {period for mine in forgetting.values() for period in mine}
     periods = sorted(periods, key=lambda period: (period == POOLED, period))
     rows = []
-    for name, mine in found.items():
+    for name, mine in forgetting.items():
         last = (list(mine[p].values())[-1] if p in mine else None for p in periods)
         cells = ("–" if value is None else f"{value:+.2f}" for value in last)
         rows.append([TableCell(name), *map(TableCell, cells)])
@@ -279,15 +279,15 @@ _SLOPES = (
 def _words(results: Results) -> str:
     if "emerging" not in results:
         return ""
-    found = results["emerging"]
+    emerging_words = results["emerging"]
     settings = results["settings"]
     rows = [
         [page.text(w["word"]), f"{w['test']:,}", f"{w['train']:,}"]
-        for w in found["words"][:_SHOWN_WORDS]
+        for w in emerging_words["words"][:_SHOWN_WORDS]
     ]
-    unseen = found["unseen_types"].values()
+    unseen = emerging_words["unseen_types"].values()
     told = page.note(
-        f"{found['types']:,} words with {found['mentions']:,} mentions: at least "
+        f"{emerging_words['types']:,} words with {emerging_words['mentions']:,} mentions: at least "
         f"{settings['emerging_least']} in the test documents, and there at least "
         f"{settings['emerging_factor']:g} times as probable as in training. Of the different words "
         f"of a month, {100 * min(unseen):.1f} to {100 * max(unseen):.1f} % never occur in training."

@@ -1,4 +1,4 @@
-"""What `ckl mind-the-gap` made before it compared: documents, arms, learning rates."""
+"""Summary of what `ckl mind-the-gap` made: documents, arms, learning rates."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,19 +67,19 @@ def _models(root: Path) -> str:
 
 
 def word_perplexity(model_dir: Path) -> float | None:
-    """Of held text, after training; None if there was none."""
+    """Perplexity of held text after training; None if there was none."""
     rows = read_jsonl(model_dir / "metrics.jsonl")
-    found = [row["word_perplexity"] for row in rows if "word_perplexity" in row]
-    return found[-1] if found else None
+    perplexities = [row["word_perplexity"] for row in rows if "word_perplexity" in row]
+    return perplexities[-1] if perplexities else None
 
 
 def _rates(rates: Mapping[str, Mapping[str, float]]) -> str:
     """Perplexity of validation text by mask and rate; the lowest is taken."""
-    tried = sorted({rate for found in rates.values() for rate in found}, key=float)
+    tried = sorted({rate for perplexities in rates.values() for rate in perplexities}, key=float)
     rows, ends = [], []
-    for mask, found in rates.items():
-        best = min(found, key=found.__getitem__)
-        cells = [f"{found[r]:.2f}" if r in found else "diverged" for r in tried]
+    for mask, perplexities in rates.items():
+        best = min(perplexities, key=perplexities.__getitem__)
+        cells = [f"{perplexities[r]:.2f}" if r in perplexities else "diverged" for r in tried]
         cells[tried.index(best)] = f"<b>{cells[tried.index(best)]}</b>"
         rows.append([page.text(mask), *cells])
         if len(tried) > 1 and best in (tried[0], tried[-1]):

@@ -1,4 +1,4 @@
-"""Staleness under several seeds: mean and range of what `ckl mind-the-gap` finds."""
+"""Staleness under several seeds: mean and range of the numbers of `ckl mind-the-gap`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 RECORD = "mind_the_gap.json"
-_FREE = ("rates",)  # settings that may differ, besides the seed
+_FREE = ("rates",)  # settings that may differ, as the seed may
 
 
 def is_study(folder: str | Path) -> bool:
@@ -39,24 +39,26 @@ def summarize(folders: Sequence[str | Path]) -> Summary:
         differ by more.
     """
     check_seeds(folders, RECORD, _FREE)
-    found = [_numbers(Path(folder)) for folder in folders]
-    for folder, numbers in zip(folders, found, strict=True):
-        if list(numbers) != list(found[0]):
+    numbers_of_seeds = [_numbers(Path(folder)) for folder in folders]
+    for folder, numbers in zip(folders, numbers_of_seeds, strict=True):
+        if list(numbers) != list(numbers_of_seeds[0]):
             raise UserError(
                 f"{folder} compares {', '.join(numbers)}, but {folders[0]} "
-                f"{', '.join(found[0])}; give folders that differ by their seed alone."
+                f"{', '.join(numbers_of_seeds[0])}; give folders that differ by their seed alone."
             )
     rows = [
         {
             "key": model,
-            "columns": {n: statistics.spread([f[model][n] for f in found]) for n in COLUMNS},
+            "columns": {
+                n: statistics.spread([f[model][n] for f in numbers_of_seeds]) for n in COLUMNS
+            },
         }
-        for model in found[0]
+        for model in numbers_of_seeds[0]
     ]
     cells = [
         [TableCell(row["key"]), *(_cell(row["columns"][name]) for name in COLUMNS)] for row in rows
     ]
-    note = f"Mean over {len(found)} seeds; below it, the smallest and the largest."
+    note = f"Mean over {len(numbers_of_seeds)} seeds; below it, the smallest and the largest."
     return Summary(["Model", *COLUMNS.values()], cells, rows, note)
 
 

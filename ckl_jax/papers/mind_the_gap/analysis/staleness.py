@@ -1,4 +1,4 @@
-"""How fast a model goes stale: perplexity by time relative to a control model's (section 3).
+"""Staleness: perplexity by time relative to a control model's (section 3).
 
 Everything here reads dumps of word losses (`data.word_losses`). The perplexity of any set of words
 is exp(sum of their losses / their number); of a bin of time, of the words of its documents. What is
@@ -87,7 +87,7 @@ def read_totals(
 
     Args:
       dumps: {model: folder}, all of the same documents.
-      groupings: groups of words besides that of all words.
+      groupings: further groups of words, next to that of all words.
 
     Raises:
       UserError: the dumps are not of the same documents and words, or a loss is not finite.
@@ -97,12 +97,12 @@ def read_totals(
     dates: list[str] = []
     words: list[np.ndarray] = []
     nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
-    for found in _side_by_side(dumps):
-        first = next(iter(found.values()))
+    for documents in _side_by_side(dumps):
+        first = next(iter(documents.values()))
         weights = np.concatenate([g.weights(first) for g in groupings])
         dates.append(first.date)
         words.append(weights.sum(1))
-        for model, document in found.items():
+        for model, document in documents.items():
             losses = weights @ document.nll.astype(np.float64)
             if not np.isfinite(losses).all():
                 raise UserError(
@@ -118,15 +118,15 @@ def _side_by_side(
     dumps: Mapping[str, str | os.PathLike],
 ) -> Iterator[dict[str, WordLosses]]:
     streams = {model: _documents(folder) for model, folder in dumps.items()}
-    for number, found in enumerate(itertools.zip_longest(*streams.values())):
-        for folder, document in zip(dumps.values(), found, strict=True):
+    for number, documents in enumerate(itertools.zip_longest(*streams.values())):
+        for folder, document in zip(dumps.values(), documents, strict=True):
             same = (
                 document is not None
-                and found[0] is not None
-                and (document.id == found[0].id and document.words == found[0].words)
+                and documents[0] is not None
+                and (document.id == documents[0].id and document.words == documents[0].words)
             )
-            if not same and None in found:
-                short = [f for f, d in zip(dumps.values(), found, strict=True) if d is None]
+            if not same and None in documents:
+                short = [f for f, d in zip(dumps.values(), documents, strict=True) if d is None]
                 raise UserError(
                     f"{short[0]} ends after {number} documents, and others go on: its run is not "
                     "finished, or was of another test set."
@@ -136,7 +136,7 @@ def _side_by_side(
                     f"{folder} and {next(iter(dumps.values()))} are not of the same documents: "
                     f"they differ at document {number}; score both models on the same test set."
                 )
-        yield dict(zip(dumps, found, strict=True))
+        yield dict(zip(dumps, documents, strict=True))
 
 
 def _documents(folder: str | os.PathLike) -> Iterator[WordLosses]:
@@ -188,16 +188,16 @@ def bins_of(
         raise UserError(f"A test document is of {dates[0]}, before {first}, the first month.")
     labels = _months(first or dates[0], dates[-1])[::months] if unit == "month" else _weeks(dates)
     starts = [*np.searchsorted(np.array(dates), np.array(labels)).tolist(), len(dates)]
-    found = list(zip(labels, itertools.pairwise(starts), strict=True))
-    empty = [label for label, (start, stop) in found if start == stop]
+    all_bins = list(zip(labels, itertools.pairwise(starts), strict=True))
+    empty = [label for label, (start, stop) in all_bins if start == stop]
     if unit == "month" and empty:
         what = f"month {empty[0]} has" if months == 1 else f"{months} months from {empty[0]} have"
         raise UserError(
             f"The {what} no test document, and a curve needs one in every bin: choose another test "
             "period, or more --bin-months."
         )
-    kept = [i for i, (_, (start, stop)) in enumerate(found) if stop - start >= least]
-    labels, spans = (tuple(found[i][k] for i in kept) for k in (0, 1))
+    kept = [i for i, (_, (start, stop)) in enumerate(all_bins) if stop - start >= least]
+    labels, spans = (tuple(all_bins[i][k] for i in kept) for k in (0, 1))
     return Bins(labels, spans, tuple(kept))
 
 
@@ -358,12 +358,12 @@ def fit_line(values: Sequence[float], places: Sequence[int] | None = None) -> Li
     n = len(values)
     if n < 2:
         return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
-    found = stats.linregress(np.arange(n) if places is None else places, values)
+    fit = stats.linregress(np.arange(n) if places is None else places, values)
     if n == 2:
-        return Line(float(found.slope), math.nan, float(found.intercept), math.nan, math.nan)
-    t = found.slope / found.stderr if found.stderr else math.copysign(math.inf, found.slope)
-    t = 0.0 if found.slope == 0 else t
-    numbers = (found.slope, found.stderr, found.intercept, t, 2 * stats.t.sf(abs(t), n - 2))
+        return Line(float(fit.slope), math.nan, float(fit.intercept), math.nan, math.nan)
+    t = fit.slope / fit.stderr if fit.stderr else math.copysign(math.inf, fit.slope)
+    t = 0.0 if fit.slope == 0 else t
+    numbers = (fit.slope, fit.stderr, fit.intercept, t, 2 * stats.t.sf(abs(t), n - 2))
     return Line(*map(float, numbers))
 
 

@@ -1,4 +1,4 @@
-"""What the dumps of several models say together: the numbers of Tables 2 to 4, and all curves.
+"""Compares the dumps of several models: the numbers of Tables 2 to 4, and all curves.
 
 One model is the control, which has seen the test period's time; the first of the others is the
 stale one, and what comes after it are updates of it, or models beside it.
@@ -25,7 +25,7 @@ CONTROL = "control"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DriftStudy:
-    """What is compared, and how.
+    """Settings of a comparison.
 
     Attributes:
       control: Dump of word losses of the control model.
@@ -99,9 +99,9 @@ def compute(study: DriftStudy) -> dict[str, Any]:
     topics = _topics(study)
     mentions = []
     if words:
-        found = words.emerging(study.emerging_least, study.emerging_factor)
+        new_words = words.emerging(study.emerging_least, study.emerging_factor)
         memory = about[study.stale].get("memory_length") or 0
-        mentions = [emerging.EmergingMentions([w.word for w in found], memory)]
+        mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
     groupings = [*speech, *topics, *mentions]
     totals = staleness.read_totals(study.dumps, groupings)
     months = {name: _curve(study, totals, name, staleness.ALL) for name in study.models}
@@ -126,7 +126,7 @@ def compute(study: DriftStudy) -> dict[str, Any]:
     if speech:
         results["tagger"] = speech[0].backend
     if words:
-        results["emerging"] = _emerging(study, words, found)
+        results["emerging"] = _emerging(study, words, new_words)
     return results
 
 
@@ -159,7 +159,7 @@ def _group_curve(study: DriftStudy, totals, group: str) -> dict[str, Any] | None
 
 def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, float]]:
     """{group: how much lower a model's perplexity is than the stale one's, percent}."""
-    found = {}
+    reductions = {}
     for group in totals[name].groups:
         if totals[name].group(group).words.any():
             overall = staleness.relative_increase(
@@ -170,12 +170,12 @@ def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, floa
                 seed=study.seed,
                 **_bins(study),
             ).overall
-            found[group] = {
+            reductions[group] = {
                 "value": -overall["value"],
                 "low": -overall["high"],
                 "high": -overall["low"],
             }
-    return found
+    return reductions
 
 
 def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | None:
@@ -189,12 +189,12 @@ def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | 
 
 def _weeks(study: DriftStudy, totals) -> dict[str, Any]:
     """The curve of each model by week, and from when on it is better than the control."""
-    found = {}
+    curves = {}
     for name in study.models:
         if staleness.bins_of(totals[name].dates, "week", study.week_least).labels:
             curve = _curve(study, totals, name, staleness.ALL, unit="week", least=study.week_least)
-            found[name] = {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}
-    return found
+            curves[name] = {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}
+    return curves
 
 
 def _forgetting(dump: str) -> dict[str, Any] | None:
@@ -241,15 +241,15 @@ def _topics(study: DriftStudy) -> list[Topics]:
 
 
 def _emerging(
-    study: DriftStudy, counts: emerging.WordCounts, found: Sequence[emerging.EmergingWord]
+    study: DriftStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
 ) -> dict[str, Any]:
     by_month: dict[str, set[str]] = {}
     for shard in read_dump(study.control):
         by_month.setdefault(shard.month, set()).update(shard.words)
     return {
-        "words": [dataclasses.asdict(word) for word in found],
-        "types": len(found),
-        "mentions": sum(word.test for word in found),
+        "words": [dataclasses.asdict(word) for word in new_words],
+        "types": len(new_words),
+        "mentions": sum(word.test for word in new_words),
         "train_words": counts.train_words,
         "test_words": counts.test_words,
         "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},

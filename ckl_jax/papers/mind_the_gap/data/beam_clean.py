@@ -72,8 +72,8 @@ def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> No
         | "Cut" >> beam.FlatMap(clean.tasks_of, options)
         | "Spread" >> beam.Reshuffle()
     )
-    found = beam_runs.outputs(beam, tasks, "Read", read_task, to=("documents", COUNTS))
-    read = found.documents
+    outputs = beam_runs.outputs(beam, tasks, "Read", read_task, to=("documents", COUNTS))
+    read = outputs.documents
     documents = read | "Documents" >> beam.Map(without_signature)
     if options.near_duplicates:
         gone = (
@@ -94,7 +94,7 @@ def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> No
         | "Of one month" >> beam.GroupByKey()
         | "Write" >> beam.Map(write_month, os.fspath(out))
     )
-    beam_runs.write_counts(beam, [found[COUNTS], kept[COUNTS]], "Counts", out / _COUNTS)
+    beam_runs.write_counts(beam, [outputs[COUNTS], kept[COUNTS]], "Counts", out / _COUNTS)
 
 
 def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
@@ -102,11 +102,13 @@ def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
     counts: collections.Counter[str] = collections.Counter()
     documents = list(clean.documents_of(task, counts))
     yield from counted(counts)
-    options, found = task.options, [b""] * len(documents)
+    options, signatures_of = task.options, [b""] * len(documents)
     if options.near_duplicates:
         texts = [document.text for document in documents]
-        found = [row.tobytes() for row in signatures(texts, options.width, options.permutations)]
-    for i, (document, signature) in enumerate(zip(documents, found, strict=True)):
+        signatures_of = [
+            row.tobytes() for row in signatures(texts, options.width, options.permutations)
+        ]
+    for i, (document, signature) in enumerate(zip(documents, signatures_of, strict=True)):
         place = f"{task.path}\0{task.records[0][0]:012d}\0{i:06d}"  # makes it the only one
         yield "documents", (f"{canonical_key(document)}\0{place}", document, signature)
 

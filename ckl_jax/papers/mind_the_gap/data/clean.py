@@ -55,7 +55,7 @@ _FAN_IN = 200  # files that are merged at once
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to clean. What the paper does not say are settings like the others.
+    """Settings of the cleaning, those that the paper leaves open among them.
 
     Attributes:
       source: Format of the documents: jsonl (id, date, text, lang?), wmt (News Crawl by documents)
@@ -104,7 +104,7 @@ class Options:
 
 
 def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
-    """The folder of what is under way: what was begun with the same settings, or a new one.
+    """The folder of unfinished work: one begun with the same settings, or a new one.
 
     It is this command's own and nobody's result, so what it left there of other settings or other
     input is no reason to stop.
@@ -112,7 +112,7 @@ def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
     try:
         return open_folder(folder, settings)
     except UserError:
-        if not (folder / "settings.json").is_file():  # somebody else's
+        if not (folder / "settings.json").is_file():  # not made by this command
             raise
         shutil.rmtree(folder, ignore_errors=True)
         return open_folder(folder, settings)
@@ -178,7 +178,7 @@ def clean(
 
 
 def latest_of(options: Options) -> str:
-    """The date that no document is after."""
+    """The last date that a document may have."""
     return options.latest or datetime.date.today().isoformat()
 
 
@@ -190,15 +190,15 @@ def _identity(path: str | os.PathLike) -> dict[str, Any]:
 def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     if not record.is_file():
         return None
-    found = read_json(record)
-    held = found.get("settings", {})
+    settings_there = read_json(record)
+    held = settings_there.get("settings", {})
     same = {k: v for k, v in settings.items() if k != "latest"}  # that is today's date
     if changed := [k for k, v in same.items() if held.get(k) != v]:
         raise UserError(
             f"{record} says that the documents beside it were made with other settings "
             f"({', '.join(sorted(changed))}); choose another --out, or delete both."
         )
-    return found
+    return settings_there
 
 
 def backends_of(options: Options) -> dict[str, str | None]:
@@ -261,7 +261,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     """Makes a shard of documents of the language wanted, with their signatures beside it.
 
     Returns:
-      How many records there were, by what became of them.
+      The number of records by outcome.
 
     Raises:
       UserError: a record is bad, and `skip_bad` is False.
@@ -294,7 +294,7 @@ class _OutOfRange(BadRecord):
 
 
 def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[Document]:
-    """Yields the documents of records that stay, and counts what became of each."""
+    """Yields the documents of records that stay, and counts records by outcome."""
     options, source = task.options, SOURCES[task.options.source]
     identify = _identifier(options.language_id)
     for record in task.records:

@@ -1,4 +1,4 @@
-"""Dated documents out of the files of their publishers, one record at a time.
+"""Reads dated documents from their publishers' files, one record at a time.
 
 A source cuts a file into records, as bytes, and makes a `Document` of each; cutting is cheap and
 done by one process, making is done by many.
@@ -24,7 +24,7 @@ Record = tuple[int, bytes]  # its number in the file from 1 (of a line, the line
 
 
 class BadRecord(Exception):
-    """A record of which no document can be made: what is wrong, in a few words."""
+    """A record that cannot become a document; the message says why in a few words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,12 +166,12 @@ def _oai(record: Record) -> tuple[Document, str] | None:
         root = ElementTree.fromstring(record[1])
     except ElementTree.ParseError as e:
         raise BadRecord(f"it is not XML ({e})") from None
-    found = {}
+    fields = {}
     for element in root.iter():
-        found.setdefault(element.tag.rpartition("}")[2], element)
-    if found.get("header") is not None and found["header"].get("status") == "deleted":
+        fields.setdefault(element.tag.rpartition("}")[2], element)
+    if fields.get("header") is not None and fields["header"].get("status") == "deleted":
         return None
-    text = {name: (e.text or "").strip() for name, e in found.items()}
+    text = {name: (e.text or "").strip() for name, e in fields.items()}
     if "id" not in text or "abstract" not in text:
         raise BadRecord("it has no <id> or no <abstract>; harvest with metadataPrefix=arXiv")
     return _abstract(text["id"], iso_date(text.get("created"), "<created>"), text["abstract"])

@@ -18,7 +18,7 @@ MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatedVocabulary:
-    """How to train a vocabulary. What the paper does not say are settings like the others.
+    """Settings of a vocabulary, those that the paper leaves open among them.
 
     Attributes:
       size: Tokens, of which 256 are bytes and three are special; a small corpus can yield fewer.

@@ -1,4 +1,4 @@
-"""Near-duplicates among many texts by their MinHash signatures, of which the first is kept.
+"""Finds near-duplicates among many texts by MinHash signatures, and keeps the first of each.
 
 Signatures are cut into bands; texts that have a band in common are candidates, and those whose
 signatures agree at a share of places are near-duplicates. One band after another is held in memory,
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def first_of_each(
     signatures: np.ndarray, order: np.ndarray, bands: int = BANDS, threshold: float = THRESHOLD
 ) -> np.ndarray:
-    """Goes through texts in an order and keeps each that is like none that was kept before.
+    """Goes through texts in order and keeps each text that is like no earlier kept one.
 
     Args:
       signatures: uint32 [N, permutations], may be a memory map.
@@ -37,8 +37,8 @@ def first_of_each(
     """
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    found = [_pairs_of_band(signatures, i, order, bands, threshold) for i in range(bands)]
-    pairs = np.unique(np.concatenate(found), axis=0)  # by the later one, in order
+    pairs_of_bands = [_pairs_of_band(signatures, i, order, bands, threshold) for i in range(bands)]
+    pairs = np.unique(np.concatenate(pairs_of_bands), axis=0)  # by the later one, in order
     kept = np.ones(len(order), bool)
     kept[list(not_kept(pairs.tolist()))] = False  # by rank
     return kept[rank]
@@ -63,12 +63,12 @@ def _pairs_of_band(signatures, band, order, bands, threshold) -> np.ndarray:
     by_hash = np.argsort(hashes, kind="stable")  # within a bucket by rank
     same = np.diff(hashes[by_hash]) == 0
     edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
-    found = [np.zeros((0, 2), np.int64)]
+    parts = [np.zeros((0, 2), np.int64)]
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
         ranks = by_hash[start : stop + 1]
         members = np.asarray(signatures[order[ranks]])
-        found.extend(ranks[pairs] for pairs in pairs_of_bucket(members, threshold))
-    return np.concatenate(found)
+        parts.extend(ranks[pairs] for pairs in pairs_of_bucket(members, threshold))
+    return np.concatenate(parts)
 
 
 def band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
@@ -97,6 +97,6 @@ def pairs_of_bucket(members: np.ndarray, threshold: float = THRESHOLD) -> Iterat
     left = np.arange(len(members))
     while len(left) > 1:  # the first of them, and what is like it
         alike = (members[left[1:]] == members[left[0]]).sum(1) >= least
-        found = left[1:][alike]
-        yield np.stack([found, np.full(len(found), left[0])], 1)
+        duplicates = left[1:][alike]
+        yield np.stack([duplicates, np.full(len(duplicates), left[0])], 1)
         left = left[1:][~alike]

@@ -60,10 +60,10 @@ def find_lists(folder: str | os.PathLike) -> dict[str, Path]:
       UserError: there is none.
     """
     files = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
-    found = {f.name.split(".")[0]: f for f in files if f.name.split(".")[0] in FILES}
-    if not found:
+    lists = {f.name.split(".")[0]: f for f in files if f.name.split(".")[0] in FILES}
+    if not lists:
         raise UserError(f"{folder} has none of the lists {', '.join(FILES)} (such as test.gz).")
-    return found
+    return lists
 
 
 @dataclasses.dataclass
@@ -155,7 +155,7 @@ def join(
 
 
 def _warn_of_leaks(folder: str | os.PathLike, listed: _Lists) -> None:
-    """Says which lists a model is to be tested on that one is to be trained on, too."""
+    """Warns of test lists that share documents with training lists."""
     trained = [name for name in listed.names if name.endswith("train")]
     pairs = [("test", name) for name in trained]
     pairs += [(f"{name[:-6]}_validation", name) for name in trained if name.endswith("_train")]

@@ -133,11 +133,11 @@ def signatures(
         raise UserError(
             "Near-duplicates need the package 'rensa': pip install 'ckl-jax[text]'."
         ) from e
-    found = [np.zeros((0, permutations), np.uint32)]
+    parts = [np.zeros((0, permutations), np.uint32)]
     for part in batches(texts, len, _CACHED):
         hashes, offsets = shingles(part, width)
         matrix = RMinHash.digest_matrix_from_flat_token_hashes(
             hashes, offsets.astype(np.uint64), permutations, _SEED
         )
-        found.append(np.array(matrix.to_rows(), np.uint32).reshape(len(part), permutations))
-    return np.concatenate(found)
+        parts.append(np.array(matrix.to_rows(), np.uint32).reshape(len(part), permutations))
+    return np.concatenate(parts)

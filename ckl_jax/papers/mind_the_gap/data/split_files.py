@@ -32,7 +32,7 @@ def split(
     steps: int | None = None,
     progress: Progress = no_progress,
 ) -> list[dict[str, Any]]:
-    """Writes the splits of a corpus; what is finished is not done again.
+    """Writes the splits of a corpus that are not finished yet.
 
     Args:
       corpus: JSONL(.gz) file of documents. The splits have its lines in its order.
@@ -82,7 +82,7 @@ def _check(variant: str, steps: int | None) -> None:
 
 
 def plan(index: Index, options: Options, variant: str, steps: int | None) -> list[Plan]:
-    """What goes where; see `split`."""
+    """Decides the split of each document; see `split`."""
     _check(variant, steps)
     period = time_splits.period_of(index, options)
     plans = [_plan(index, options, period)]
@@ -113,7 +113,7 @@ def _plan(index: Index, options: Options, period: Period, folder: str = "") -> P
 
 
 def settings_of(options: Options, variant: str, steps: int | None) -> dict[str, Any]:
-    """What decides the splits of a corpus."""
+    """Everything that the splits of a corpus depend on."""
     return {"variant": variant, "steps": steps} | dataclasses.asdict(options)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the documents of a corpus without their texts: dates, sizes, hashes of ids."""
+"""An index of a corpus without its texts: dates, sizes and hashes of ids."""
 
 import dataclasses
 import datetime
@@ -20,7 +20,7 @@ ROW = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """What is known of the documents of a corpus, in its order; about 30 bytes of each.
+    """Dates, sizes and hashes of ids of a corpus, in its order; about 30 bytes a document.
 
     Attributes:
       days: int32 [N], proleptic ordinals of the dates.

@@ -31,7 +31,7 @@ PER_MONTH = 1000  # test documents of a month in the paper
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to split. What the paper does not say are settings like the others.
+    """Settings of the splits, those that the paper leaves open among them.
 
     Attributes:
       test_period: Length of the test period, in --unit.
@@ -286,7 +286,7 @@ def newest_first(index: Index, rows: np.ndarray) -> np.ndarray:
 
 
 def verify(index: Index, bits: np.ndarray, options: Options, period: Period) -> None:
-    """Holds a split to what makes the two arms comparable.
+    """Checks that the two arms of a split are comparable.
 
     Raises:
       RuntimeError: it is not as it should be, which is an error of this module.
@@ -336,7 +336,7 @@ def _alike(months: np.ndarray, period: Period) -> bool:
 
 
 def summary(index: Index, bits: np.ndarray, options: Options, period: Period) -> dict[str, Any]:
-    """What `split.json` says: settings, counts, and CONTROL's share from the test period."""
+    """The contents of `split.json`: settings, counts, CONTROL's fraction of the test period."""
     sizes, control = index.sizes(options.measure), bits & CTL_TRAIN > 0
     share = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
 
@@ -388,7 +388,7 @@ def windows(
     Raises:
       UserError: there is nothing before the earliest day.
     """
-    sizes, found = index.sizes(options.measure), {}
+    sizes, windows_by_end = index.sizes(options.measure), {}
     stops = [period.train_stop - i * step for i in range(count)]
     target = int(sizes[index.months < stops[-1]].sum())
     if not target:
@@ -399,5 +399,5 @@ def windows(
     for stop in stops:
         rows = newest_first(index, np.flatnonzero(index.months < stop))
         end = dataclasses.replace(period, first=stop + period.validation).last_training_day()
-        found[end] = rows[np.cumsum(sizes[rows]) <= target]
-    return found
+        windows_by_end[end] = rows[np.cumsum(sizes[rows]) <= target]
+    return windows_by_end

@@ -112,8 +112,8 @@ def _parse(path, number: int, line: bytes) -> dict[str, Any]:
 
 
 def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
-    found = claims.get(prop, []) if isinstance(claims, dict) else []
-    return [c for c in found if c.get("rank") != "deprecated"]
+    statements = claims.get(prop, []) if isinstance(claims, dict) else []
+    return [c for c in statements if c.get("rank") != "deprecated"]
 
 
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
@@ -158,8 +158,8 @@ def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[st
 
 def _name(entity: dict[str, Any], language: str) -> str:
     labels = entity.get("labels") or {}
-    found = (labels.get(language) or labels.get("mul") or {}) if isinstance(labels, dict) else {}
-    return " ".join(found.get("value", "").split())
+    label = (labels.get(language) or labels.get("mul") or {}) if isinstance(labels, dict) else {}
+    return " ".join(label.get("value", "").split())
 
 
 def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:

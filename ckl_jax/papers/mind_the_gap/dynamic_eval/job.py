@@ -49,7 +49,7 @@ _PROGRESS_SECONDS = 0.5
 
 
 class KeepSnapshots(KeepBest):
-    """The checkpoints that stay besides the newest: those of the ends of months."""
+    """The checkpoints that are kept along with the newest: those of the ends of months."""
 
     def stay(self, values: Mapping[int, float | None]) -> list[int]:
         return [step for step, value in values.items() if value]
@@ -273,7 +273,7 @@ class DynamicRun:
         self.store.save(segment.end, tree, metadata, position, metrics)
 
     def _about(self) -> dict[str, Any]:
-        """What decides the numbers of the dump."""
+        """Everything that the numbers of the dump depend on."""
         updates = {}
         if self.tx is not None:
             optimizer = {"optimizer": _name(self.updates.optimizer)}
@@ -331,7 +331,7 @@ class DynamicRun:
 
 
 class _Meter:
-    """Tells the progress bar what was done, now and then; seconds without checkpoints."""
+    """Updates the progress bar now and then; counts seconds without checkpoints."""
 
     def __init__(self, bar: ProgressBar, done: int):
         self._bar, self._done, self._told = bar, done, (0.0, 0)

@@ -1,4 +1,4 @@
-"""How well a model that learns from a stream still predicts the past (Mind the Gap, Figure 9)."""
+"""Perplexity on past text while a model learns from a stream (Mind the Gap, Figure 9)."""
 
 import dataclasses
 from collections import defaultdict

@@ -63,8 +63,8 @@ class StreamConfig:
         """The same with the memory's length; 0 is none.
 
         Raises:
-          UserError: the model has fewer positions than a chunk, or a memory is asked for that it
-            does not have.
+          UserError: the model has fewer positions than a chunk, or has no memory where the settings
+            want one.
         """
         most = getattr(model.config, "max_positions", None)
         if most is not None and self.chunk_len > most:
@@ -289,9 +289,9 @@ class StreamRunner:
     def _take(self, segment, block, assembler, losses, take) -> None:
         losses = np.asarray(losses)
         for place in block.places:
-            found = losses[place.row, place.lane, : place.stop - place.start]
-            self._check(segment.documents[place.document], place, found)
-            for document in assembler.add(place, found):
+            chunk_losses = losses[place.row, place.lane, : place.stop - place.start]
+            self._check(segment.documents[place.document], place, chunk_losses)
+            for document in assembler.add(place, chunk_losses):
                 take(document, int(document.pieces.sum()))
 
     def _check(self, document: chunks.StreamDocument, place: chunks.Place, losses) -> None:

@@ -1,4 +1,4 @@
-"""What the models of a study were asked besides the probes: Tables 5 and 6, and Figure 2.
+"""The extra evaluations of a study, beyond the probes: Tables 5 and 6, and Figure 2.
 
 Light-tuned models (appendices E and F) and proper nouns in new and old text, where
 `ckl temporalwiki` was told to ask for them.
@@ -45,11 +45,11 @@ def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
 
 
 def proper_nouns(study: Study) -> Rows:
-    """Perplexity of proper nouns relative to Initial (Figure 2), in new text and in the rest.
+    """Perplexity of proper nouns relative to Initial (Figure 2), in diffset and NON-diffset.
 
     Returns:
       Rows whose numbers are {"value", "low", "high", "model", "initial"}: ratios; those of Initial
-      are 1. None if no model was asked.
+      are 1. None if no model was evaluated.
     """
 
     @functools.cache

@@ -121,12 +121,12 @@ def plot_course(study: Study, three: Sequence[dict[str, Any]]):
 
 
 def plot_relations(sevens: Sequence[dict[str, Any]]):
-    """Shares of the most frequent relations, over all intervals (Figure 7)."""
+    """Fractions of the most frequent relations, over all intervals (Figure 7)."""
     return _shares({c: _added(s[c]["by_relation"] for s in sevens) for c in _TITLES})
 
 
 def plot_types(sevens: Sequence[dict[str, Any]]):
-    """Shares of the types of subjects and objects, over all intervals (Figure 6)."""
+    """Fractions of the types of subjects and objects, over all intervals (Figure 6)."""
     sides = {
         f"{side} of {c} facts": _added(s[c].get(f"{side}_types", {}) for s in sevens)
         for side in ("subject", "object")
@@ -175,7 +175,7 @@ def draw(
     sevens: Sequence[dict[str, Any]],
     nouns: Sequence[dict[str, Any]] = (),
 ) -> dict[str, tuple[str, str, bytes]]:
-    """{name: (title, caption, PNG)} of all figures there are data for."""
+    """{name: (title, caption, PNG)} of all figures that have data."""
     wanted: dict[str, tuple[str, str, Callable]] = {
         "misalignment": (
             "Temporal misalignment",
@@ -208,5 +208,5 @@ def draw(
             lambda: plot_types(sevens),
         ),
     }
-    found = {name: (t, c, make()) for name, (t, c, make) in wanted.items()}
-    return {n: (t, c, as_png(f)) for n, (t, c, f) in found.items() if f is not None}
+    figures = {name: (t, c, make()) for name, (t, c, make) in wanted.items()}
+    return {n: (t, c, as_png(f)) for n, (t, c, f) in figures.items() if f is not None}

@@ -1,4 +1,4 @@
-"""The gate: may an updated model take the place of the last one?
+"""The promotion gate: decides whether an updated model may replace the last one.
 
 A condition such as "unchanged <= 1.05 and changed < 1.0" compares ratios: the new model's
 perplexity over the last model's on the same facts. It is parsed into comparisons, and never run.
@@ -61,10 +61,10 @@ class Condition:
 
     def failures(self, ratios: Mapping[str, float]) -> list[Comparison]:
         """The comparisons for which it does not hold; [] if it does."""
-        found = [part.failures(ratios) for part in self.parts]
-        if self.join == "or" and not all(found):
+        failures = [part.failures(ratios) for part in self.parts]
+        if self.join == "or" and not all(failures):
             return []
-        return [failure for part in found for failure in part]
+        return [failure for part in failures for failure in part]
 
     def names(self) -> Iterator[str]:
         for part in self.parts:
@@ -129,7 +129,7 @@ def _refuse(node: ast.expr, text: str) -> UserError:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether one model may take the place of another.
+    """The decision whether one model may replace another.
 
     Attributes:
       model, last: what they are called.
@@ -151,7 +151,7 @@ class Verdict:
         return not self.failures
 
     def sentence(self) -> str:
-        """What was decided, and by which numbers."""
+        """A sentence with the decision and its numbers."""
         facts = f"on the facts of {self.interval}, relative to {self.last}"
         if self.passes:
             known = ", ".join(f"{name} {self._ratio(name)}" for name in self.ratios)
@@ -178,7 +178,7 @@ def ratios(
       The ratios by name, and their 95 % intervals of the paired bootstrap over facts.
 
     Raises:
-      UserError: the two were put to different facts.
+      UserError: the two were evaluated on different facts.
     """
     pairs: dict[str, np.ndarray] = {}  # [2, 1 + B]: both models', then of resampled facts
     for name in NAMES:
@@ -186,8 +186,8 @@ def ratios(
         if key in new and key in last:
             if list(new[key].tokens) != list(last[key].tokens):
                 raise UserError(
-                    f"The two models were put to different {name} facts of {interval}, or have "
-                    "other vocabularies; probe both with the same files."
+                    f"The two models were evaluated on different {name} facts of {interval}, or "
+                    "have other vocabularies; probe both with the same files."
                 )
             both = new[key], last[key]
             values = np.array([[perplexity(losses)] for losses in both])
@@ -210,7 +210,7 @@ def judge(
 
     Args:
       condition: of `parse`.
-      new, last: what facts cost them, by (interval, class).
+      new, last: their losses on facts, by (interval, class).
       interval: whose facts count.
       names: what the two are called.
 
@@ -235,7 +235,7 @@ def compare_runs(
     Args:
       model, last: MODEL_DIRs with rows of facts.
       condition: of `parse`.
-      interval: whose facts count; "" is the last that both were put to.
+      interval: whose facts count; "" is the last on which both were evaluated.
 
     Raises:
       UserError: a run has no rows of facts, or there is no such interval.
@@ -267,7 +267,7 @@ def compare_study(
     """
     study = results.load(root)
     newest = study.intervals[-1]
-    found = []
+    verdicts = []
     for method in methods or study.methods:
         model = study.models.get(method, {}).get(newest)
         last = study.before(model) if model else None
@@ -277,8 +277,8 @@ def compare_study(
                 "it; start `ckl temporalwiki` again."
             )
         names = (_name(model), _name(last))
-        found.append(judge(condition, model.losses, last.losses, newest, names))
-    return found
+        verdicts.append(judge(condition, model.losses, last.losses, newest, names))
+    return verdicts
 
 
 def _name(model: results.Model) -> str:

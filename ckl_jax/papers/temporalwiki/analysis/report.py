@@ -132,8 +132,8 @@ def _costs(row: dict[str, Any]) -> list[TableCell]:
 
 def _ranks(three: Sequence[dict[str, Any]], interval: str, name: str) -> dict[str, int]:
     """{method: 1 for the best, 2 for the second}; ties share a rank."""
-    found = {row["method"]: row["intervals"][interval][name] for row in three}
-    known = {m: rounded(c["value"]) for m, c in found.items() if c}
+    perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
+    known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
     best = sorted(set(known.values()))[:2] if len(known) > 1 else []
     return {m: best.index(v) + 1 for m, v in known.items() if v in best}
 
@@ -146,7 +146,7 @@ def _number(cell: dict[str, Any] | None, rank: int = 0) -> TableCell:
 
 
 def cells_of_kinds(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
-    """What changed facts are made of, and deleted ones."""
+    """Perplexity of updated, new and deleted facts, apart."""
     columns = [
         (i, k)
         for i in study.intervals
@@ -243,7 +243,7 @@ def _markdown(study: Study, three: Sequence[dict[str, Any]], matrices: dict, mad
 
 
 def _besides(made: dict[str, Any]) -> Iterator[tuple[list, Callable[..., Cells], str]]:
-    """Rows, cells and legend of what was asked besides the probes."""
+    """Rows, cells and legend of the extra evaluations."""
     if made["light_tuned"]:
         yield made["light_tuned"], extra_evaluations.cells_of_tuned, _TUNED
     if made["proper_nouns"]:

@@ -1,4 +1,4 @@
-"""A study of successive updates: models after each interval, and what facts of all intervals cost.
+"""A study of successive updates: the models after each interval, and their losses on facts.
 
 Reads the folder that `ckl temporalwiki` fills: its record, summaries, probe rows and manifests. No
 model is run.
@@ -18,8 +18,8 @@ from ckl_jax.files import read_json
 
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
-LATER = "later"  # in a run's folder: what it was asked when later intervals had come
-LIGHT_TUNED = "light_tuned"  # in a run's folder: it, tuned on facts of a class of an interval
+LATER = "later"  # in a run's folder: its rows for the probes of later intervals
+LIGHT_TUNED = "light_tuned"  # in a run's folder: the model, tuned on a class of facts
 NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
 KINDS_OF_TEXT = {NEW_TEXT: "new text", OLD_TEXT: "rest"}
 CLASSES = ("unchanged", "changed", "deleted")
@@ -91,7 +91,7 @@ def method_label(method: str) -> str:
 
 
 def load(root: str | Path) -> Study:
-    """Reads a folder of `ckl temporalwiki`, be it unfinished.
+    """Reads a folder of `ckl temporalwiki`, finished or not.
 
     Raises:
       UserError: it is none, or its Initial model is not there yet.
@@ -105,13 +105,13 @@ def load(root: str | Path) -> Study:
     initial = _model(root / INITIAL, INITIAL, "")
     if initial is None:
         raise UserError(f"{root} has no Initial model yet; start `ckl temporalwiki` again.")
-    found: dict[str, dict[str, Model]] = {}
+    models: dict[str, dict[str, Model]] = {}
     for interval in intervals:
         for folder in sorted((root / interval).glob("*"), key=_order):
             if model := _model(folder, folder.name, interval):
-                found.setdefault(folder.name, {})[interval] = model
-    methods = sorted(found, key=lambda name: _order(Path(name)))
-    return Study(root, settings, intervals, initial, {m: found[m] for m in methods})
+                models.setdefault(folder.name, {})[interval] = model
+    methods = sorted(models, key=lambda name: _order(Path(name)))
+    return Study(root, settings, intervals, initial, {m: models[m] for m in methods})
 
 
 def _order(folder: Path) -> tuple[int, str]:
@@ -128,38 +128,38 @@ def _model(folder: Path, method: str, interval: str) -> Model | None:
 
 
 def losses_of(folder: str | Path) -> dict[Key, Losses]:
-    """What facts cost at the end of a run: by interval and class, and by the kind of changed facts.
+    """Losses on facts at the end of a run, by interval and class, and by kind of changed facts.
 
     Raises:
       UserError: the folder has no rows of facts.
     """
-    found: dict[Key, Losses] = {}
+    losses: dict[Key, Losses] = {}
     for run in _probed(Path(folder)):
         for probe, scored in run.last.items():
             interval, _, name = probe.rpartition("_")
             if scored.losses is not None:
-                found[interval, name] = scored.losses
+                losses[interval, name] = scored.losses
                 for kind in sorted(set(scored.losses.kinds) - {"", name}):
-                    found[interval, kind] = scored.losses.only(kind)
-    if not found:
+                    losses[interval, kind] = scored.losses.only(kind)
+    if not losses:
         raise UserError(
             f"{folder} has no rows of facts (probes/rows_<step>.jsonl); train it with FACT_PROBES."
         )
-    return found
+    return losses
 
 
 def _probed(folder: Path) -> list[Run]:
-    """The run, and what it was asked later."""
+    """The run, and its later evaluations."""
     places = (folder, *sorted((folder / LATER).glob("*")))
     return [Run.open(path) for path in places if any(path.glob("probes/rows_*.jsonl"))]
 
 
 def probes_of(folder: str | Path) -> set[str]:
-    """The names of the probes that the model of a folder was put to at its end, and later."""
-    found: set[str] = set()
+    """The names of the probes that a folder's model was evaluated on, at its end and later."""
+    names: set[str] = set()
     for run in _probed(Path(folder)):
-        found |= {row["probe"] for row in read_rows(run.files[run.steps[-1]])}
-    return found
+        names |= {row["probe"] for row in read_rows(run.files[run.steps[-1]])}
+    return names
 
 
 def manifests(study: Study, kind: str) -> dict[str, dict[str, Any]]:

@@ -40,7 +40,7 @@ class Perplexities:
                 self._values.setdefault(_id(model), {})[key] = perplexity(model.losses[key])
 
     def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
-        """{"value", "low", "high", "facts"}; None where the model was not asked."""
+        """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
         if model is None or key not in self._values.get(_id(model), {}):
             return None
         low, high = interval(self._draws[_id(model)][key])
@@ -110,7 +110,7 @@ def matrices(study: Study, numbers: Perplexities, kind: str = "changed") -> dict
 
 
 def transfer(study: Study) -> list[dict[str, Any]]:
-    """What each update forgot for what it gained, and what is left of earlier ones.
+    """FUAR of each update, and backward and forward transfer.
 
     Scores are minus the logarithm of perplexities, nats a token. FUAR compares each model with the
     one that it was trained from, on the facts of its interval: unchanged ones forgotten, updated
@@ -152,7 +152,9 @@ def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float 
     tasks = [f"{i}_changed" for i in study.intervals]
     scores = [_scores(m) if m else {} for m in models]
     base = _scores(study.initial)
-    if len(tasks) < 2 or not all(task in found for task in tasks for found in (base, *scores)):
+    if len(tasks) < 2 or not all(
+        task in scores_of_run for task in tasks for scores_of_run in (base, *scores)
+    ):
         return {"backward": None, "forward": None}
     return {
         "backward": forgetting.backward_transfer(scores, tasks),

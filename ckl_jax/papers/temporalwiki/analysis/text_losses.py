@@ -77,8 +77,8 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
     Raises:
       UserError: there are none, or the file is malformed.
     """
-    found = (Path(folder) / "proper_nouns").glob("rows_*.jsonl")
-    files = {int(m[1]): path for path in found if (m := _FILE.search(path.name))}
+    files_of_rows = (Path(folder) / "proper_nouns").glob("rows_*.jsonl")
+    files = {int(m[1]): path for path in files_of_rows if (m := _FILE.search(path.name))}
     step = max(files, default=None) if step is None else step
     if step not in files:
         at = f" at step {step}" if files else ""
@@ -109,7 +109,7 @@ def ratios(
       samples, seed: of the bootstrap over texts.
 
     Raises:
-      UserError: the two were put to different rows.
+      UserError: the two were evaluated on different rows.
     """
     return {
         task: {
@@ -127,7 +127,7 @@ def _ratio(
 ) -> dict[str, float]:
     if not np.array_equal(ours.tokens, theirs.tokens):
         raise UserError(
-            f"The two models were put to different rows ({what}); evaluate both with the same "
+            f"The two models have different rows ({what}); evaluate both with the same "
             "tasks, tagger and PROPER_NOUN_ROWS."
         )
     a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))

@@ -35,7 +35,7 @@ def compare(
     before = read_losses(initial)
     table = {_name(run): ratios(read_losses(run), before, formula) for run in runs}
     if not any(groups for tasks in table.values() for groups in tasks.values()):
-        raise UserError(f"{initial} was put to none of the tasks of the runs; evaluate it too.")
+        raise UserError(f"{initial} has none of the tasks of the runs; evaluate it too.")
     return table
 
 
@@ -64,11 +64,13 @@ def as_text(table: Table) -> str:
 
 def draw(table: Table, group: str = "proper_nouns") -> Any:
     """A panel for each task, a bar for each run; the line is Initial."""
-    tasks = list(dict.fromkeys(t for found in table.values() for t in found if group in found[t]))
+    tasks = list(
+        dict.fromkeys(t for groups in table.values() for t in groups if group in groups[t])
+    )
     with style():
         figure, axes = panels(max(1, len(tasks)))
         for ax, task in zip(axes, tasks, strict=False):
-            _bars(ax, {run: found[task][group] for run, found in table.items() if task in found})
+            _bars(ax, {run: groups[task][group] for run, groups in table.items() if task in groups})
             ax.set_title(task)
             ax.axhline(1.0, color=labels.COLORS["initial"], linewidth=1.0)
             ax.set_ylabel(f"perplexity of {group.replace('_', ' ')} / Initial")

@@ -116,7 +116,7 @@ class _Known:
 
 
 def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
-    """What the old version has and the new one has not, by the same rules (not in the paper)."""
+    """The deleted text, by the same rules (not in the paper)."""
     return [Change(DELETED, change.text) for change in diff(new, old, split)]
 
 
@@ -150,7 +150,7 @@ def _legacy_key(paragraph: str) -> str:
 
 
 def _legacy_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
-    """Greedy pairs of equal paragraphs; the second place is the first in the whole new text."""
+    """Greedy pairs of equal paragraphs; the second position is the first in the whole new text."""
     anchors, j = [], 0
     for i, key in enumerate(old):
         if key in new[j:]:

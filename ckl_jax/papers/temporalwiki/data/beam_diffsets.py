@@ -99,7 +99,7 @@ def unpack(packed: bytes) -> Page:
 def compared(
     group: tuple[int, dict[str, Iterable[bytes]]], rules: Rules, shards: Ids, paths: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the records of a page as JSON, and what became of it."""
+    """Yields the records of a page as JSON, and the reason for its outcome."""
     number, versions = group
     pair = tuple(_one(versions[side], paths.get(side, "")) for side in ("old", "new"))
     records, reason = page_diff.records_of(pair, rules)

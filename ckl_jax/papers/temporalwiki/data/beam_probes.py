@@ -191,9 +191,9 @@ def _place(job: Job) -> probe_rows.Place:
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     """Yields the rows of an item, and what labels they need."""
-    _, found = group
+    _, versions = group
     old, new = pair = tuple(
-        _version(found[side], path) for side, path in (("old", job.old), ("new", job.new))
+        _version(versions[side], path) for side, path in (("old", job.old), ("new", job.new))
     )
     counts = Counter()
     for row in probe_rows.candidates(job, *pair, _place(job), counts):
@@ -210,10 +210,10 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _version(lines: Iterable[str], path: str) -> Item | None:
-    found = list(lines)
-    if len(found) > 1:
-        raise fact_store.twice(path, found)
-    return Item.of(found[0]) if found else None
+    rows = list(lines)
+    if len(rows) > 1:
+        raise fact_store.twice(path, rows)
+    return Item.of(rows[0]) if rows else None
 
 
 def _label(side: str, item: str) -> Label:
@@ -222,9 +222,9 @@ def _label(side: str, item: str) -> Label:
 
 def answers(group: Group) -> Iterator[tuple[str, Any]]:
     """Yields the label of an item to the rows that asked for it, and which type an object has."""
-    (side, _), found = group
-    for label, kind in found["labels"]:
-        for row, role in found["asked"]:
+    (side, _), grouped = group
+    for label, kind in grouped["labels"]:
+        for row, role in grouped["asked"]:
             yield "rows", (row, (role, label))
             if role == "object" and kind:
                 yield "types", (_label(side, kind), (row, "object type"))
@@ -276,7 +276,7 @@ def _texts(beam, pipeline, job: Job) -> None:
         "rows": rows | "Spread rows" >> beam.Reshuffle() | "Read rows" >> beam.FlatMap(read_rows),
         "texts": (read.texts, changed) | "Texts" >> beam.Flatten(),
     }
-    found = beam_runs.outputs(
+    aligned = beam_runs.outputs(
         beam,
         by_page | "Of a page" >> beam.CoGroupByKey(),
         "Align",
@@ -284,18 +284,18 @@ def _texts(beam, pipeline, job: Job) -> None:
         job.buckets,
         to=("rows", COUNTS),
     )
-    _write(beam, pipeline, found.rows, job, "aligned")
-    beam_runs.write_counts(beam, [read[COUNTS], found[COUNTS]], "Counts", _counts(job, "aligned"))
+    _write(beam, pipeline, aligned.rows, job, "aligned")
+    beam_runs.write_counts(beam, [read[COUNTS], aligned[COUNTS]], "Counts", _counts(job, "aligned"))
 
 
 def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any]]:
     """Yields (page, (source, text)) of the pages of a piece that rows need."""
-    found = 0
+    count = 0
     pages = read_pages(piece.path, piece.start, piece.stop, site)
     for key, source, text in probe_rows.page_texts(job, pages, site):
         yield "texts", (key, (source, text))
-        found += 1
-    yield from counted({"pages read": found})
+        count += 1
+    yield from counted({"pages read": count})
 
 
 def read_records(path: str, job: Job) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -311,12 +311,12 @@ def read_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def align(group: Group, buckets: int) -> Iterator[tuple[str, Any]]:
     """Yields the rows of a page whose texts name the object."""
-    key, found = group
-    rows = list(found["rows"])
+    key, grouped = group
+    rows = list(grouped["rows"])
     if not rows:
         return
     texts: dict[str, list[str]] = {}
-    for source, text in found["texts"]:
+    for source, text in grouped["texts"]:
         texts.setdefault(source, []).append(text.lower())
     counts = Counter()
     for row in rows:

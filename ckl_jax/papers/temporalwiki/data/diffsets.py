@@ -47,7 +47,7 @@ _COLUMNS = ("id", "url", "title", "text")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is compared and how.
+    """Settings of a diffset.
 
     Attributes:
       namespaces: Numbers of the namespaces that count.
@@ -174,13 +174,13 @@ def build(
     part: tuple[int, int] = (0, 1),
     progress: Progress = no_progress,
 ) -> dict[str, Any] | None:
-    """Builds a diffset, or goes on with it.
+    """Builds a diffset, or continues an unfinished one.
 
     Args:
       todo: what `plan` made.
       workers: processes.
       part: (i, N): only the shards whose number modulo N is i; machines that share the folder can
-        so share the work.
+        so divide the work.
       progress: called as shards are finished.
 
     Returns:
@@ -324,9 +324,11 @@ def _text_bytes(pair: Pair) -> int:
 
 
 def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of some pairs of pages, and what became of each pair."""
-    found = [page_diff.compare(pair, work[1]) for pair in work[0]]
-    return [record for records, _ in found for record in records], [reason for _, reason in found]
+    """Returns the records of some pairs of pages, and each pair's outcome."""
+    pairs, rules = work
+    compared = [page_diff.compare(pair, rules) for pair in pairs]
+    records = [record for records, _ in compared for record in records]
+    return records, [reason for _, reason in compared]
 
 
 # --- the whole

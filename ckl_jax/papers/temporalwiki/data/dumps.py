@@ -121,14 +121,14 @@ def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
     """
     path = Path(path)
     files = _files(path)
-    found = [s for file, first in files for s in _spans(file, first)] if spans else ()
+    all_spans = [s for file, first in files for s in _spans(file, first)] if spans else ()
     site = read_site(files[0][0])
     return Dump(
         os.fspath(path),
         date_of(path) or date_of(files[0][0]),
         site.dbname or wiki_of(path) or wiki_of(files[0][0]),
         site,
-        tuple(found),
+        tuple(all_spans),
     )
 
 
@@ -138,16 +138,16 @@ def _files(path: Path) -> list[tuple[Path, int]]:
         return [(path, 0)]
     if not path.is_dir():
         raise UserError(f"There is no dump {path}; give a pages-articles file, or a folder of one.")
-    found = [p for p in path.iterdir() if ".xml" in p.name and "-index" not in p.name]
-    if not found:
+    paths = [p for p in path.iterdir() if ".xml" in p.name and "-index" not in p.name]
+    if not paths:
         raise UserError(f"{path} holds no *.xml* file; give a pages-articles file or its folder.")
-    numbers = {p: _PARTS.search(p.name) for p in found}
-    if len(found) > 1 and (missing := [p for p in found if not numbers[p]]):
+    numbers = {p: _PARTS.search(p.name) for p in paths}
+    if len(paths) > 1 and (missing := [p for p in paths if not numbers[p]]):
         raise UserError(
             f"{missing[0]} is one of several dump files in {path} but its name does not say which "
             "pages it has (such as p1p41242); keep the parts of one dump in a folder of their own."
         )
-    firsts = [(p, int(m[1]) if (m := numbers[p]) else 0) for p in found]
+    firsts = [(p, int(m[1]) if (m := numbers[p]) else 0) for p in paths]
     return sorted(firsts, key=lambda pair: (pair[1], pair[0].name))
 
 
@@ -203,14 +203,14 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
 
 def pieces(dump: Dump, size: int) -> list[Span]:
     """The spans of a dump, those of one file put together up to about `size` compressed bytes."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for span in dump.spans:
-        last = found[-1] if found else None
+        last = spans[-1] if spans else None
         if last and last.path == span.path and span.start - last.start < size:
-            found[-1] = dataclasses.replace(last, stop=span.stop)
+            spans[-1] = dataclasses.replace(last, stop=span.stop)
         else:
-            found.append(span)
-    return found
+            spans.append(span)
+    return spans
 
 
 def _sizes(spans: Sequence[Span]) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What became of the facts of one item: TemporalWiki's Algorithm 2, and what is gone."""
+"""The classes of one item's facts: TemporalWiki's Algorithm 2, and deleted facts."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ class FactChange:
 
 
 def classify(old: Sequence[Fact], new: Sequence[Fact]) -> Iterator[FactChange]:
-    """Algorithm 2 (p. 5), with CHANGED split, and the facts that are gone.
+    """Applies Algorithm 2 (p. 5), with CHANGED split into updated and new, and adds deleted facts.
 
     A new fact is NEW if the item had no fact before, or none of this relation; UNCHANGED if it had
     this one; else UPDATED. An old fact that is not there any more is named as an updated fact's
@@ -46,7 +46,7 @@ def classify(old: Sequence[Fact], new: Sequence[Fact]) -> Iterator[FactChange]:
                 yield FactChange(UPDATED, relation, item, gone)
     for relation, objects in before.items():
         left = after.get(relation, {})
-        if left.keys() <= objects.keys():  # nothing took the place of what is gone
+        if left.keys() <= objects.keys():  # deleted facts without a replacement
             for item in objects:
                 if item not in left:
                     yield FactChange(DELETED, relation, item)
@@ -54,7 +54,7 @@ def classify(old: Sequence[Fact], new: Sequence[Fact]) -> Iterator[FactChange]:
 
 def _by_relation(facts: Sequence[Fact]) -> dict[str, dict[str, None]]:
     """Relation -> its objects, both in the order of the dump."""
-    found: dict[str, dict[str, None]] = {}
+    objects: dict[str, dict[str, None]] = {}
     for relation, item in facts:
-        found.setdefault(relation, {})[item] = None
-    return found
+        objects.setdefault(relation, {})[item] = None
+    return objects

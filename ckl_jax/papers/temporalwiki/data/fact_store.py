@@ -1,4 +1,4 @@
-"""One Wikidata dump as buckets of items by number, with labels that are found by an index.
+"""One Wikidata dump as buckets of items by number, with an index of labels.
 
 A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
 [number, label, title of its page, revision, [[property, item], ...], line of the dump].
@@ -39,7 +39,7 @@ class Item:
 
     @property
     def kind(self) -> str:
-        """What it is an instance of (the first); "" if that is not said."""
+        """What it is an instance of (the first); "" if the dump does not say."""
         return next((q for p, q in self.facts if p == INSTANCE_OF), "")
 
     @staticmethod
@@ -76,11 +76,11 @@ def extract(
         for lines in batches(entity_lines(path), lambda line: len(line[2]), _BATCH_BYTES)
     )
     with bucket_files(folder, buckets) as files:
-        for texts, labels, found in ordered_map(_parse_batch, work, pool, 2 * workers):
+        for texts, labels, counted in ordered_map(_parse_batch, work, pool, 2 * workers):
             for number, text in texts.items():
                 files[number].write(text)
             properties |= labels
-            counts.update(found)
+            counts.update(counted)
             progress(counts["items"], 0, f"items of {Path(path).name}")
     check_counts(path, counts)
     write_json(folder / "properties.json", properties)
@@ -173,7 +173,7 @@ def _index_path(folder: Path, bucket: int) -> Path:
 
 
 class Labels:
-    """Labels of the items and properties of an indexed store, read as they are asked for."""
+    """Labels of the items and properties of an indexed store, read on demand."""
 
     def __init__(self, folder: Path, buckets: int):
         self.folder, self.buckets = folder, buckets

@@ -1,4 +1,4 @@
-"""Facts to tune a model on before it is asked, none of them a probe (TemporalWiki, appendix E)."""
+"""Facts to tune a model on before it is probed; none is a probe (TemporalWiki, appendix E)."""
 
 import collections
 import heapq
@@ -45,14 +45,14 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
 
 
 def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
-    """`count` shared out in proportion to `sizes`, by largest remainders."""
+    """Divides `count` in proportion to `sizes`, by largest remainders."""
     total = sum(sizes.values())
     exact = {name: count * size / total for name, size in sizes.items()}
-    found = {name: int(share) for name, share in exact.items()}
-    by_remainder = sorted(exact, key=lambda name: (found[name] - exact[name], name))
-    for name in by_remainder[: count - sum(found.values())]:
-        found[name] += 1
-    return found
+    numbers = {name: int(share) for name, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda name: (numbers[name] - exact[name], name))
+    for name in by_remainder[: count - sum(numbers.values())]:
+        numbers[name] += 1
+    return numbers
 
 
 def _lots(
@@ -75,11 +75,11 @@ def _lots(
 
 def _distinct(probes: Iterable[Probe], subjects: set[str], most: int) -> list[Probe]:
     """The first `most` facts of subjects that had none; their subjects are added."""
-    found: list[Probe] = []
+    facts: list[Probe] = []
     for probe in probes:
-        if len(found) >= most:
+        if len(facts) >= most:
             break
         if probe.subject not in subjects:
             subjects.add(probe.subject)
-            found.append(probe)
-    return found
+            facts.append(probe)
+    return facts

@@ -1,4 +1,4 @@
-"""NON-Diffset text: what a snapshot has besides its diffset (TemporalWiki, section 4.1, Figure 2).
+"""NON-Diffset: the text of a snapshot that is not in its diffset (TemporalWiki, section 4.1).
 
 Both are read as streams in the order of page ids, and joined. A paragraph that the diffset has is
 left out, of others the sentences that it has; what is left is the text that did not change.
@@ -23,7 +23,7 @@ _HASHES = 2**63
 
 
 def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
-    """The text of a page without what a diffset says is new.
+    """The text of a page without its new text, as the diffset lists it.
 
     Args:
       text: of the page, a paragraph a line.
@@ -66,12 +66,12 @@ def _cut(paragraph: str, pieces: Sequence[str], split: Split) -> str:
 
 def _consumed(sentences: Sequence[str], piece: str) -> set[int]:
     """Which of the sentences make up a piece, in order; none if they do not make up all of it."""
-    found, at = set(), 0
+    used, at = set(), 0
     for k, sentence in enumerate(sentences):
         if piece.startswith(f"{sentence} ", at):
-            found.add(k)
+            used.add(k)
             at += len(sentence) + 1
-    return found if at == len(piece) else set()
+    return used if at == len(piece) else set()
 
 
 def write_rest(

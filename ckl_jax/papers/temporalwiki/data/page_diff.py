@@ -86,10 +86,10 @@ def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
 
 
 def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
-    """Compares what `triage` left.
+    """Compares the pages that `triage` could not decide.
 
     Returns:
-      The records (page_id, title, kind, text) and what became of the page.
+      The records (page_id, title, kind, text) and the page's outcome.
     """
     old, new = (p if p and _counts(p, rules) else None for p in pair)
     if not old and not new:

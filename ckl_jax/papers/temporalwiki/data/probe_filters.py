@@ -49,10 +49,10 @@ def without_commas(probe: Probe) -> Probe:
 
 def distinct(probes: Iterable[Probe]) -> list[Probe]:
     """One of each (subject, relation, object) in words, ordered by ids."""
-    found: dict[tuple[str, str, str], Probe] = {}
+    probes_by_key: dict[tuple[str, str, str], Probe] = {}
     for probe in sorted(probes, key=lambda p: p.ids):
-        found.setdefault((probe.subject, probe.relation, probe.object), probe)
-    return list(found.values())
+        probes_by_key.setdefault((probe.subject, probe.relation, probe.object), probe)
+    return list(probes_by_key.values())
 
 
 def gives_itself_away(probe: Probe) -> bool:

@@ -1,4 +1,4 @@
-"""Whether dumps, diffset and probes belong together, and one sentence for what a user should know.
+"""Checks that dumps, diffset and probes belong together; one-sentence notes for the user.
 
 Dumps of another wiki or date are refused; dates that only look wrong, and classes that end with
 nothing, are told.
@@ -87,7 +87,7 @@ def emptied(
 
 
 def _reasons(job: Job, source: str, total, filters: Mapping[str, int]) -> dict[str, int]:
-    """How many facts each step dropped, by what they lacked."""
+    """Counts the facts that each step dropped, by what they lacked."""
     place = "in the page map" if job.page_map else f"on {job.rules.site}"
     lost = {f"no page of their subject {place}": total("initial") - total("with a page")}
     if source != "page":
@@ -108,11 +108,11 @@ def _reasons(job: Job, source: str, total, filters: Mapping[str, int]) -> dict[s
     }
 
 
-def too_few(title: str, found: int, wanted: int) -> str:
-    """A sentence on facts to tune on, if there are fewer than were asked for; else ""."""
-    if found >= wanted:
+def too_few(title: str, drawn: int, wanted: int) -> str:
+    """A note on facts to tune on, if there are fewer than requested; else ""."""
+    if drawn >= wanted:
         return ""
     return (
-        f"Light tuning has {found:,} {title} facts and not {wanted:,}: no more are of the probes' "
+        f"Light tuning has {drawn:,} {title} facts and not {wanted:,}: no more are of the probes' "
         "relations, of a subject of their own and no probes."
     )

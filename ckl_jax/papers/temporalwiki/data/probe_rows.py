@@ -1,4 +1,4 @@
-"""What becomes of one item and of one page on the way to probes; whoever drives them.
+"""The steps from one item and one page to probes, shared by the local build and Beam.
 
 A candidate is a row [kind, subject, its label, page, relation, object, old objects]; in words it is
 a `Probe`. `counts` are added to.
@@ -37,7 +37,7 @@ TEXT_OF = {  # class -> whose text has to name the object
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What all steps know.
+    """Settings that all steps share.
 
     Attributes:
       old: Wikidata JSON dump.
@@ -99,7 +99,7 @@ def check_inputs(job: Job) -> None:
 
 
 def check_pages(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if the new dump, read with these counts, says of no item its page."""
+    """Raises `UserError` if no item of the new dump, by these counts, names its page."""
     if not counts.get("pages"):
         raise UserError(
             f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
@@ -108,7 +108,7 @@ def check_pages(job: Job, counts: Mapping[str, int]) -> None:
 
 
 def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if items, as they were counted, went back in time."""
+    """Raises `UserError` if items of the new dump are older, by these counts, than in the old."""
     if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
         raise UserError(
             f"Most items have an older revision in {job.new} than in {job.old}; give the older "
@@ -117,12 +117,12 @@ def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
 
 
 def is_gone(record: dict[str, Any]) -> bool:
-    """Whether a record of the diffset is of text that went."""
+    """Whether a record of the diffset is of deleted text."""
     return record["kind"] in (DELETED, DELETED_PAGE)
 
 
 def page_key(job: Job, number: int, title: str) -> str:
-    """What pages are known by: ids with a page map, titles with sitelinks."""
+    """How pages are identified: by id with a page map, by title with sitelinks."""
     return str(number) if job.page_map else title
 
 
@@ -187,7 +187,7 @@ def relation_labels(
     further: dict[str, str], old: dict[str, str], new: dict[str, str]
 ) -> dict[str, str]:
     """Labels of relations: of the new dump, then of the old one, then of the further one."""
-    return further | {p: text for found in (old, new) for p, text in found.items() if text}
+    return further | {p: text for labels in (old, new) for p, text in labels.items() if text}
 
 
 def side_of(kind: str) -> str:

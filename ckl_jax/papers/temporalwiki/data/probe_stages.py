@@ -82,7 +82,7 @@ def _task(work: tuple[Path, str, Callable, Any]) -> None:
 
 
 def all_steps(run: Run) -> tuple[dict[str, Any], dict[str, int]]:
-    """Does all steps; returns the counts of what was read, and of the steps."""
+    """Runs all steps; returns the counts of what was read, and of the steps."""
     read = extract(run)
     read["diffset_pages"] = diffset_keys(run)
     counts: dict[str, int] = {}
@@ -221,12 +221,12 @@ def texts(run: Run) -> dict[str, int]:
 
 def _page_texts(task: tuple[Job, Dump, tuple[int, int | None], int]) -> dict[str, int]:
     job, dump, ids, shard = task
-    found = 0
+    pages_read = 0
     with atomic_write(bucket_path(job.out / "wikipedia", shard)) as f:
         for row in page_texts(job, dump.pages(*ids), dump.site):
             f.write(json.dumps(row, ensure_ascii=False) + "\n")
-            found += 1
-    return {"pages read": found}
+            pages_read += 1
+    return {"pages read": pages_read}
 
 
 def _texts(job: Job, shards: int) -> Iterator[list[str]]:
@@ -245,14 +245,14 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     job, bucket = task
     rows = list(read_jsonl(bucket_path(job.out / "rows", bucket)))
     pages = {row["page"] for row in rows}
-    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    texts_of: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for key, source, text in read_jsonl(bucket_path(job.out / "texts", bucket)):
         if key in pages:
-            found[key, source].append(text.lower())
+            texts_of[key, source].append(text.lower())
     counts: collections.Counter[str] = collections.Counter()
     with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
         for row in rows:
-            if is_named(row, found.get((row["page"], TEXT_OF[row["kind"]])), counts):
+            if is_named(row, texts_of.get((row["page"], TEXT_OF[row["kind"]])), counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
 

@@ -54,7 +54,7 @@ def build(
     light_tuning: int = 0,
     steps: Callable[[Run], tuple[dict[str, Any], dict[str, int]]] = probe_stages.all_steps,
 ) -> dict[str, Any]:
-    """Builds the probes, or goes on with them.
+    """Builds the probes, or continues an unfinished build.
 
     Args:
       job: inputs and options.
@@ -62,7 +62,7 @@ def build(
       progress: called as work is done.
       fix_point: repeat the third filter until it holds of what is left.
       keep: keep the intermediate files.
-      light_tuning: draw so many facts of each class besides, to tune a model on; see
+      light_tuning: draw so many further facts of each class, to tune a model on; see
         `light_tuning.draw`. They need not be named in a text.
       steps: what makes the rows and the aligned ones of a run.
 
@@ -99,9 +99,9 @@ def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
     del settings["out"]
     for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
         if settings[name]:
-            found = Path(settings[name])
-            size = os.path.getsize(found) if found.is_file() else None
-            settings[name] = {"name": found.name, "date": date_of(found), "bytes": size}
+            path = Path(settings[name])
+            size = os.path.getsize(path) if path.is_file() else None
+            settings[name] = {"name": path.name, "date": date_of(path), "bytes": size}
     return {"format": FORMAT, **settings, "fix_point": fix_point}
 
 
@@ -131,9 +131,9 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
             files.append(f"lighttuning_{title}_{light_tuning}.csv")
             _write_csv(job.out / files[-1], drawn, old=False)
             tuning[title] = table_7(drawn)
-    found = {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
-    found["notes"] = list(filter(None, notes))
-    return found | ({"light_tuning": light_tuning, "table_7_tuning": tuning} if tuning else {})
+    manifest = {"files": files, "table_2": table_2, "filters": filters, "table_7": sevens}
+    manifest["notes"] = list(filter(None, notes))
+    return manifest | ({"light_tuning": light_tuning, "table_7_tuning": tuning} if tuning else {})
 
 
 def _write_set(stem: Path, title: str, probes: Sequence[Probe]) -> list[str]:

@@ -135,15 +135,15 @@ class Extractor:
           wikitext: of a page.
           cache: results by section, which two versions of a page mostly share.
         """
-        found: list[str] = []
+        paragraphs: list[str] = []
         for section in sections(wikitext):
             if cache is None:
-                found += self._section(section)
+                paragraphs += self._section(section)
                 continue
             if section not in cache:
                 cache[section] = self._section(section)
-            found += cache[section]
-        return found
+            paragraphs += cache[section]
+        return paragraphs
 
     def _section(self, wikitext: str) -> list[str]:
         tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))

@@ -110,7 +110,7 @@ def test_other_facts_are_not_compared(root, tmp_path):
     other = write_run(tmp_path / "other", "Diff", 3, [3])
     path = other / "probes" / "rows_000010.jsonl"
     path.write_text(path.read_text().replace('"tokens": 3', '"tokens": 4'))
-    with pytest.raises(UserError, match="were put to different unchanged facts"):
+    with pytest.raises(UserError, match="were evaluated on different unchanged facts"):
         promotion.compare_runs(other, root / "initial", promotion.parse("changed < 1"))
 
 
