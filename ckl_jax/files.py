@@ -82,6 +82,12 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         raise
 
 
+def write_file(path: str | os.PathLike, content: str | bytes) -> None:
+    """Writes a whole file by `atomic_write`."""
+    with atomic_write(path, "wb" if isinstance(content, bytes) else "w") as f:
+        f.write(content)
+
+
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
     """Refuses to write over a file that is read.
 
