@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import page
-from ckl_jax.analysis.figures import as_png
+from ckl_jax.analysis.figures import as_png, save
 from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.report import versions
@@ -68,11 +68,12 @@ def write_report(
     out = Path(out)
     results = compute(study)
     write_json(out / "results.json", results)
-    drawn: dict[str, tuple[str, str, bytes]] = {}
-    for name, (title, caption, draw) in FIGURES.items():
-        if (figure := draw(results)) is not None:
-            drawn[name] = (title, caption, as_png(figure))
-            write_file(out / f"{name}.png", drawn[name][2])
+    drawn = {
+        name: (title, caption, as_png(figure))
+        for name, (title, caption, draw) in FIGURES.items()
+        if (figure := draw(results)) is not None
+    }
+    save(drawn, out)
     tables = tables_of(results)
     write_file(
         out / "tables.md",
