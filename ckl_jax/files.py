@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -80,6 +81,18 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def write_file(path: str | os.PathLike, content: str | bytes) -> None:
+    """Writes a whole file by `atomic_write`."""
+    with atomic_write(path, "wb" if isinstance(content, bytes) else "w") as f:
+        f.write(content)
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with os_errors(path, "read"), open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:

@@ -15,7 +15,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.ledger import STATES, counts
 from ckl_jax.analysis.statistics import precision_curve
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.files import atomic_write
+from ckl_jax.files import write_file
 
 _STYLE = {
     "font.size": 11,
@@ -390,5 +390,4 @@ def as_png(figure) -> bytes:
 def save(figures: dict[str, tuple[str, str, bytes]], folder: Path) -> None:
     """Writes <folder>/<name>.png."""
     for name, (_, _, png) in figures.items():
-        with atomic_write(folder / f"{name}.png", "wb") as f:
-            f.write(png)
+        write_file(folder / f"{name}.png", png)

@@ -13,7 +13,7 @@ from ckl_jax.analysis.render_table import as_markdown, print_table
 from ckl_jax.analysis.study import Study, load_study, seed_of
 from ckl_jax.analysis.tables import compute_table
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 
 _PACKAGES = ("jax", "flax", "optax", "numpy")
 
@@ -85,17 +85,12 @@ def write_report(
     evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
     write_json(out / "table.json", tables)
-    _write(out / "table.md", as_markdown(table) + "\n" + as_markdown(f1_table))
-    _write(out / "report.html", _html(study, table, f1_table, drawn))
+    write_file(out / "table.md", as_markdown(table) + "\n" + as_markdown(f1_table))
+    write_file(out / "report.html", _html(study, table, f1_table, drawn))
     print_table(table)
     for sentence in study.notes:
         print(sentence)
     return out / "report.html"
-
-
-def _write(path: Path, content: str) -> None:
-    with atomic_write(path) as f:
-        f.write(content)
 
 
 def _html(study: Study, table: dict, f1_table: dict, drawn: dict) -> str:

@@ -11,7 +11,7 @@ from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import cell_value, compute_table
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json, write_json
+from ckl_jax.files import read_json, write_file, write_json
 
 # Bindings that say when a model is asked, and not what it becomes.
 _OF_WHEN = ("EVAL_PERIOD",)
@@ -98,12 +98,12 @@ def _write(summary: Summary, folders: Sequence[str | Path], out: Path) -> Path:
     given = [str(folder) for folder in folders]
     write_json(out / "seeds.json", {"folders": given, "rows": summary.rows})
     table = markdown(summary.headers, summary.cells)
-    with atomic_write(out / "seeds.md") as f:
-        f.write(f"{table}\n{summary.note}\n")
+    write_file(out / "seeds.md", f"{table}\n{summary.note}\n")
     content = page.cells(summary.headers, summary.cells) + page.note(summary.note)
     content += page.note(f"Folders: {', '.join(given)}.")
-    with atomic_write(out / "seeds.html") as f:
-        f.write(page.page("Results over seeds", "", [("scores", "Scores", content)]))
+    write_file(
+        out / "seeds.html", page.page("Results over seeds", "", [("scores", "Scores", content)])
+    )
     print_cells(summary.headers, summary.cells)
     return out / "seeds.html"
 

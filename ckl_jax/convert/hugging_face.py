@@ -119,8 +119,7 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
     """Copies those of the files that exist; returns their names."""
     existing = [file for file in candidates if file.is_file()]
     for file in existing:
-        with files.atomic_write(folder / file.name, "wb") as f:
-            f.write(file.read_bytes())
+        files.write_file(folder / file.name, file.read_bytes())
     return [file.name for file in existing]
 
 
@@ -139,8 +138,7 @@ def write_model_gin(
     out: str, config: Config, vocabulary: Path | None = None, added: Sequence[str] = ()
 ) -> None:
     """Writes `model.gin` of a folder; see `model_gin`."""
-    with files.atomic_write(Path(out) / "model.gin") as f:
-        f.write(model_gin(config, vocabulary, added))
+    files.write_file(Path(out) / "model.gin", model_gin(config, vocabulary, added))
 
 
 def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[str] = ()) -> str:

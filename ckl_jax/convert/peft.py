@@ -96,13 +96,13 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
         state = {"params": paths.unflatten(flat), "step": np.zeros((), np.int32)}
         store.save(0, state, metadata)
     lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
-    with files.atomic_write(Path(out) / "lora.gin") as f:
-        f.write(
-            f"# The method of the imported adapter; lay it over {form.gin_file}.\n"
-            "# `trunk = ()` trains the adapter alone, as PEFT does.\n"
-            "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
-            f"lora.lora:\n{lines}\n    trunk = ()\n"
-        )
+    files.write_file(
+        Path(out) / "lora.gin",
+        f"# The method of the imported adapter; lay it over {form.gin_file}.\n"
+        "# `trunk = ()` trains the adapter alone, as PEFT does.\n"
+        "from __gin__ import dynamic_registration\nfrom ckl_jax.methods import lora\n"
+        f"lora.lora:\n{lines}\n    trunk = ()\n",
+    )
     model = next((f for f in (Path(base), Path(base).parent) if (f / "model.gin").is_file()), None)
     of_base = f"--gin_file={model}/model.gin " if model else ""
     return (

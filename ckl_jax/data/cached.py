@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, write_json
+from ckl_jax.files import os_errors, sha256, write_json
 
 FORMAT = 1
 _FLUSH_ROWS = 8192
@@ -279,11 +279,7 @@ def _check_file(path: Path, entry: Mapping[str, Any], kind: str, verify: bool) -
             f"{path} has {size} bytes where its manifest says {entry['bytes'][kind]}: "
             "the cache is truncated; delete the folder and cache it again."
         )
-    if verify:
-        with os_errors(path, "read"), open(path, "rb") as f:
-            digest = hashlib.file_digest(f, "sha256").hexdigest()
-        if digest != entry["sha256"][kind]:
-            raise UserError(
-                f"{path} differs from the hash in its manifest; "
-                "delete the folder and cache it again."
-            )
+    if verify and sha256(path) != entry["sha256"][kind]:
+        raise UserError(
+            f"{path} differs from the hash in its manifest; delete the folder and cache it again."
+        )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ckl_jax.data import byte_level
 from ckl_jax.data.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import os_errors, write_file
 
 _WORDS = "vocab.txt"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -120,8 +120,7 @@ def train_word_pieces(
     )
     trained.train_from_iterator(lines, trainer)
     tokenizer = _tokenizer(trained.get_vocab(), {"do_lower_case": False})
-    with atomic_write(Path(folder) / "tokenizer.json") as f:
-        f.write(tokenizer.to_str())
+    write_file(Path(folder) / "tokenizer.json", tokenizer.to_str())
     return MaskedVocabulary(folder)
 
 

@@ -8,7 +8,6 @@ of other settings are refused unless they are to be replaced: runs were trained 
 """
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -23,7 +22,7 @@ from ckl_jax.data.ckl_files import CORPORA, read_corpus
 from ckl_jax.data.spans import fill_spans
 from ckl_jax.data.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, write_json
+from ckl_jax.files import sha256, write_json
 
 _BATCH = 1000
 Progress = Callable[[str, int], None]
@@ -88,7 +87,7 @@ def prepare_ckl(
         checks.require_lengths(lengths, "lengths")
     directory, out = Path(directory), Path(out)
     sources = _sources(directory, corpora)
-    digests = {name: _sha256(path) for name, path in sources.items()}
+    digests = {name: sha256(path) for name, path in sources.items()}
     if vocabulary is None:
         chosen = [n for n in vocabulary_corpora if n in sources] or list(sources)
         recipe = {
@@ -133,11 +132,6 @@ def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
     return {n: p for n, p in sources.items() if corpora is None or n in corpora}
 
 
-def _sha256(path: Path) -> str:
-    with os_errors(path, "read"), open(path, "rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
-
-
 def _originals(paths: Iterable[Path]) -> Iterator[str]:
     """Yields the unmasked texts of corpora; neighbouring rows of one text count once."""
     texts = (
@@ -154,7 +148,7 @@ def _trained(
     """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
     record = path.with_suffix(".json")
     held = _read_record(record)
-    if path.is_file() and held == {**recipe, "sha256": _sha256(path)}:
+    if path.is_file() and held == {**recipe, "sha256": sha256(path)}:
         return Vocabulary(path, extra_ids)
     if not replace and path.is_file() and isinstance(held, dict):
         _refuse_other(path, held, recipe)
@@ -170,7 +164,7 @@ def _trained(
         extra_ids,
         max_piece_length=recipe["max_piece_length"],
     )
-    write_json(record, {**recipe, "sha256": _sha256(path)})
+    write_json(record, {**recipe, "sha256": sha256(path)})
     return vocabulary
 
 
@@ -257,7 +251,7 @@ def describe(
     name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> dict[str, Any]:
     """What a task made from the file at `path` records: its source, vocabulary and settings."""
-    return _meta(name, path, _sha256(path), vocabulary, lengths)
+    return _meta(name, path, sha256(path), vocabulary, lengths)
 
 
 def make_task(

@@ -11,7 +11,7 @@ import collections
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ckl_jax.errors import UserError, nearest
 
@@ -199,6 +199,24 @@ _SPACY_LABELS = frozenset(
 )
 
 
+def load_spacy(model: str, user: str, **options: Any) -> tuple[Any, str]:
+    """Loads an installed spaCy pipeline for a `user`; returns it and its name with versions.
+
+    Raises:
+      UserError: spaCy or the pipeline is not installed.
+    """
+    try:
+        import spacy
+
+        pipeline = spacy.load(model, **options)
+    except (ImportError, OSError) as e:
+        raise UserError(
+            f"The {user} 'spacy' needs spaCy and its pipeline {model!r}: install ckl-jax[spacy] "
+            f"and the pipeline, or use the {user.split()[-1]} 'heuristic'."
+        ) from e
+    return pipeline, f"spacy-{spacy.__version__}-{model}-{pipeline.meta['version']}"
+
+
 class SpacyFinder:
     """spaCy's named entities, with dates by the same regular expression as the default."""
 
@@ -208,16 +226,7 @@ class SpacyFinder:
         Raises:
           UserError: spaCy or the pipeline is not installed.
         """
-        try:
-            import spacy
-
-            self._pipeline = spacy.load(model)
-        except (ImportError, OSError) as e:
-            raise UserError(
-                f"The entity finder 'spacy' needs spaCy and its pipeline {model!r}: install "
-                "ckl-jax[spacy] and the pipeline, or use the finder 'heuristic'."
-            ) from e
-        self.backend = f"spacy-{spacy.__version__}-{model}-{self._pipeline.meta['version']}"
+        self._pipeline, self.backend = load_spacy(model, "entity finder")
 
     def find(self, text: str) -> list[Span]:
         """Returns the entities and dates of `text`, in order; dates win over entities."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import os_errors, write_file
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
 EXTRA_IDS = 100  # T5's number of sentinels
@@ -283,8 +283,7 @@ def train_vocabulary(
         raise UserError(
             f"Cannot train a vocabulary of {size} pieces for {os.fspath(path)}: {reason}"
         ) from e
-    with atomic_write(path, "wb") as f:
-        f.write(model.getvalue())
+    write_file(path, model.getvalue())
     return Vocabulary(path, extra_ids)
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from ckl_jax.data.taggers import HeuristicFinder
+from ckl_jax.data.taggers import HeuristicFinder, load_spacy
 from ckl_jax.errors import UserError, nearest
 
 PROPER_NOUNS, NOUNS, VERBS, NUMBERS = "proper_nouns", "nouns", "verbs", "numbers"
@@ -70,16 +70,9 @@ class SpacyTagger:
         Raises:
           UserError: spaCy or the pipeline is not installed.
         """
-        try:
-            import spacy
-
-            self._pipeline = spacy.load(model, exclude=["parser", "ner", "lemmatizer"])
-        except (ImportError, OSError) as e:
-            raise UserError(
-                f"The tagger 'spacy' needs spaCy and its pipeline {model!r}: install "
-                "ckl-jax[spacy] and the pipeline, or use the tagger 'heuristic'."
-            ) from e
-        self.backend = f"spacy-{spacy.__version__}-{model}-{self._pipeline.meta['version']}"
+        self._pipeline, self.backend = load_spacy(
+            model, "tagger", exclude=["parser", "ner", "lemmatizer"]
+        )
 
     def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
         for document in self._pipeline.pipe(texts):

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ckl_jax.checkpoints.layout import checkpoint_names
-from ckl_jax.files import atomic_write
+from ckl_jax.files import write_file
 from ckl_jax.trees import keys
 
 
@@ -56,8 +56,7 @@ def write_model_info(
 ) -> None:
     """Writes `model_info(...)` to `model-info.txt`, on the first process only."""
     if jax.process_index() == 0:
-        with atomic_write(Path(model_dir) / "model-info.txt") as f:
-            f.write(model_info(shapes, state, logical_axes))
+        write_file(Path(model_dir) / "model-info.txt", model_info(shapes, state, logical_axes))
 
 
 def write_config(model_dir: str | Path) -> str:
@@ -72,6 +71,5 @@ def write_config(model_dir: str | Path) -> str:
 
     text = gin_config.config_text()
     if text and jax.process_index() == 0:
-        with atomic_write(Path(model_dir) / "config.gin") as f:
-            f.write(text)
+        write_file(Path(model_dir) / "config.gin", text)
     return text

@@ -1,6 +1,5 @@
 """Writes a world as CKL's published files: masked corpora, probes and their answers."""
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +12,7 @@ from ckl_jax.data.documents import Document, write_documents
 from ckl_jax.data.spans import masked_rows
 from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, write_json, write_jsonl
+from ckl_jax.files import os_errors, sha256, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import articles, pages
@@ -122,15 +121,10 @@ def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, A
             f"{made[3]}); choose another folder or delete it."
         )
     whole = all(
-        (directory / name).is_file() and _sha256(directory / name) == digest
+        (directory / name).is_file() and sha256(directory / name) == digest
         for name, digest in manifest["files"].items()
     )
     return manifest if whole else None
-
-
-def _sha256(path: Path) -> str:
-    with os_errors(path, "read"), open(path, "rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def write_ckl(
@@ -163,7 +157,7 @@ def write_ckl(
         "dates": {"cut": world.cut, "half": world.half, "end": world.end},
         "finder": finder.backend,
         "counts": counts,
-        "files": {name: _sha256(directory / name) for name in writers},
+        "files": {name: sha256(directory / name) for name in writers},
     }
     write_json(directory / "manifest.json", manifest)
     return manifest

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import atomic_write, write_file, write_json
 from ckl_jax.world.facts import World
 from ckl_jax.world.months import ItemState, Month, PageState, Sentence, months
 
@@ -73,8 +73,9 @@ def write_wikipedia(path: Path, month: Month) -> None:
             lines += [f"{f.tell()}:{page.id}:{page.title}\n" for page in part]
             f.write(bz2.compress("".join(page_xml(p, month) for p in part).encode()))
         f.write(bz2.compress(b"</mediawiki>\n"))
-    with atomic_write(str(path).replace(".xml.bz2", "-index.txt.bz2"), "wb") as f:
-        f.write(bz2.compress("".join(lines).encode()))
+    write_file(
+        str(path).replace(".xml.bz2", "-index.txt.bz2"), bz2.compress("".join(lines).encode())
+    )
 
 
 def _head() -> str:
@@ -150,8 +151,7 @@ def write_wikidata(path: Path, month: Month) -> None:
     ]
     random.Random(f"dump {month.date}").shuffle(entities)
     lines = ",\n".join(json.dumps(e, ensure_ascii=False) for e in entities)
-    with atomic_write(path, "wb") as f:
-        f.write(gzip.compress(f"[\n{lines}\n]\n".encode(), mtime=0))
+    write_file(path, gzip.compress(f"[\n{lines}\n]\n".encode(), mtime=0))
 
 
 def item_numbers(world: World) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.templates import EVENT
 
@@ -77,8 +77,7 @@ def write_quiz(
     }
     _refuse_others(folder, tables)
     for name, content in tables.items():
-        with atomic_write(folder / name) as f:
-            f.write(content)
+        write_file(folder / name, content)
     write_json(folder / METADATA, metadata)
     return {code: len(some) for code, some in rows.items()}
 

@@ -87,17 +87,7 @@ def stream_world(seed: int = 0, size: str = "small") -> World:
     maker.make_successions()
     maker.make_new()
     maker.make_events()
-    return World(
-        source="simulated stream",
-        seed=seed,
-        size=size,
-        entities=maker.entities,
-        facts=tuple(maker.facts),
-        relations=RELATIONS,
-        cut=START,
-        half="2017-10-01",
-        end=END,
-    )
+    return maker.world(source="simulated stream", seed=seed, size=size, half="2017-10-01")
 
 
 def _size(size: str) -> StreamSize:

@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import random
 from collections.abc import Iterable
+from typing import Any
 
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
@@ -107,18 +108,8 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     maker.make_changes()
     maker.make_new()
     maker.make_events()
-    return World(
-        source="simulated",
-        seed=seed,
-        size=size,
-        entities=maker.entities,
-        facts=tuple(maker.facts),
-        relations=RELATIONS,
-        cut=CUT,
-        half=HALF,
-        end=END,
-        shape=SIZES[size].shape,
-    )
+    shape = SIZES[size].shape
+    return maker.world(source="simulated", seed=seed, size=size, half=HALF, shape=shape)
 
 
 class Maker:
@@ -133,6 +124,17 @@ class Maker:
         self.facts: list[Fact] = []
         self.held: set[tuple[str, str]] = set()  # (subject, relation) with a value
         self.busy: set[str] = set()  # people in an office
+
+    def world(self, **fields: Any) -> World:
+        """The world of what was made so far; `fields` are the others of `World`."""
+        return World(
+            entities=self.entities,
+            facts=tuple(self.facts),
+            relations=RELATIONS,
+            cut=self.cut,
+            end=self.end,
+            **fields,
+        )
 
     # --- entities
 

@@ -101,8 +101,7 @@ def _prepare(stream: Stream) -> Path:
         texts = [document_text(d) for d in old]
         vocabulary = train_word_pieces(texts, model, _PIECES)
         config = dataclasses.replace(_TINY, vocab_size=vocabulary.vocab_size)
-        with files.atomic_write(model / "model.gin") as f:
-            f.write(model_gin(config, model))
+        files.write_file(model / "model.gin", model_gin(config, model))
     news = _split(stream, [d for d, _ in articles(world)])
     parts = {INITIAL: old, **{name: list(_sentences(some)) for name, some in news.items()}}
     _rows(stream, parts, model)

@@ -158,8 +158,7 @@ class Data:
             if kind.partition(".")[0] in CLASSES and _has_rows(source):
                 content = source.read_bytes()
                 if not target.exists() or target.read_bytes() != content:
-                    with files.atomic_write(target, "wb") as f:
-                        f.write(content)
+                    files.write_file(target, content)
 
     def whole_text(self, snapshot: Snapshot) -> Path:
         """Makes the text of a whole snapshot; returns its file of documents."""

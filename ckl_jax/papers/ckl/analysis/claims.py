@@ -15,7 +15,7 @@ from ckl_jax.analysis import statistics
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.seeds import check_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD, read_tables
 
 Numbers = Mapping[str, Mapping[str, Mapping[str, float | None]]]  # scenario, row, column
@@ -205,8 +205,7 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
         f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
         "0 for every seed that has the tables; no: below 0 for every one."
     )
-    with atomic_write(Path(out) / "claims.md") as f:
-        f.write(f"{markdown(headers, cells)}\n{note}\n")
+    write_file(Path(out) / "claims.md", f"{markdown(headers, cells)}\n{note}\n")
     print_cells(headers, cells)
     print(note)
     return Path(out) / "claims.md"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 
 
 @dataclasses.dataclass
@@ -62,8 +62,7 @@ def write(
         text.append(f"## {section.title}\n")
         if section.png:
             image = f"{stem}.png" if len(images) == 1 else f"{stem}-{images.index(section) + 1}.png"
-            with atomic_write(out / image, "wb") as f:
-                f.write(section.png)
+            write_file(out / image, section.png)
             text.append(f"![{section.title}]({image})\n")
             print(f"{section.title}: {out / image}", flush=True)
         if section.rows:
@@ -77,6 +76,5 @@ def write(
             text.append("")
     write_json(out / f"{stem}.json", dict(numbers))
     path = out / f"{stem}.md"
-    with atomic_write(path) as f:
-        f.write("\n".join(text).rstrip("\n") + "\n")
+    write_file(path, "\n".join(text).rstrip("\n") + "\n")
     return path

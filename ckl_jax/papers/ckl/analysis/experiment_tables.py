@@ -15,7 +15,7 @@ from ckl_jax.analysis.tables import compute_table
 from ckl_jax.data.ckl_files import known_probe
 from ckl_jax.data.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json_object, write_json
+from ckl_jax.files import read_json_object, write_file, write_json
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 
 FUAR = "fuar"
@@ -332,6 +332,5 @@ def write(
             text.append(f"- {note}")
             print(note, flush=True)
     path = out / f"{stem}.md"
-    with atomic_write(path) as f:
-        f.write("\n".join(text).rstrip("\n") + "\n")
+    write_file(path, "\n".join(text).rstrip("\n") + "\n")
     return path

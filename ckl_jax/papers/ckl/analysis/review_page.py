@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis.page import note, page, text
-from ckl_jax.files import atomic_write
+from ckl_jax.files import write_file
 from ckl_jax.papers.ckl.data.review import FORMAT, Reviewable, read_evidence, read_reviewable
 
 _SCRIPT = Path(__file__).with_name("review.js")
@@ -72,8 +72,7 @@ def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
     """
     reviewable = read_reviewable(directory)
     path = Path(out or Path(directory) / "review.html")
-    with atomic_write(path) as f:
-        f.write(html(reviewable, read_evidence(directory), Path(directory).resolve().name))
+    write_file(path, html(reviewable, read_evidence(directory), Path(directory).resolve().name))
     return path
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ckl_jax.analysis import figures, labels, statistics
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json
+from ckl_jax.files import read_json, write_file
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 
@@ -129,8 +129,7 @@ def draw(
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
     written = []
     for name, figure in wanted.items():
-        with atomic_write(Path(out) / f"{name}.png", "wb") as f:
-            f.write(figures.as_png(figure))
+        write_file(Path(out) / f"{name}.png", figures.as_png(figure))
         written.append(f"{out}/{name}.png")
     return written
 

@@ -42,8 +42,7 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
         points[name] = _scores(folder, dataset, steps[-1])
     files.write_json(out / "trajectories.json", {"dataset": dataset, "scores": points})
     print(table(points))
-    with files.atomic_write(out / "trajectories.png", "wb") as f:
-        f.write(figures.as_png(plot(points)))
+    files.write_file(out / "trajectories.png", figures.as_png(plot(points)))
     return out / "trajectories.png"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ckl_jax.analysis.figures import as_png, legend, style
 from ckl_jax.analysis.render_table import TableCell, print_cells
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 
 SCORES = ("em", "f1")
 
@@ -51,8 +51,7 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     """Writes asked.json and asked.png, and prints the table; returns the path of the first."""
     scores = summarize(rows)
     write_json(out / "asked.json", scores)
-    with atomic_write(out / "asked.png", "wb") as f:
-        f.write(as_png(draw(scores)))
+    write_file(out / "asked.png", as_png(draw(scores)))
     headers = ["Model", "Questions", "EM", "F1"]
     print_cells(
         headers,

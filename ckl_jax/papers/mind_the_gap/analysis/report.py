@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import page
-from ckl_jax.analysis.figures import as_png
+from ckl_jax.analysis.figures import as_png, save
 from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
 from ckl_jax.analysis.report import versions
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.mind_the_gap.analysis import figures
 from ckl_jax.papers.mind_the_gap.analysis.emerging import (
     EMERGING,
@@ -68,22 +68,23 @@ def write_report(
     out = Path(out)
     results = compute(study)
     write_json(out / "results.json", results)
-    drawn: dict[str, tuple[str, str, bytes]] = {}
-    for name, (title, caption, draw) in FIGURES.items():
-        if (figure := draw(results)) is not None:
-            drawn[name] = (title, caption, as_png(figure))
-            with atomic_write(out / f"{name}.png", "wb") as f:
-                f.write(drawn[name][2])
+    drawn = {
+        name: (title, caption, as_png(figure))
+        for name, (title, caption, draw) in FIGURES.items()
+        if (figure := draw(results)) is not None
+    }
+    save(drawn, out)
     tables = tables_of(results)
-    with atomic_write(out / "tables.md") as f:
-        f.write("\n".join(f"### {title}\n\n{markdown(*cells)}" for title, cells in tables.items()))
+    write_file(
+        out / "tables.md",
+        "\n".join(f"### {title}\n\n{markdown(*cells)}" for title, cells in tables.items()),
+    )
     for title, cells in tables.items():
         print_cells(*cells, title=title)
     if told := few_documents(results):
         print(told)
     path = out / "report.html"
-    with atomic_write(path) as f:
-        f.write(_html(results, tables, drawn, more))
+    write_file(path, _html(results, tables, drawn, more))
     return path
 
 

@@ -11,7 +11,7 @@ from ckl_jax.analysis import figures, page
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio, terminal
 from ckl_jax.analysis.report import versions
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import atomic_write, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import extra_evaluations, tables
 from ckl_jax.papers.temporalwiki.analysis import figures as temporalwiki_figures
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, Study, load, method_label
@@ -81,15 +81,10 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         {"intervals": study.intervals, "table_3": three, "matrices": matrices, **made},
     )
     _write_csv(out / "matrix.csv", matrices)
-    _write(out / "tables.md", _markdown(study, three, matrices, made))
-    _write(out / "report.html", _html(study, three, matrices, made, drawn))
+    write_file(out / "tables.md", _markdown(study, three, matrices, made))
+    write_file(out / "report.html", _html(study, three, matrices, made, drawn))
     _print(study, three, matrices)
     return out / "report.html"
-
-
-def _write(path: Path, content: str) -> None:
-    with atomic_write(path) as f:
-        f.write(content)
 
 
 def _write_csv(path: Path, matrices: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import as_png, bars, legend, panels, style
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_write, write_json
+from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS, ratios, read_losses
 
 Table = dict[str, dict[str, dict[str, dict[str, float]]]]  # run -> task -> group -> numbers
@@ -87,5 +87,4 @@ def _bars(ax: Any, found: Mapping[str, Mapping[str, float]]) -> None:
 def write(table: Table, out: str | os.PathLike) -> None:
     """Writes proper_nouns.json and proper_nouns.png to a folder."""
     write_json(Path(out) / "proper_nouns.json", table)
-    with atomic_write(Path(out) / "proper_nouns.png", "wb") as f:
-        f.write(as_png(draw(table)))
+    write_file(Path(out) / "proper_nouns.png", as_png(draw(table)))
