@@ -1,4 +1,4 @@
-"""Which stored array goes into which wanted one: T5X's assignment maps and partial restores.
+"""T5X's assignment maps and partial restores: from stored arrays to wanted ones.
 
 Pure functions on names. Names are those of the checkpoint: `target/...` for parameters,
 `state/step`, `state/param_states/...`.
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """Where the wanted arrays come from.
+    """The source of each wanted array.
 
     Attributes:
       sources: wanted name -> stored name; several may share one.

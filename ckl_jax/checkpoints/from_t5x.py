@@ -30,7 +30,7 @@ VERSIONS = (2, 3)
 
 
 class Damaged(ValueError):
-    """What is wrong with the files of a checkpoint, as a clause."""
+    """Describes the damage to a checkpoint's files, as a clause."""
 
 
 @dataclasses.dataclass(frozen=True)

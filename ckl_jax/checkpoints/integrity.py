@@ -1,4 +1,4 @@
-"""Which file of a checkpoint is damaged, and how, in words.
+"""Finds the damaged file of a checkpoint and describes the damage.
 
 Orbax keeps all arrays in the few data files of an OCDBT database. Its errors name the database; the
 tree of it tells which bytes of which file each array needs. Where that finds nothing, the error of
@@ -34,7 +34,7 @@ class CutOff(NamedTuple):
 
 
 def sentence(path: epath.Path, error: Exception) -> str:
-    """What is damaged in a checkpoint.
+    """Describes the damage to a checkpoint.
 
     Args:
       path: the checkpoint.
@@ -51,7 +51,7 @@ def sentence(path: epath.Path, error: Exception) -> str:
 
 
 def unreadable(path: epath.Path, file: str) -> str | None:
-    """What is wrong with a JSON file of a checkpoint; None if nothing is."""
+    """Describes the damage to a JSON file of a checkpoint; None if it is sound."""
     text = b""
     try:
         text = (path / file).read_bytes()
@@ -72,7 +72,7 @@ def unreadable_object(path: epath.Path, file: str) -> str | None:
 
 
 def _descriptions(path: epath.Path) -> str | None:
-    """What is wrong with the files that say which arrays there are, and where."""
+    """Describes the damage to the files that list the arrays and their locations."""
     state = path / "state"
     if not state.is_dir():
         return None
@@ -88,7 +88,7 @@ def _descriptions(path: epath.Path) -> str | None:
 
 
 def _arrays(path: epath.Path) -> str | None:
-    """What is cut off; None if nothing is, or the tree that tells is damaged itself."""
+    """Names truncated arrays; None if there are none, or if the tree is damaged itself."""
     try:
         found = list(cut_off(path))
     except (ValueError, KeyError, OSError):

@@ -331,7 +331,7 @@ class CheckpointStore:
 
 
 def _storage_reason(e: Exception) -> str | None:
-    """Says in words why storage refused, None if `e` is about something else."""
+    """Describes why storage refused; None if `e` is about something else."""
     if isinstance(e, OSError) and e.errno is not None:
         return e.strerror or errno.errorcode.get(e.errno, str(e))
     text = str(e)

@@ -1,4 +1,4 @@
-"""What the Beam pipelines share: options, running, errors, outputs by name, sums, tables in files.
+"""Shared parts of Beam pipelines: options, running, errors, outputs by name, sums, tables.
 
 Counts go with the data, not through Beam's metrics: work that a runner repeats is not counted
 twice, and runners that report no metrics will do.
@@ -124,7 +124,7 @@ def _tagged(row: Any, function: Callable, *args) -> Iterator[Any]:
 
 
 def counted(counts: dict[Any, int]) -> Iterator[tuple[str, tuple[Any, int]]]:
-    """What a function yields to have its counts added up."""
+    """Tags counts, which a function yields to have them summed."""
     return ((COUNTS, pair) for pair in counts.items())
 
 

@@ -42,7 +42,7 @@ class StreamDocument:
     counts: np.ndarray
 
     def losses(self, nll: np.ndarray, chunk_len: int) -> WordLosses:
-        """What its words cost, by the losses [P] of its pieces."""
+        """The losses of its words, from the losses [P] of its tokens."""
         first = np.cumsum(self.counts, dtype=np.int64) - self.counts
         by_word = np.add.reduceat(nll.astype(np.float64), first) if len(first) else np.zeros(0)
         return WordLosses(
@@ -78,7 +78,7 @@ class Segment:
 
 
 class Place(NamedTuple):
-    """Where a chunk is: row and lane of its block; document of its segment, and its pieces."""
+    """Position of a chunk: row and lane of its block; document of its segment, and its tokens."""
 
     row: int
     lane: int

@@ -270,7 +270,7 @@ def normalize_blank(text: str, where: str) -> str:
 
 
 def prompt_of(item: ProbeItem, question: bool = False) -> str:
-    """What a decoder-only model continues: what stands before the blank, or the question.
+    """The prompt of a decoder-only model: the text before the blank, or the question.
 
     What stands behind the blank, if more than a full stop, is lost to it (CKL, appendix G).
     """

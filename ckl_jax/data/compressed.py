@@ -54,7 +54,7 @@ def _raw(f: IO[bytes], stop: int | None) -> Iterator[bytes]:
 
 
 def _decode_bz2(decoder, block: bytes) -> Iterator[bytes]:
-    """What `block` decodes to, in pieces of bounded size however well it was compressed."""
+    """Decompresses `block`, in parts of bounded size whatever its compression ratio."""
     yield decoder.decompress(block, 4 * BLOCK_BYTES)
     while not decoder.eof and not decoder.needs_input:
         yield decoder.decompress(b"", 4 * BLOCK_BYTES)

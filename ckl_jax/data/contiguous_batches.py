@@ -32,7 +32,7 @@ _MOST_IDS = 2**31 - 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LanePlan:
-    """Which tokens come when.
+    """The order of tokens, as a pure function of the step.
 
     Attributes:
       sizes: int64 [documents], the tokens of each, EOS included.
@@ -93,9 +93,9 @@ class LanePlan:
         """
         borders = np.arange(self.batch_size + 1) * self.tokens // self.batch_size
         start = borders[:-1] + (step % self.steps) * self.length
-        places = start[:, None] + np.arange(self.length)
-        inside = places < borders[1:, None]
-        return np.where(inside, places, 0), inside
+        positions = start[:, None] + np.arange(self.length)
+        inside = positions < borders[1:, None]
+        return np.where(inside, positions, 0), inside
 
     def documents(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns order and ends, int64 [documents] each, of the stream that `step` reads."""
@@ -161,16 +161,16 @@ class LaneSource:
 
     def __getitem__(self, step: int) -> Batch:
         """Returns this host's lanes of the batch of `step`."""
-        places, inside = (x[self._mine] for x in self.plan.places(step))
+        positions, inside = (x[self._mine] for x in self.plan.places(step))
         order, ends = self.plan.documents(step)
-        number = np.searchsorted(ends, places, side="right")  # along the stream
-        targets = self._tokens(order, ends, number, places)
-        earlier = np.maximum(places - 1, 0)
+        number = np.searchsorted(ends, positions, side="right")  # along the stream
+        targets = self._tokens(order, ends, number, positions)
+        earlier = np.maximum(positions - 1, 0)
         inputs = self._tokens(order, ends, np.searchsorted(ends, earlier, side="right"), earlier)
-        inputs = np.where(places > 0, inputs, self.eos_id)  # before the stream
+        inputs = np.where(positions > 0, inputs, self.eos_id)  # before the stream
         passes = self.plan.epoch_of(step) * len(ends)
         ids = np.where(inside, 1 + (number + passes) % _MOST_IDS, 0).astype(np.int32)
-        counted = inside if self.score_eos else inside & (places < ends[number] - 1)
+        counted = inside if self.score_eos else inside & (positions < ends[number] - 1)
         tokens = (np.where(inside, x, 0).astype(np.int32) for x in (inputs, targets))
         batch = dict(zip(FEATURES, (*tokens, ids, positions_within(ids)), strict=True))
         return {**batch, WEIGHTS: counted.astype(np.float32)}

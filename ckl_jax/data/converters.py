@@ -92,7 +92,7 @@ def decoder_only_batch(
 
 @dataclasses.dataclass(frozen=True)
 class Masking:
-    """How a masked language model's rows are hidden.
+    """Settings of a masked language model's masking.
 
     Attributes:
       rate: share of the tokens that are hidden.

@@ -36,7 +36,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Document))
 
 
 def canonical_key(document: Document) -> str:
-    """What a stream of documents is sorted by: the date, then the id.
+    """The sort key of a stream of documents: the date, then the id.
 
     The sorting keys that were published with StreamingQA for WMT's documents are these.
     """
@@ -130,15 +130,15 @@ def write_documents(path: str | os.PathLike, documents: Iterable[Document], leve
     return count
 
 
-def spread(items: Iterable[Any], most: int) -> list[Any]:
-    """`most` of the items at most, evenly spread, without knowing their number."""
+def spread(items: Iterable[Any], max_items: int) -> list[Any]:
+    """Returns up to `max_items` items, evenly spread, without knowing their number."""
     kept: list[Any] = []
     step = 1
     for i, item in enumerate(items):
         if i % step == 0:
             kept.append(item)
-            if len(kept) >= 2 * most:
+            if len(kept) >= 2 * max_items:
                 kept, step = kept[::2], 2 * step
-    if len(kept) <= most:
+    if len(kept) <= max_items:
         return kept
-    return [kept[i * len(kept) // most] for i in range(most)]
+    return [kept[i * len(kept) // max_items] for i in range(max_items)]

@@ -1,4 +1,4 @@
-"""Which example comes when: a pure function of (seed, step).
+"""The order of examples: a pure function of (seed, step).
 
 An epoch is one shuffled pass over the new corpus (D1) plus, for methods that replay, a sample of
 the old corpus (D0) drawn without replacement. Nothing here is an iterator with hidden state, so a
@@ -95,7 +95,7 @@ class EpochPlan:
             raise UserError("This method replays the old corpus, but no rows of it were given.")
 
     def shortage(self) -> str | None:
-        """Says so if an epoch asks for more rows of the old corpus than there are."""
+        """Warns if an epoch needs more rows of the old corpus than there are."""
         wanted = max((self._wanted(e) for e in range(self.epochs)), default=0)
         if wanted <= self.replay:
             return None

@@ -80,7 +80,7 @@ class Period:
 def candidates(
     facts: Iterable[DatedFact], period: Period, wordings: Mapping[str, Wording], counts: Counts
 ) -> list[Candidate]:
-    """What could be asked, in the order of the facts.
+    """Candidates for items, in the order of the facts.
 
     Args:
       facts: are read once.

@@ -1,4 +1,4 @@
-"""What language a text is in, by one of several libraries, none of which downloads anything."""
+"""Language identification by one of several libraries, none of which downloads anything."""
 
 import importlib.metadata
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Who holds which office when, and a question for each month of it (Mind the Gap).
+"""Office-holders over time, and a question for each month of a term (Mind the Gap).
 
 "Who is the prime minister of Norway in March 2019 ?" The answer is who holds the office on the
 15th. Months in which it changes hands are left out.

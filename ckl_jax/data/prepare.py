@@ -30,7 +30,7 @@ Progress = Callable[[str, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """What `prepare_ckl` made.
+    """The outputs of `prepare_ckl`.
 
     Attributes:
       vocabulary: the vocabulary of all tasks.
@@ -193,7 +193,7 @@ def _meta(
 
 
 def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
-    """What a task records of the vocabulary that it was made with."""
+    """The record of a task's vocabulary."""
     return {
         "vocabulary_digest": vocabulary.digest,
         "vocab_size": vocabulary.vocab_size,

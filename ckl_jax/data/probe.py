@@ -121,7 +121,7 @@ class Probe:
         checks.require_names(known, empty=True, **{self._of("columns"): self.columns})
 
     def as_json(self) -> dict[str, Any]:
-        """What reports know of the probe, as rows carry it (`probe_record`)."""
+        """The description of the probe for reports, as rows carry it (`probe_record`)."""
         return {name: getattr(self, name) for name in _REPORTED} | {"columns": list(self.columns)}
 
     @classmethod

@@ -38,7 +38,7 @@ class Question:
 
     @property
     def prompt(self) -> str:
-        """What comes before the answer."""
+        """The prompt, up to the answer."""
         return f"{self.passage}\n{self.question}" if self.passage else self.question
 
 

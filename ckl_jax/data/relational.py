@@ -162,8 +162,8 @@ class Dataset:
         folder = _folder(path)
         metadata = _object(folder / METADATA)
         if relation_info is None:
-            places = (folder / "relation_info.json", folder.parent / "relation_info.json")
-            relation_info = next((place for place in places if place.exists()), {})
+            paths = (folder / "relation_info.json", folder.parent / "relation_info.json")
+            relation_info = next((path for path in paths if path.exists()), {})
         if not isinstance(relation_info, Mapping):
             relation_info = _object(Path(relation_info))
         tables = table_files(folder)

@@ -1,4 +1,4 @@
-"""How facts are put as statements and questions: `[X]` is the subject, `[Y]` the answer.
+"""Templates of statements and questions: `[X]` is the subject, `[Y]` the answer.
 
 The 28 relations are those of the CKL paper's Table 4, with its templates; the questions are ours.
 A file of wordings is JSON lines: `relation`, `cloze`, `question` ("" or absent: none), `kind`.
@@ -153,8 +153,8 @@ def check(wording: Wording, where: str) -> Wording:
     Raises:
       UserError: it has not one place for the subject and, in the statement, one for the answer.
     """
-    places = {"cloze": (SUBJECT, ANSWER), "question": (SUBJECT,)}
-    for field, wanted in places.items():
+    blanks = {"cloze": (SUBJECT, ANSWER), "question": (SUBJECT,)}
+    for field, wanted in blanks.items():
         text = getattr(wording, field)
         if field == "question" and text == "":
             continue

@@ -21,7 +21,7 @@ Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FactRules:
-    """What is read of an entity.
+    """The fields of an entity to read.
 
     Attributes:
       language: Language of labels; where there is none, the label for all languages (`mul`) counts.
@@ -40,7 +40,7 @@ class FactRules:
 
 @dataclasses.dataclass(frozen=True)
 class Entity:
-    """What is kept of an entity.
+    """The fields of an entity that are kept.
 
     Attributes:
       id: "Q42" or "P31".

@@ -1,4 +1,4 @@
-"""Which words of a text are proper nouns, nouns, verbs or numbers: taggers by name.
+"""Taggers by name: the proper nouns, nouns, verbs and numbers of a text.
 
 TemporalWiki cites spaCy for this and its code used NLTK. The default needs neither: it knows proper
 nouns (as `taggers.HeuristicFinder` tells them) and numbers only. TextBlob's knows all four without

@@ -1,4 +1,4 @@
-"""What each word of dated documents cost a model: the dump that all later analysis reads.
+"""A model's loss on each word of dated documents: the dump that all later analysis reads.
 
 A dump is a folder of shards, each a numpy archive of consecutive documents of one month, and
 `dump.json`, which says what made it. A shard is written whole or not at all, and its name is the
@@ -163,7 +163,7 @@ class DumpWriter:
 
 
 def read_about(folder: str | os.PathLike) -> dict[str, Any]:
-    """What `dump.json` says.
+    """The contents of `dump.json`.
 
     Raises:
       UserError: there is no dump.

@@ -69,7 +69,7 @@ def open_world(
 
 
 def check_world(source: str, size: str, data_dir: str | os.PathLike | None = None) -> None:
-    """Says what is wrong with the arguments of `build_world`, before anything is made.
+    """Checks the arguments of `build_world` before anything is made.
 
     Raises:
       UserError: unknown source or size, or files of the real facts are missing.

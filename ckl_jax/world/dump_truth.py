@@ -1,4 +1,4 @@
-"""What changed between two months of a simulated world, by the timeline and not by its texts."""
+"""The changes between two months of a simulated world, from its timeline, not its texts."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from ckl_jax.world.months import Month, PageState, Sentence
 
 @dataclasses.dataclass(frozen=True)
 class TextChange:
-    """What a diffset has to say of a page: kind as in `algorithm1`, and the sentences."""
+    """The expected diffset of a page: kind as in `algorithm1`, and the sentences."""
 
     page: int
     title: str

@@ -34,7 +34,7 @@ _PLAIN = 0.7  # share of the sentences without a fact that do not change with ti
 
 @dataclasses.dataclass(frozen=True)
 class StreamSize:
-    """How much is written, about how large a world.
+    """Size of the stream, and of the world behind it.
 
     Attributes:
       countries: of the world; the rest is in proportion.
@@ -119,7 +119,7 @@ class _StreamMaker(Maker):
         return (datetime.date.fromisoformat(date) + datetime.timedelta(days=days)).isoformat()
 
     def _succeed(self, held: Fact, date: str) -> Fact | None:
-        """What comes after a fact; often somebody who was not known."""
+        """The successor of a fact; often a new person."""
         if RELATIONS[held.relation].object == "person" and self.rng.random() < _NEWCOMERS:
             successor = Fact(held.subject, held.relation, self._newcomer(held, date).id, date)
             self.facts.append(successor)

@@ -1,4 +1,4 @@
-"""How facts are said: for every relation a cloze, a question, and phrasings for the corpora.
+"""Templates of facts: for every relation a cloze, a question, and sentences for the corpora.
 
 `{s}` is the subject, `{o}` the object, `{d}` a date. The first phrasing of a relation reads like
 its cloze, as Wikipedia's sentences do like LAMA's templates. Capitalised words are left to names

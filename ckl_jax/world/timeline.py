@@ -25,7 +25,7 @@ _START = "2000-01-01"
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """How large a world is.
+    """Size of a world.
 
     Attributes:
       countries: number of countries; the other entities of D0 are multiples of it.

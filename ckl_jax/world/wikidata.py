@@ -134,7 +134,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
-    """Says which of the files of the real facts are missing.
+    """Checks that the files of the real facts exist.
 
     Raises:
       UserError: no folder is given, or it lacks some.

@@ -33,7 +33,7 @@ SOURCES = ("simulated", "wikidata")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demo makes, and where.
+    """Settings of `ckl demo`.
 
     Attributes:
       out: Folder of everything; by default runs/demo, or runs/demo-wikidata.

@@ -58,7 +58,7 @@ def score_answer(
 
 @dataclasses.dataclass(frozen=True)
 class KiltProbes(ProbeLengths):
-    """Which data sets' dev files to put, and how to decode and score.
+    """Settings of a KILT evaluation: data sets, decoding and scoring.
 
     Attributes:
       data_dir: folder of KILT's files.

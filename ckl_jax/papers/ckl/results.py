@@ -1,4 +1,4 @@
-"""What is made of an experiment's cells: tables and figures, the paper's numbers beside ours."""
+"""Tables and figures of an experiment's cells, with the paper's numbers beside ours."""
 
 import dataclasses
 import functools
@@ -101,8 +101,8 @@ def _cut_in_training(running: Running) -> list[str]:
     """Sentences about the training files of which the lengths cut something."""
     tasks = [running.data_dir / "prepared" / KILT / name for name in KILT_SETS]
     cut = [t for t in tasks if (t / CUT).exists() and any(read_json(t / CUT)["cut"].values())]
-    told = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
-    return [*told, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
+    notes = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
+    return [*notes, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
 
 
 def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:

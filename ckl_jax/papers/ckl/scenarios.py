@@ -1,4 +1,4 @@
-"""What `ckl experiment` runs: the tables of CKL's paper as scenarios, and their cells."""
+"""The tables of CKL's paper as scenarios and cells, which `ckl experiment` runs."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """What a decoder-only model is tuned on for one epoch, and asked then.
+    """The light-tuning of a decoder-only model: what it is tuned on, and its probes.
 
     Attributes:
       name: of its folders.
@@ -48,7 +48,7 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What methods are trained on.
+    """The corpora that methods are trained on.
 
     Attributes:
       name: of its folder, and in the paper's numbers.

@@ -1,4 +1,4 @@
-"""How `ckl experiment` is run, and where its cells go."""
+"""Settings of `ckl experiment`, and the folders of its cells."""
 
 import dataclasses
 from pathlib import Path
@@ -116,7 +116,7 @@ class Running:
         return self.root / name / cell.name
 
     def macros(self, target: Path) -> dict[str, Any]:
-        """What is set in every training."""
+        """The gin macros of every training."""
         macros: dict[str, Any] = {
             "MODEL_DIR": str(target),
             "RANDOM_SEED": self.seed,

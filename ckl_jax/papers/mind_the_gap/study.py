@@ -239,11 +239,11 @@ def choose_rates(gap: Gap) -> dict[str, float]:
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in perplexities.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
-        told = ""
+        at_end = ""
         if rate in ends:
-            told = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
+            at_end = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
         print(
-            f"   {mask:<10} {rate:g}  perplexity {perplexities[mask][rate]:.2f}{told}", flush=True
+            f"   {mask:<10} {rate:g}  perplexity {perplexities[mask][rate]:.2f}{at_end}", flush=True
         )
     return chosen
 

@@ -99,11 +99,11 @@ class ProperNouns:
 
     def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
         """What the row of each text says: by group [summed loss, tokens]."""
-        told = [g for g in self.groups if g in marks.groups]
+        groups = [g for g in self.groups if g in marks.groups]
         measured = losses(params, marks.rows, marks.bits)
         for number, (sums, counts) in zip(marks.index.tolist(), measured, strict=True):
             values = {
                 group: [float(sums[GROUPS.index(group)]), int(counts[GROUPS.index(group)])]
-                for group in told
+                for group in groups
             }
             yield {"row": number, "tagger": marks.backend, "losses": values}

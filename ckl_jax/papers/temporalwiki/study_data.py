@@ -220,9 +220,9 @@ class Data:
                 if rows < wanted.batch:
                     short[f"{name} {method}"] = rows
         if short:
-            told = ", ".join(f"{name} {rows}" for name, rows in short.items())
+            sizes = ", ".join(f"{name} {rows}" for name, rows in short.items())
             raise UserError(
-                f"BATCH_SIZE exceeds the rows of text to train on ({told}); give --gin.BATCH_SIZE="
+                f"BATCH_SIZE exceeds the rows of text to train on ({sizes}); give --gin.BATCH_SIZE="
                 f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
             )
 

@@ -1,4 +1,4 @@
-"""What right answers are made of (CKL's Figure 8), and how often corpora name answers."""
+"""Types of right answers (CKL's Figure 8), and how often corpora name answers."""
 
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which claims of CKL's paper hold in experiments of one's own: one row a claim, over seeds.
+"""Tests the claims of CKL's paper on your own experiments: one row a claim, over seeds.
 
 A claim is an inequality between numbers of tables; its margin is by how much it holds, in points of
 exact match or of FUAR, below 0 by how much it does not. Over several seeds it is "yes" where every

@@ -160,7 +160,7 @@ def _plot_lines(lines: Sequence[Line]):
 
 
 def _plot_repeats(lines: Sequence[Line]):
-    """What was forgotten in the end; colours are methods, signs are scenarios."""
+    """Forgetting at the end of training; colours are methods, markers are scenarios."""
     axes_of = {0: "epochs", 1: "steps"}
     with figures.style():
         figure, axes = figures.panels(2)

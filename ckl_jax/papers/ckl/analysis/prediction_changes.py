@@ -58,12 +58,12 @@ def table_12(
     histories = {e.key: _history(e, probes) for e in pair}
     asked = [histories[entry.key][0] for entry in pair]
     if asked[0] != asked[1]:
-        told = ", and ".join(
+        note = ", and ".join(
             f"{e.run.path} after the epochs {', '.join(f'{x:g}' for x in epochs)}"
             for e, epochs in zip(pair, asked, strict=True)
         )
         raise UserError(
-            f"Rows of probes are missing: there are those of {told}; remove the folder that lacks "
+            f"Rows of probes are missing: there are those of {note}; remove the folder that lacks "
             "some, and start again."
         )
     epochs = [f"{epoch:g}" for epoch in asked[0]]

@@ -58,7 +58,7 @@ _FITTED_ON = 20_000  # documents, of which the finder learns how words are writt
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to build.
+    """Settings of the benchmark builder.
 
     Attributes:
       evidence: Sentences that state a fact: note records those that are found, require drops facts
@@ -106,7 +106,7 @@ Paths = Sequence[str | os.PathLike]
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What a corpus says of an item: `answer` is "new" (or the only one) or "old"."""
+    """The evidence of a corpus for an item: `answer` is "new" (or the only one) or "old"."""
 
     side: str
     answer: str
@@ -205,7 +205,7 @@ def _nothing(counts: Counts) -> str:
 
 
 def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
-    """Says why a folder cannot be written, before there is any work.
+    """Checks, before any work, that the folder can be written.
 
     Raises:
       UserError: it is a file; it holds something, and that may not be replaced, or is not `made_by`
@@ -479,7 +479,7 @@ def _need_documents(options: Options, corpora: Paths) -> None:
 
 
 def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
-    """What of the paper's definitions the corpora do not bear out; "" if they do.
+    """The parts of the paper's definitions that the corpora do not support; "" if they do.
 
     A fact that stays is in D0, an updated one in D0 as it was and in D1 as it is, a new one in D1
     and not in D0.

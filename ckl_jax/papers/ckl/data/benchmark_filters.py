@@ -1,4 +1,4 @@
-"""Which candidates become items: the paper's filters, and what no probe can ask.
+"""Chooses the candidates that become items: the paper's filters, and unusable questions.
 
 InvariantLAMA loses what gives its answer away (the string filter of Poerner et al. 2019) and what
 is answered by no entity. The paper does not say how it told entities: here a finder of entities
@@ -64,7 +64,7 @@ def gives_itself_away(candidate: Candidate) -> bool:
 
 
 class _Entities:
-    """Whether the answer of a candidate is an entity; asked once of each answer and relation."""
+    """Whether the answer of a candidate is an entity; computed once per answer and relation."""
 
     def __init__(self, finder: EntityFinder):
         self._finder = finder

@@ -27,7 +27,7 @@ class Sentence:
 
 @dataclasses.dataclass
 class Found:
-    """What was found for a pair: how many sentences, and the newest of them, newest last."""
+    """The evidence for a pair: the number of sentences, and the newest of them, newest last."""
 
     count: int = 0
     newest: list[Sentence] = dataclasses.field(default_factory=list)
@@ -101,5 +101,5 @@ class Watch:
             del entry.newest[: -self.most]
 
     def of(self, pair: int, side: str) -> Found:
-        """What was found for a pair on a side."""
+        """The evidence for a pair on a side."""
         return self.found.get((pair, side), Found())

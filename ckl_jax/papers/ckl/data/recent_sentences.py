@@ -77,8 +77,8 @@ class Recent:
 
 def blanked(sentence: str, answer: str) -> str:
     """The sentence with its one answer as a blank; "" if it has none, or more."""
-    places = list(_whole(answer).finditer(sentence))
-    return mask_spans(sentence, [places[0].span()])[0] if len(places) == 1 else ""
+    matches = list(_whole(answer).finditer(sentence))
+    return mask_spans(sentence, [matches[0].span()])[0] if len(matches) == 1 else ""
 
 
 def _whole(name: str) -> re.Pattern[str]:

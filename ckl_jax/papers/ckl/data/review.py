@@ -36,7 +36,7 @@ ACTIONS = (KEEP, DROP, EDIT)
 
 @dataclasses.dataclass(frozen=True)
 class Reviewable:
-    """What is reviewed of a folder.
+    """The items of a folder to review.
 
     Attributes:
       probes: name -> items.

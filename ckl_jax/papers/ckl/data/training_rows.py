@@ -24,7 +24,7 @@ _COLUMNS = ("input", "output", "original")
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Which documents are SMALL's, and which of these P1's and P2's.
+    """Chooses SMALL's documents, and which of these are P1's and P2's.
 
     Attributes:
       share: of the documents; 0: there is no SMALL.

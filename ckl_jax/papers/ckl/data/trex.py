@@ -65,9 +65,9 @@ def draw(
         if len(heap) > count:
             del lots[-heapq.heappop(heap)]
     if not lots:
-        told = ", ".join(f"{n:,} {why}" for why, n in counts.items())
+        lost = ", ".join(f"{n:,} {why}" for why, n in counts.items())
         raise UserError(
-            f"None of the facts is left to tune on ({told}); give facts of {invariant}'s relations."
+            f"None of the facts is left to tune on ({lost}); give facts of {invariant}'s relations."
         )
     rows = [{"id": str(i), **lots[lot]} for i, lot in enumerate(sorted(lots))]
     counts["written"] = write_csv(
@@ -77,7 +77,7 @@ def draw(
 
 
 class _Asked:
-    """What a probe asks, in whatever wording."""
+    """The question of a probe, regardless of its template."""
 
     def __init__(self, items: Sequence[ProbeItem]):
         self.relations = {property_of(item.relation) for item in items} - {""}

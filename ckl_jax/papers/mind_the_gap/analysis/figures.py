@@ -116,9 +116,9 @@ def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, b
         ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
 
 
-def _ticks(ax, places: Mapping[str, int], unit: str) -> None:
-    every = max(1, -(-len(places) // 12))
-    shown = list(places.items())[::every]
+def _ticks(ax, positions: Mapping[str, int], unit: str) -> None:
+    every = max(1, -(-len(positions) // 12))
+    shown = list(positions.items())[::every]
     names, at = zip(*shown, strict=True)
     ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
     ax.set_xlabel(unit)

@@ -74,10 +74,10 @@ def draw(scores: Mapping[str, Mapping[str, Any]]) -> Any:
     with style():
         figure = Figure(figsize=(7.0, 4.0))
         ax = figure.subplots()
-        places = range(len(scores))
+        positions = range(len(scores))
         for score, color, marker in zip(SCORES, ("#0072B2", "#E69F00"), "os", strict=True):
             ax.errorbar(
-                places,
+                positions,
                 [x[score]["value"] for x in scores.values()],
                 [x[score]["error"] for x in scores.values()],
                 label=score.upper(),
@@ -85,7 +85,7 @@ def draw(scores: Mapping[str, Mapping[str, Any]]) -> Any:
                 marker=marker,
                 capsize=3,
             )
-        ax.set_xticks(places, list(scores))
+        ax.set_xticks(positions, list(scores))
         ax.set(ylabel="score (%)", ylim=(0, None))
         legend(figure, [ax])
     return figure

@@ -287,13 +287,13 @@ def _words(results: Results) -> str:
         for w in emerging_words["words"][:_SHOWN_WORDS]
     ]
     unseen = emerging_words["unseen_types"].values()
-    told = page.note(
+    note = page.note(
         f"{emerging_words['types']:,} words with {emerging_words['mentions']:,} mentions: at least "
         f"{settings['emerging_least']} in the test documents, and there at least "
         f"{settings['emerging_factor']:g} times as probable as in training. Of the different words "
         f"of a month, {100 * min(unseen):.1f} to {100 * max(unseen):.1f} % never occur in training."
     )
-    return told + (page.grid(["Word", "Test", "Training"], rows) if rows else "")
+    return note + (page.grid(["Word", "Test", "Training"], rows) if rows else "")
 
 
 def _overtakes(results: Results) -> str:

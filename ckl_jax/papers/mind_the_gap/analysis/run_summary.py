@@ -84,10 +84,10 @@ def _rates(rates: Mapping[str, Mapping[str, float]]) -> str:
         rows.append([page.text(mask), *cells])
         if len(tried) > 1 and best in (tried[0], tried[-1]):
             ends.append(f"{mask} ({best})")
-    told = (
+    note = (
         "Learning rates of dynamic evaluation, by the perplexity of documents of TIME-STRATIFIED's "
         "validation months; the best is taken."
     )
     if ends:
-        told += f" At an end of those tried, a better one may lie beyond: {', '.join(ends)}."
-    return page.grid(["What learns", *tried], rows) + page.note(told)
+        note += f" At an end of those tried, a better one may lie beyond: {', '.join(ends)}."
+    return page.grid(["What learns", *tried], rows) + page.note(note)
