@@ -95,7 +95,7 @@ class EpochPlan:
             raise UserError("This method replays the old corpus, but no rows of it were given.")
 
     def shortage(self) -> str | None:
-        """Warns if an epoch needs more rows of the old corpus than there are."""
+        """A warning if an epoch needs more rows of the old corpus than there are, else None."""
         wanted = max((self._wanted(e) for e in range(self.epochs)), default=0)
         if wanted <= self.replay:
             return None
