@@ -7,12 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax.checkpoints import architectures
+from ckl_jax.methods.ema import ema
+from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora
-from ckl_jax.methods.method import vanilla
+from ckl_jax.methods.lwf import lwf
+from ckl_jax.methods.method import combine, vanilla
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
+from ckl_jax.methods.replay import replay
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
@@ -63,6 +67,15 @@ TINY_XL = TransformerXLConfig(
 
 _SMALL = dict(emb_dim=8, num_heads=2, head_dim=4, mlp_dim=16, num_layers=2)
 
+# What differs from vanilla training in the loss, the optimizer, its state or the data alone.
+NEWER = {
+    "replay": replay(),
+    "ewc": ewc(examples=8),
+    "lwf": lwf(),
+    "ema": ema(0.5),
+    "ewc+replay": combine(ewc(examples=8), replay()),
+}
+
 # Every method enters every table-driven test by one line here, and by one more if it differs on
 # GPT-2.
 METHODS = {
@@ -76,6 +89,9 @@ METHODS = {
     "k_adapter_phase2": k_adapter(taps=(1, 2), phase=1),
     "modular": modular(**_SMALL),
     "modular_phase2": modular(phase=1, **_SMALL),
+    **NEWER,
+    "lora+mix_review": combine(lora(), mix_review()),
+    "lora+ema": combine(lora(), ema(0.5)),
 }
 GPT2_METHODS = {
     "vanilla": vanilla(),
@@ -86,10 +102,14 @@ GPT2_METHODS = {
     "lora_embedding": lora(trunk=(), legacy_train_embedding=True),
     "k_adapter_k2": k_adapter(taps=(1, 2), trunk=()),
     "k_adapter_phase2": k_adapter(taps=(1, 2), trunk=(), phase=1),
+    **NEWER,
+    "lora+mix_review": combine(lora(trunk=()), mix_review()),
+    "lora+ema": combine(lora(trunk=()), ema(0.5)),
 }
 
 
-XL_METHODS = {name: GPT2_METHODS[name] for name in ("vanilla", "recadam", "lora")}
+_OF_XL = ("vanilla", "recadam", "lora", "replay", "ewc", "ema", "lora+ema")
+XL_METHODS = {name: GPT2_METHODS[name] for name in _OF_XL}
 
 
 def model_of(config, **fields):

@@ -150,7 +150,7 @@ class Prepared:
     def trace(self) -> jax.stages.Traced:
         """The train step, traced for the shapes of this run; allocates nothing."""
         update = make_train_step(
-            _loss_fn(self.method, self.model, self.base_model),
+            loss_of(self.method, self.model, self.base_model),
             self.tx,
             num_microbatches=self.num_microbatches,
             dropout=self.model.draws,
@@ -286,7 +286,7 @@ def _check_batch(batch_size: int, num_microbatches: int, partitioner: Partitione
     partitioner.check_batch_size(batch_size // num_microbatches, "BATCH_SIZE / NUM_MICROBATCHES =")
 
 
-def _loss_fn(method: Method, model: BaseTransformerModel, base: BaseTransformerModel) -> Callable:
+def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerModel) -> Callable:
     """The loss of `make_train_step`: the model's own, or the method's."""
     if method.loss is None:
         return model.loss_fn

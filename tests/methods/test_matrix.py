@@ -6,20 +6,24 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from ckl_jax.errors import UserError
 from ckl_jax.methods.k_adapter import k_adapter
 from ckl_jax.methods.lora import lora, merge_lora
-from ckl_jax.methods.method import Method, combine
+from ckl_jax.methods.lwf import lwf
+from ckl_jax.methods.method import Method, Start, combine
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.replay import replay
 from ckl_jax.models.t5 import Transformer
 from ckl_jax.optim.adafactor import adafactor_hf
+from ckl_jax.train.prepare import BEFORE, loss_of
+from ckl_jax.train.setup import make_optimizer
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
-from ckl_jax.trees.paths import flatten, loop_to_scan, scan_to_loop
+from ckl_jax.trees.paths import flatten, loop_to_scan, scan_to_loop, unflatten
 from tests.helpers import (
     GPT2_METHODS,
     METHODS,
@@ -42,7 +46,7 @@ from tests.helpers import (
 )
 
 # Second phases and second sizes repeat the same code: their longer tests run in `make test-slow`.
-LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
+LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2", "lora+mix_review")
 WRAPPING = [("k_adapter_k2", TINY), ("modular", TINY)]
 CASES = [(name, TINY) for name in METHODS] + [(name, TINY_V1_1) for name in ("vanilla", "lora")]
 CASES += [(name, TINY_GPT2) for name in GPT2_METHODS]
@@ -87,24 +91,64 @@ def prepare(name, base):
 
 
 @functools.cache
-def compiled_step(tx_factory, trainable, config, dropout, microbatches):
+def compiled_step(method, base, config, dropout, microbatches):
     """The optimizer and the jitted step; tests and methods that share them compile once."""
-    del trainable  # of another tree the step compiles again
-    tx = tx_factory(lambda _: 1e-2) if tx_factory else adafactor_hf(1e-2)
-    model = model_of(config)
-    step = make_train_step(model.loss_fn, tx, num_microbatches=microbatches, dropout=dropout)
+    schedule = 1e-2 if method.tx is None else lambda _: 1e-2
+    model, base_model = model_of(config), model_of(base)
+    tx = make_optimizer(model, method, adafactor_hf, schedule, None)
+    loss_fn = loss_of(method, model, base_model)
+    step = make_train_step(loss_fn, tx, num_microbatches=microbatches, dropout=dropout)
     return tx, jax.jit(step)
 
 
+# What decides the program of a step; methods that differ in their data alone share one.
+_OF_STEP = ("trainable", "tx", "wrap", "loss")
+
+
+@functools.cache
+def _step_of(name, base):
+    """The first method of the table with the same step."""
+    method = method_of(name, base)
+    table = {TINY_GPT2: GPT2_METHODS, TINY_XL: XL_METHODS}.get(base, METHODS)
+    for other in table.values():
+        same = all(getattr(other, field) == getattr(method, field) for field in _OF_STEP)
+        if same and other.extend(base) == method.extend(base):
+            return other
+    return method
+
+
 def run_steps(name, base, steps, dropout=True, microbatches=1, start=None, first=0):
+    """The state after some steps, and the frozen leaves; made as `train.prepare` makes them."""
     method, config, params = prepare(name, base)
     trainable, frozen = split(params, method.trainable)
-    tx, step = compiled_step(method.tx, method.trainable, config, dropout, microbatches)
-    state = start or TrainState.create(trainable, tx)
+    tx, step = compiled_step(_step_of(name, base), base, config, dropout, microbatches)
+    state = start or first_state(method, config, trainable, frozen, tx)
+    constants = frozen
+    if method.loss is not None:
+        before = {p: jnp.copy(x) for p, x in flatten(params).items() if p in base_paths(base)}
+        constants = {**frozen, BEFORE: unflatten(before)}
     for i in range(first, first + steps):
-        state, _ = step(state, frozen, random_batch(config, seed=i), jax.random.key(7))
+        state, _ = step(state, constants, random_batch(config, seed=i), jax.random.key(7))
     assert step._cache_size() == 1, "the step compiled more than once"
     return state, frozen
+
+
+def first_state(method, config, trainable, frozen, tx):
+    state = TrainState.create(trainable, tx)
+    if method.init_opt_state is None:
+        return state
+    start = Start(
+        model=model_of(config),
+        trainable=trainable,
+        frozen=frozen,
+        examples=lambda count: iter([random_batch(config, batch=count, seed=99)]),
+    )
+    return state.replace(opt_state=method.init_opt_state(state.opt_state, start))
+
+
+@functools.cache
+def base_paths(base):
+    return frozenset(flatten(param_shapes(base)))
 
 
 @functools.cache
@@ -135,13 +179,14 @@ def test_optimizer_state_follows_from_the_trainable_count(name, base):
     method, config, params = prepare(name, base)
     trainable, frozen = split(params, method.trainable)
     tx = method.tx(lambda _: 1e-3) if method.tx else adafactor_hf(1e-3)
-    state = tx.init(trainable)
+    wrap = method.wrap or (lambda tx: tx)
+    own, state = count(wrap(optax.identity()).init(trainable)), wrap(tx).init(trainable)
+    assert own in (0, count(trainable), 2 * count(trainable))  # EMA's average; EWC's F and anchor
     if method.tx:  # RecAdam: two moments and the anchor
         assert 3 * count(trainable) <= count(state) <= 3 * count(trainable) + 4
     else:
-        whole = count(tx.init(params))
-        assert count(state) <= count(trainable)
-        assert not frozen or count(state) < whole
+        assert count(state) - own <= count(trainable)
+        assert not frozen or count(state) - own < count(tx.init(params))
 
 
 @wrapping_case
@@ -330,3 +375,9 @@ def test_a_model_without_the_seam_is_refused():
     with pytest.raises(UserError, match="does not have"):
         lora().extend(NoSeams())
     assert Method("vanilla").extend(NoSeams()) == NoSeams()
+
+
+def test_learning_without_forgetting_is_refused_where_the_loss_is_the_models_own():
+    model = model_of(TINY_XL)
+    with pytest.raises(UserError, match="not offered for a RecurrentModel"):
+        lwf().loss(model, model)
