@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax import __version__, files
@@ -20,7 +19,7 @@ from ckl_jax.train import adapters
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
-from ckl_jax.train.state import TrainState, as_dict, swapped
+from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped
 from ckl_jax.train.telemetry import Telemetry
 from ckl_jax.trees.paths import flatten
 
@@ -83,7 +82,7 @@ class Saver:
 
     def check_finite(self, state: TrainState) -> None:
         """Stops the run rather than probing or saving parameters that are not finite."""
-        if not _all_finite(state.params):
+        if not all_finite(state.params):
             stop_training(
                 self._run,
                 self._store,
@@ -145,11 +144,6 @@ def _versions() -> dict[str, str]:
     packages = ("jax", "flax", "optax", "orbax-checkpoint")
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}
-
-
-@jax.jit
-def _all_finite(tree: Any) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _count(tree: Any) -> int:

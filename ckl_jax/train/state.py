@@ -47,3 +47,9 @@ def swapped(state: TrainState) -> TrainState:
     """
     params, opt_state = averaging.swap(state.params, state.opt_state)
     return state.replace(params=params, opt_state=opt_state)
+
+
+@jax.jit
+def all_finite(tree: Any) -> jax.Array:
+    """Whether every number of a tree of arrays is finite, () bool."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax import __version__, files
@@ -39,6 +38,7 @@ from ckl_jax.train import adapters, artifacts
 from ckl_jax.train.progress import ProgressBar
 from ckl_jax.train.restore import RestoredModel, phase_from
 from ckl_jax.train.setup import Shapes
+from ckl_jax.train.state import all_finite
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten
 
@@ -228,7 +228,7 @@ class DynamicRun:
             self.pieces = meter.pieces
 
     def _end_segment(self, segment: Segment, state, frozen, forgetting, seconds: float) -> None:
-        if self.tx is not None and not bool(_all_finite(state.params)):
+        if self.tx is not None and not bool(all_finite(state.params)):
             self.store.close()
             last = segment.documents[-1]
             raise self._diverged(
@@ -371,11 +371,6 @@ def _name(function: Any) -> str:
         return f"{_name(function.func)} {sorted(function.keywords.items())}"
     inner = getattr(function, "__wrapped__", function)
     return f"{inner.__module__}.{inner.__name__}" if hasattr(inner, "__name__") else "an object"
-
-
-@jax.jit
-def _all_finite(tree: Any) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _count(tree: Any) -> int:
