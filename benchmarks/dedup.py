@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import measure
 from ckl_jax import files
-from ckl_jax.data.documents import Document, canonical_key, read_documents, write_documents
+from ckl_jax.data.text.documents import Document, canonical_key, read_documents, write_documents
 from ckl_jax.papers.mind_the_gap.data.clean import Options as CleanOptions
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import first_of_each

@@ -28,8 +28,8 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from benchmarks import measure
-from ckl_jax.data import wikidata_json
-from ckl_jax.data.sentences import sentence_splitter
+from ckl_jax.data.facts import wikidata_json
+from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.papers.temporalwiki.data import diffsets, fact_store
 from ckl_jax.papers.temporalwiki.data.algorithm1 import diff, legacy_diff
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan

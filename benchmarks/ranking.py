@@ -103,7 +103,7 @@ def compare(relation, rows, evaluator, score, whole):
 
 def tokens_of(scorer, relation, instances=20):
     """Tokens of all statements of a relation, BOS included, by some of its instances."""
-    from ckl_jax.data.statements import statements
+    from ckl_jax.data.facts.statements import statements
 
     rows = spread(range(len(relation.instances)), instances)
     part = relation.take(rows, keep_answer_space=True)
@@ -114,7 +114,7 @@ def tokens_of(scorer, relation, instances=20):
 
 def texts(dataset):
     """The right statements, to train a tokenizer on."""
-    from ckl_jax.data.statements import fill
+    from ckl_jax.data.facts.statements import fill
 
     for relation in dataset:
         for template in relation.templates:
@@ -220,7 +220,7 @@ def main() -> None:
     args = parser.parse_args()
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     measure.use_cores(1)
-    from ckl_jax.data.relational import Dataset
+    from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.papers.lm_pub_quiz.probe import Settings, open_scorer
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 

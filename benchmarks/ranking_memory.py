@@ -32,7 +32,7 @@ def peak():
 
 def made_up(instances):
     """A relation of 1,000 options; names are two words of five letters."""
-    from ckl_jax.data.relational import Dataset, Instance, Relation
+    from ckl_jax.data.facts.relational import Dataset, Instance, Relation
 
     def name(number, salt):
         letters = [chr(97 + (number * 7919 * (i + salt) >> i) % 26) for i in range(10)]
@@ -48,7 +48,7 @@ def made_up(instances):
 def _dataset(args, count):
     """So many relations of a dataset, or a made-up one of so many instances."""
     from benchmarks.ranking import spread
-    from ckl_jax.data.relational import Dataset
+    from ckl_jax.data.facts.relational import Dataset
 
     if not args.relations:
         return made_up(count)

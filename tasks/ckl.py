@@ -18,8 +18,8 @@ from typing import Any
 import seqio
 import tensorflow as tf
 
-from ckl_jax.data.ckl_files import CORPORA, available_probes, read_corpus, read_probe
-from ckl_jax.data.vocabularies import space_sentinels
+from ckl_jax.data.facts.ckl_files import CORPORA, available_probes, read_corpus, read_probe
+from ckl_jax.data.text.vocabularies import space_sentinels
 from ckl_jax.probes.metrics import exact_match, f1
 from tasks.rows import register_rows
 

@@ -4,8 +4,8 @@ import collections
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ckl_jax.data.ckl_files import read_table
-from ckl_jax.data.spans import fill_spans
+from ckl_jax.data.facts.ckl_files import read_table
+from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.probes.metrics import normalize_answer
 
 

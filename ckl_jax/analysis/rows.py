@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.perplexity import Losses
-from ckl_jax.data.ckl_files import known_probe
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import known_probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_jsonl
 

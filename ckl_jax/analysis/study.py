@@ -12,7 +12,7 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import common_base
 from ckl_jax.analysis.ledger import fact_states
 from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 
 

@@ -17,7 +17,7 @@ from ckl_jax.analysis.statistics import (
     two_sided,
 )
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.data.probe import ROLES, Probe
+from ckl_jax.data.facts.probe import ROLES, Probe
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.probes.forgetting import Cell, fuar
 

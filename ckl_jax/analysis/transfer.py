@@ -20,7 +20,7 @@ import numpy as np
 from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.statistics import bootstrap_means, interval
 from ckl_jax.analysis.study import load_study
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.probes.forgetting import backward_transfer, forward_transfer
 
 Scores = Mapping[str, Any]  # {task: score}, or [B] samples of it

@@ -21,7 +21,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.architecture import RUN_FIELDS, Architecture, VocabularyFiles
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
-from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 from ckl_jax.models.recurrent import RecurrentModel

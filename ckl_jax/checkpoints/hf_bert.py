@@ -14,7 +14,7 @@ from ckl_jax.checkpoints.architecture import (
     VocabularyFiles,
 )
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
+from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, is_masked_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig, Transformer
 from ckl_jax.models.masked import MaskedModel

@@ -20,7 +20,7 @@ from ckl_jax.checkpoints.architecture import (
     VocabularyFiles,
 )
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings, linear, norm
-from ckl_jax.data.byte_level import TEMPORALWIKI_TOKENS, ByteLevelVocabulary, is_byte_level
+from ckl_jax.data.text.byte_level import TEMPORALWIKI_TOKENS, ByteLevelVocabulary, is_byte_level
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import GPT2Config, Transformer

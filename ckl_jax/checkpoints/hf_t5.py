@@ -11,7 +11,7 @@ import numpy as np
 
 from ckl_jax.checkpoints.architecture import Architecture, HuggingFace, Peft, VocabularyFiles
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
-from ckl_jax.data.vocabularies import EXTRA_IDS, Vocabulary
+from ckl_jax.data.text.vocabularies import EXTRA_IDS, Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.t5 import T5Config, Transformer

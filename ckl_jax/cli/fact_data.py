@@ -73,8 +73,8 @@ def benchmark(
       out: Folder to write, in CKL's layout.
       documents: JSONL(.gz) of documents with date and text, of D0 and D1.
     """
-    from ckl_jax.data.ckl_files import CORPORA
-    from ckl_jax.data.dated_facts import check_day
+    from ckl_jax.data.facts.ckl_files import CORPORA
+    from ckl_jax.data.facts.dated_facts import check_day
     from ckl_jax.papers.ckl.data import benchmark as builder
 
     if settings.half:
@@ -190,9 +190,9 @@ def questions(
       year: Year of NewsQA's stories; by default all.
       tokenizer: Tokenizer; by default none for the stream, and moses for others.
     """
-    from ckl_jax.data import offices
-    from ckl_jax.data.questions import write_questions
-    from ckl_jax.data.words import make_tokenizer
+    from ckl_jax.data.facts import offices
+    from ckl_jax.data.facts.questions import write_questions
+    from ckl_jax.data.text.words import make_tokenizer
     from ckl_jax.papers.mind_the_gap.data import newsqa
 
     simulated, is_newsqa = source == "stream", source.endswith(".json")

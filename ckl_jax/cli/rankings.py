@@ -51,7 +51,7 @@ def bear(
       batch_size: Rows of the model at once.
       bindings: Gin bindings over the run's, such as DATA_DIR="'elsewhere'".
     """
-    from ckl_jax.data.relational import Dataset
+    from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.files import write_json, write_jsonl
     from ckl_jax.papers.lm_pub_quiz import probe
     from ckl_jax.papers.lm_pub_quiz.analysis import ranking_report as report

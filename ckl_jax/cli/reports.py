@@ -206,7 +206,7 @@ def overlap(
     from ckl_jax import checks
     from ckl_jax.analysis.mentions import corpus_texts
     from ckl_jax.analysis.render_table import print_cells
-    from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
+    from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, read_probe
     from ckl_jax.papers.ckl.analysis import answer_analysis
 
     checks.require_names(CORPORA, **{"--corpora": corpora})

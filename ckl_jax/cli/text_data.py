@@ -43,8 +43,8 @@ def prepare(
       target_length: Tokens kept of a target.
     """
     from ckl_jax import checks
-    from ckl_jax.data.ckl_files import CORPORA
-    from ckl_jax.data.prepare import prepare_ckl
+    from ckl_jax.data.facts.ckl_files import CORPORA
+    from ckl_jax.data.tasks.prepare import prepare_ckl
 
     checks.require_int(5, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
@@ -86,9 +86,9 @@ def rows(
       pack: Pack several short documents into a row.
       legacy: Leave out the last row of long documents, as TemporalWiki's code did.
     """
-    from ckl_jax.data.cached import CachedTask
-    from ckl_jax.data.causal import prepare_rows
-    from ckl_jax.data.masked_vocabulary import open_vocabulary
+    from ckl_jax.data.tasks.cached import CachedTask
+    from ckl_jax.data.tasks.causal import prepare_rows
+    from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 
     sources = {Path(file).name.split(".")[0]: file for file in documents}
     if len(sources) < len(documents):
@@ -115,7 +115,7 @@ def stream(*, out: str, size: Literal[*SIZES] = "small", seed: int = 0) -> None:
       size: Size of the stream; small has 1 million words.
       seed: Random seed.
     """
-    from ckl_jax.data.documents import write_documents
+    from ckl_jax.data.text.documents import write_documents
     from ckl_jax.world import stream as simulated
 
     count = write_documents(out, simulated.stream(seed, size))
@@ -229,8 +229,8 @@ def dated(*, documents: File, vocabulary: str, out: str, replace: Replace = Fals
       vocabulary: SentencePiece model, or GPT-2's folder.
       out: Folder of the task.
     """
-    from ckl_jax.data.dated_task import prepare_dated
-    from ckl_jax.data.masked_vocabulary import open_vocabulary
+    from ckl_jax.data.tasks.dated_task import prepare_dated
+    from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 
     with ProgressLine() as progress:
         task = prepare_dated(

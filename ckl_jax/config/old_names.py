@@ -8,6 +8,8 @@ import re
 _GAP = "papers.mind_the_gap"
 # Modules below `ckl_jax.` that gin files import, and where they are now.
 MODULES = {
+    "data.byte_level": "data.text.byte_level",
+    "data.vocabularies": "data.text.vocabularies",
     "jobs.asking": f"{_GAP}.office_holder_qa",
     "jobs.configs": "train.configs",
     "jobs.dynamic_eval": f"{_GAP}.dynamic_eval.dynamic_eval",
@@ -30,7 +32,7 @@ MODULES = {
     "jobs.train": "train.train",
     "probes.kilt": "papers.ckl.kilt",
 }
-_IMPORT = re.compile(r"^from ckl_jax\.(jobs|probes) import (\w+)( as \w+)?[ \t]*$", re.M)
+_IMPORT = re.compile(r"^from ckl_jax\.(data|jobs|probes) import (\w+)( as \w+)?[ \t]*$", re.M)
 # Statements, with their continuation lines, and what takes their place.
 _STATEMENTS = [
     (re.compile(rf"^[\w/]*simulated\.{name} *= *[^\n]*(?:\n[ \t]+[^\n]*)*", re.M), "")

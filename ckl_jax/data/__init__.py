@@ -1,5 +1,5 @@
 """Text, facts and vocabularies -> cached tasks -> batches. No jax here.
 
-Begin with `prepare.py` (files -> cached tasks) and `cached.py` (memory-mapped tokens).
-`ckl_files.py` reads the published probe files, `documents.py` text.
+`text/` reads documents and makes vocabularies, `facts/` reads facts and probe files, `tasks/` makes
+cached tasks of both and batches of those. Beside them stand readers and writers of large files.
 """

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ckl_jax.data.documents import open_text
+from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 

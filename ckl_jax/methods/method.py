@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import optax
 
-from ckl_jax.data.epochs import Mixture
+from ckl_jax.data.tasks.epochs import Mixture
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.layers import DenseFactory

@@ -4,7 +4,7 @@ Differs from vanilla training in one seam: the data mixture.
 """
 
 from ckl_jax import checks
-from ckl_jax.data.epochs import Mixture
+from ckl_jax.data.tasks.epochs import Mixture
 from ckl_jax.methods.method import Method
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ckl_jax.data.converters import encoder_decoder_batch, pad_rows
+from ckl_jax.data.tasks.converters import encoder_decoder_batch, pad_rows
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.ckl_files import PROBES, prompt_of, read_probe
-from ckl_jax.data.probe import SCORES, Probe, ProbeItem
+from ckl_jax.data.facts.ckl_files import PROBES, prompt_of, read_probe
+from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.converters import decoder_only_batch, pad_rows
+from ckl_jax.data.tasks.converters import decoder_only_batch, pad_rows
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.fact_files import Fact, FactFile, read_all
+from ckl_jax.data.facts.fact_files import Fact, FactFile, read_all
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.probes.closed_book import judge

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ckl_jax.data.converters import decoder_only_batch, pad_rows
+from ckl_jax.data.tasks.converters import decoder_only_batch, pad_rows
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import token_losses
 from ckl_jax.models.decoder_only import DecoderOnlyModel

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ckl_jax import checks
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from ckl_jax.config.quiet_imports import quiet_imports
-from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.t5x_api.task_errors import explained, load_vocabulary
 from ckl_jax.train.inputs import Example

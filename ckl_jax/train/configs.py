@@ -12,11 +12,11 @@ import jax
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
-from ckl_jax.data.cached import CachedTask, find_task
-from ckl_jax.data.contiguous_batches import LaneSource, lane_source
-from ckl_jax.data.converters import Converter, Masking, converter_of
-from ckl_jax.data.epochs import EpochPlan
-from ckl_jax.data.pipeline import Batch, BatchSource
+from ckl_jax.data.tasks.cached import CachedTask, find_task
+from ckl_jax.data.tasks.contiguous_batches import LaneSource, lane_source
+from ckl_jax.data.tasks.converters import Converter, Masking, converter_of
+from ckl_jax.data.tasks.epochs import EpochPlan
+from ckl_jax.data.tasks.pipeline import Batch, BatchSource
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.ckl_files import PROBES, read_probe
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import PROBES, read_probe
+from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_jsonl
 

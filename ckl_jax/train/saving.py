@@ -13,7 +13,7 @@ import numpy as np
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.restore import is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.train import adapters
 from ckl_jax.train.prepare import Prepared

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.vocabularies import digest_of
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 
 

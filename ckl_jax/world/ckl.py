@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.ckl_files import CORPORA
-from ckl_jax.data.ckl_writer import write_csv
-from ckl_jax.data.documents import Document, write_documents
-from ckl_jax.data.spans import masked_rows
-from ckl_jax.data.taggers import EntityFinder, HeuristicFinder
+from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax.data.facts.ckl_writer import write_csv
+from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.spans import masked_rows
+from ckl_jax.data.text.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, sha256, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, World

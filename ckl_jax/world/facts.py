@@ -9,7 +9,7 @@ import dataclasses
 import datetime
 from collections.abc import Iterator, Mapping
 
-from ckl_jax.data.offices import Term
+from ckl_jax.data.facts.offices import Term
 from ckl_jax.world.templates import CHANGING, EVENT, INVARIANT, Relation
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.ckl_files import BLANK, PROBES
-from ckl_jax.data.ckl_writer import write_csv
-from ckl_jax.data.documents import Document
+from ckl_jax.data.facts.ckl_files import BLANK, PROBES
+from ckl_jax.data.facts.ckl_writer import write_csv
+from ckl_jax.data.text.documents import Document
 from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.render import say

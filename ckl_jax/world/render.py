@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ckl_jax.data.documents import Document
+from ckl_jax.data.text.documents import Document
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.templates import EVENT, FILLERS
 

@@ -13,7 +13,7 @@ import datetime
 import random
 from collections.abc import Iterator
 
-from ckl_jax.data.documents import Document
+from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.world.facts import Entity, Fact, World
 from ckl_jax.world.render import say

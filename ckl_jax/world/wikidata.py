@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data import templates
+from ckl_jax.data.facts import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl

@@ -7,7 +7,7 @@ A line of its files is {"query": "Valentino Rossi plays for _X_.", "answer": [{"
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckl_jax.data.probe import Probe, ProbeItem
+from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 

@@ -12,8 +12,8 @@ from ckl_jax.analysis.seeds import compare_seeds
 from ckl_jax.analysis.study import load_study
 from ckl_jax.analysis.tables import best, compute_table, fuar_tasks
 from ckl_jax.cli import ckl
-from ckl_jax.data.ckl_files import known_probe
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import known_probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run

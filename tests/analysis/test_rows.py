@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ckl_jax.analysis.rows import Run, base_of, initial_scores, read_rows
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from tests.analysis.helpers import PROBES, make_rows, make_run
 

@@ -18,8 +18,8 @@ from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.config import gin_config, gin_scan
 from ckl_jax.convert.hugging_face import merged, tokenizer_files
-from ckl_jax.data.documents import Document, write_documents
-from ckl_jax.data.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.methods.modular import modular
 from ckl_jax.models import gpt2, layers

@@ -11,7 +11,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.documents import read_documents
+from ckl_jax.data.text.documents import read_documents
 from ckl_jax.papers.temporalwiki.data.dumps import open_dump
 from tests.papers.temporalwiki.data.dump_files import page, write_multistream
 

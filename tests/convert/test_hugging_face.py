@@ -11,7 +11,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.data.text.vocabularies import train_vocabulary
 from tests.helpers import (
     METHODS,
     TINY,

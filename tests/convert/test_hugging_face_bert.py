@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from ckl_jax.convert.hugging_face import export_checkpoint, import_checkpoint
-from ckl_jax.data.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import probe
 from tests.parity.ranked import unpack

@@ -12,7 +12,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import t5x
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import Document, write_documents
+from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.errors import UserError
 from tests.helpers import (
     GPT2_METHODS,

@@ -5,7 +5,7 @@ _SCRIPT = """
 import importlib, pkgutil, sys
 import ckl_jax.data, ckl_jax.world
 for package in (ckl_jax.data, ckl_jax.world):
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 heavy = {"jax", "flax", "tensorflow", "seqio", "grain", "spacy", "pandas", "sentencepiece"}
 print(sorted(heavy & set(sys.modules)))

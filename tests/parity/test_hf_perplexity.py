@@ -11,7 +11,7 @@ import pytest
 
 from ckl_jax.analysis import perplexity
 from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf
-from ckl_jax.data.byte_level import END, TEMPORALWIKI_TOKENS, ByteLevelVocabulary
+from ckl_jax.data.text.byte_level import END, TEMPORALWIKI_TOKENS, ByteLevelVocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.data.byte_level import ByteLevelVocabulary
-from ckl_jax.data.relational import SINGLE, Dataset
-from ckl_jax.data.statements import statements
+from ckl_jax.data.facts.relational import SINGLE, Dataset
+from ckl_jax.data.facts.statements import statements
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.gpt2 import Transformer

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary
-from ckl_jax.data.relational import Dataset
-from ckl_jax.data.statements import fill
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import Transformer
 from ckl_jax.models.masked import MaskedModel

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.causal import prepare_prompts
-from ckl_jax.data.probe import Probe, ProbeItem
+from ckl_jax.data.facts.probe import Probe, ProbeItem
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.tasks.causal import prepare_prompts
 from ckl_jax.errors import UserError
 from ckl_jax.probes.closed_book import ClosedBook, summarize, until_stop
 from ckl_jax.probes.continuing import DecoderOnlyGenerator

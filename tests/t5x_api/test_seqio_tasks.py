@@ -226,7 +226,7 @@ def test_training_streams_and_goes_on_where_it_was(world, trained):
 
 
 def test_a_checkpoint_tells_the_vocabulary_of_seqio(world, trained):
-    from ckl_jax.data.vocabularies import Vocabulary
+    from ckl_jax.data.text.vocabularies import Vocabulary
 
     path = Path(trained) / "checkpoint_8" / "metadata" / "metadata"
     metadata = json.loads(path.read_text())

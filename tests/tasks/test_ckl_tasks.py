@@ -1,7 +1,7 @@
 import pytest
 
-from ckl_jax.data.ckl_files import CORPORA, PROBES, read_probe
-from ckl_jax.data.prepare import prepare_ckl
+from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, read_probe
+from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.world.ckl import build_world
 
 pytestmark = pytest.mark.slow  # importing SeqIO takes many seconds

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 from ckl_jax.cli import ckl
-from ckl_jax.data.documents import read_documents
-from ckl_jax.data.fact_files import read_probe_csv
+from ckl_jax.data.facts.fact_files import read_probe_csv
+from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 

@@ -9,8 +9,8 @@ import pytest
 
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.cli import t5x
-from ckl_jax.data.ckl_files import CsvFormat
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import CsvFormat
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoding import Decoded, beam_search
 from ckl_jax.probes.answering import EncoderDecoderGenerator

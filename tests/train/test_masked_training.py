@@ -8,8 +8,8 @@ import pytest
 
 from ckl_jax.cli.ckl import main as ckl
 from ckl_jax.cli.t5x import main as t5x
-from ckl_jax.data.converters import Masking, masked_batch
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary, open_vocabulary
+from ckl_jax.data.tasks.converters import Masking, masked_batch
+from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, open_vocabulary
 from ckl_jax.models.bert import BertConfig, Transformer
 from ckl_jax.models.masked import MaskedModel
 from tests.parity.ranked import unpack

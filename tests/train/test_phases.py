@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli import t5x
-from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError
 from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.replay import replay

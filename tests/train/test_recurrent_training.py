@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from ckl_jax.checkpoints.restore import restore_params
-from ckl_jax.data.cached import write_cached
+from ckl_jax.data.tasks.cached import write_cached
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.mix_review import mix_review

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
-from ckl_jax.data import fact_files
-from ckl_jax.data.wikidata_json import FactRules, read_entities
+from ckl_jax.data.facts import fact_files
+from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records

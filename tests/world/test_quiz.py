@@ -3,8 +3,8 @@
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.relational import MULTIPLE, SINGLE, Dataset
-from ckl_jax.data.statements import statements
+from ckl_jax.data.facts.relational import MULTIPLE, SINGLE, Dataset
+from ckl_jax.data.facts.statements import statements
 from ckl_jax.errors import UserError
 from ckl_jax.world.quiz import write_quiz
 from ckl_jax.world.timeline import make_world

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import canonical_key, read_documents
+from ckl_jax.data.text.documents import canonical_key, read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.world import stream as module
 from ckl_jax.world.stream import MONTHS, SIZES, stream, stream_world, trends

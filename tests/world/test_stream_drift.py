@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from ckl_jax.data.documents import read_documents, write_documents
+from ckl_jax.data.text.documents import read_documents, write_documents
 from ckl_jax.papers.mind_the_gap.data.split_files import split
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 from ckl_jax.world.stream import stream

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ckl_jax.data.ckl_files import CORPORA, read_corpus, read_probe
+from ckl_jax.data.facts.ckl_files import CORPORA, read_corpus, read_probe
 from ckl_jax.errors import UserError
 from ckl_jax.world.ckl import build_world
 from ckl_jax.world.facts import occurs_in

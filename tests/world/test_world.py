@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from ckl_jax.data.ckl_files import BLANK, CORPORA, PROBES, read_corpus, read_probe
-from ckl_jax.data.documents import read_documents
-from ckl_jax.data.prepare import prepare_ckl
-from ckl_jax.data.spans import fill_spans
+from ckl_jax.data.facts.ckl_files import BLANK, CORPORA, PROBES, read_corpus, read_probe
+from ckl_jax.data.tasks.prepare import prepare_ckl
+from ckl_jax.data.text.documents import read_documents
+from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 from ckl_jax.world.ckl import build_world

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.causal import prepare_facts, prepare_originals, prepare_prompts
-from ckl_jax.data.ckl_files import PROBES, TEXTS
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import PROBES, TEXTS
+from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.causal import prepare_facts, prepare_originals, prepare_prompts
 from ckl_jax.errors import UserError
 
 

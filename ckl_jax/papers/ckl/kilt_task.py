@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from ckl_jax import checks
-from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.files import write_json
 from ckl_jax.papers.ckl.data.kilt import CUT, count_cut, cut_sentence, known_relations, prepare_kilt
 

@@ -9,9 +9,9 @@ from typing import Any
 from ckl_jax.analysis.mentions import corpus_texts
 from ckl_jax.analysis.study import Study, load_study
 from ckl_jax.analysis.transfer import compare_transfers
-from ckl_jax.data.answer_types import AnswerTypes, labelled_finder
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.ckl_files import CORPORA
+from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.text.answer_types import AnswerTypes, labelled_finder
 from ckl_jax.files import read_json
 from ckl_jax.papers.ckl import gpt2
 from ckl_jax.papers.ckl.analysis import (

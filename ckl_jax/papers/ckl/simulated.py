@@ -14,9 +14,9 @@ from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
-from ckl_jax.data.causal import prepare_rows
-from ckl_jax.data.prepare import prepare_ckl
-from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.data.tasks.causal import prepare_rows
+from ckl_jax.data.tasks.prepare import prepare_ckl
+from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 from ckl_jax.world.ckl import build_world, check_world, read_world

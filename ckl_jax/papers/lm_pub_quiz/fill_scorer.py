@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.spans import mask_spans
-from ckl_jax.data.statements import Statement
+from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.text.spans import mask_spans
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.lm_pub_quiz.scorers import Array, TokenScores, from_answers_on, tokens_of_spans

@@ -15,10 +15,10 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.checkpoints.restore import find_checkpoint
 from ckl_jax.convert.hugging_face import model_gin
-from ckl_jax.data.causal import document_text, prepare_rows
-from ckl_jax.data.documents import Document, read_documents, write_documents
-from ckl_jax.data.masked_vocabulary import MaskedVocabulary, open_vocabulary, train_word_pieces
-from ckl_jax.data.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.tasks.causal import document_text, prepare_rows
+from ckl_jax.data.text.documents import Document, read_documents, write_documents
+from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, open_vocabulary, train_word_pieces
 from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.papers.lm_pub_quiz.analysis import trajectories

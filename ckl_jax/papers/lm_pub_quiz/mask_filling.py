@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from ckl_jax.data.relational import Dataset, Relation
-from ckl_jax.data.statements import Statement, fill
+from ckl_jax.data.facts.relational import Dataset, Relation
+from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 

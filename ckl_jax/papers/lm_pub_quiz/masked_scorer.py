@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.statements import Statement
+from ckl_jax.data.facts.statements import Statement
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.papers.lm_pub_quiz.scorers import (
     Array,

@@ -14,7 +14,7 @@ from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
-from ckl_jax.data.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, write_jsonl
 from ckl_jax.methods.method import Method, vanilla

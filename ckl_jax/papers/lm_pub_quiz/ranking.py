@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, checks
-from ckl_jax.data.relational import Dataset, Relation
-from ckl_jax.data.statements import Statement, fill
+from ckl_jax.data.facts.relational import Dataset, Relation
+from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from ckl_jax.papers.lm_pub_quiz.scorers import StatementError, TokenScores

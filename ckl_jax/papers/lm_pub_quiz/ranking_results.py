@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.relational import MULTIPLE, SINGLE
-from ckl_jax.data.tables import table_files, table_rows
+from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
+from ckl_jax.data.facts.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_write, read_json, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics

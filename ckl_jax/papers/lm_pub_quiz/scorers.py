@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.statements import Span, Statement
+from ckl_jax.data.facts.statements import Span, Statement
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.papers.lm_pub_quiz import tries

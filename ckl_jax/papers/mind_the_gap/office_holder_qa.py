@@ -16,10 +16,10 @@ import numpy as np
 import optax
 
 from ckl_jax.checkpoints.restore import find_checkpoint
-from ckl_jax.data.dated_task import WordEncoder
-from ckl_jax.data.epochs import random_keys
+from ckl_jax.data.facts.questions import Question, question_batch, question_rows, read_questions
 from ckl_jax.data.process_pool import open_folder
-from ckl_jax.data.questions import Question, question_batch, question_rows, read_questions
+from ckl_jax.data.tasks.dated_task import WordEncoder
+from ckl_jax.data.tasks.epochs import random_keys
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_jsonl
 from ckl_jax.methods.method import Method, vanilla

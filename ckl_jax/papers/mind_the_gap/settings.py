@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from ckl_jax import checks
-from ckl_jax.data.word_classes import make_tagger
+from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.errors import UserError
 from ckl_jax.options import Bindings, Floats, Names
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn

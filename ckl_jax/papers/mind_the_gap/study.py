@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.dated_task import prepare_dated
-from ckl_jax.data.documents import read_documents, spread, write_documents
 from ckl_jax.data.process_pool import Progress, no_progress
-from ckl_jax.data.vocabularies import Vocabulary
+from ckl_jax.data.tasks.dated_task import prepare_dated
+from ckl_jax.data.text.documents import read_documents, spread, write_documents
+from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals

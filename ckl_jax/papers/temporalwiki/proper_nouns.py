@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ckl_jax import checks
-from ckl_jax.data.word_marks import GROUPS, Marks, mark_rows
+from ckl_jax.data.tasks.word_marks import GROUPS, Marks, mark_rows
 from ckl_jax.files import write_jsonl
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.papers.temporalwiki.analysis.text_losses import summarize

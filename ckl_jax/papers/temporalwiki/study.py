@@ -230,7 +230,7 @@ def build(updates: Updates, data: Data, settings: dict[str, Any]) -> None:
 
 
 def _vocabulary(updates: Updates, data: Data, settings: Mapping[str, Any]) -> Any:
-    from ckl_jax.data.byte_level import ByteLevelVocabulary, open_vocabulary
+    from ckl_jax.data.text.byte_level import ByteLevelVocabulary, open_vocabulary
 
     if not updates.model:
         return open_vocabulary(data.vocabulary)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ckl_jax.data.statements import fill
+from ckl_jax.data.facts.statements import fill
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
 from tests.helpers import TINY_GPT2, TINY_XL, model_of, random_params
 

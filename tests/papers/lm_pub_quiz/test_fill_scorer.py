@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckl_jax.data.relational import Instance, Relation
-from ckl_jax.data.statements import fill
-from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.data.facts.relational import Instance, Relation
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.models import t5
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import read_documents
+from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
 from ckl_jax.papers.lm_pub_quiz.knowledge_stream import Stream

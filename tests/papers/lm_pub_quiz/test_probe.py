@@ -12,8 +12,8 @@ import pytest
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli import ckl, t5x
 from ckl_jax.convert.hugging_face import model_gin
-from ckl_jax.data.relational import Dataset
-from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer

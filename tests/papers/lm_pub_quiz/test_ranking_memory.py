@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ckl_jax.data.relational import Instance, Relation
+from ckl_jax.data.facts.relational import Instance, Relation
 from ckl_jax.papers.lm_pub_quiz import ranking
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer

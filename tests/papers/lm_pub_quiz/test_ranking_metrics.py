@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.data.relational import Dataset
+from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult

@@ -12,9 +12,9 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.data.dated_task import DatedTask, prepare_dated
-from ckl_jax.data.documents import Document
-from ckl_jax.data.word_losses import read_dump
+from ckl_jax.data.tasks.dated_task import DatedTask, prepare_dated
+from ckl_jax.data.tasks.word_losses import read_dump
+from ckl_jax.data.text.documents import Document
 from ckl_jax.papers.mind_the_gap.dynamic_eval.dynamic_eval import dynamic_eval
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, UpdateConfig
 from ckl_jax.parallel.processes import COMPILED_FOR_THIS_CPU

@@ -9,7 +9,7 @@ import pytest
 
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.questions import Question, write_questions
+from ckl_jax.data.facts.questions import Question, write_questions
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap import office_holder_qa
 from ckl_jax.papers.mind_the_gap.analysis import office_holder_qa as analysis

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.word_losses import DumpWriter, WordLosses
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap import study as job

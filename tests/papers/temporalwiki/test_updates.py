@@ -17,7 +17,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli import ckl
-from ckl_jax.data.cached import CachedTask
+from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.papers.temporalwiki import study as job

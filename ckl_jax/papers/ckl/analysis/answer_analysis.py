@@ -9,8 +9,8 @@ from ckl_jax.analysis import figures
 from ckl_jax.analysis.mentions import count_mentions
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.data.answer_types import PERSON, TYPES, AnswerTypes
-from ckl_jax.data.ckl_files import known_probe
+from ckl_jax.data.facts.ckl_files import known_probe
+from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
 from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 from ckl_jax.probes.metrics import normalize_answer
 

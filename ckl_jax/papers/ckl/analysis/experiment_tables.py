@@ -12,8 +12,8 @@ from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_ce
 from ckl_jax.analysis.rows import Run, Scored
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
 from ckl_jax.analysis.tables import compute_table
-from ckl_jax.data.ckl_files import known_probe
-from ckl_jax.data.probe import Probe
+from ckl_jax.data.facts.ckl_files import known_probe
+from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object, write_file, write_json
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS

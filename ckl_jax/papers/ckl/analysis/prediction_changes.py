@@ -10,7 +10,7 @@ import numpy as np
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.data.ckl_files import BLANK, known_probe
+from ckl_jax.data.facts.ckl_files import BLANK, known_probe
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 

@@ -15,13 +15,12 @@ from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.data import plugins
-from ckl_jax.data import templates as wordings
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.ckl_files import ProbeItem
-from ckl_jax.data.ckl_writer import write_probe, write_rows
-from ckl_jax.data.dated_facts import read_dated_facts
-from ckl_jax.data.documents import Document, read_documents, spread
-from ckl_jax.data.fact_probes import (
+from ckl_jax.data.facts import templates as wordings
+from ckl_jax.data.facts.ckl_files import ProbeItem
+from ckl_jax.data.facts.ckl_writer import write_probe, write_rows
+from ckl_jax.data.facts.dated_facts import read_dated_facts
+from ckl_jax.data.facts.fact_probes import (
     INVARIANT_LAMA,
     NEW_LAMA,
     UPDATED_LAMA,
@@ -31,8 +30,9 @@ from ckl_jax.data.fact_probes import (
     candidates,
 )
 from ckl_jax.data.process_pool import Progress, no_progress
-from ckl_jax.data.sentences import normalise, sentence_splitter
-from ckl_jax.data.taggers import make_finder
+from ckl_jax.data.text.documents import Document, read_documents, spread
+from ckl_jax.data.text.sentences import normalise, sentence_splitter
+from ckl_jax.data.text.taggers import make_finder
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
 from ckl_jax.papers.ckl.data import benchmark_filters, training_rows

@@ -9,9 +9,9 @@ import collections
 from collections.abc import Iterable, Sequence
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.ckl_files import BLANK, has_blank, normalize_blank
-from ckl_jax.data.fact_probes import INVARIANT_LAMA, Candidate, Counts
-from ckl_jax.data.taggers import EntityFinder
+from ckl_jax.data.facts.ckl_files import BLANK, has_blank, normalize_blank
+from ckl_jax.data.facts.fact_probes import INVARIANT_LAMA, Candidate, Counts
+from ckl_jax.data.text.taggers import EntityFinder
 from ckl_jax.errors import UserError
 
 _BEFORE = "It is true that "  # a name that begins a sentence may be any word

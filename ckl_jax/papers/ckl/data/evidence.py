@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
-from ckl_jax.data.documents import Document
+from ckl_jax.data.text.documents import Document
 
 _WORD = re.compile(r"\w+")
 

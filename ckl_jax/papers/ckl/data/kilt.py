@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.documents import open_text
-from ckl_jax.data.prepare import describe, make_task
-from ckl_jax.data.probe import SCORES, Probe
+from ckl_jax.data.facts.probe import SCORES, Probe
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.tasks.prepare import describe, make_task
+from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import os_errors, read_json
 

@@ -11,12 +11,12 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ckl_jax.data.ckl_files import BLANK
-from ckl_jax.data.documents import Document
+from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.plugins import PlugIn
-from ckl_jax.data.sentences import normalise
-from ckl_jax.data.spans import mask_spans
-from ckl_jax.data.taggers import EntityFinder, Span
+from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import mask_spans
+from ckl_jax.data.text.taggers import EntityFinder, Span
 
 MIN_WORDS, MAX_WORDS = 8, 60
 _MOST_ANSWER_WORDS = 5

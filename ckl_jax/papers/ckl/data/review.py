@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.ckl_files import (
+from ckl_jax.data.facts.ckl_files import (
     PROBES,
     ProbeItem,
     available_probes,
     normalize_blank,
     read_probe,
 )
-from ckl_jax.data.ckl_writer import write_answers, write_rows
-from ckl_jax.data.fact_probes import same_name
+from ckl_jax.data.facts.ckl_writer import write_answers, write_rows
+from ckl_jax.data.facts.fact_probes import same_name
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl

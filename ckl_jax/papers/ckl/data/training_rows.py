@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.ckl_files import CORPORA
-from ckl_jax.data.ckl_writer import csv_writer
-from ckl_jax.data.documents import Document
-from ckl_jax.data.spans import has_sentinel, masked_rows
-from ckl_jax.data.taggers import EntityFinder
+from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax.data.facts.ckl_writer import csv_writer
+from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.spans import has_sentinel, masked_rows
+from ckl_jax.data.text.taggers import EntityFinder
 from ckl_jax.errors import UserError
 
 _COLUMNS = ("input", "output", "original")

@@ -13,12 +13,12 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.ckl_files import BLANK, PROBES, ProbeItem, read_probe
-from ckl_jax.data.ckl_writer import write_csv
-from ckl_jax.data.dated_facts import DatedFact, read_dated_facts
-from ckl_jax.data.sentences import normalise
-from ckl_jax.data.statements import fill
-from ckl_jax.data.templates import INVARIANT, built_in, property_of
+from ckl_jax.data.facts.ckl_files import BLANK, PROBES, ProbeItem, read_probe
+from ckl_jax.data.facts.ckl_writer import write_csv
+from ckl_jax.data.facts.dated_facts import DatedFact, read_dated_facts
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.facts.templates import INVARIANT, built_in, property_of
+from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
 
 _FORM = PROBES["trex_5000"].read

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.errors import UserError
 
 EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN = (

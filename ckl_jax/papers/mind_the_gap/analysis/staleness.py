@@ -21,7 +21,7 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.analysis.statistics import interval
-from ckl_jax.data.word_losses import WordLosses, read_dump
+from ckl_jax.data.tasks.word_losses import WordLosses, read_dump
 from ckl_jax.errors import UserError
 
 SAMPLES = 1000

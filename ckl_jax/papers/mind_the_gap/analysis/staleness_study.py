@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from ckl_jax import checks
-from ckl_jax.data.documents import read_documents, spread
-from ckl_jax.data.word_losses import read_about, read_dump
+from ckl_jax.data.tasks.word_losses import read_about, read_dump
+from ckl_jax.data.text.documents import read_documents, spread
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.options import Models, named_folders

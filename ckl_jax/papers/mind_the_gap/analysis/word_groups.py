@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.word_classes import WordTagger, make_tagger
-from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.data.tasks.word_losses import WordLosses
+from ckl_jax.data.text.word_classes import WordTagger, make_tagger
 from ckl_jax.errors import UserError
 
 OTHER = "other words"

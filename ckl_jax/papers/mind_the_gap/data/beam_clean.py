@@ -16,8 +16,8 @@ import numpy as np
 
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.beam import COUNTS, counted
-from ckl_jax.data.documents import Document, canonical_key, write_documents
-from ckl_jax.data.words import make_tokenizer
+from ckl_jax.data.text.documents import Document, canonical_key, write_documents
+from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.papers.mind_the_gap.data import clean

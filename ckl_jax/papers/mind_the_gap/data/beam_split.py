@@ -15,8 +15,8 @@ import numpy as np
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import read_lines
-from ckl_jax.data.documents import canonical_key, parse_document
 from ckl_jax.data.process_pool import batches
+from ckl_jax.data.text.documents import canonical_key, parse_document
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 from ckl_jax.papers.mind_the_gap.data import split_files, time_index

@@ -23,15 +23,6 @@ from tyro.conf import Suppress
 
 from ckl_jax import checks
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.documents import (
-    Document,
-    canonical_key,
-    encodable,
-    json_line,
-    read_documents,
-    write_documents,
-)
-from ckl_jax.data.languages import make_language_id
 from ckl_jax.data.process_pool import (
     Progress,
     batches,
@@ -42,7 +33,16 @@ from ckl_jax.data.process_pool import (
     read_json,
     run_tasks,
 )
-from ckl_jax.data.words import make_tokenizer
+from ckl_jax.data.text.documents import (
+    Document,
+    canonical_key,
+    encodable,
+    json_line,
+    read_documents,
+    write_documents,
+)
+from ckl_jax.data.text.languages import make_language_id
+from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record

@@ -17,7 +17,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 
 from ckl_jax.data.compressed import read_blocks, read_lines
-from ckl_jax.data.documents import Document
+from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
 
 Record = tuple[int, bytes]  # its number in the file from 1 (of a line, the line's), what it is

@@ -9,8 +9,8 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ckl_jax import checks
-from ckl_jax.data.documents import read_documents
-from ckl_jax.data.vocabularies import Vocabulary, train_vocabulary
+from ckl_jax.data.text.documents import read_documents
+from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 
 PIECES = 50_259  # of the paper's vocabularies
 MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most

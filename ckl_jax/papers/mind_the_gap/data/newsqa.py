@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.documents import open_text
-from ckl_jax.data.questions import Question
+from ckl_jax.data.facts.questions import Question
+from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import read_lines
-from ckl_jax.data.documents import parse_document
 from ckl_jax.data.process_pool import Progress, no_progress
+from ckl_jax.data.text.documents import parse_document
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines

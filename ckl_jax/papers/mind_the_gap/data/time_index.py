@@ -9,7 +9,7 @@ import numpy as np
 
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import read_lines
-from ckl_jax.data.documents import Document, parse_document
+from ckl_jax.data.text.documents import Document, parse_document
 from ckl_jax.errors import UserError
 
 MEASURES = ("documents", "words", "bytes")

@@ -13,9 +13,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from ckl_jax.data.offices import Term
+from ckl_jax.data.facts.offices import Term
+from ckl_jax.data.facts.wikidata_json import entity_lines
 from ckl_jax.data.process_pool import Progress, no_progress
-from ckl_jax.data.wikidata_json import entity_lines
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write
 

@@ -14,7 +14,7 @@ import jax
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import is_remote
-from ckl_jax.data.dated_task import DatedTask
+from ckl_jax.data.tasks.dated_task import DatedTask
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, vanilla

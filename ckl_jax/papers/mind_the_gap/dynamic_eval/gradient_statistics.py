@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 from ckl_jax import checks
-from ckl_jax.data.cached import CachedTask, find_task
-from ckl_jax.data.chunks import Segment, StreamDocument
+from ckl_jax.data.tasks.cached import CachedTask, find_task
+from ckl_jax.data.tasks.chunks import Segment, StreamDocument
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors
 from ckl_jax.models.base import BaseTransformerModel

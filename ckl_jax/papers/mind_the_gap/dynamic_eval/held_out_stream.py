@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.contiguous_batches import LaneSource, lane_source
+from ckl_jax.data.tasks.contiguous_batches import LaneSource, lane_source
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.answering import fetch

@@ -17,10 +17,10 @@ from ckl_jax import __version__, files
 from ckl_jax.analysis import forgetting as analysis
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.store import CheckpointStore, KeepBest
-from ckl_jax.data.chunks import Segment
-from ckl_jax.data.dated_task import DatedTask
-from ckl_jax.data.vocabularies import digest_of
-from ckl_jax.data.word_losses import DumpWriter, WordLosses, read_dump
+from ckl_jax.data.tasks.chunks import Segment
+from ckl_jax.data.tasks.dated_task import DatedTask
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses, read_dump
+from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.methods.subsets import Mask, patterns_of
 from ckl_jax.optim import gradient_squares

@@ -8,8 +8,8 @@ from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.analysis.forgetting import START
-from ckl_jax.data.dated_task import DatedTask
-from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.data.tasks.dated_task import DatedTask
+from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.parallel.mesh import Partitioner

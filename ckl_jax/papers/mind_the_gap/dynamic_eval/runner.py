@@ -11,9 +11,9 @@ import numpy as np
 import optax
 
 from ckl_jax import checks
-from ckl_jax.data import chunks
-from ckl_jax.data.dated_task import DatedTask
-from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.data.tasks import chunks
+from ckl_jax.data.tasks.dated_task import DatedTask
+from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel

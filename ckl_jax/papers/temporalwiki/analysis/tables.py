@@ -180,7 +180,7 @@ def _size(manifest: dict[str, Any]) -> dict[str, int]:
 
 def _tokens(study: Study) -> dict[str, int]:
     """{date or interval: tokens} of the rows that there are."""
-    from ckl_jax.data.cached import read_manifest
+    from ckl_jax.data.tasks.cached import read_manifest
 
     rows = study.root / "data" / "rows"
     first = study.intervals[0].partition("-")[0]

@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 
-from ckl_jax.data.sentences import Split, letters, normalise
+from ckl_jax.data.text.sentences import Split, letters, normalise
 
 NEW, PARAGRAPH, SENTENCES, LEGACY = "new", "paragraph", "sentences", "legacy"
 DELETED, DELETED_PAGE = "deleted", "deleted_page"

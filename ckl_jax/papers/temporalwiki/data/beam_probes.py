@@ -19,8 +19,8 @@ from typing import Any
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.beam import COUNTS, counted
 from ckl_jax.data.buckets import bucket_path, hash64
+from ckl_jax.data.facts.wikidata_json import FactRules, entity_lines
 from ckl_jax.data.process_pool import read_json
-from ckl_jax.data.wikidata_json import FactRules, entity_lines
 from ckl_jax.files import read_jsonl
 from ckl_jax.papers.temporalwiki.data import fact_store, probe_rows, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.beam_diffsets import PIECE_BYTES

@@ -3,8 +3,8 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from ckl_jax.data.fact_files import DELETED, NEW, UNCHANGED, UPDATED
-from ckl_jax.data.wikidata_json import Fact
+from ckl_jax.data.facts.fact_files import DELETED, NEW, UNCHANGED, UPDATED
+from ckl_jax.data.facts.wikidata_json import Fact
 
 CLASSES = (UNCHANGED, UPDATED, NEW, DELETED)
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.buckets import bucket_files, bucket_path
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
 from ckl_jax.data.process_pool import Progress, batches, ordered_map, read_json
-from ckl_jax.data.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, write_json
 

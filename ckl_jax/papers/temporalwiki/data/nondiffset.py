@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.documents import Document, read_documents, write_documents
-from ckl_jax.data.sentences import Split, sentence_splitter
+from ckl_jax.data.text.documents import Document, read_documents, write_documents
+from ckl_jax.data.text.sentences import Split, sentence_splitter
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, LEGACY, NEW

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from ckl_jax.data.sentences import Split, sentence_splitter
+from ckl_jax.data.text.sentences import Split, sentence_splitter
 from ckl_jax.papers.temporalwiki.data import algorithm1 as d
 from ckl_jax.papers.temporalwiki.data.wiki_xml import WIKITEXT, Page
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation

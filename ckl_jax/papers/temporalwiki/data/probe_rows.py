@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from tyro.conf import arg
 
 from ckl_jax.data.buckets import KeySet, hash64
-from ckl_jax.data.wikidata_json import FactRules, read_entities
+from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.fact_files import COLUMNS, SETS
+from ckl_jax.data.facts.fact_files import COLUMNS, SETS
 from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes, read_json
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json, write_jsonl

@@ -9,7 +9,7 @@ from ckl_jax.analysis import transfer
 from ckl_jax.analysis.mentions import corpus_texts, count_mentions
 from ckl_jax.analysis.study import load_study
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.answer_types import AnswerTypes, relation_kinds
+from ckl_jax.data.text.answer_types import AnswerTypes, relation_kinds
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.ckl.analysis import (

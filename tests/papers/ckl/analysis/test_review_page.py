@@ -7,8 +7,8 @@ import time
 import pytest
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.ckl_files import BLANK, ProbeItem, read_probe
-from ckl_jax.data.ckl_writer import write_probe
+from ckl_jax.data.facts.ckl_files import BLANK, ProbeItem, read_probe
+from ckl_jax.data.facts.ckl_writer import write_probe
 from ckl_jax.files import write_jsonl
 from ckl_jax.papers.ckl.analysis import review_page
 from ckl_jax.papers.ckl.data.review import read_reviewable

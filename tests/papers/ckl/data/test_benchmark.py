@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data import templates
-from ckl_jax.data.ckl_files import BLANK, CORPORA, read_corpus, read_probe
-from ckl_jax.data.dated_facts import DatedFact
-from ckl_jax.data.documents import Document, read_documents
-from ckl_jax.data.prepare import prepare_ckl
-from ckl_jax.data.spans import fill_spans
+from ckl_jax.data.facts import templates
+from ckl_jax.data.facts.ckl_files import BLANK, CORPORA, read_corpus, read_probe
+from ckl_jax.data.facts.dated_facts import DatedFact
+from ckl_jax.data.tasks.prepare import prepare_ckl
+from ckl_jax.data.text.documents import Document, read_documents
+from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, read_jsonl, write_jsonl
 from ckl_jax.papers.ckl.data import benchmark

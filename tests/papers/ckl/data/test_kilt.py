@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.data.cached import CachedTask
-from ckl_jax.data.probe import Probe
-from ckl_jax.data.vocabularies import train_vocabulary
+from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.data import kilt
 from ckl_jax.papers.ckl.kilt import KiltProbes

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.ckl_files import BLANK, PROBES, ProbeItem, read_probe
-from ckl_jax.data.ckl_writer import write_answers, write_probe, write_rows
+from ckl_jax.data.facts.ckl_files import BLANK, PROBES, ProbeItem, read_probe
+from ckl_jax.data.facts.ckl_writer import write_answers, write_probe, write_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.papers.ckl.data.review import apply, read_reviewable

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.ckl_files import read_probe
+from ckl_jax.data.facts.ckl_files import read_probe
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl.data.trex import draw
 

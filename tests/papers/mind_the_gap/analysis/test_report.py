@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import Document, write_documents
-from ckl_jax.data.word_losses import DumpWriter, WordLosses
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
+from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.papers.mind_the_gap.analysis import report
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy, compute
 

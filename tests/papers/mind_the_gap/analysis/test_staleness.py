@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ckl_jax.data.word_losses import DumpWriter, WordLosses
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
 

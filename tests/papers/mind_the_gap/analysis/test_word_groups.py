@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from ckl_jax.data.word_classes import make_tagger
-from ckl_jax.data.word_losses import WordLosses
+from ckl_jax.data.tasks.word_losses import WordLosses
+from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import OTHER, PartsOfSpeech, Topics
 from tests.real_data import shared_data
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import read_documents
+from ckl_jax.data.text.documents import read_documents
 from ckl_jax.papers.mind_the_gap.data import beam_clean
 from ckl_jax.papers.mind_the_gap.data.clean import Options, clean
 from tests.papers.mind_the_gap.data.test_clean import GERMAN, many, write_jsonl

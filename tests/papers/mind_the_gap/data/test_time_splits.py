@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.documents import Document, read_documents, write_documents
+from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.data import time_splits
 from ckl_jax.papers.mind_the_gap.data.released_splits import join, read_ids

@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from ckl_jax.checkpoints.store import CheckpointStore
-from ckl_jax.data.dated_task import DatedTask, prepare_dated
-from ckl_jax.data.word_losses import read_dump
+from ckl_jax.data.tasks.dated_task import DatedTask, prepare_dated
+from ckl_jax.data.tasks.word_losses import read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.optim import krause
 from ckl_jax.papers.mind_the_gap.dynamic_eval import job, runner

@@ -11,7 +11,7 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.data.sentences import letters, normalise, sentence_splitter
+from ckl_jax.data.text.sentences import letters, normalise, sentence_splitter
 from ckl_jax.papers.temporalwiki.data import algorithm1 as diff_module
 from ckl_jax.papers.temporalwiki.data.algorithm1 import (
     DELETED,

@@ -13,7 +13,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli.ckl import main
 from ckl_jax.data import beam
-from ckl_jax.data.wikidata_json import FactRules, read_entities
+from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import (
     beam_diffsets,

@@ -8,8 +8,8 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.cli import ckl
-from ckl_jax.data.documents import read_documents
-from ckl_jax.data.sentences import sentence_splitter
+from ckl_jax.data.text.documents import read_documents
+from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_jsonl
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records

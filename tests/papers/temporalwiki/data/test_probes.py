@@ -14,8 +14,8 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.data import fact_files
-from ckl_jax.data.wikidata_json import FactRules
+from ckl_jax.data.facts import fact_files
+from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, fact_store, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe, apply, cap, table_7

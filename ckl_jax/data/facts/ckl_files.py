@@ -1,0 +1,409 @@
+"""Readers of the files that CKL published: corpora and probes as CSV, answers as JSON.
+
+Cells are read as text, so that an answer such as "None" or "NA" stays one. Rows are streamed. Each
+complaint names file, line and column. The simulated world writes the same files.
+"""
+
+import csv
+import dataclasses
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.facts.probe import Probe, ProbeItem
+from ckl_jax.data.text.documents import open_text
+from ckl_jax.errors import UserError, nearest, nearest_name
+from ckl_jax.files import os_errors
+
+BLANK = "<extra_id_0>"
+_BLANKS = re.compile(r"<extra_id_\d+>|\[BLANK\]|\[MASK\]|_X_|_{3,}")
+
+CORPORA = {  # name -> path within CKL's data folder
+    "d1": "recent_news_full.csv",
+    "d1_small": "recent_news_small.csv",
+    "p1": "split/recent_news_small1.csv",
+    "p2": "split/recent_news_small2.csv",
+    "d0": "wikipedia_pretrain_full.csv",
+    "d0_small": "wikipedia_pretrain_small.csv",
+}
+# What only decoder-only models read: GPT-2's training on Wikipedia before the first update.
+WIKIPEDIA = "wikipedia"
+TEXTS = {**CORPORA, WIKIPEDIA: "wikipedia_pretrain_1G_final.csv"}
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvFormat:
+    """Reads a probe whose file is a CSV; for `Probe.read`.
+
+    Attributes:
+      id, input, answer: its columns.
+      answers: JSON with all accepted answers, within the data folder, or "".
+      updated: the JSON distinguishes old and new answers.
+      aliases: the CSV's answers are aliases joined by ";".
+      date: its column of dates, for scores by date; "" is none.
+    """
+
+    id: str = "unique_id"
+    input: str = "statement"
+    answer: str = "answer"
+    answers: str = ""
+    updated: bool = False
+    aliases: bool = False
+    date: str = ""
+
+    def __call__(self, probe: Probe, folder: Path) -> Iterator[ProbeItem]:
+        """Yields the items in the file's order; see `read_probe`."""
+        path = probe.path(folder)
+        answers = _read_answers(self, Path(folder) / self.answers)
+        seen = set()
+        columns = (self.id, self.input, self.answer, *filter(None, [self.date]))
+        for line, row in read_table(path, columns):
+            item = _item(self, row, answers, f"{path}, line {line}")
+            if item.id in seen:
+                raise UserError(f"{path}, line {line}, column {self.id!r}: {item.id} occurs twice.")
+            seen.add(item.id)
+            yield item
+
+
+_LAMA = CsvFormat("id", "input", "output")
+_EASY = CsvFormat(answers="recentlama_val_answers.json", aliases=True)
+_HALF = {"role": "acquired", "group": "halves of NewLAMA-Easy", "input_length": 150}
+PROBES = {  # as published; lengths of CKL, section 3
+    probe.name: probe
+    for probe in (
+        Probe(
+            name="invariant_lama",
+            file="invariantLAMA.csv",
+            read=_LAMA,
+            short="IL",
+            long="InvariantLAMA",
+            role="retained",
+            order=0,
+            input_length=25,
+            target_length=4,
+            truncates_gold=True,
+        ),
+        Probe(
+            name="updated_lama",
+            file="updatedlama/updatedLAMA.csv",
+            read=CsvFormat(
+                answer="new_answer", answers="updatedlama_val_answers.json", updated=True
+            ),
+            short="UL",
+            long="UpdatedLAMA",
+            role="updated",
+            order=1,
+            columns=("em_old",),
+        ),
+        Probe(
+            name="new_lama",
+            file="newlama/newLAMA.csv",
+            read=CsvFormat(answers="recentlama_h_val_answers.json"),
+            short="NL",
+            long="NewLAMA",
+            role="acquired",
+            order=2,
+        ),
+        Probe(
+            name="new_lama_easy",
+            file="newlama/newLAMA_easy.csv",
+            read=_EASY,
+            short="NLE",
+            long="NewLAMA-Easy",
+            role="acquired",
+            order=3,
+            input_length=150,
+        ),
+        Probe(
+            name="new_lama_easy_small",
+            file="newlama/newLAMA_easy_small.csv",
+            read=_EASY,
+            short="NLE-S",
+            long="NewLAMA-Easy small",
+            role="acquired",
+            order=4,
+            input_length=150,
+        ),
+        Probe(
+            name="new_lama_easy_p1",
+            file="newlama/newLAMA_easy_small_split1.csv",
+            read=_EASY,
+            short="NLE-P1",
+            long="NewLAMA-Easy, phase 1",
+            order=5,
+            **_HALF,
+        ),
+        Probe(
+            name="new_lama_easy_p2",
+            file="newlama/newLAMA_easy_small_split2.csv",
+            read=_EASY,
+            short="NLE-P2",
+            long="NewLAMA-Easy, phase 2",
+            order=6,
+            **_HALF,
+        ),
+        Probe(
+            name="new_lama_easy_5000",
+            file="newlama/newLAMA_easy_5000.csv",
+            read=_EASY,
+            short="NLE-5k",
+            long="NewLAMA-Easy 5000",
+            order=7,
+            input_length=150,
+        ),
+        Probe(
+            name="trex_5000",
+            file="trex_5000.csv",
+            read=_LAMA,
+            short="T-REx",
+            long="T-REx 5000",
+            role="retained",
+            order=8,
+            input_length=25,
+            target_length=4,
+        ),
+    )
+}
+
+
+def read_table(
+    path: str | os.PathLike, columns: Sequence[str]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (line number, row) of a CSV(.gz) file with a header.
+
+    Raises:
+      UserError: the file cannot be read, lacks one of `columns`, or a row has more or fewer cells
+        than the header.
+    """
+    csv.field_size_limit(2**30)  # an article is longer than the default allows
+    with open_text(path) as f, os_errors(path, "read"):
+        reader = csv.reader(f)
+        header = [h.strip().removeprefix("\ufeff") for h in next(reader, [])]
+        if not header:
+            raise UserError(f"{path} is empty: it has no header.")
+        for column in columns:
+            if column not in header:
+                columns_there = ", ".join(header) or "nothing"
+                near = nearest_name(column, [h for h in header if h not in columns])
+                advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
+                raise UserError(
+                    f"{path} has no column {column!r}; its header has {columns_there}.{advice}"
+                )
+        for cells in _cells(reader, path):
+            if cells and len(cells) != len(header):
+                raise UserError(
+                    f"{path}, line {reader.line_num}: {len(cells)} cells where the header has "
+                    f"{len(header)}; quote cells that hold commas or line ends."
+                )
+            if cells:
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+
+
+def _cells(reader: Any, path: str | os.PathLike) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as e:
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
+
+
+def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
+    """Yields the rows of a masked corpus: {"input", "output", "original"}.
+
+    An empty output (a chunk without a span) is kept; `original` is "" where the file has none.
+
+    Raises:
+      UserError: as `read_table`, or the file has no rows.
+    """
+    empty = True
+    for _, row in read_table(path, ("input", "output")):
+        empty = False
+        original = row.get("original", "")
+        yield {"input": row["input"], "output": row["output"], "original": original}
+    if empty:
+        raise UserError(f"The corpus {path} is empty: it has a header and no rows.")
+
+
+def read_originals(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the unmasked texts of a corpus, which decoder-only models learn (CKL, appendix G).
+
+    Neighbouring rows of one text, masked at different spans, count once.
+
+    Raises:
+      UserError: as `read_table`, the file has no column `original`, or no text in it.
+    """
+    empty = True
+    texts = (row["original"].strip() for _, row in read_table(path, ("original",)))
+    for text, _ in itertools.groupby(texts):
+        if text:
+            empty = False
+            yield text
+    if empty:
+        raise UserError(f"The corpus {path} has no text in its column 'original'.")
+
+
+def has_blank(text: str) -> bool:
+    """Whether something in a text is read as a blank."""
+    return bool(_BLANKS.search(text))
+
+
+def normalize_blank(text: str, where: str) -> str:
+    """Returns `text` with its one blank, however it is written, as `<extra_id_0>`.
+
+    Args:
+      text: a statement with `_____`, `[BLANK]`, `[MASK]`, `_X_` or `<extra_id_0>`.
+      where: file, line and column, for the complaint.
+
+    Raises:
+      UserError: there is no blank, or more than one.
+    """
+    blanks = _BLANKS.findall(text)
+    if len(blanks) != 1:
+        raise UserError(
+            f"{where}: the statement {text[:80]!r} has {len(blanks) or 'no'} blanks; "
+            f"it must have one, written {BLANK}."
+        )
+    return _BLANKS.sub(BLANK, text)
+
+
+def prompt_of(item: ProbeItem, question: bool = False) -> str:
+    """The prompt of a decoder-only model: the text before the blank, or the question.
+
+    What stands behind the blank, if more than a full stop, is lost to it (CKL, appendix G).
+    """
+    return item.question if question else item.input.partition(BLANK)[0].rstrip()
+
+
+def known_probe(name: str) -> Probe:
+    """The published record of a name; of any other name, one without a role or labels."""
+    return PROBES.get(name) or Probe(name=name)
+
+
+def read_probe(
+    probe: str | Probe,
+    directory: str | os.PathLike = ".",
+    *,
+    path: str | os.PathLike | None = None,
+) -> list[ProbeItem]:
+    """Reads a probe.
+
+    Args:
+      probe: a record, or the name of one of `PROBES`.
+      directory: the data folder, such as CKL's.
+      path: the probe's file, if it is elsewhere.
+
+    Returns:
+      The items in the file's order. Where there is no file of answers (UpdatedLAMA needs one), the
+      CSV's answers count, split at ";" for NewLAMA-Easy.
+
+    Raises:
+      UserError: unknown probe, unreadable or incomplete files, an item without exactly one blank or
+        without an answer, or two items with one id.
+    """
+    if isinstance(probe, str):
+        if probe not in PROBES:
+            raise UserError(
+                f"No probe is called {probe!r}; there are {', '.join(PROBES)}."
+                + nearest(probe, PROBES)
+            )
+        probe = PROBES[probe]
+    if probe.read is None:
+        raise UserError(f"The probe {probe.name!r} has no reader; give Probe.read.")
+    if path:
+        probe = dataclasses.replace(probe, file=str(Path(path).absolute()))
+    items: dict[str, ProbeItem] = {}
+    for item in probe.read(probe, Path(directory)):
+        item = _checked(item, probe, probe.path(directory))
+        if item.id in items:
+            raise UserError(f"{probe.path(directory)}: the item {item.id} occurs twice.")
+        items[item.id] = item
+    if not items:
+        raise UserError(f"The probe {probe.path(directory)} is empty: it has no items.")
+    return list(items.values())
+
+
+def _checked(item: Any, probe: Probe, path: Path) -> ProbeItem:
+    """An item of any reader, of its probe and with its blank as `BLANK`."""
+    if not isinstance(item, ProbeItem):
+        raise UserError(f"{path}: the reader of {probe.name!r} gave {item!r}, and no ProbeItem.")
+    where = f"{path}, item {item.id!r}"
+    for field in ("id", "input", "relation", "question", "date"):
+        if not isinstance(getattr(item, field), str):
+            raise UserError(f"{where}: its {field} is {getattr(item, field)!r}; give a text.")
+    try:
+        answers, old = _strings(item.answers), _strings(item.old_answers)
+    except TypeError as e:
+        raise UserError(f"{where}: its answers must be a list of texts.") from e
+    if not item.id or not answers:
+        raise UserError(f"{where}: it has no {'answer' if item.id else 'id'}.")
+    text = normalize_blank(item.input, where)
+    return dataclasses.replace(item, probe=probe.name, input=text, answers=answers, old_answers=old)
+
+
+def available_probes(directory: str | os.PathLike) -> list[str]:
+    """Returns the names of the probes whose CSV is in CKL's data folder `directory`."""
+    return [name for name, probe in PROBES.items() if probe.path(directory).is_file()]
+
+
+def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:
+    if not form.answers or not (form.updated or path.is_file()):
+        return None
+    with open_text(path) as f, os_errors(path, "read"):
+        try:
+            answers = json.load(f)
+        except json.JSONDecodeError as e:
+            raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}).") from e
+    if not isinstance(answers, dict):
+        raise UserError(f"{path} must map ids to answers, but is no JSON object.")
+    return answers
+
+
+def _item(
+    form: CsvFormat, row: dict[str, str], answers: dict[str, Any] | None, where: str
+) -> ProbeItem:
+    key = row[form.id]
+    old: tuple[str, ...] = ()
+    if answers is None:
+        new = _strings(row[form.answer].split(";") if form.aliases else [row[form.answer]])
+    else:
+        new, old = _accepted(answers, key, form.updated, where)
+    if not new:
+        raise UserError(f"{where}, column {form.answer!r}: no answer for {key!r}.")
+    used = {form.id, form.input, form.answer, "question", "relation"}
+    return ProbeItem(
+        id=key,
+        input=normalize_blank(row[form.input], f"{where}, column {form.input!r}"),
+        answers=new,
+        old_answers=old,
+        relation=row.get("relation", ""),
+        question=row.get("question", ""),
+        date=row.get(form.date, ""),
+        meta={k: v for k, v in row.items() if k not in used},
+    )
+
+
+def _accepted(
+    answers: dict[str, Any], key: str, updated: bool, where: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns (new or only answers, old answers) of the item `key`."""
+    entry = answers.get(key)
+    try:
+        if updated:
+            (both,) = entry  # published as a list of one
+            return _strings(both["new"]), _strings(both["old"])
+        return _strings(entry), ()
+    except (TypeError, KeyError, ValueError) as e:
+        expected = '[{"old": [...], "new": [...]}]' if updated else "a list of answers"
+        raise UserError(
+            f"{where}: the file of answers must have {expected} for the id {key!r}."
+        ) from e
+
+
+def _strings(values: Iterable[Any]) -> tuple[str, ...]:
+    """Returns the non-empty strings of `values` without repeats."""
+    if isinstance(values, str):
+        raise TypeError("a list of answers, not a string")
+    return tuple(dict.fromkeys(s for v in values if (s := str(v).strip())))

@@ -1,0 +1,54 @@
+"""From a template to a statement: `[X]` is the subject, `[Y]` an answer (LM-PUB-QUIZ)."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from ckl_jax.data.facts.relational import ANSWER, SUBJECT, Relation
+
+_PLACES = re.compile(f"({re.escape(SUBJECT)}|{re.escape(ANSWER)})")
+
+Span = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """A filled template.
+
+    Attributes:
+      text: the statement.
+      subjects, answers: [start, end) in characters of each inserted label.
+    """
+
+    text: str
+    subjects: tuple[Span, ...]
+    answers: tuple[Span, ...]
+
+
+def fill(template: str, subject: str, answer: str, capitalize: bool = True) -> Statement:
+    """Puts labels into a template, verbatim.
+
+    Args:
+      template: a statement with `[Y]` and usually `[X]`, each any number of times.
+      subject, answer: the labels.
+      capitalize: write the first character of the whole in upper case, and nothing else.
+    """
+    labels = {SUBJECT: subject, ANSWER: answer}
+    spans: dict[str, list[Span]] = {SUBJECT: [], ANSWER: []}
+    text = ""
+    for piece in _PLACES.split(template):
+        label = labels.get(piece, piece)
+        if piece in spans:
+            spans[piece].append((len(text), len(text) + len(label)))
+        text += label
+    # A letter such as "ß" would become two, and every span be off by one.
+    if capitalize and len(text[:1].upper()) == 1:
+        text = text[:1].upper() + text[1:]
+    return Statement(text, tuple(spans[SUBJECT]), tuple(spans[ANSWER]))
+
+
+def statements(relation: Relation, template: int) -> Iterator[Statement]:
+    """Every instance with every option, [instances x options], options fastest."""
+    for instance in relation.instances:
+        for label in relation.answer_labels:
+            yield fill(relation.templates[template], instance.sub_label, label)

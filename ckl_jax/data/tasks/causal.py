@@ -1,0 +1,260 @@
+"""Rows of running text for decoder-only models: documents cut to a length, packed or not.
+
+A row is one feature, `targets`: the tokens of a piece of one document, with neither a start nor an
+end. A packed row holds several pieces; a second feature, `segments`, numbers them from 1.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.facts.ckl_files import prompt_of, read_originals, read_probe
+from ckl_jax.data.facts.fact_files import read_probe_csv
+from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.tasks.prepare import Progress, describe, make_task
+from ckl_jax.data.text.documents import Document, read_documents
+from ckl_jax.errors import UserError
+
+Row = dict[str, list[int]]
+_BATCH = 1000
+
+
+def document_text(document: Document, legacy: bool = False) -> str:
+    """The text that a language model reads of a document: "title. text".
+
+    Args:
+      document: of which the title may be empty.
+      legacy: delete the line breaks, which glues the paragraphs, as TemporalWiki's code did.
+    """
+    text = f"{document.title}. {document.text}" if document.title else document.text
+    return text.replace("\n", "") if legacy else text
+
+
+def cut(tokens: Sequence[int], length: int, legacy: bool = False) -> Iterator[list[int]]:
+    """Yields the rows of one document.
+
+    Args:
+      tokens: of the document; none give no row.
+      length: of a row; the last one is shorter.
+      legacy: leave out the last row of a document that fills more than one, as TemporalWiki's code
+        did: 1301 tokens give two rows of 512.
+    """
+    whole = len(tokens) - len(tokens) % length if legacy and len(tokens) > length else len(tokens)
+    for start in range(0, whole, length):
+        yield list(tokens[start : min(start + length, whole)])
+
+
+def pack(pieces: Iterable[Sequence[int]], length: int) -> Iterator[Row]:
+    """Yields rows of whole pieces, in order, as many as fit; none is split."""
+    tokens: list[int] = []
+    segments: list[int] = []
+    for piece in pieces:
+        if tokens and len(tokens) + len(piece) > length:
+            yield {"targets": tokens, "segments": segments}
+            tokens, segments = [], []
+        segments = segments + [segments[-1] + 1 if segments else 1] * len(piece)
+        tokens = [*tokens, *piece]
+    if tokens:
+        yield {"targets": tokens, "segments": segments}
+
+
+def causal_rows(
+    documents: Iterable[Document],
+    vocabulary: Any,
+    length: int = 512,
+    *,
+    packed: bool = False,
+    legacy: bool = False,
+) -> Iterator[Row]:
+    """Yields the rows of a corpus; memory does not grow with it.
+
+    Args:
+      documents: in the order of the rows.
+      vocabulary: has `encode_many`; where texts begin and end with tokens of their own (BERT), so
+        does every piece.
+      length: tokens of a row at most.
+      packed: put short pieces together; see `pack`.
+      legacy: see `document_text` and `cut`.
+    """
+    before, after = getattr(vocabulary, "around", ((), ()))
+    texts = (document_text(document, legacy) for document in documents)
+    pieces = (
+        [*before, *piece, *after]
+        for tokens in _encoded(texts, vocabulary)
+        for piece in cut(tokens, length - len(before) - len(after), legacy)
+    )
+    yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
+
+
+def _encoded(texts: Iterable[str], vocabulary: Any) -> Iterator[Sequence[int]]:
+    texts = iter(texts)
+    while batch := list(itertools.islice(texts, _BATCH)):
+        yield from vocabulary.encode_many(batch)
+
+
+def prepare_rows(
+    sources: Mapping[str, str | os.PathLike],
+    out: str | os.PathLike,
+    vocabulary: Any,
+    length: int = 512,
+    *,
+    packed: bool = False,
+    legacy: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Path]:
+    """Makes cached tasks of running text; what is there of the same settings is left as it is.
+
+    Args:
+      sources: name of the task -> JSONL(.gz) file of documents; see `documents.read_documents`.
+      out: the folder to fill, one folder a task.
+      vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
+      length, packed, legacy: see `causal_rows`.
+      replace: make anew what `out` holds of other settings.
+      progress: called with (task, rows done) now and then.
+
+    Returns:
+      name -> folder.
+
+    Raises:
+      UserError: a file is missing or malformed or has no text; packed rows in the legacy cutting,
+        which the released code did not know; a folder that holds other settings.
+    """
+    checks.require_int(2, length=length)
+    checks.require_bool(packed=packed, legacy=legacy)
+    if packed and legacy:
+        raise UserError("packed rows and the legacy cutting exclude each other; choose one.")
+    folders = {}
+    for name, path in sources.items():
+        meta = describe(name, Path(path), vocabulary, {"targets": length})
+        meta |= {"rows": "causal", "packed": packed, "legacy_cut": legacy}
+        rows = functools.partial(
+            _rows,
+            path,
+            name,
+            vocabulary,
+            length=length,
+            packed=packed,
+            legacy=legacy,
+            progress=progress,
+        )
+        features = ("targets", "segments") if packed else ("targets",)
+        folders[name] = Path(out) / name
+        make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
+    return folders
+
+
+def prepare_originals(
+    path: str | os.PathLike, folder: str | os.PathLike, vocabulary: Any, length: int = 350
+) -> Path:
+    """Makes a cached task of the unmasked texts of one of CKL's corpora, cut to a length.
+
+    Args:
+      path: CSV file with the column `original`; see `ckl_files.read_originals`.
+      folder: of the task.
+      vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a row at most.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed or has no text, or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        for tokens in _encoded(read_originals(path), vocabulary):
+            yield from ({"targets": piece} for piece in cut(tokens, length))
+
+    make_task(Path(folder), meta | {"rows": "originals"}, rows, vocabulary, features=("targets",))
+    return Path(folder)
+
+
+def prepare_facts(
+    path: str | os.PathLike, folder: str | os.PathLike, vocabulary: Any, length: int = 25
+) -> Path:
+    """Makes a cached task of facts, "subject relation object" each, cut to a length.
+
+    Args:
+      path: CSV file with these columns; see `data.fact_files.read_probe_csv`.
+      folder: of the task.
+      vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a fact at most.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed or has no facts, or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        for fact in read_probe_csv(path):
+            yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
+
+    make_task(Path(folder), meta | {"rows": "facts"}, rows, vocabulary, features=("targets",))
+    return Path(folder)
+
+
+def prepare_prompts(
+    path: str | os.PathLike,
+    probe: str | Probe,
+    folder: str | os.PathLike,
+    vocabulary: Any,
+    length: int = 50,
+    questions: bool = False,
+) -> Path:
+    """Makes a cached task of items with their answers, for light-tuning (CKL, appendix G).
+
+    A row is the text before the blank, or the question, the first answer and a full stop.
+
+    Args:
+      path: CSV file in the format of `probe`.
+      probe: a record, or one of `ckl_files.PROBES`: "trex_5000" for any file in LAMA's format.
+      folder: of the task.
+      vocabulary: has `encode`, `vocab_size`, `eos_id` and `digest`.
+      length: tokens of a row at most.
+      questions: put questions before the answers.
+
+    Returns:
+      `folder`.
+
+    Raises:
+      UserError: the file is missing or malformed, an item has no question, a row does not fit (an
+        answer would be cut), or the folder has another task.
+    """
+    checks.require_int(2, length=length)
+    meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
+
+    def rows() -> Iterator[Row]:
+        for item in read_probe(probe, path=path):
+            prompt = prompt_of(item, questions)
+            if questions and not prompt:
+                raise UserError(f"{path}: the item {item.id!r} has no question.")
+            row = vocabulary.encode(f"{prompt} {item.answers[0]}.".strip())
+            if len(row) > length:
+                raise UserError(
+                    f"{path}: the item {item.id!r} has {len(row)} tokens with its answer, and rows "
+                    f"{length}; give longer rows (LIGHT_TUNE_LENGTH)."
+                )
+            yield {"targets": row}
+
+    meta |= {"rows": "questions" if questions else "prompts"}
+    make_task(Path(folder), meta, rows, vocabulary, features=("targets",))
+    return Path(folder)
+
+
+def _rows(path, name, vocabulary, length, packed, legacy, progress) -> Iterator[Row]:
+    rows = causal_rows(read_documents(path), vocabulary, length, packed=packed, legacy=legacy)
+    for done, row in enumerate(rows, 1):
+        yield row
+        if progress and done % _BATCH == 0:
+            progress(name, done)

@@ -1,0 +1,295 @@
+"""Dated documents as chunks of their pieces, in blocks of a fixed shape for a compiled step.
+
+A segment is a run of documents between two points where a stream may stop: the end of a month, or
+a multiple of a period. A block is up to N rows of one segment. A row is a chunk of each of B lanes;
+a lane takes the next document when its own is at its end. The stream of one lane is in order.
+"""
+
+import dataclasses
+import itertools
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ckl_jax.data.tasks.dated_task import DatedTask
+from ckl_jax.data.tasks.word_losses import WordLosses
+from ckl_jax.errors import UserError
+
+EOS_WORD = "</s>"  # what the end of a document is called where it is scored
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamDocument:
+    """A document.
+
+    Attributes:
+      number: its row in the task.
+      id, date: of the document; ISO date.
+      words: its W words.
+      pieces: [P] int32.
+      counts: [W] int32, how many pieces each word has.
+    """
+
+    number: int
+    id: str
+    date: str
+    words: Sequence[str]
+    pieces: np.ndarray
+    counts: np.ndarray
+
+    def losses(self, nll: np.ndarray, chunk_len: int) -> WordLosses:
+        """The losses of its words, from the losses [P] of its tokens."""
+        first = np.cumsum(self.counts, dtype=np.int64) - self.counts
+        by_word = np.add.reduceat(nll.astype(np.float64), first) if len(first) else np.zeros(0)
+        return WordLosses(
+            self.id,
+            self.date,
+            self.words,
+            by_word.astype(np.float32),
+            self.counts,
+            (first // chunk_len * chunk_len).astype(np.int32),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Segment:
+    """Consecutive documents of one month.
+
+    Attributes:
+      documents: in order, at least one.
+      month_end: whether the next document is of another month, or there is none.
+    """
+
+    documents: list[StreamDocument]
+    month_end: bool
+
+    @property
+    def end(self) -> int:
+        """The number of the next document."""
+        return self.documents[-1].number + 1
+
+    @property
+    def month(self) -> str:
+        return self.documents[-1].date[:7]
+
+
+class Place(NamedTuple):
+    """Position of a chunk: row and lane of its block; document of its segment, and its tokens."""
+
+    row: int
+    lane: int
+    document: int
+    start: int
+    stop: int
+
+
+class Block(NamedTuple):
+    """Rows for the compiled step.
+
+    Attributes:
+      rows: `tokens` [N, B, T + 1] int32, the piece before a chunk, then the chunk; `lengths` [N, B]
+        int32, pieces of a chunk, 0 for an idle lane; `begins` [N, B] bool, whether a document
+        begins; `bucket` [N] int32, which of the lengths that are compiled is the shortest that
+        holds a row.
+      count: rows that are filled.
+      places: of every chunk in it.
+    """
+
+    rows: dict[str, np.ndarray]
+    count: int
+    places: list[Place]
+
+
+def stream_documents(
+    task: DatedTask, start: int = 0, eos_id: int | None = None
+) -> Iterator[StreamDocument]:
+    """Yields the documents of a task from `start` on.
+
+    Args:
+      task: the task.
+      start: number of the first.
+      eos_id: append it to each document as a word of its own; None does not.
+
+    Raises:
+      UserError: the words of a document are not those of its pieces.
+    """
+    texts = task.documents(start)
+    for number, about in zip(range(start, len(task)), texts, strict=True):
+        row = task.task.row(number)
+        words, counts = about["text"].split(), list(row["pieces_per_word"])
+        pieces = list(row["targets"])
+        if len(words) != len(counts) or sum(counts) != len(pieces):
+            raise UserError(
+                f"Document {number} of {task.folder} has {len(words)} words in its text and "
+                f"{len(counts)} in its pieces; make the task again by `ckl data dated`."
+            )
+        if eos_id is not None:
+            words, counts, pieces = [*words, EOS_WORD], [*counts, 1], [*pieces, eos_id]
+        yield StreamDocument(
+            number,
+            about["id"],
+            about["date"],
+            words,
+            np.array(pieces, np.int32),
+            np.array(counts, np.int32),
+        )
+
+
+def segments(documents: Iterator[StreamDocument], period: int) -> Iterator[Segment]:
+    """Cuts a stream at the ends of months and behind every `period`-th document of the task."""
+
+    def place(document: StreamDocument) -> tuple[str, int]:
+        return document.date[:7], document.number // period
+
+    groups = itertools.groupby(documents, key=place)
+    held = next(((key, list(group)) for key, group in groups), None)
+    while held is not None:
+        (month, _), found = held
+        held = next(((key, list(group)) for key, group in groups), None)
+        yield Segment(found, held is None or held[0][0] != month)
+
+
+def buckets(chunk_len: int, count: int = 3, least: int = 64) -> tuple[int, ...]:
+    """Lengths that a row may have: `chunk_len`, its half and quarter, as far as not below `least`.
+
+    Returns:
+      Ascending.
+    """
+    halves = [chunk_len >> i for i in range(count)]
+    return tuple(sorted({x for x in halves if x >= least} | {chunk_len}))
+
+
+def blocks(
+    segment: Segment, lengths: Sequence[int], rows: int, eos_id: int, lanes: int = 1
+) -> Iterator[Block]:
+    """Yields the blocks of a segment.
+
+    Args:
+      segment: documents.
+      lengths: of rows, ascending, see `buckets`; the last is T, a chunk's.
+      rows: N.
+      eos_id: what precedes a document.
+      lanes: B.
+    """
+    waiting = iter(enumerate(segment.documents))
+    at: list[tuple[int, int] | None] = [None] * lanes  # document and piece of each lane
+    while True:
+        block = _Filling(segment, lengths, rows, eos_id, lanes)
+        while block.count < rows:
+            for lane in range(lanes):
+                while at[lane] is None or at[lane][1] >= len(segment.documents[at[lane][0]].pieces):
+                    taken = next(waiting, None)
+                    at[lane] = None if taken is None else (taken[0], 0)
+                    if taken is None:
+                        break
+            if all(place is None for place in at):
+                break
+            block.add(at)
+        if block.count:
+            yield block.done()
+        if block.count < rows:
+            return
+
+
+class _Filling:
+    """A block that is being filled."""
+
+    def __init__(self, segment, lengths, rows, eos_id, lanes):
+        self.segment, self.lengths, self.eos_id = segment, np.array(lengths), eos_id
+        self.tokens = np.zeros((rows, lanes, lengths[-1] + 1), np.int32)
+        self.sizes = np.zeros((rows, lanes), np.int32)
+        self.begins = np.zeros((rows, lanes), bool)
+        self.places: list[Place] = []
+        self.count = 0
+
+    def add(self, at: list[tuple[int, int] | None]) -> None:
+        """Adds a row, and moves the lanes on."""
+        for lane, place in enumerate(at):
+            if place is None:
+                continue
+            index, start = place
+            pieces = self.segment.documents[index].pieces
+            stop = min(start + int(self.lengths[-1]), len(pieces))
+            row = self.tokens[self.count, lane]
+            row[0] = pieces[start - 1] if start else self.eos_id
+            row[1 : 1 + stop - start] = pieces[start:stop]
+            self.sizes[self.count, lane], self.begins[self.count, lane] = stop - start, start == 0
+            self.places.append(Place(self.count, lane, index, start, stop))
+            at[lane] = (index, stop)
+        self.count += 1
+
+    def done(self) -> Block:
+        bucket = np.searchsorted(self.lengths, self.sizes.max(axis=1)).astype(np.int32)
+        rows = {
+            "tokens": self.tokens,
+            "lengths": self.sizes,
+            "begins": self.begins,
+            "bucket": bucket,
+        }
+        return Block(rows, self.count, self.places)
+
+
+class Assembler:
+    """Puts the losses of chunks together to documents, which it gives back in their order."""
+
+    def __init__(self, segment: Segment, chunk_len: int):
+        self._segment, self._chunk_len = segment, chunk_len
+        self._open: dict[int, np.ndarray] = {}
+        self._next = 0
+        self._whole: set[int] = set()
+
+    def add(self, place: Place, losses: np.ndarray) -> Iterator[WordLosses]:
+        """Takes the losses [stop - start] of a chunk; yields the documents that are next."""
+        documents = self._segment.documents
+        size = len(documents[place.document].pieces)
+        whole = self._open.setdefault(place.document, np.zeros(size, np.float32))
+        whole[place.start : place.stop] = losses
+        if place.stop == size:
+            self._whole.add(place.document)
+        while self._next in self._whole:
+            self._whole.remove(self._next)
+            nll = self._open.pop(self._next)
+            yield documents[self._next].losses(nll, self._chunk_len)
+            self._next += 1
+
+
+def read_ahead(items: Iterator[T], count: int = 2) -> Iterator[T]:
+    """Yields `items`, which a thread makes up to `count` of in advance; its errors are raised."""
+    made: queue.Queue[Any] = queue.Queue(count)
+    stop, end = threading.Event(), object()
+
+    def put(item: Any) -> None:
+        while not stop.is_set():
+            try:
+                made.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put((item, None))
+                if stop.is_set():
+                    return
+            put((end, None))
+        except BaseException as e:
+            put((end, e))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = made.get()
+            if error is not None:
+                raise error
+            if item is end:
+                return
+            yield item
+    finally:
+        stop.set()
+        thread.join()

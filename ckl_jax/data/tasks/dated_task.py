@@ -1,0 +1,288 @@
+"""Dated documents as a cached task in which words are kept apart (Mind the Gap).
+
+A word is what lies between blanks in a tokenised text. Every word is encoded by itself, so that
+the pieces of a document are as many groups as it has words, whatever the vocabulary does to odd
+characters: only then is a perplexity by words that of the same words under every vocabulary.
+"""
+
+import contextlib
+import heapq
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ckl_jax.data.process_pool import batches
+from ckl_jax.data.tasks.cached import CachedTask, find_task, write_cached
+from ckl_jax.data.tasks.prepare import Progress, describe, make_task, vocabulary_meta
+from ckl_jax.data.text.documents import (
+    Document,
+    canonical_key,
+    encodable,
+    read_documents,
+    write_documents,
+)
+from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, read_jsonl
+
+FEATURES = ("targets", "pieces_per_word")
+SIDE_FILE = "documents.jsonl"
+MAX_PIECES = 2**16 - 1  # of a word, so that their number takes two bytes
+_BATCH = 200
+_KEPT_WORDS = 1_000_000
+RUN_CHARACTERS = 1 << 26
+
+
+class Encoded(NamedTuple):
+    """A document's pieces.
+
+    Attributes:
+      pieces: ids, without an end.
+      counts: how many pieces each word has, 1 or more.
+    """
+
+    pieces: list[int]
+    counts: list[int]
+
+
+class WordEncoder:
+    """Encodes texts word by word; what a word's pieces are is looked up once, for words repeat."""
+
+    def __init__(self, vocabulary: Any, kept_words: int = _KEPT_WORDS):
+        """Args: vocabulary: has `encode_many` and `eos_id`. kept_words: bound on memory."""
+        self._vocabulary, self._kept = vocabulary, kept_words
+        # SentencePiece puts the blank before a word itself.
+        self._blank = "" if isinstance(vocabulary, Vocabulary) else " "
+        self._pieces: dict[str, list[int]] = {}
+
+    def __call__(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns the pieces of each text."""
+        split = [text.split() for text in texts]
+        self._learn(split)
+        return [self._join(words) for words in split]
+
+    def _learn(self, texts: Iterable[Sequence[str]]) -> None:
+        if len(self._pieces) > self._kept:
+            self._pieces.clear()
+        unknown = {w: None for words in texts for w in words if w not in self._pieces}
+        encoded = self._vocabulary.encode_many([self._blank + word for word in unknown])
+        for word, pieces in zip(unknown, encoded, strict=True):
+            self._pieces[word] = self._checked(word, pieces)
+
+    def _checked(self, word: str, pieces: list[int]) -> list[int]:
+        """The pieces of a word: at least one, and none that ends a text."""
+        vocabulary = self._vocabulary
+        if vocabulary.eos_id in pieces:  # the word is spelled as the end is
+            letters = vocabulary.encode_many([*filter(None, [self._blank]), *word])
+            pieces = [piece for letter in letters for piece in letter]
+        if len(pieces) > MAX_PIECES:
+            raise UserError(
+                f"A word of {len(word):,} characters, {word[:40]!r}..., has more than "
+                f"{MAX_PIECES:,} pieces; clean the text first."
+            )
+        return pieces or [getattr(vocabulary, "unk_id", vocabulary.pad_id)]
+
+    def _join(self, words: Sequence[str]) -> Encoded:
+        groups = [self._pieces[word] for word in words]
+        encoded = Encoded(list(itertools.chain.from_iterable(groups)), list(map(len, groups)))
+        assert len(encoded.counts) == len(words) and 0 not in encoded.counts
+        return encoded
+
+
+class DatedTask:
+    """A cached task of dated documents, in the order of the stream.
+
+    Attributes:
+      folder: of both.
+      task: rows with `targets` (piece ids, no end) and `pieces_per_word`.
+    """
+
+    def __init__(self, folder: Path, task: CachedTask):
+        self.folder, self.task = folder, task
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike) -> "DatedTask":
+        """Opens a folder that `prepare_dated` made.
+
+        Raises:
+          UserError: it holds no complete task, or one of another kind.
+        """
+        folder = Path(folder)
+        task = CachedTask.open(folder)
+        if set(task.features) != set(FEATURES) or not (folder / SIDE_FILE).is_file():
+            raise UserError(
+                f"{folder} is no task of dated documents; make one by `ckl data dated`."
+            )
+        return cls(folder, task)
+
+    @classmethod
+    def find(cls, name: str, cache_dirs: Sequence[str] = ()) -> "DatedTask":
+        """Opens a task by folder, or by name in one of `cache_dirs`.
+
+        Raises:
+          UserError: there is none of that name.
+        """
+        if (folder := find_task(name, cache_dirs)) is not None:
+            return cls.open(folder)
+        raise UserError(
+            f"Task {name!r} exists neither as a folder nor in {list(cache_dirs)}; make it with "
+            "'ckl data dated'."
+        )
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def words(self) -> int:
+        """Words of all documents."""
+        return self.task.manifest["features"]["pieces_per_word"]["tokens"]
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of all documents."""
+        return self.task.manifest["features"]["targets"]["tokens"]
+
+    def documents(self, start: int = 0) -> Iterator[dict[str, str]]:
+        """Yields {id, date, text} of the rows from `start` on."""
+        path = self.folder / SIDE_FILE
+        if start == 0:
+            yield from read_jsonl(path)
+            return
+        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
+            for line in itertools.islice(f, start, None):
+                yield json.loads(line)
+
+
+def prepare_dated(
+    documents: str | os.PathLike | Iterable[Document],
+    folder: str | os.PathLike,
+    vocabulary: Any,
+    *,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> DatedTask:
+    """Makes a cached task of dated documents; memory does not grow with their number.
+
+    Args:
+      documents: a JSONL(.gz) file of them, tokenised, whose task is left as it is if it is there;
+        or the documents. In any order; those without a word are left out.
+      folder: to write to: the task, and beside it `documents.jsonl` with {id, date, text}.
+      vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
+      replace: make anew what the folder holds of other settings.
+      progress: called with (name of the folder, documents done) now and then.
+
+    Raises:
+      UserError: the file is missing or malformed or has no text, two documents have one id and
+        date, or the folder holds other settings.
+    """
+    folder = Path(folder)
+    try:
+        _write(documents, folder, vocabulary, replace, progress)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # what failed may have made it, and left it empty
+        raise
+    return DatedTask.open(folder)
+
+
+def _write(
+    documents: str | os.PathLike | Iterable[Document],
+    folder: Path,
+    vocabulary: Any,
+    replace: bool,
+    progress: Progress | None,
+) -> None:
+    if isinstance(documents, (str, os.PathLike)):
+        meta = describe(folder.name, Path(documents), vocabulary, None) | {"rows": "dated"}
+        make_task(
+            folder,
+            meta,
+            lambda: _rows(read_documents(documents), folder, vocabulary, progress),
+            vocabulary,
+            features=FEATURES,
+            replace=replace,
+        )
+    else:
+        meta = vocabulary_meta(vocabulary) | {"task": folder.name, "rows": "dated"}
+        write_cached(
+            folder,
+            _rows(documents, folder, vocabulary, progress),
+            meta=meta,
+            features=FEATURES,
+            vocab_size=vocabulary.vocab_size,
+            eos_id=vocabulary.eos_id,
+        )
+
+
+def _rows(
+    documents: Iterable[Document], folder: Path, vocabulary: Any, progress: Progress | None
+) -> Iterator[dict[str, list[int]]]:
+    """Yields the rows, and writes the side file on the way."""
+    encode = WordEncoder(vocabulary)
+    stream = in_canonical_order(d for d in documents if d.text.split())
+    done = 0
+    with atomic_write(folder / SIDE_FILE) as side:
+        for batch in _batches(_distinct(stream)):
+            texts = [encodable(document.text) for document in batch]
+            for document, text, encoded in zip(batch, texts, encode(texts), strict=True):
+                row = {"id": document.id, "date": document.date, "text": text}
+                side.write(json.dumps(row, ensure_ascii=False) + "\n")
+                yield dict(zip(FEATURES, encoded, strict=True))
+            done += len(batch)
+            if progress:
+                progress(folder.name, done)
+        if not done:
+            raise UserError(f"No rows to write to {folder}: no document of its corpus has a word.")
+        # Without a manifest nobody opens it while the side file is newer than the shards.
+        with os_errors(folder):
+            (folder / "manifest.json").unlink(missing_ok=True)
+
+
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    while batch := list(itertools.islice(documents, _BATCH)):
+        yield batch
+
+
+def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
+    last = None
+    for document in documents:
+        if (key := canonical_key(document)) == last:
+            raise UserError(
+                f"Two documents of {document.date} have the id {document.id!r}; give each its own."
+            )
+        last = key
+        yield document
+
+
+def in_canonical_order(
+    documents: Iterable[Document], run_characters: int = RUN_CHARACTERS
+) -> Iterator[Document]:
+    """Yields documents by `documents.canonical_key`: sorted runs, then a merge.
+
+    Args:
+      documents: in any order.
+      run_characters: of text that are sorted in memory at once; more goes through files in the
+        folder for temporary files.
+    """
+    runs = (
+        sorted(run, key=canonical_key)
+        for run in batches(documents, lambda d: len(d.text) + 200, run_characters)
+    )
+    first = next(runs, [])
+    second = next(runs, None)
+    if second is None:
+        yield from first
+        return
+    with tempfile.TemporaryDirectory(prefix="ckl-sort-") as folder:
+        paths = [Path(folder) / f"{i:05d}.jsonl.gz" for i in range(2)]
+        write_documents(paths[0], first, level=1)
+        write_documents(paths[1], second, level=1)
+        del first, second
+        for run in runs:
+            paths.append(Path(folder) / f"{len(paths):05d}.jsonl.gz")
+            write_documents(paths[-1], run, level=1)
+        yield from heapq.merge(*map(read_documents, paths), key=canonical_key)

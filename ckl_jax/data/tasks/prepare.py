@@ -1,0 +1,316 @@
+"""From a folder in CKL's published layout to a vocabulary and cached tasks; resumable.
+
+    OUT/vocabulary.model      trained on the corpora, unless one is given
+    OUT/tasks/<name>/         d0, d0_small, d1, d1_small, p1, p2 (see `ckl_files.CORPORA`)
+
+A vocabulary and tasks that were made from the same bytes and settings are left as they are. Those
+of other settings are refused unless they are to be replaced: runs were trained on them.
+"""
+
+import dataclasses
+import importlib.metadata
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks
+from ckl_jax.data.facts.ckl_files import CORPORA, read_corpus
+from ckl_jax.data.tasks.cached import CachedTask, read_manifest, write_cached
+from ckl_jax.data.text.spans import fill_spans
+from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import sha256, write_json
+
+_BATCH = 1000
+Progress = Callable[[str, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """The outputs of `prepare_ckl`.
+
+    Attributes:
+      vocabulary: the vocabulary of all tasks.
+      tasks: name to folder.
+    """
+
+    vocabulary: Vocabulary
+    tasks: dict[str, Path]
+
+    def open(self, name: str) -> CachedTask:
+        """Opens the cached task `name`."""
+        if name not in self.tasks:
+            known = ", ".join(self.tasks)
+            raise UserError(f"No corpus {name!r} was prepared; there are {known}.")
+        return CachedTask.open(self.tasks[name])
+
+
+def prepare_ckl(
+    directory: str | os.PathLike,
+    out: str | os.PathLike,
+    vocab_size: int = 4096,
+    lengths: Mapping[str, int] | None = None,
+    *,
+    corpora: Sequence[str] | None = None,
+    vocabulary: Vocabulary | str | os.PathLike | None = None,
+    vocabulary_corpora: Sequence[str] = ("d0", "d1"),
+    extra_ids: int = 100,
+    max_piece_length: int = 16,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Makes the vocabulary and the cached tasks of a data folder.
+
+    Args:
+      directory: CKL's data folder, published or simulated.
+      out: the folder to fill.
+      vocab_size: pieces of a vocabulary to be trained (a small corpus yields fewer).
+      lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
+        keeps all.
+      corpora: names out of `CORPORA`; None prepares those whose files are there.
+      vocabulary: one to use instead of training.
+      vocabulary_corpora: the corpora to train one on, of those prepared.
+      extra_ids: sentinels of the vocabulary.
+      max_piece_length: see `train_vocabulary`.
+      replace: make anew what `out` holds of other settings.
+      progress: called with (task, rows done) now and then.
+
+    Raises:
+      UserError: no corpus there, an empty one, one that lacks a column, a vocabulary without
+        sentinels, or a folder that holds other settings or cannot be written.
+    """
+    checks.require_int(5, vocab_size=vocab_size)  # pad, end, unknown, the space, a letter
+    if lengths is not None:
+        checks.require_lengths(lengths, "lengths")
+    directory, out = Path(directory), Path(out)
+    sources = _sources(directory, corpora)
+    digests = {name: sha256(path) for name, path in sources.items()}
+    if vocabulary is None:
+        chosen = [n for n in vocabulary_corpora if n in sources] or list(sources)
+        recipe = {
+            "corpora": {n: digests[n] for n in chosen},
+            "size": vocab_size,
+            "max_piece_length": max_piece_length,
+        }
+        lines = _originals(sources[n] for n in chosen)
+        vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
+    elif not isinstance(vocabulary, Vocabulary):
+        vocabulary = Vocabulary(vocabulary, extra_ids)
+    tasks = {name: out / "tasks" / name for name in sources}
+    metas = {n: _meta(n, path, digests[n], vocabulary, lengths) for n, path in sources.items()}
+    if not replace:
+        for name, folder in tasks.items():
+            _refuse_other(folder, _held(folder), metas[name])
+    for name, path in sources.items():
+        if not _is_current(tasks[name], metas[name]):
+            _cache(path, tasks[name], vocabulary, lengths, metas[name], progress)
+    return Prepared(vocabulary, tasks)
+
+
+def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
+    """Returns name -> file of the corpora to prepare."""
+    for name in corpora or ():
+        if name not in CORPORA:
+            known = ", ".join(CORPORA)
+            raise UserError(
+                f"No corpus is called {name!r}; there are {known}." + nearest(name, CORPORA)
+            )
+        if not (directory / CORPORA[name]).is_file():
+            raise UserError(
+                f"{directory} has no {CORPORA[name]}, the corpus {name!r}; "
+                "check the folder, or leave this corpus out."
+            )
+    sources = {n: directory / p for n, p in CORPORA.items() if (directory / p).is_file()}
+    if not sources:
+        raise UserError(
+            f"{directory} holds none of CKL's corpora (such as {CORPORA['d1']}); "
+            "check the folder, or make one with `ckl world`."
+        )
+    return {n: p for n, p in sources.items() if corpora is None or n in corpora}
+
+
+def _originals(paths: Iterable[Path]) -> Iterator[str]:
+    """Yields the unmasked texts of corpora; neighbouring rows of one text count once."""
+    texts = (
+        row["original"] or fill_spans(row["input"], row["output"])
+        for path in paths
+        for row in read_corpus(path)
+    )
+    return (text for text, _ in itertools.groupby(texts))
+
+
+def _trained(
+    path: Path, lines: Iterable[str], recipe: dict[str, Any], extra_ids: int, replace: bool
+) -> Vocabulary:
+    """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
+    record = path.with_suffix(".json")
+    held = _read_record(record)
+    if path.is_file() and held == {**recipe, "sha256": sha256(path)}:
+        return Vocabulary(path, extra_ids)
+    if not replace and path.is_file() and isinstance(held, dict):
+        _refuse_other(path, held, recipe)
+    if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
+        raise UserError(
+            f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
+            "by --vocabulary, choose another --out, or add --replace to make all of it anew."
+        )
+    vocabulary = train_vocabulary(
+        lines,
+        path,
+        recipe["size"],
+        extra_ids,
+        max_piece_length=recipe["max_piece_length"],
+    )
+    write_json(record, {**recipe, "sha256": sha256(path)})
+    return vocabulary
+
+
+def _read_record(path: Path) -> Any:
+    """Returns what the vocabulary was made from; None if that is not known."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _meta(
+    name: str,
+    path: Path,
+    digest: str,
+    vocabulary: Any,
+    lengths: Mapping[str, int] | None,
+) -> dict[str, Any]:
+    return {
+        "task": name,
+        "source": path.name,
+        "source_sha256": digest,
+        "lengths": dict(lengths) if lengths else None,
+        **vocabulary_meta(vocabulary),
+    }
+
+
+def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
+    """The record of a task's vocabulary."""
+    return {
+        "vocabulary_digest": vocabulary.digest,
+        "vocab_size": vocabulary.vocab_size,
+        "versions": {p: importlib.metadata.version(p) for p in ("numpy", "sentencepiece")},
+    }
+
+
+_SHOWN = (
+    "lengths",
+    "size",
+    "vocab_size",
+    "max_piece_length",
+    "source",
+    "task",
+    "packed",
+    "legacy_cut",
+)
+
+
+def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises `UserError` if what was made at `place` was made with other settings."""
+    different = [k for k in wanted if k in held and k != "versions" and held[k] != wanted[k]]
+    if not different:
+        return
+    shown = next((k for k in _SHOWN if k in different), None)
+    if shown:
+        what = f"{shown} = {held[shown]!r}, not {wanted[shown]!r}"
+    else:
+        what = "another vocabulary" if "vocabulary_digest" in different else "other corpora"
+    raise UserError(
+        f"{place} was made with {what}, and runs may rest on it; choose another folder, or remove "
+        "that one (of one that `ckl data` makes, --replace does so)."
+    )
+
+
+def _held(directory: Path) -> dict[str, Any]:
+    """What the complete task in `directory` was made from; {} if there is none or it is damaged."""
+    try:
+        manifest = read_manifest(directory)
+        if manifest is None:
+            return {}
+        CachedTask.open(directory)
+    except UserError:
+        return {}
+    return manifest["meta"]
+
+
+def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
+    """Whether `directory` holds the complete task that `meta` describes."""
+    held = _held(directory)
+    return all(k in held and held[k] == meta[k] for k in meta if k != "versions")
+
+
+def describe(
+    name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """What a task made from the file at `path` records: its source, vocabulary and settings."""
+    return _meta(name, path, sha256(path), vocabulary, lengths)
+
+
+def make_task(
+    directory: Path,
+    meta: Mapping[str, Any],
+    rows: Callable[[], Iterator[Mapping[str, Sequence[int]]]],
+    vocabulary: Any,
+    *,
+    features: Sequence[str],
+    replace: bool = False,
+) -> None:
+    """Writes a cached task unless `directory` holds it already.
+
+    Args:
+      directory: of the task.
+      meta: of `describe`, and what else decides its rows.
+      rows: makes them.
+      vocabulary: has `vocab_size` and `eos_id`.
+      features: of a row.
+      replace: make anew what is there of other settings.
+
+    Raises:
+      UserError: there is a task of other settings, or no rows, or the folder cannot be written.
+    """
+    if not replace:
+        _refuse_other(directory, _held(directory), dict(meta))
+    if not _is_current(directory, dict(meta)):
+        write_cached(
+            directory,
+            rows(),
+            meta=meta,
+            features=features,
+            vocab_size=vocabulary.vocab_size,
+            eos_id=vocabulary.eos_id,
+        )
+
+
+def _cache(
+    path: Path,
+    directory: Path,
+    vocabulary: Vocabulary,
+    lengths: Mapping[str, int] | None,
+    meta: dict[str, Any],
+    progress: Progress | None,
+) -> None:
+    def rows() -> Iterator[dict[str, list[int]]]:
+        stream, done = read_corpus(path), 0
+        while batch := list(itertools.islice(stream, _BATCH)):
+            inputs = vocabulary.encode_many([r["input"] for r in batch])
+            targets = vocabulary.encode_many([r["output"] for r in batch])
+            for i, t in zip(inputs, targets, strict=True):
+                yield {"inputs": _end(i, "inputs", lengths), "targets": _end(t, "targets", lengths)}
+            done += len(batch)
+            if progress:
+                progress(meta["task"], done)
+
+    write_cached(directory, rows(), meta=meta, vocab_size=vocabulary.vocab_size, eos_id=EOS_ID)
+
+
+def _end(ids: list[int], feature: str, lengths: Mapping[str, int] | None) -> list[int]:
+    """Returns `ids` with EOS, cut to the feature's length."""
+    return (ids[: lengths[feature] - 1] if lengths else ids) + [EOS_ID]

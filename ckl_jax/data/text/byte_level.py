@@ -1,0 +1,193 @@
+"""GPT-2's byte-level BPE vocabularies, by Hugging Face's `tokenizers` (which needs no torch).
+
+The same interface as `vocabularies.Vocabulary`. Any text has ids and none is unknown. Id 0 is a
+piece like any other ("!"), so lengths tell padding from it, not its id.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+
+END = "<|endoftext|>"
+# What TemporalWiki's code added to GPT-2: ids 50257 to 50261.
+TEMPORALWIKI_TOKENS = ("</s>", "<s>", "<unk>", "<pad>", "<mask>")
+# The two files of a vocabulary, by Hugging Face's names and by OpenAI's.
+_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_WHOLE = "tokenizer.json"
+
+
+def _characters_of_bytes() -> dict[str, int]:
+    """GPT-2's spelling of bytes: printable ones are themselves, the others follow from 256 on."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+_BYTES = _characters_of_bytes()
+
+
+class ByteLevelVocabulary:
+    """The pieces of one byte-level BPE.
+
+    Attributes:
+      path: what it was made from.
+      files: the files that were read.
+      vocab_size: all ids, added tokens included.
+      eos_id: of "</s>" where it was added, else of "<|endoftext|>".
+      bos_id: of "<|endoftext|>", or of "<s>" where that is missing.
+      pad_id: of "<pad>" where it was added, else `eos_id`.
+      digest: SHA-256 (hex) over pieces, merges and added tokens; equal digests give equal ids.
+    """
+
+    extra_ids = 0
+
+    def __init__(self, path: str | os.PathLike, added_tokens: Sequence[str] = ()):
+        """Loads a vocabulary.
+
+        Args:
+          path: `tokenizer.json`, or a folder with it, or a folder with `vocab.json` and
+            `merges.txt` (`encoder.json` and `vocab.bpe` do too).
+          added_tokens: further special tokens; they get the ids behind the pieces, in order.
+
+        Raises:
+          UserError: the files are missing or malformed, or `tokenizers` is not installed.
+        """
+        self.path, self.added_tokens = os.fspath(path), tuple(added_tokens)
+        self._tokenizer, self.files = load_tokenizer(Path(path))
+        self._tokenizer.add_special_tokens(list(self.added_tokens))
+        self.vocab_size: int = self._tokenizer.get_vocab_size()
+        self.eos_id = self._id("</s>", END)
+        self.bos_id = self._id(END, "<s>", "</s>")
+        self.pad_id = self._id("<pad>", "</s>", END)
+        self.digest = digest_of_tokenizer(self._tokenizer)
+
+    def _id(self, *names: str) -> int:
+        ids = (self._tokenizer.token_to_id(name) for name in names)
+        id = next((i for i in ids if i is not None), None)
+        if id is None:
+            raise UserError(
+                f"{self.path} has no {names[-1]!r}, which ends a text; give GPT-2's vocabulary, or "
+                f"added_tokens=({names[-1]!r},)."
+            )
+        return id
+
+    def __reduce__(self):
+        return type(self), (self.path, self.added_tokens)
+
+    def __repr__(self) -> str:
+        return f"ByteLevelVocabulary({self.path!r})"
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, without an end."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns `encode` of each of `texts`, faster than one at a time."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Returns [start, end) in characters of each of the ids of `text`."""
+        return self._tokenizer.encode(text, add_special_tokens=False).offsets
+
+    def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
+
+        A character that several ids share is in the span of each; bytes that are no whole
+        character, as at the ends of a row, are one character (a lone surrogate) each.
+        """
+        parts = [bytes(map(_BYTES.__getitem__, piece)) for piece in self.pieces(ids)]
+        text = b"".join(parts).decode("utf-8", "surrogateescape")
+        owner = [  # of each byte, the character that it is (a part of)
+            i for i, c in enumerate(text) for _ in c.encode("utf-8", "surrogateescape")
+        ]
+        ends = list(itertools.accumulate(map(len, parts)))
+        starts = [0, *ends][: len(ends)]
+        return text, [
+            (owner[a], owner[b - 1] + 1) if a < b else (0, 0)
+            for a, b in zip(starts, ends, strict=True)
+        ]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Returns the text of `ids` up to the first end; ids that there are not are left out."""
+        kept: list[int] = []
+        for i in map(int, ids):
+            if i == self.eos_id:
+                break
+            if 0 <= i < self.vocab_size:
+                kept.append(i)
+        return self._tokenizer.decode(kept, skip_special_tokens=skip_special)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Returns the piece of each id."""
+        return [self._tokenizer.id_to_token(int(i)) for i in ids]
+
+
+def open_vocabulary(path: str | os.PathLike) -> Vocabulary | ByteLevelVocabulary:
+    """A vocabulary by its files: a folder or `.json` is byte-level, all else SentencePiece."""
+    if Path(path).is_dir() or os.fspath(path).endswith(".json"):
+        return ByteLevelVocabulary(path)
+    return Vocabulary(path)
+
+
+def is_byte_level(folder: str | os.PathLike) -> bool:
+    """Whether a folder holds the files of such a vocabulary."""
+    names = [(_WHOLE,), *_PAIRS]
+    return any(all((Path(folder) / name).is_file() for name in some) for some in names)
+
+
+def load_tokenizer(path: Path) -> tuple[Any, list[Path]]:
+    """A tokenizer by its files, see `ByteLevelVocabulary`, and the files."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as e:
+        raise UserError(
+            "This vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+        ) from e
+    folder = path if path.is_dir() else path.parent
+    whole = path if path.is_file() and path.name not in dict(_PAIRS) else folder / _WHOLE
+    if whole.is_file():
+        files = [whole]
+    else:
+        pairs = ([folder / a, folder / b] for a, b in _PAIRS)
+        files = next((pair for pair in pairs if all(f.is_file() for f in pair)), [])
+    if not files:
+        raise UserError(
+            f"There is no vocabulary in {path}: give the folder of tokenizer.json, or of "
+            "vocab.json and merges.txt."
+        )
+    with os_errors(files[0], "read"):
+        try:
+            if len(files) == 1:
+                return Tokenizer.from_file(str(files[0])), files
+            return _from_pair(*files), files
+        except OSError:
+            raise
+        except Exception as e:  # tokenizers raises bare exceptions
+            raise UserError(f"{files[0]} is not a byte-level vocabulary: {e}.") from e
+
+
+def _from_pair(vocab: Path, merges: Path) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if tokenizer.token_to_id(END) is not None:
+        tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def digest_of_tokenizer(tokenizer: Any) -> str:
+    """SHA-256 (hex) over pieces and merges."""
+    merges = json.loads(tokenizer.to_str())["model"].get("merges")
+    parts = (sorted(tokenizer.get_vocab().items()), merges)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,189 @@
+"""Vocabularies of masked language models, by Hugging Face's `tokenizers` (which needs no torch).
+
+BERT's WordPiece (`tokenizer.json`, or `vocab.txt`) and RoBERTa's byte-level BPE (`tokenizer.json`,
+or `vocab.json` and `merges.txt`).
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ckl_jax.data.text import byte_level
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, write_file
+
+_WORDS = "vocab.txt"
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # its pair of files does not mark them
+
+
+class Encoded(NamedTuple):
+    """A text in ids, without special tokens.
+
+    Attributes:
+      ids: of the tokens.
+      words: the number of the word that each token is of, as the pre-tokenizer splits them.
+      offsets: [start, end) in characters of each token.
+    """
+
+    ids: list[int]
+    words: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class MaskedVocabulary(ByteLevelVocabulary):
+    """The pieces of BERT or RoBERTa; see `ByteLevelVocabulary` for what is the same.
+
+    Attributes:
+      bos_id, eos_id: what begins and ends a text: [CLS] and [SEP], or <s> and </s>.
+      mask_id, pad_id: [MASK] and [PAD], or <mask> and <pad>.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        """Loads a vocabulary.
+
+        Args:
+          path: `tokenizer.json`, or a folder with it, with `vocab.txt`, or with `vocab.json` and
+            `merges.txt`.
+
+        Raises:
+          UserError: the files are missing or malformed, there is no mask among the tokens, or
+            `tokenizers` is not installed.
+        """
+        self.path, self.added_tokens = os.fspath(path), ()
+        self._tokenizer, self.files = _load(Path(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self.bos_id = self._special("[CLS]", "<s>")
+        self.eos_id = self._special("[SEP]", "</s>")
+        self.pad_id = self._special("[PAD]", "<pad>")
+        self.mask_id = self._special("[MASK]", "<mask>")
+        self.digest = digest_of_tokenizer(self._tokenizer)
+
+    def _special(self, *names: str) -> int:
+        for name in names:
+            if (id := self._tokenizer.token_to_id(name)) is not None:
+                return id
+        raise UserError(
+            f"{self.path} has no token {' or '.join(map(repr, names))}: it is no vocabulary of a "
+            "masked language model such as BERT."
+        )
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """What stands before and behind a text that the model reads."""
+        return [self.bos_id], [self.eos_id]
+
+    def __reduce__(self):
+        return type(self), (self.path,)
+
+    def __repr__(self) -> str:
+        return f"MaskedVocabulary({self.path!r})"
+
+    def encode_words(self, texts: Sequence[str]) -> list[Encoded]:
+        """Returns ids, words and places of each text."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [Encoded(e.ids, e.word_ids, e.offsets) for e in encodings]
+
+
+def is_masked_vocabulary(folder: str | os.PathLike) -> bool:
+    """Whether a folder holds the files of such a vocabulary."""
+    names = ("tokenizer.json", _WORDS, "merges.txt")
+    return any((Path(folder) / name).is_file() for name in names)
+
+
+def train_word_pieces(
+    lines: Iterable[str], folder: str | os.PathLike, size: int
+) -> MaskedVocabulary:
+    """Trains BERT's kind of vocabulary, cased, and writes its `tokenizer.json`.
+
+    The same lines give the same bytes: the trainer numbers the characters within words in the order
+    of a hash that is another in each process, and settles ties by these numbers, so it is given
+    them in a fixed order.
+
+    Args:
+      lines: the text.
+      folder: to write to.
+      size: pieces at most, special tokens included.
+    """
+    lines = list(lines)
+    trained = _tokenizer({}, {"do_lower_case": False})
+    texts = map(trained.normalizer.normalize_str, lines)
+    words = (word for t in texts for word, _ in trained.pre_tokenizer.pre_tokenize_str(t))
+    within = sorted({f"##{character}" for word in words for character in word[1:]})
+    trainer = _import().trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=[*_SPECIAL, *within], show_progress=False
+    )
+    trained.train_from_iterator(lines, trainer)
+    tokenizer = _tokenizer(trained.get_vocab(), {"do_lower_case": False})
+    write_file(Path(folder) / "tokenizer.json", tokenizer.to_str())
+    return MaskedVocabulary(folder)
+
+
+def open_vocabulary(path: str | os.PathLike) -> Any:
+    """A vocabulary by its files: BERT's or RoBERTa's, GPT-2's, or a SentencePiece model.
+
+    TemporalWiki's GPT-2 has tokens by RoBERTa's names, but behind its pieces.
+    """
+    if Path(path).is_dir() or Path(path).suffix in (".json", ".txt"):
+        tokenizer, _ = _load(Path(path))
+        if tokenizer.token_to_id("[MASK]") is not None or tokenizer.token_to_id("<s>") == 0:
+            return MaskedVocabulary(path)
+    return byte_level.open_vocabulary(path)
+
+
+def _load(path: Path) -> tuple[Any, list[Path]]:
+    words = path if path.name == _WORDS else path / _WORDS
+    if words.is_file() and not (path / "tokenizer.json").is_file():
+        return _word_pieces(words), [words]
+    tokenizer, files = load_tokenizer(path)
+    if len(files) > 1:
+        tokenizer.add_special_tokens([t for t in _ROBERTA if tokenizer.token_to_id(t) is not None])
+    return tokenizer, files
+
+
+def _word_pieces(path: Path) -> Any:
+    """BERT's tokenizer out of its list of pieces; `tokenizer_config.json` says what case is."""
+    settings = {}
+    if (beside := path.with_name("tokenizer_config.json")).is_file():
+        with os_errors(beside, "read"):
+            settings = json.loads(beside.read_text(encoding="utf-8"))
+    with os_errors(path, "read"):
+        pieces = path.read_text(encoding="utf-8").splitlines()
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    return _tokenizer(vocabulary, settings)
+
+
+def _tokenizer(vocabulary: dict[str, int], settings: dict[str, Any]) -> Any:
+    """A WordPiece tokenizer as BERT's; the settings are of `tokenizer_config.json`."""
+    tokenizers = _import()
+    model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]")
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    tokenizer.normalizer = _normalizer(settings)
+    tokenizer.add_special_tokens([t for t in _SPECIAL if t in vocabulary])
+    return tokenizer
+
+
+def _normalizer(settings: dict[str, Any]) -> Any:
+    return _import().normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
+
+
+def _import() -> Any:
+    try:
+        import tokenizers
+    except ImportError as e:
+        raise UserError(
+            "BERT's vocabulary needs the package 'tokenizers': pip install 'ckl-jax[gpt2]'."
+        ) from e
+    return tokenizers

@@ -1,0 +1,173 @@
+"""Salient span masking (SSM): entities and dates become sentinels to be filled in.
+
+The paper names the objective (REALM's, for T5) and its length of 350 tokens; its masking code was
+never released. Here a chunk's i-th span becomes `<extra_id_i>` in the input, and the output is
+`<extra_id_0> first span <extra_id_1> second span <extra_id_2>`.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.taggers import EntityFinder, Span
+from ckl_jax.errors import UserError
+
+SENTINELS = 100
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"”')]*\s+(?=[\"“'(]?[A-Z0-9])|\n+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Splits at line ends and at full stops before a capital; keeps initials and titles whole."""
+    sentences, start = [], 0
+    for match in _SENTENCE_END.finditer(text):
+        before = text[start : match.start()]
+        if "\n" not in match[0] and re.search(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St)\.$", before):
+            continue
+        sentences.append(text[start : match.end()].strip())
+        start = match.end()
+    return [s for s in [*sentences, text[start:].strip()] if s]
+
+
+def count_words(text: str) -> int:
+    """Returns the number of blank-separated words."""
+    return len(text.split())
+
+
+def chunk(text: str, length: int, count: Callable[[str], int] = count_words) -> Iterator[str]:
+    """Yields pieces of `text` of at most `length`, cut between sentences where possible.
+
+    Args:
+      text: a document.
+      length: the most that `count` may say of a piece; 0 yields single sentences.
+      count: measures text, `lambda t: len(vocabulary.encode(t)) + 1` for tokens with EOS.
+    """
+    sentences = split_sentences(text)
+    if not length:
+        yield from sentences
+        return
+    pieces = [p for s in sentences for p in _split_long(s, length, count)]
+    kept: list[str] = []
+    for piece in pieces:
+        if kept and count(" ".join([*kept, piece])) > length:
+            yield " ".join(kept)
+            kept = []
+        kept.append(piece)
+    if kept:
+        yield " ".join(kept)
+
+
+def _split_long(sentence: str, length: int, count: Callable[[str], int]) -> list[str]:
+    """Halves a sentence between words until its parts fit."""
+    words = sentence.split()
+    if len(words) < 2 or count(sentence) <= length:
+        return [sentence]
+    half = len(words) // 2
+    parts = " ".join(words[:half]), " ".join(words[half:])
+    return [p for part in parts for p in _split_long(part, length, count)]
+
+
+def mask_spans(text: str, spans: Sequence[Span | tuple[int, int]]) -> tuple[str, str]:
+    """Replaces spans by sentinels.
+
+    Args:
+      text: the original.
+      spans: (start, end, ...) in order, none overlapping another, at most 100.
+
+    Returns:
+      input and output; the output ends with the sentinel that would come next, if there is one.
+      No spans give the text itself and "".
+    """
+    if len(spans) > SENTINELS:
+        raise ValueError(f"{len(spans)} spans, but only {SENTINELS} sentinels")
+    masked, target, position = [], [], 0
+    for i, (start, end, *_) in enumerate(spans):
+        if start < position or end <= start:
+            raise ValueError("spans must be in order and must not overlap")
+        masked += [text[position:start], f"<extra_id_{i}>"]
+        target += [f"<extra_id_{i}>", text[start:end]]
+        position = end
+    if spans and len(spans) < SENTINELS:
+        target.append(f"<extra_id_{len(spans)}>")
+    return "".join([*masked, text[position:]]), " ".join(target)
+
+
+def fill_spans(masked: str, target: str) -> str:
+    """Undoes `mask_spans`: puts the spans of `target` back into `masked`."""
+    parts = _SENTINEL.split(target)
+    spans = dict(zip(parts[1::2], (p[1:].removesuffix(" ") for p in parts[2::2]), strict=True))
+    return _SENTINEL.sub(lambda m: spans.get(m[1], m[0]), masked)
+
+
+def salient_rows(
+    text: str,
+    finder: EntityFinder,
+    *,
+    max_spans: int | None = None,
+    rows_per_chunk: str = "one",
+    keep_spanless: bool = False,
+    seed: int = 0,
+) -> Iterator[dict[str, str]]:
+    """Yields the training rows of one chunk of text.
+
+    Args:
+      text: a chunk.
+      finder: finds the spans.
+      max_spans: spans per row; None masks all (at most 100), 1 a single one as REALM does.
+      rows_per_chunk: "one" row, whose spans are drawn by a generator seeded with `seed` and the
+        text if there are more than `max_spans`; or "all_spans", as many rows as it takes for every
+        span to be masked in one.
+      keep_spanless: also yield chunks without a span, with an empty output.
+      seed: the draw's.
+
+    Yields:
+      {"input", "output", "original"}.
+    """
+    if rows_per_chunk not in ("one", "all_spans"):
+        raise UserError(f"rows_per_chunk={rows_per_chunk!r}; it is 'one' or 'all_spans'.")
+    if has_sentinel(text):
+        raise ValueError("the text already holds a sentinel")
+    spans = finder.find(text)
+    if not spans:
+        if keep_spanless:
+            yield {"input": text, "output": "", "original": text}
+        return
+    size = min(max_spans or SENTINELS, SENTINELS)
+    for group in _groups(spans, size, rows_per_chunk == "all_spans", f"{seed} {text}"):
+        masked, target = mask_spans(text, group)
+        yield {"input": masked, "output": target, "original": text}
+
+
+def masked_rows(
+    documents: Iterable[Document],
+    finder: EntityFinder,
+    words: int,
+    max_spans: int | None = None,
+    keep_spanless: bool = False,
+) -> Iterator[dict[str, str]]:
+    """Yields rows that mask every span of documents once; chunks are of up to `words` words."""
+    for document in documents:
+        for piece in chunk(document.text, words):
+            yield from salient_rows(
+                piece,
+                finder,
+                max_spans=max_spans,
+                rows_per_chunk="all_spans",
+                keep_spanless=keep_spanless,
+            )
+
+
+def has_sentinel(text: str) -> bool:
+    """Whether a text holds what a mask would put there."""
+    return _SENTINEL.search(text) is not None
+
+
+def _groups(spans: list[Span], size: int, all_spans: bool, key: str) -> Iterator[list[Span]]:
+    if all_spans or len(spans) <= size:
+        rows = -(-len(spans) // size)
+        yield from (spans[i::rows] for i in range(rows))  # neighbours fall into different rows
+    else:
+        draw = random.Random(hashlib.sha256(key.encode()).digest())
+        yield sorted(draw.sample(spans, size))

@@ -1,0 +1,258 @@
+"""Entities of Wikidata's dumps of all years, and what became of their facts."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, parse_entity, read_entities
+from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data.fact_diff import classify
+from ckl_jax.papers.temporalwiki.data.fact_store import Labels, extract, index, merge
+from ckl_jax.papers.temporalwiki.data.page_map import PageMap, read_page_map
+from tests.papers.temporalwiki.data.dump_files import write
+from tests.real_data import shared_data, wikidata_excerpt
+
+
+def snak(prop, value, kind="wikibase-entityid"):
+    datavalue = {"value": value, "type": kind}
+    return {"snaktype": "value", "property": prop, "datavalue": datavalue}
+
+
+def item(number, **new_form):
+    return {"entity-type": "item", "numeric-id": number, **new_form}
+
+
+ENTITY = {
+    "type": "item",
+    "id": "Q5",
+    "lastrevid": 77,
+    "labels": {"de": {"value": "Ding"}, "mul": {"value": "Thing  one"}},
+    "sitelinks": {"enwiki": {"site": "enwiki", "title": "Thing (one)"}},
+    "claims": {
+        "P1": [
+            {"mainsnak": snak("P1", item(7)), "rank": "normal"},
+            {
+                "mainsnak": snak("P1", item(8, id="Q8")),
+                "rank": "preferred",
+                "qualifiers": {"P2": [snak("P2", item(9))], "P580": [snak("P580", {}, "time")]},
+                "references": [{"snaks": {"P3": [snak("P3", item(10))]}}],
+            },
+            {"mainsnak": snak("P1", item(11)), "rank": "deprecated"},
+            {"mainsnak": {"snaktype": "novalue", "property": "P1"}, "rank": "normal"},
+            {"mainsnak": {"snaktype": "somevalue", "property": "P1"}, "rank": "normal"},
+            {"mainsnak": snak("P1", item(7)), "rank": "normal"},
+        ],
+        "P4": [
+            {"mainsnak": snak("P4", "text", "string")},
+            {"mainsnak": snak("P4", {"entity-type": "property", "numeric-id": 3})},
+        ],
+    },
+}
+
+
+def parsed(entity, **rules):
+    return parse_entity("f", (1, 0, json.dumps(entity).encode()), FactRules(**rules))
+
+
+def test_an_entity():
+    facts = (("P1", "Q7"), ("P1", "Q8"))
+    assert parsed(ENTITY) == Entity("Q5", "Thing one", "Thing (one)", 77, facts)
+    assert parsed(ENTITY, language="de").label == "Ding"
+    assert parsed(ENTITY, site="dewiki").title == ""
+    assert parsed(ENTITY, deprecated=True).facts == (*facts, ("P1", "Q11"))
+    assert parsed(ENTITY, qualifiers=True).facts == (*facts, ("P2", "Q9"))
+    assert parsed(ENTITY, references=True).facts == (*facts, ("P3", "Q10"))
+    empty = {"id": "P9", "labels": [], "claims": [], "type": "property"}
+    assert parsed(empty) == Entity("P9") and parsed({"id": "P9"}) == Entity("P9")
+    assert parsed({"id": "L1", "lemmas": {}}) is None
+
+
+def test_bad_lines_name_file_line_and_byte(tmp_path):
+    def complaint(name, text):
+        path = write(tmp_path / name, text)
+        with pytest.raises(UserError) as e:
+            list(read_entities(path))
+        assert str(path) in str(e.value) and "\n" not in str(e.value)
+        return str(e.value)
+
+    good = json.dumps(ENTITY)
+    assert len(list(read_entities(write(tmp_path / "a.json", f"[\n{good},\n{good}\n]\n")))) == 2
+    assert len(list(read_entities(write(tmp_path / "b.json.gz", f"{good}\n{good}")))) == 2
+    assert f"line 3 (byte {len(good) + 4:,} of the JSON): not JSON" in complaint(
+        "c.json.bz2", f"[\n{good},\n{good[:50]}\n]\n"
+    )
+    assert "line 2 (byte 2 of the JSON): no entity" in complaint("d.json", "[\n[1],\n]\n")
+    deep = complaint("g.json", f"[\n{good},\n{'[' * 100_000}\n]\n")
+    assert f"line 3 (byte {len(good) + 4:,} of the JSON): not JSON (too deep)" in deep
+    assert "stops without its ']'" in complaint("e.json", f"[\n{good},\n{good}")
+    path = write(tmp_path / "f.json.bz2", f"[\n{good}\n]\n")
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match="truncated"):
+        list(read_entities(path))
+
+
+@pytest.mark.parametrize(
+    "name, items, properties",
+    [
+        ("201412", 184, 1304),
+        ("20150113", 4, 0),
+        ("201703", 25, 0),
+        ("20190923", 2, 0),
+        ("202512", 1, 0),
+    ],
+)
+def test_real_excerpts_are_read_whole(name, items, properties):
+    found = list(read_entities(wikidata_excerpt(name)))
+    kinds = [e.id[0] for e in found]
+    assert (kinds.count("Q"), kinds.count("P")) == (items, properties)
+    assert all(e.label for e in found)
+
+
+@pytest.mark.parametrize(
+    "item, old, new, rules, expected",
+    [  # data/README.md
+        ("Q220", "201412", "201703", {}, (46, 9, 53)),
+        ("Q288", "201412", "201703", {}, (24, 2, 24)),
+        ("Q42", "20150213", "20180727", {"deprecated": True}, (23, 4, 24)),
+        ("Q42", "20150213", "20180727", {}, (23, 4, 23)),  # one of the new ones is deprecated
+    ],
+)
+def test_kept_gone_and_new_facts_of_real_items(item, old, new, rules, expected):
+    sides = []
+    for date in (old, new):
+        entities = read_entities(wikidata_excerpt(date), FactRules(**rules))
+        sides.append(next(e.facts for e in entities if e.id == item))
+    changes = list(classify(*sides))
+    kept = sum(c.kind == "unchanged" for c in changes)
+    come = sum(c.kind in ("updated", "new") for c in changes)
+    replaced = {(c.relation, o) for c in changes for o in c.old}
+    gone = len(replaced) + sum(c.kind == "deleted" for c in changes)
+    assert (kept, gone, come) == expected
+
+
+def test_a_statement_of_2025_has_its_label_in_mul():
+    (douglas,) = read_entities(wikidata_excerpt("202512"))
+    assert douglas.label == "Douglas Adams" and douglas.title == "Douglas Adams"
+
+
+# --- Algorithm 2
+
+fact = st.tuples(st.sampled_from(["P1", "P2", "P3"]), st.sampled_from(["Q1", "Q2", "Q3"]))
+
+
+@given(st.lists(fact, unique=True), st.lists(fact, unique=True))
+@settings(max_examples=300, deadline=None)
+def test_classes_as_algorithm_2_is_printed(old, new):
+    found = {(c.relation, c.object): c for c in classify(old, new)}
+    relations = {r for r, _ in old}
+    for f in new:
+        if not old or f[0] not in relations:
+            assert found[f].kind == "new"
+        elif f in old:
+            assert found[f].kind == "unchanged"
+        else:
+            assert found[f].kind == "updated"
+            assert set(found[f].old) == {o for r, o in old if r == f[0] and (r, o) not in new}
+    gone = set(old) - set(new)
+    told = {(c.relation, o) for c in found.values() for o in c.old}
+    deleted = {key for key, c in found.items() if c.kind == "deleted"}
+    assert told | deleted == gone and not told & deleted
+    assert len(found) == len(set(new)) + len(deleted)
+
+
+# --- the store
+
+
+def entity(number, label="", facts=(), title="", revision=1):
+    claims = {}
+    for prop, value in facts:
+        claims.setdefault(prop, []).append({"mainsnak": snak(prop, item(value))})
+    return {
+        "id": f"Q{number}",
+        "labels": {"en": {"value": label}} if label else {},
+        "claims": claims,
+        "sitelinks": {"enwiki": {"title": title}} if title else {},
+        "lastrevid": revision,
+    }
+
+
+def dump(path, entities):
+    return write(path, "[\n" + ",\n".join(map(json.dumps, entities)) + "\n]\n")
+
+
+def test_a_store_finds_labels_and_pairs(tmp_path):
+    old = [entity(9, "Nine", [("P1", 5)]), entity(1, "One"), entity(5, "Été ☃")]
+    new = [entity(5, "Five"), {"id": "P1", "labels": {"en": {"value": "is"}}}, entity(12)]
+    stores = {}
+    for side, entities in (("old", old), ("new", new)):
+        stores[side] = tmp_path / side
+        counts = extract(dump(tmp_path / f"{side}.json", entities), stores[side], 3, FactRules())
+        assert counts["items"] == len(entities) - (side == "new")
+    pairs = []
+    for bucket in range(3):
+        pairs += merge(*(index(folder, bucket, "d") for folder in stores.values()))
+    assert {(a and a.id, b and b.id) for a, b in pairs} == {
+        ("Q9", None),
+        ("Q1", None),
+        ("Q5", "Q5"),
+        (None, "Q12"),
+    }
+    labels = Labels(stores["old"], 3)
+    assert [labels.item(q) for q in ("Q1", "Q5", "Q9", "Q2", "Q99")] == [
+        "One",
+        "Été ☃",
+        "Nine",
+        "",
+        "",
+    ]
+    assert Labels(stores["new"], 3).properties == {"P1": "is"}
+
+
+def test_an_item_that_is_there_twice(tmp_path):
+    path = dump(tmp_path / "d.json", [entity(4, "a"), entity(5), entity(4, "b")])
+    extract(path, tmp_path / "s", 1, FactRules())
+    with pytest.raises(UserError) as e:
+        index(tmp_path / "s", 0, str(path))
+    assert str(e.value).startswith(f"{path}, line 4: item Q4 was there before, in line 2;")
+
+
+# --- pages and items
+
+
+def test_page_maps_of_three_forms(tmp_path):
+    tsv = write(
+        tmp_path / "m.tsv.gz",
+        "page_id\tns\ttitle\twikidata_id\n7\t0\tA\tQ3\n9\t0\tB\t\n8\t0\tC\tQ1\n",
+    )
+    assert list(read_page_map(tsv)) == [(7, 3), (8, 1)]
+    rows = ",".join(
+        f"({i},'wikibase_item','Q{i * 2}',NULL),({i},'other','x',1)" for i in range(1, 30_000)
+    )
+    sql = write(
+        tmp_path / "page_props.sql.gz", f"-- head\nINSERT INTO `page_props` VALUES {rows};\n"
+    )
+    assert list(read_page_map(sql)) == [(i, i * 2) for i in range(1, 30_000)]
+    assert list(read_page_map(write(tmp_path / "m.json", '{"Q3": 7}'))) == [(7, 3)]
+    assert PageMap.write(tmp_path / "m.npy", tsv) == 2
+    pages = PageMap(tmp_path / "m.npy")
+    assert [pages.page(q) for q in ("Q3", "Q1", "Q2", "Q99")] == ["7", "8", "", ""]
+
+
+def test_bad_page_maps(tmp_path):
+    with pytest.raises(UserError, match="There is no page-to-item map"):
+        list(read_page_map(tmp_path / "absent.tsv"))
+    for name, text, where in [
+        ("a.tsv", "page\titem\n1\tQ2\n", "line 1: no header"),
+        ("b.tsv", "page_id\twikidata_id\nx\tQ2\n", "line 2: no number"),
+        ("c.json", "[]", "not JSON of the form"),
+    ]:
+        with pytest.raises(UserError, match=where):
+            list(read_page_map(write(tmp_path / name, text)))
+
+
+def test_the_real_page_map():
+    path = shared_data("wikipedia", "enwiki-20150112-page-wikidata-map.tsv.gz")
+    found = list(read_page_map(path))
+    assert len(found) == 6387 and len(dict(found)) == 6387
