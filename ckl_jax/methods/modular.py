@@ -16,7 +16,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.methods.method import Method
-from ckl_jax.models.layers import Embed, param
+from ckl_jax.models.layers import Embed, over_last_axis, param
 from ckl_jax.models.side import Side
 
 
@@ -34,7 +34,7 @@ class UpProjection(nn.Module):
 
         kernel = param("kernel", init, (x.shape[-1], self.features), ("mlp", "embed"))
         bias = param("bias", init, (self.features,), ("embed",))
-        return jnp.dot(x, kernel.astype(x.dtype)) + bias.astype(x.dtype)
+        return jnp.dot(x, kernel.astype(x.dtype)) + over_last_axis(bias.astype(x.dtype), x)
 
 
 class SecondEncoder(nn.Module):

@@ -162,7 +162,7 @@ class BaseTransformerModel(abc.ABC):
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
         # The loss computes the maximum anyway; an argmax over the vocabulary would cost more.
-        correct = (logits_of(targets, logits) == jnp.max(logits, axis=-1)) * weights
+        correct = jnp.where(logits_of(targets, logits) == jnp.max(logits, axis=-1), weights, 0.0)
         scale, denominator = self._normalizer(weights, batch.get("decoder_segment_ids"))
         sums = {
             "denominator": denominator,

@@ -34,7 +34,7 @@ class T5XRule:
         return ((5.0 + length) / 6.0) ** self.alpha
 
     def bank_scores(self, candidates, step):
-        scores = candidates.scores / self._penalty(step + 1.0)
+        scores = candidates.scores / self._penalty(jnp.float32(step) + 1.0)
         return jnp.where(candidates.ended, scores, -jnp.inf)
 
     def is_closed(self, state, candidates):
@@ -64,11 +64,11 @@ class HFRule:
         beam_size = (candidates.scores.shape[1] + 1) // 2
         ranked_in = jnp.arange(candidates.scores.shape[1]) < beam_size
         scores = candidates.scores / self._length(step)
-        return jnp.where(candidates.ended & ranked_in, scores, -jnp.inf)
+        return jnp.where(candidates.ended & ranked_in[None], scores, -jnp.inf)
 
     def _length(self, step):
         # `step` tokens and what came before them: the start token, or a prompt.
-        return (step + float(self.prompt_length)) ** self.length_penalty
+        return (jnp.float32(step) + self.prompt_length) ** self.length_penalty
 
     def is_closed(self, state, candidates):
         worst = state.bank_scores[:, -1]

@@ -258,6 +258,6 @@ def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array
 
 def _prompt_mask(lengths: Array, width: int, size: int) -> Array:
     """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S places."""
-    places = jnp.arange(size)
+    places = jnp.arange(size)[None]
     seen = (places < lengths[:, None]) | (places >= width)
     return seen[:, None, None, :]

@@ -61,6 +61,11 @@ def param(name: str, init: Initializer, shape: tuple[int, ...], axes: tuple[str,
     return partitioning.param_with_axes(name, init, shape, jnp.float32, axes=axes)
 
 
+def over_last_axis(vector: Array, x: Array) -> Array:
+    """`vector` [D] in the rank of x [..., D]: arithmetic that names its broadcasting."""
+    return jnp.expand_dims(vector, range(x.ndim - 1))
+
+
 def constrain(x: Array, axes: tuple[str | None, ...]) -> Array:
     """Asks the partitioner to lay `x` out by logical `axes`; the identity without a mesh."""
     return partitioning.with_sharding_constraint(x, axes)
@@ -85,7 +90,7 @@ class Dense(nn.Module):
         if not self.use_bias:
             return y
         bias = param("bias", nn.initializers.zeros, (self.features,), self.kernel_axes[1:])
-        return y + bias.astype(self.dtype)
+        return y + over_last_axis(bias.astype(self.dtype), y)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,9 +164,8 @@ class RMSNorm(nn.Module):
         scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
         x = x.astype(jnp.float32)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        return (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype) * scale.astype(
-            self.dtype
-        )
+        x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+        return x * over_last_axis(scale.astype(self.dtype), x)
 
 
 class LayerNorm(nn.Module):
@@ -178,7 +182,8 @@ class LayerNorm(nn.Module):
         x = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
         x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
-        return x * scale.astype(self.dtype) + bias.astype(self.dtype)
+        scale, bias = (over_last_axis(v.astype(self.dtype), x) for v in (scale, bias))
+        return x * scale + bias
 
 
 class PositionEmbed(nn.Module):
@@ -215,7 +220,7 @@ class Bias(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         bias = param("bias", nn.initializers.zeros, (self.features,), (self.axis,))
-        return x + bias.astype(x.dtype)
+        return x + over_last_axis(bias.astype(x.dtype), x)
 
 
 def activate(name: str, x: Array) -> Array:
@@ -412,7 +417,7 @@ class Attention(nn.Module):
         cached_key.value = jax.lax.dynamic_update_slice(cached_key.value, key, at)
         cached_value.value = jax.lax.dynamic_update_slice(cached_value.value, value, at)
         queries = index.value + jnp.arange(key.shape[1])
-        filled = jnp.arange(cached_key.value.shape[1]) <= queries[:, None]
+        filled = jnp.arange(cached_key.value.shape[1])[None] <= queries[:, None]
         hidden = mask_to_bias(filled[None, None])
         index.value = index.value + key.shape[1]
         return cached_key.value, cached_value.value, hidden if bias is None else bias + hidden
@@ -464,11 +469,11 @@ def relative_position_bucket(
     relative_position: Array, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Array:
     """Maps key-minus-query distances to buckets: exact when near, logarithmic when far."""
-    bucket = jnp.zeros_like(relative_position)
+    bucket = 0
     distance = -relative_position
     if bidirectional:
         num_buckets //= 2
-        bucket = bucket + (distance < 0) * num_buckets
+        bucket = jnp.where(distance < 0, num_buckets, 0)
         distance = jnp.abs(distance)
     else:
         distance = jnp.maximum(distance, 0)
@@ -501,7 +506,8 @@ def subtree_mask(ends: Array) -> Array:
       ends: [B, T] int32, where the subtree of each position ends; see `papers.lm_pub_quiz.tries`.
     """
     length = ends.shape[-1]
-    return causal_mask(length) & (jnp.arange(length)[:, None] < ends[:, None, None, :])
+    positions = jnp.arange(length)[None, None, :, None]
+    return causal_mask(length) & (positions < ends[:, None, None, :])
 
 
 def mask_to_bias(mask: Array) -> Array:

@@ -49,8 +49,8 @@ def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | Non
         peak, total = state
         start = jnp.minimum(wanted, size - block)  # the last block begins earlier, inside the table
         part = (jax.lax.dynamic_slice_in_dim(a, start, block) for a in (table, bias))
-        logits = (jnp.dot(x, next(part).T) + next(part)).astype(jnp.float32)
-        logits = jnp.where(start + jnp.arange(block) >= wanted, logits, -jnp.inf)
+        logits = (jnp.dot(x, next(part).T) + next(part)[None]).astype(jnp.float32)
+        logits = jnp.where((start + jnp.arange(block) >= wanted)[None], logits, -jnp.inf)
         higher = jnp.maximum(peak, logits.max(axis=-1))
         total = total * jnp.exp(peak - higher) + jnp.exp(logits - higher[:, None]).sum(axis=-1)
         return (higher, total), None

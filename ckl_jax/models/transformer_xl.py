@@ -171,7 +171,8 @@ def attention_mask(
       [B, 1, T, M + T] bool.
     """
     length, slots = ids.shape[1], memory_ids.shape[1]
-    distance = jnp.arange(length)[:, None] + slots - jnp.arange(slots + length)
+    distance = jnp.arange(length)[:, None] + slots - jnp.arange(slots + length)[None]
+    distance = distance[None, None]
     keys = jnp.concatenate([memory_ids, ids], axis=1)
     mask = (distance >= 0) & (keys > 0)[:, None, None, :]
     if same_length:
@@ -250,11 +251,11 @@ class RelativeAttention(nn.Module):
         return layers.constrain(y, ("batch", "length", "heads", "kv")[-y.ndim :])
 
     def _shared_query(self, name: str) -> Array:
-        """[N, H], the same for all positions."""
+        """[1, 1, N, H], the same for all positions."""
         cfg = self.config
         shape = (cfg.num_heads * cfg.head_dim,)
         shared = layers.param(name, cfg.query_init, shape, ("joined_kv",))
-        return shared.astype(cfg.dtype).reshape(cfg.num_heads, cfg.head_dim)
+        return shared.astype(cfg.dtype).reshape(1, 1, cfg.num_heads, cfg.head_dim)
 
 
 class DecoderLayer(nn.Module):
@@ -327,7 +328,7 @@ class TiedEmbed(layers.Embed):
 
     def attend(self, x: Array) -> Array:
         y = super().attend(x)
-        return y + self.bias.astype(y.dtype)
+        return y + layers.over_last_axis(self.bias.astype(y.dtype), y)
 
     def log_probs(self, x: Array, places: Array, targets: Array) -> Array:
         return super().log_probs(x, places, targets, self.bias.astype(self.dtype))

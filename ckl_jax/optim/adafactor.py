@@ -217,7 +217,7 @@ def _adafactor(settings: _Settings, stacked: Stacked) -> optax.GradientTransform
         if params is None:
             raise ValueError("Adafactor needs params: call update(grads, state, params)")
         rate = settings.learning_rate(state.count)
-        beta = 1.0 - (state.count + 1.0) ** -settings.decay_exponent
+        beta = 1.0 - (jnp.float32(state.count) + 1.0) ** -settings.decay_exponent
 
         def move(path, grad, param, *moments):
             axes = axes_of(path, grad)

@@ -240,10 +240,15 @@ class Partitioner:
         }
 
     def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """Returns the global batch on the devices, where every process has all rows, [B, ...]."""
+        """Returns the global batch on the devices, where every process has all rows, [B, ...].
+
+        Rows that do not divide among the devices are all on each of them, as in small evaluations.
+        """
         self.before_batch()
-        sharding = self.batch_sharding
-        return {
-            name: jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
-            for name, value in batch.items()
-        }
+
+        def put(value: np.ndarray) -> jax.Array:
+            divides = len(value) % self.batch_parts == 0
+            sharding = self.batch_sharding if divides else self.replicated
+            return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
+
+        return {name: put(value) for name, value in batch.items()}

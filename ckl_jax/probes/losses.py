@@ -48,8 +48,8 @@ class GroupLosses:
     def _group_sums(self, params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
         logits = self.model.logits(params, batch)
         losses, _ = token_losses(logits, batch["decoder_target_tokens"])
-        marked = (batch["groups"][..., None] >> self._bits) & 1
-        counted = marked * batch["decoder_loss_weights"][..., None]
+        marked = (batch["groups"][..., None] >> self._bits[None, None]) & 1
+        counted = marked.astype(jnp.float32) * batch["decoder_loss_weights"][..., None]
         return jnp.einsum("bt,btg->bg", losses, counted), counted.sum(1)
 
     def __call__(

@@ -50,7 +50,7 @@ def of_batch(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         and "decoder"; else the tokens that are not 0, by the names of their features, as T5X does.
     """
     packed = {n.removesuffix(_SEGMENTS): x for n, x in batch.items() if n.endswith(_SEGMENTS)}
-    counted = packed or {name: batch[name] != 0 for name in _TOKENS if name in batch}
+    counted = packed or {n: jnp.int32(batch[n] != 0) for n in _TOKENS if n in batch}
     found = {"target_size": jnp.float32(batch["decoder_target_tokens"].size)}
     for name, ids in counted.items():
         found[f"size/{name}"] = jnp.float32(ids.size)

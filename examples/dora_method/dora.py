@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.methods.method import Method
-from ckl_jax.models.layers import Dense, DenseFactory, param
+from ckl_jax.models.layers import Dense, DenseFactory, over_last_axis, param
 
 
 class DoraDense(Dense):
@@ -41,7 +41,7 @@ class DoraDense(Dense):
         if not self.use_bias:
             return y
         bias = param("bias", nn.initializers.zeros, (self.features,), (columns,))
-        return y + bias.astype(self.dtype)
+        return y + over_last_axis(bias.astype(self.dtype), y)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,8 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ("METHOD=3", "give one such as @lora.lora()"),
         ("LEARNING_RATE=-1", "0 or more"),
     ):
-        err = sentence(capsys, ["train", "--gin_file=ckl_lora.gin", f"--gin.{value}"])
+        argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]
+        err = sentence(capsys, [*argv, f"--gin.{value}"])
         assert message in err and not list(tmp_path.iterdir())
 
 
@@ -74,7 +75,7 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"t5.T5Config.vocab_size": 64}, "ids but T5Config.vocab_size is 64; set it to"),
         ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE=32"),
         ({"NUM_MICROBATCHES": 0}, "NUM_MICROBATCHES is 0; give 1 or more"),
-        ({"MESH_SHAPE": {"model": 3}}, "does not use up the 1 devices"),
+        ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"MESH_SHAPE": {"modle": 1}}, "Did you mean 'model'?"),
         ({"INITIAL_CHECKPOINT_PATH": "/no/such/run"}, "No checkpoint at /no/such/run"),
         ({"MIXTURE_OR_TASK_NAME": "d2"}, "Task 'd2' does not exist"),
@@ -315,7 +316,7 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
     assert "was trained with EPOCHS = 1, not 2" in refused(EPOCHS=2)
     assert "t5.T5Config.mlp_dim = 64, not 32" in refused(**{"t5.T5Config.mlp_dim": 32})
     assert "holds a run of 'vanilla', not 'lora'" in refused("lora", MODEL_DIR=str(folder))
-    free = {"CHECKPOINTS_KEPT": 3, "NUM_MICROBATCHES": 2, "MESH_SHAPE": {"data": 1}}
+    free = {"CHECKPOINTS_KEPT": 3, "NUM_MICROBATCHES": 2, "MESH_SHAPE": {"fsdp": 2}}
     for files, macros in ([], {}), ([], free), ([str(folder / "config.gin")], {}):
         argv = tiny.argv("vanilla", folder, *files, **{**QUIET, "EPOCHS": 1, **macros})
         assert t5x.main(["train", *argv]) == 0

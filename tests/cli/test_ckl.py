@@ -11,7 +11,7 @@ import pytest
 from ckl_jax.cli import ckl
 
 SETTINGS = {
-    "data.wikidata_json": ["FactRules"],
+    "data.facts.wikidata_json": ["FactRules"],
     "papers.ckl.demo": ["Demo"],
     "papers.ckl.settings": ["Running"],
     "papers.ckl.data.benchmark": ["Options"],

@@ -20,7 +20,7 @@ def arrays(scale=1.0):
     keys = jax.random.split(jax.random.key(0), 4)
     shapes = (B, T, N, H), (B, S, N, H), (B, S, N, H), (1, N, T, S)
     made = [scale * jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True)]
-    hidden = jnp.arange(S) >= jnp.array([S, S - 2])[:, None]
+    hidden = jnp.arange(S)[None] >= jnp.array([S, S - 2])[:, None]
     made[3] = made[3] + layers.mask_to_bias(~hidden)[:, None, None, :]
     return made
 

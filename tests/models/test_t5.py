@@ -133,7 +133,7 @@ def test_loss_denominators(factor, expected):
 
 def test_a_packed_row_counts_each_of_its_sequences():
     model = EncoderDecoderModel(Transformer(TINY), loss_normalizing_factor="AVERAGE_PER_SEQUENCE")
-    weights = jnp.array([[1.0, 1, 0.5, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    weights = jnp.array([[1.0, 1, 0.5, 1, 0, 0], [1.0, *[0.0] * 5], [0.0] * 6])
     ids = jnp.array([[1, 1, 2, 2, 3, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
     scale, count = model._normalizer(weights, ids)
     np.testing.assert_allclose(count, 3.0, rtol=1e-6)

@@ -14,7 +14,7 @@ STEPS, K, T0, GAMMA = 50, 0.5, 20.0, 500.0
 
 
 def learning_rate(count):
-    return 1e-3 - count * 5e-6
+    return 1e-3 - jnp.float64(count) * 5e-6
 
 
 def gradient(theta, step):
@@ -26,7 +26,7 @@ def reference(theta, reading, anneal):
     """The published loop in float64: moments of the plain gradient, Adam step, then the pull."""
     start, m, v = theta.copy(), np.zeros_like(theta), np.zeros_like(theta)
     for step in range(STEPS):
-        t, lr, g = step + 1, learning_rate(step), gradient(theta, step)
+        t, lr, g = step + 1, float(learning_rate(step)), gradient(theta, step)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         size = lr * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
         move = m / (np.sqrt(v) + 1e-8)

@@ -2,15 +2,15 @@
 
 import difflib
 import math
-import subprocess
-import sys
+import re
 
 import jax
+import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import mesh as meshes
-from tests.parallel import partition_table
+from tests.parallel import compiled_step, partition_table
 
 
 def test_every_parameter_and_moment_is_split_as_the_table_says():
@@ -34,10 +34,10 @@ def test_moments_of_a_square_parameter_keep_their_own_axis():
 
 
 def test_t5x_shapes_of_slices_are_understood():
-    partitioner = meshes.Partitioner(ici_mesh_shape=(1, 1, 1))
-    assert dict(partitioner.mesh.shape) == {"data": 1, "fsdp": 1, "model": 1}
-    with pytest.raises(UserError, match="dcn_mesh_shape is of 2 slices; the 1 devices"):
-        _ = meshes.Partitioner(ici_mesh_shape=(1, 1), dcn_mesh_shape=(2, 1)).mesh
+    partitioner = meshes.Partitioner(ici_mesh_shape=(2, 2, 2))
+    assert dict(partitioner.mesh.shape) == {"data": 4, "fsdp": 1, "model": 2}
+    with pytest.raises(UserError, match="dcn_mesh_shape is of 3 slices; the 8 devices"):
+        _ = meshes.Partitioner(ici_mesh_shape=(1, 1), dcn_mesh_shape=(3, 1)).mesh
     with pytest.raises(UserError, match=r"\(replica, data, model\), not \(1,\)"):
         _ = meshes.Partitioner(ici_mesh_shape=(1,)).mesh
     with pytest.raises(UserError, match="num_partitions and dcn_mesh_shape exclude"):
@@ -46,17 +46,14 @@ def test_t5x_shapes_of_slices_are_understood():
 
 @pytest.fixture(scope="module")
 def compiled():
-    """What `activations_script` reports of the steps that it compiles for 8 devices."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.train.activations_script"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(line.split("\t", 1) for line in done.stdout.splitlines())
+    """A train step compiled for a mesh of 2 x 2 x 2 devices, and its abstract state."""
+    return compiled_step.compile_step({"data": 2, "fsdp": 2, "model": 2}, (1, 1))
 
 
 @pytest.mark.slow
 def test_no_device_holds_activations_of_the_whole_batch(compiled):
-    shapes = [tuple(map(int, s.split(","))) for s in compiled["shapes"].split()]
+    found = set(re.findall(r"f32\[([\d,]+)\]", compiled[0].as_text()))
+    shapes = [tuple(map(int, s.split(","))) for s in found]
     batch, width, vocab, mlp = 24, 16, 448, 96
     shapes = [s for s in shapes if len(s) == 3]
     of_batch = [s for s in shapes if batch in s]
@@ -70,11 +67,30 @@ def test_no_device_holds_activations_of_the_whole_batch(compiled):
 
 
 def test_each_device_holds_its_part_of_parameters_and_optimizer_state(compiled):
-    whole, of_one = map(int, compiled["state bytes"].split())
+    step, state = compiled
+    whole, of_one = compiled_step.bytes_of(state)
     # Matrices are in 4 parts, by fsdp and model; relative positions and norms in fewer.
     assert whole / 4 < of_one < 1.1 * whole / 4
+    batch = (24 // 4) * (10 + 3 * 6) * 4
+    assert abs(step.memory_analysis().argument_size_in_bytes - of_one - batch) < 64
 
 
-def test_slices_are_the_outer_part_of_an_axis(compiled):
-    assert compiled["slices over data"] == "[[0, 1], [2, 3], [4, 5], [6, 7]]"
-    assert compiled["slices over fsdp"] == "[[0, 1, 4, 5], [2, 3, 6, 7]]"
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        ({"data": 2}, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        ({"fsdp": 2}, [[0, 1, 4, 5], [2, 3, 6, 7]]),
+    ],
+)
+def test_slices_are_the_outer_part_of_an_axis(slices, expected):
+    mesh = meshes.Partitioner(ici_mesh_shape={"data": 2, "fsdp": -1}, dcn_mesh_shape=slices)
+    ids = np.vectorize(lambda d: d.id)(mesh.mesh.devices)
+    assert ids[:, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize(("rows", "spec"), [(16, jax.P(("data", "fsdp"))), (3, jax.P())])
+def test_rows_that_do_not_divide_are_on_every_device(rows, spec):
+    batch = {"x": np.arange(2.0 * rows, dtype=np.float32).reshape(rows, 2)}
+    found = meshes.Partitioner(mesh_shape={"data": 4, "fsdp": 2}).put_whole(batch)["x"]
+    assert found.sharding.spec == spec
+    np.testing.assert_array_equal(found, batch["x"])

@@ -1,39 +1,37 @@
-"""One device = 2, 4 and 8, on many meshes; in a process of its own, which has 8 CPU devices."""
-
-import subprocess
-import sys
+"""One device = 2, 4 and 8, on many meshes."""
 
 import pytest
 
 from tests.helpers import METHODS
+from tests.train import devices
 
 
-def run(names):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.train.devices_script", *names],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture
+def run(capsys):
+    """Compares the methods named, and returns what was found equal, a line each."""
+
+    def compare(names):
+        devices.main(names)
+        return capsys.readouterr().out
+
+    return compare
 
 
-def test_one_device_equals_four_and_eight():
+def test_one_device_equals_four_and_eight(run):
     assert run(["lora", "--quick"]).count("equal to one device") == 2
 
 
 @pytest.mark.slow
-def test_a_decoder_alone_on_one_device_equals_eight():
+def test_a_decoder_alone_on_one_device_equals_eight(run):
     names = [f"gpt2/{name}" for name in ("vanilla", "lora", "k_adapter_k2")]
     assert run(names).count("equal to one device") == 4 * len(names)
 
 
 @pytest.mark.slow
-def test_every_mesh_of_two_four_and_eight_devices_equals_one():
+def test_every_mesh_of_two_four_and_eight_devices_equals_one(run):
     assert run(["vanilla", "--grid"]).count("equal to one device") == 3 + 6 + 10
 
 
 @pytest.mark.slow
-def test_one_device_equals_eight_for_every_method():
+def test_one_device_equals_eight_for_every_method(run):
     assert run(METHODS).count("equal to one device") == 4 * len(METHODS)

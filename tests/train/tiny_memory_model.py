@@ -33,7 +33,7 @@ class TinyModule(nn.Module):
         embed = layers.Embed(self.config.vocab_size, 8, name="token_embedder")
         x = embed(tokens)
         if memory is not None:
-            seen = (memory > 0)[..., None]
+            seen = jnp.float32(memory > 0)[..., None]
             mean = jnp.sum(embed(memory) * seen, axis=1) / jnp.maximum(seen.sum(axis=1), 1)
             x = x + mean[:, None]
         x = nn.tanh(layers.Dense(8, ("embed", "mlp"), use_bias=True, name="mlp")(x))
@@ -56,7 +56,7 @@ class TinyModel(DecoderOnlyModel):
         count = batch["decoder_segment_ids"].sum(axis=1, keepdims=True)  # padding is on the right
         size = memory["tokens"].shape[1]
         both = jnp.concatenate([memory["tokens"], targets], axis=1)
-        return losses, {"tokens": jnp.take_along_axis(both, count + jnp.arange(size), axis=1)}
+        return losses, {"tokens": jnp.take_along_axis(both, count + jnp.arange(size)[None], axis=1)}
 
 
 def tiny_model(vocabulary: Any) -> TinyModel:

@@ -33,7 +33,8 @@ def model(tmp_path_factory):
         fill(t, i.sub_label, a).text for t in TEMPLATES for i in RELATION.instances for a in ANSWERS
     ]
     vocabulary = train_vocabulary(lines * 3, tmp_path_factory.mktemp("v") / "v.model", 60)
-    config = dataclasses.replace(TINY, vocab_size=vocabulary.vocab_size, dropout_rate=0.0)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    config = dataclasses.replace(TINY, vocab_size=vocabulary.vocab_size, dropout_rate=0.0, **layers)
     module = t5.Transformer(config)
     return EncoderDecoderModel(module, vocabulary, vocabulary), init_params(config)
 

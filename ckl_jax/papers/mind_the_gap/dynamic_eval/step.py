@@ -86,7 +86,7 @@ def make_stream_step(
 
     def losses_of(params, row, memory, length):
         tokens = row["tokens"][:, : length + 1]
-        real = jnp.arange(length) < row["lengths"][:, None]
+        real = jnp.arange(length)[None] < row["lengths"][:, None]
         batch = {
             "decoder_input_tokens": tokens[:, :-1],
             "decoder_target_tokens": tokens[:, 1:],
@@ -102,7 +102,7 @@ def make_stream_step(
         losses, memory = losses_of(merge(trainable, frozen), row, memory, length)
         value = jnp.sum(losses)
         if reduction == "mean":
-            value = value / jnp.maximum(jnp.sum(row["lengths"]), 1)
+            value = value / jnp.float32(jnp.maximum(jnp.sum(row["lengths"]), 1))
         return value, (losses, memory)
 
     def by_length(function: Callable) -> Callable:

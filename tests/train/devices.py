@@ -1,11 +1,4 @@
-"""One step of every method on one device and on several, over many meshes; run by test_devices."""
-
-import os
-import sys
-
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
-    " --xla_force_host_platform_device_count=8"
-)
+"""One step of every method on one device and on several, over many meshes; for test_devices."""
 
 import dataclasses
 import math
@@ -90,7 +83,3 @@ def main(names):
             continue
         compare(name, method, config, MESHES)
         compare(name, method, dataclasses.replace(config, scan_layers=True), MESHES[:1])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

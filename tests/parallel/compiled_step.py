@@ -1,12 +1,4 @@
-"""Compiles steps for 8 devices and prints the shapes in them; run by test_partitioning."""
-
-import os
-
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + (
-    " --xla_force_host_platform_device_count=8"
-)
-
-import re
+"""Compiles a step for 8 devices, for test_partitioning."""
 
 import jax
 import numpy as np
@@ -67,21 +59,3 @@ def bytes_of(state):
         whole += np.prod(leaf.shape, dtype=int) * 4
         of_one += np.prod(leaf.sharding.shard_shape(leaf.shape), dtype=int) * 4
     return whole, of_one
-
-
-def main():
-    compiled, state = compile_step({"data": 2, "fsdp": 2, "model": 2}, (1, 1))
-    shapes = sorted(set(re.findall(r"f32\[([\d,]+)\]", compiled.as_text())))
-    print(f"shapes\t{' '.join(shapes)}")
-    whole, of_one = bytes_of(state)
-    batch = (24 // 4) * (10 + 3 * 6) * 4
-    assert abs(compiled.memory_analysis().argument_size_in_bytes - of_one - batch) < 64
-    print(f"state bytes\t{whole} {of_one}")
-    for name, slices in (("data", {"data": 2}), ("fsdp", {"fsdp": 2})):
-        mesh = meshes.Partitioner(ici_mesh_shape={"data": 2, "fsdp": -1}, dcn_mesh_shape=slices)
-        ids = np.vectorize(lambda d: d.id)(mesh.mesh.devices)
-        print(f"slices over {name}\t{ids[:, :, 0].tolist()}")
-
-
-if __name__ == "__main__":
-    main()
