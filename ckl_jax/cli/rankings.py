@@ -28,6 +28,7 @@ def bear(
     subsample: int | None = None,
     batch_size: int | None = None,
     bindings: Bindings = (),
+    trust_imports: Names = (),
 ) -> None:
     """Rank the answers of a relational dataset (LM-PUB-QUIZ).
 
@@ -50,6 +51,7 @@ def bear(
       subsample: Instances of each relation, drawn at random.
       batch_size: Rows of the model at once.
       bindings: Gin bindings over the run's, such as DATA_DIR="'elsewhere'".
+      trust_imports: Modules of yours that the run's gin file may import; all is any.
     """
     from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.files import write_json, write_jsonl
@@ -74,6 +76,7 @@ def bear(
         batch_size=batch_size,
         dtype=dtype,
         bindings=bindings,
+        trusted=trust_imports,
     )
     with ProgressLine() as line:
 

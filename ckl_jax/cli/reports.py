@@ -160,6 +160,7 @@ def ask(
     questions: str,
     tune: str | None = None,
     out: str = "runs/asked",
+    trust_imports: Names = (),
 ) -> None:
     """Put dated questions to models that were trained up to different times.
 
@@ -168,10 +169,12 @@ def ask(
       questions: File of `ckl data questions`.
       tune: Questions of another time, on which each model learns the form of the answers.
       out: Folder of answers, table and figure.
+      trust_imports: Modules of yours that the runs' gin files may import; all is any.
     """
     from ckl_jax.papers.mind_the_gap import office_holder_qa
 
-    print(office_holder_qa.ask(named_folders(model), questions, out, tune, settings))
+    folders = named_folders(model)
+    print(office_holder_qa.ask(folders, questions, out, tune, settings, trust_imports))
 
 
 def claims(

@@ -289,7 +289,19 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         metavar="A,B",
         help="folders of gin files",
     )
-    _add_switch(parser, "dry_run", "check the gin files, print the whole configuration, stop")
+    add(
+        "--trust_imports",
+        "--trust-imports",
+        action="append",
+        default=[],
+        metavar="A,B",
+        help="modules of yours that the config.gin or model.gin of a folder may import; all is any",
+    )
+    _add_switch(
+        parser,
+        "dry_run",
+        "check the gin files, importing what they import, print the whole configuration, stop",
+    )
     add(
         "--runner",
         choices=("native", "upstream"),
@@ -410,6 +422,7 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         instead=mode.call or None,
         overrides=mode.overrides,
         other=for_t5x,
+        trusted=[name for names in args.trust_imports for name in _split(names)],
         **arguments,
     )
     if args.dry_run:

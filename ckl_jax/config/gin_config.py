@@ -25,6 +25,7 @@ from ckl_jax.config import (
     gin_scan,
     missing_modules,
     old_names,
+    trust,
     user_tracebacks,
 )
 from ckl_jax.config.quiet_imports import quiet_imports
@@ -38,6 +39,7 @@ def load(
     files: Sequence[str] = (),
     bindings: Sequence[str] = (),
     search_paths: Sequence[str] = (),
+    trusted: Sequence[str] = (),
 ) -> gin_scan.Scan:
     """Forgets any earlier configuration, then parses `files` in order and `bindings` after them.
 
@@ -45,6 +47,7 @@ def load(
       files: names or paths, found as `gin_files.find` says.
       bindings: gin statements such as "BATCH_SIZE = 8" or "train.train.total_steps = 3".
       search_paths: folders that are searched first.
+      trusted: see `run`.
 
     Returns:
       What was read; gin's global configuration is set and locked.
@@ -52,7 +55,7 @@ def load(
     Raises:
       UserError: anything wrong with files, names or values, in one sentence.
     """
-    source = read(files, bindings, search_paths)
+    source = read(files, bindings, search_paths, trusted=trusted)
     bind(source)
     return source.scan
 
@@ -72,14 +75,17 @@ def read(
     bindings: Sequence[str] = (),
     search_paths: Sequence[str] = (),
     overrides: Sequence[str] = (),
+    trusted: Sequence[str] = (),
 ) -> Source:
     """Finds and checks the files without importing what they import: takes no time.
 
-    Macros that `overrides` will set, statements such as "A = None", need not be set.
+    Macros that `overrides` will set, statements such as "A = None", need not be set. Of files that
+    come with a model only `trusted` modules and this package's are imported, see `trust.check`.
     """
     folders = gin_files.search_folders(search_paths, files)
     paths = [gin_files.find(name, folders).absolute() for name in files]
     scan = gin_scan.scan(paths, bindings, folders)
+    trust.check(scan, trusted)
     gin_scan.check_macros(scan, {statement.split("=")[0].strip() for statement in overrides})
     return Source(paths, list(bindings), folders, scan)
 
@@ -173,6 +179,7 @@ def run(
     instead: str | Callable[..., Any] | None = None,
     overrides: Sequence[str] = (),
     other: Alternative | None = None,
+    trusted: Sequence[str] = (),
     **arguments: Any,
 ) -> Any:
     """Loads the configuration, then calls `entry` with the arguments that gin binds to it.
@@ -184,6 +191,7 @@ def run(
       instead: called in the place of `entry`, with the arguments that gin binds to either.
       overrides: bindings after all others, of macros that the files need not have.
       other: takes the places of `entry` and `instead` for the files that it is for.
+      trusted: modules that gin files which come with a model may import, see `trust.check`.
       **arguments: given to `entry` in place of what gin binds.
 
     Raises:
@@ -192,7 +200,7 @@ def run(
     """
     if _running:
         raise RuntimeError("A job runs in this process, and gin holds one configuration only.")
-    source = read(files, bindings, search_paths, overrides)
+    source = read(files, bindings, search_paths, overrides, trusted)
     if other and other.is_for(source.scan):
         other.prepare()
         entry, instead = other.entry, other.instead

@@ -59,11 +59,22 @@ class Binding:
 
 @dataclasses.dataclass
 class Scan:
-    """All statements of the files and the command line, in order."""
+    """All statements of the files and the command line, in order.
+
+    Attributes:
+      bindings: of the files and the command line.
+      imports: {file: {name: module}}.
+      roots: {file: the file that was asked for, which includes it}.
+    """
 
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     imports: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-    files: list[str] = dataclasses.field(default_factory=list)
+    roots: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def files(self) -> list[str]:
+        """The files in the order in which they are first read."""
+        return list(self.roots)
 
     def macros(self) -> dict[str, Binding]:
         """Returns the last definition of each macro."""
@@ -72,7 +83,7 @@ class Scan:
     def macros_used(self) -> dict[str, Binding]:
         """Returns the macros in the values that hold at the end, each with a binding that does."""
         last = {b.name: b for b in self.bindings}
-        return {m.name: b for b in last.values() for m in _macros(b.value)}
+        return {m.name: b for b in last.values() for m in parts_of(b.value, Macro)}
 
     def is_for_t5x(self) -> bool:
         """Whether the files import T5X's modules, or the script that runs them."""
@@ -145,7 +156,7 @@ def _check_command_line(result: Scan) -> None:
     """Refuses macros of the command line that the files do not use: they would do nothing."""
     in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
     known = {b.name for b in in_files if not b.parameter}
-    known |= {m.name for b in in_files for m in _macros(b.value)}
+    known |= {m.name for b in in_files for m in parts_of(b.value, Macro)}
     for b in result.bindings:
         if b.where == COMMAND_LINE and not b.parameter and b.name not in known:
             raise UserError(
@@ -165,28 +176,39 @@ def _required(value: Any) -> bool:
     return value == Macro("gin.REQUIRED")
 
 
-def _macros(value: Any) -> Iterator[Macro]:
-    if isinstance(value, Macro):
+def parts_of(value: Any, kind: type) -> Iterator[Any]:
+    """Yields the macros or references, as `kind` says, in a value, at any depth."""
+    if isinstance(value, kind):
         yield value
     elif isinstance(value, dict):
         for pair in value.items():
-            yield from _macros(pair)
+            yield from parts_of(pair, kind)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _macros(item)
+            yield from parts_of(item, kind)
+
+
+def scan_alone(path: Path) -> Scan:
+    """A file without what it includes."""
+    result = Scan()
+    _collect(_statements(_text(path), str(path)), str(path), None, result, [])
+    return result
 
 
 def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
     if path in stack:
         raise UserError(f"{path} includes itself through {stack[-1]}.")
-    result.files.append(str(path))
+    result.roots.setdefault(str(path), str([*stack, path][0]))
+    _collect(_statements(_text(path), str(path)), str(path), folders, result, [*stack, path])
+
+
+def _text(path: Path) -> str:
     try:
-        text = old_names.translate(path.read_text(encoding="utf-8"))
+        return old_names.translate(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError as e:
         raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
     except OSError as e:
         raise UserError(f"Cannot read the gin file {path}: {e}.") from e
-    _collect(_statements(text, str(path)), str(path), folders, result, [*stack, path])
 
 
 def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) -> None:
@@ -197,7 +219,7 @@ def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) 
             result.bindings.append(binding)
         elif isinstance(s, config_parser.ImportStatement):
             result.imports.setdefault(source, {})[s.bound_name()] = s.module
-        elif isinstance(s, config_parser.IncludeStatement):
+        elif isinstance(s, config_parser.IncludeStatement) and folders is not None:
             path = gin_files.find_include(s.filename, folders)
             if path is None:
                 raise UserError(f"{where}: {gin_files.unknown_file(s.filename, folders)}")

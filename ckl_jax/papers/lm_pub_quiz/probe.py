@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Settings:
       `papers.lm_pub_quiz.masked_scorer`. batch_size: rows of the model at once.
       dtype: of the activations; None is the model's own, float32 of one from Hugging Face.
       bindings: gin bindings over those of a run, such as another place of its vocabulary.
+      trusted: modules of the user's own that the run's gin file may import.
     """
 
     out: str | None = None
@@ -63,6 +64,7 @@ class Settings:
     batch_size: int | None = None
     dtype: str | None = None
     bindings: tuple[str, ...] = ()
+    trusted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         checks.require_choice(TARGETS, **{"--target": self.target})
@@ -100,13 +102,14 @@ def probe(
     checkpoint = Path(str(find_checkpoint(folder)))
     return gin_config.run(
         rank,
-        files=_gin_files(checkpoint.parent),
+        files=_gin_files(checkpoint.parent, settings.trusted),
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}",
             *_method(checkpoint.parent),
             *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
             *settings.bindings,
         ],
+        trusted=settings.trusted,
         dataset=dataset,
         settings=settings,
         name=str(folder),
@@ -114,7 +117,7 @@ def probe(
     )
 
 
-def _gin_files(run: Path) -> list[str]:
+def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
     """The gin files that describe the model of a run."""
     from ckl_jax.config import gin_config
 
@@ -122,7 +125,9 @@ def _gin_files(run: Path) -> list[str]:
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
         path = str(run / "model.gin")
-        bound = gin_config.load([path]).selectors()  # imports the modules of the file
+        bound = gin_config.load(
+            [path], trusted=trusted
+        ).selectors()  # imports the modules of the file
         return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "

@@ -46,6 +46,7 @@ def ask(
     out: str,
     tune: str | None = None,
     settings: Settings = Settings(),  # noqa: B008 (a frozen record)
+    trusted: Sequence[str] = (),
 ) -> Path:
     """Answers the questions by every model; writes answers, a table and a figure.
 
@@ -56,6 +57,7 @@ def ask(
         the same settings is not asked again.
       tune: file of questions to tune on; None tunes on none.
       settings: how.
+      trusted: modules of the user's own that the gin files of the runs may import.
 
     Returns:
       The path of asked.json.
@@ -87,6 +89,7 @@ def ask(
                 files=[str(config), JOB],
                 bindings=[f"CHECKPOINT_PATH = {str(checkpoint)!r}"],
                 questions=asked_now,
+                trusted=trusted,
                 tune=tuned_on,
                 settings=settings,
                 name=name,

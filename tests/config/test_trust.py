@@ -1,0 +1,122 @@
+"""Gin files that come with a model run no code but this package's, whatever command opens them."""
+
+import json
+import shutil
+
+import pytest
+
+from ckl_jax.cli import ckl, t5x
+from ckl_jax.config import gin_config, gin_files
+from ckl_jax.data.facts.questions import Question, write_questions
+from ckl_jax.errors import UserError
+
+IMPORTS = "from __gin__ import dynamic_registration\nfrom ckl_jax.models import t5\n"
+ATTACKS = {
+    "a module of the system": "import os\nt5.T5Config.dropout_rate = @os.system()",
+    "from a package": "from os import path\nt5.T5Config.dropout_rate = @path.abspath()",
+    "under another name": "import subprocess as t6\nt5.T5Config.dropout_rate = @t6.run()",
+    "a module of the folder": "import evil\nt5.T5Config.dropout_rate = @evil.run()",
+    "through a module of ours": "t5.T5Config.dropout_rate = @t5.dataclasses.sys.exit()",
+    "in a list": "import os\nt5.T5Config.mlp_activations = ('relu', [{'a': @os.system()}])",
+    "in a scope": "import os\nt5.T5Config.dropout_rate = @a/os.system()",
+    "of ours, but no part of a model": "from ckl_jax import files\nA = @files.write_file()",
+    "a job": "from ckl_jax.train import train\nt5.T5Config.dropout_rate = @train.train()",
+    "tasks": "from t5x import utils\nutils.DatasetConfig.module = 'evil'",
+    "included": "include 'more.gin'",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A run folder of a stranger, with code that must not run."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    (run / "checkpoint_1").mkdir(parents=True)
+    for place in (run, tmp_path):
+        (place / "evil.py").write_text(
+            "from pathlib import Path\nPath('ran').touch()\n\ndef run():\n    return 0.0\n"
+        )
+        monkeypatch.syspath_prepend(str(place))
+    (run / "more.gin").write_text(f"{IMPORTS}{ATTACKS['a module of the folder']}\n")
+    return run
+
+
+@pytest.mark.parametrize("name", ["config.gin", "model.gin"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_is_not_trusted_is_listed(folder, name, attack):
+    (folder / name).write_text(f"{IMPORTS}{ATTACKS[attack]}\n")
+    with pytest.raises(UserError, match="could run a stranger's code") as e:
+        gin_config.load([str(folder / name)])
+    assert f"{folder}/" in str(e.value) and "add --trust-imports=" in str(e.value)
+    assert not (folder.parent / "ran").exists()
+
+
+def test_what_the_user_names_is_imported(folder):
+    (folder / "config.gin").write_text(f"{IMPORTS}{ATTACKS['a module of the folder']}\n")
+    for trusted in ("evil", "all"):
+        gin_config.load([str(folder / "config.gin")], trusted=[trusted])
+    assert (folder.parent / "ran").exists()
+    with pytest.raises(UserError, match="--trust-imports=evil"):
+        gin_config.load([str(folder / "config.gin")], trusted=["evi", "evil.more"])
+
+
+def test_files_of_the_folder_take_no_bundled_file_s_place(folder):
+    """A name that is looked up finds the folder's files before the bundled ones."""
+    (folder / "config.gin").write_text(IMPORTS)
+    attack = f"{IMPORTS}{ATTACKS['a module of the folder']}\n"
+    for name in ("jobs/ckl_eval.gin", "models/t5.gin"):
+        (folder / name).parent.mkdir()
+        (folder / name).write_text(attack)
+        with pytest.raises(UserError, match=f"run/{name} imports"):
+            gin_config.load([str(folder / "config.gin"), name])
+    (folder.parent / "mine.gin").write_text("include 'models/t5.gin'\n")
+    with pytest.raises(UserError, match="run/models/t5.gin imports"):
+        gin_config.load([str(folder / "config.gin"), "mine.gin"])
+
+
+@pytest.mark.parametrize("name", gin_files.bundled_files())
+def test_what_this_package_writes_is_trusted(folder, name):
+    shutil.copy(gin_files.BUNDLED / name, folder / "config.gin")
+    try:
+        gin_config.read([str(folder / "config.gin")])
+    except UserError as e:
+        assert "stranger" not in str(e)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (t5x, "train", "--gin_file=run/config.gin"),
+        (t5x, "train", "--dry_run", "--gin_file=run/config.gin"),
+        (t5x, "eval", "--gin_file=run/config.gin", "--gin_file=ckl_eval.gin"),
+        (t5x, "infer", "--gin_file=run/config.gin", "--gin_file=ckl_infer.gin"),
+        (t5x, "precompile", "--gin_file=run/config.gin"),
+        (t5x, "dynamic_eval", "--gin_file=run/config.gin"),
+        (ckl, "probe", "bear", "--model=run", "--dataset=quiz"),
+        (ckl, "ask", "--model", "a=run", "--questions=questions.jsonl"),
+    ],
+    ids=lambda command: " ".join(command[1:3]),
+)
+def test_every_command_that_opens_a_folder_refuses(folder, command, capsys):
+    attack = "import os\nt5.T5Config.dropout_rate = @os.system()\nos.system.command = 'touch ran'\n"
+    (folder / "config.gin").write_text(f"{IMPORTS}{attack}")
+    (folder / "checkpoint_1" / "state").mkdir()
+    questions = [Question("q", "who", ("x",), "2019-05")]
+    write_questions(folder.parent / "questions.jsonl", questions)
+    (folder.parent / "quiz").mkdir()
+    (folder.parent / "quiz" / "P36.jsonl").write_text(
+        '{"sub_id": "a", "sub_label": "A", "obj_id": "b", "obj_label": "B"}\n'
+    )
+    relation = {
+        "P36": {
+            "templates": ["[X] is [Y]."],
+            "answer_space_ids": ["b"],
+            "answer_space_labels": ["B"],
+        }
+    }
+    (folder.parent / "quiz" / "metadata_relations.json").write_text(json.dumps(relation))
+    program, *argv = command
+    assert program.main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "--trust-imports=os" in err, err
+    assert not (folder.parent / "ran").exists()
