@@ -16,10 +16,8 @@ kept + forgotten those that Initial knew, where there are no old answers.
 """
 
 import collections
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -59,45 +57,15 @@ def counts(states: np.ndarray) -> dict[str, int]:
     return dict(zip(STATES, np.bincount(states, minlength=len(STATES)).tolist(), strict=True))
 
 
-def ledger_rows(run: Run, initial: Mapping[str, Scored]) -> Iterator[dict[str, Any]]:
-    """One row per fact and evaluation: probe, item, step, epoch, state, prediction, ..."""
-    for step in run.steps:
-        for probe, now in run.at(step).items():
-            if probe not in initial:
-                continue
-            before = initial[probe]
-            states = fact_states(now, before)
-            for row, then, state in zip(now.rows, before.rows, states, strict=True):
-                yield {
-                    "run": run.name,
-                    "step": step,
-                    "epoch": row["epoch"],
-                    "probe": probe,
-                    "item": row["item"],
-                    "relation": row.get("relation", ""),
-                    "state": STATES[state],
-                    "input": row.get("input", ""),
-                    "answers": row["answers"],
-                    "old_answers": row.get("old_answers", []),
-                    "initial_prediction": then["predictions"][0],
-                    "prediction": row["predictions"][0],
-                }
+def difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """How the states [N] of the same facts differ in two runs.
 
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """Facts of one probe in two runs: matrix[i, j] of them are in STATES[i] and STATES[j]."""
-
-    probe: str
-    matrix: np.ndarray
-    changed: tuple[int, ...]
-
-
-def difference(probe: str, a: np.ndarray, b: np.ndarray) -> Difference:
-    """Compares the states [N] of the same facts in two runs."""
+    Returns:
+      matrix[i, j], how many facts are in STATES[i] and STATES[j]; and the facts that differ.
+    """
     n = len(STATES)
     matrix = np.bincount(a * n + b, minlength=n * n).reshape(n, n)
-    return Difference(probe, matrix, tuple(np.flatnonzero(a != b).tolist()))
+    return matrix, np.flatnonzero(a != b).tolist()
 
 
 def describe(
@@ -217,16 +185,16 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
         _check_same_items(run, other, probe)
         a = fact_states(run.last[probe], before[probe])
         b = fact_states(other.last[probe], then[probe])
-        result = difference(probe, a, b)
-        found = f"{len(result.changed)} of {labels.count(len(a), 'fact')}"
-        verb = "differs" if 1 in (len(result.changed), len(a)) else "differ"
+        matrix, changed = difference(a, b)
+        found = f"{len(changed)} of {labels.count(len(a), 'fact')}"
+        verb = "differs" if 1 in (len(changed), len(a)) else "differ"
         lines += ["", f"{run.last[probe].probe.long}: {found} {verb}"]
         lines.append(f"{'A down, B across':<18}" + "".join(f"{s:>13}" for s in STATES))
         lines += [
             f"{name:<18}" + "".join(f"{n:>13}" for n in row)
-            for name, row in zip(STATES, result.matrix.tolist(), strict=True)
+            for name, row in zip(STATES, matrix.tolist(), strict=True)
         ]
-        named = [i for i in result.changed if state in (None, STATES[a[i]], STATES[b[i]])]
+        named = [i for i in changed if state in (None, STATES[a[i]], STATES[b[i]])]
         for i in named[:limit]:
             first, second = (r.last[probe].rows[i]["predictions"][0] for r in (run, other))
             lines.append(

@@ -112,7 +112,7 @@ def proper_nouns(
     from ckl_jax.papers.temporalwiki.analysis import text_report
 
     table = text_report.compare(runs, initial, formula)
-    print(text_report.as_text(table))
+    text_report.section(table).show()
     if out:
         text_report.write(table, out)
 
@@ -205,7 +205,6 @@ def overlap(
     """
     from ckl_jax import checks
     from ckl_jax.analysis.mentions import corpus_texts
-    from ckl_jax.analysis.render_table import print_cells
     from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, read_probe
     from ckl_jax.papers.ckl.analysis import answer_analysis
 
@@ -213,6 +212,4 @@ def overlap(
     checks.require_names(PROBES, **{"--probes": probes})
     answers = {p: [item.answers for item in read_probe(p, folder)] for p in probes}
     texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
-    section = answer_analysis.named(answer_analysis.mentions_of(answers, texts))
-    print_cells(section.headers, section.rows)
-    print(*section.notes, sep="\n")
+    answer_analysis.named(answer_analysis.mentions_of(answers, texts)).show()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis.mentions import corpus_texts
+from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import Study, load_study
 from ckl_jax.analysis.transfer import compare_transfers
 from ckl_jax.data.facts.ckl_files import CORPORA
@@ -17,7 +18,6 @@ from ckl_jax.papers.ckl import gpt2
 from ckl_jax.papers.ckl.analysis import (
     answer_analysis,
     experiment_curves,
-    experiment_pages,
     experiment_tables,
     prediction_changes,
     published_ckl,
@@ -131,7 +131,7 @@ def _curves(name: str, experiment: Experiment, running: Running) -> Path:
     (scenario,) = experiment.scenarios
     study = _study(scenario, running)
     made = experiment_curves.figure_2(study, experiment.published[scenario.name])
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
 
 
 def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
@@ -150,7 +150,7 @@ def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
             start = 100.0 * float(study.initial.scores[experiment_curves.KEPT].em.mean())
             lines.append(experiment_curves.line_of(title, phases, start, rows))
     made = experiment_curves.figure_3(lines)
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
 
 
 _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
@@ -177,19 +177,19 @@ def _answers(name: str, experiment: Experiment, running: Running) -> Path:
     if corpora:
         more, counted = answer_analysis.overlap(study, corpora)
         sections, numbers = [*sections, *more], {**numbers, **counted}
-    return experiment_pages.write(name, experiment.title, sections, numbers, running.root)
+    return write_markdown(name, experiment.title, sections, numbers, running.root)
 
 
 def _precision(name: str, experiment: Experiment, running: Running) -> Path:
     (scenario,) = experiment.scenarios
     made = experiment_curves.figure_9(_study(scenario, running))
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
 
 
 def _predictions(name: str, experiment: Experiment, running: Running) -> Path:
     (scenario,) = experiment.scenarios
     made = prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
 
 
 _ANALYSES: dict[str, Callable[[str, Experiment, Running], Path]] = {

@@ -8,10 +8,10 @@ import numpy as np
 from ckl_jax.analysis import figures
 from ckl_jax.analysis.mentions import count_mentions
 from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
-from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 from ckl_jax.probes.metrics import normalize_answer
 
 PAIR = ("updated_lama", "new_lama")
@@ -53,12 +53,12 @@ def figure_8(
             f"(a) The types that make up the EM of {leader.label}",
             ("Type", *(f"{known_probe(p).short} EM" for p in parts)),
             [
-                text_row(t, *(parts[p].get(t, 0.0) for p in parts))
+                (t, *(parts[p].get(t, 0.0) for p in parts))
                 for t in TYPES
                 if any(parts[p].get(t) for p in parts)
             ],
-            figures.as_png(_plot_parts(parts)) if right else None,
-            [
+            png=_plot_parts(parts) if right else None,
+            notes=[
                 "Points of EM; a column adds up to the probe's score."
                 if right
                 else "No answer of either probe is right: no figure."
@@ -67,7 +67,7 @@ def figure_8(
         Section(
             "(b) Persons that answer both UpdatedLAMA and NewLAMA",
             ("Model", "Items of each", "UL EM", "NL EM"),
-            [text_row(e.label, *shared[e.key]) for e in study.entries if shared[e.key]],
+            [(e.label, *shared[e.key]) for e in study.entries if shared[e.key]],
             notes=[
                 "Each person's items are paired, as many of either probe, in the order of the "
                 f"files. The paper found {persons} pairs, and the EM on UL still much higher."
@@ -97,7 +97,7 @@ def _share_rows(types_of_answers: Mapping[str, Sequence[str]], published) -> tup
                 f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "")
                 for p in types_of_answers
             ]
-            rows.append(text_row(kind, *cells))
+            rows.append((kind, *cells))
     return headers, rows
 
 
@@ -137,28 +137,17 @@ def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
     return scores
 
 
+@figures.png
 def _plot_parts(parts: Mapping[str, Mapping[str, float]]):
     shown = [t for t in TYPES if any(part.get(t) for part in parts.values())]
-    with figures.style():
-        figure, (ax,) = figures.panels(1)
-        figure.set_figwidth(6.4)
-        left = np.zeros(len(parts))
-        for i, kind in enumerate(shown):
-            values = np.array([part.get(kind, 0.0) for part in parts.values()])
-            ax.barh(
-                range(len(parts)),
-                values,
-                left=left,
-                label=kind,
-                color=f"C{i}",
-                edgecolor="white",
-                lw=0.5,
-            )
-            left += values
-        ax.set_yticks(range(len(parts)), [known_probe(p).short for p in parts])
-        ax.invert_yaxis()
-        ax.set(xlabel="EM (%)")
-        figures.legend(figure, [ax])
+    figure, (ax,) = figures.panels(1)
+    figure.set_figwidth(6.4)
+    points = {t: [part.get(t, 0.0) for part in parts.values()] for t in shown}
+    figures.stack(ax, points, [f"C{i}" for i in range(len(shown))])
+    ax.set_yticks(range(len(parts)), [known_probe(p).short for p in parts])
+    ax.invert_yaxis()
+    ax.set(xlabel="EM (%)")
+    figures.legend(figure, [ax])
     return figure
 
 
@@ -218,7 +207,7 @@ def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     for probe, of in mentions.items():
         there = np.stack([of[c] > 0 for c in corpora])
         rows.append(
-            text_row(
+            (
                 known_probe(probe).long,
                 *(100.0 * float(n.mean()) for n in there),
                 100.0 * float(there.all(0).mean()),
@@ -250,7 +239,7 @@ def _by_mentions(
             inside = [_within(of[corpus], *limits) for limits in _BINS]
             em = entry.scores[probe].em
             cells = [f"{n.sum():,}, {100.0 * em[n].mean():.2f}" if n.any() else "–" for n in inside]
-            rows.append(text_row(known_probe(probe).long, *cells))
+            rows.append((known_probe(probe).long, *cells))
     title = f"EM of {entry.label} by how often {corpus} names the answer"
     return [Section(title, headers, rows)]
 

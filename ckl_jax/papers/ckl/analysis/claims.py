@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import statistics
-from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
+from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.seeds import check_seeds
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
@@ -199,26 +199,26 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
     rows = judge(numbers)
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
     headers = ["Claim", "In the paper", "Holds", "Margin"]
-    cells = [[TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)] for r in rows]
     seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
     note = (
         f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
         "0 for every seed that has the tables; no: below 0 for every one."
     )
-    write_file(Path(out) / "claims.md", f"{markdown(headers, cells)}\n{note}\n")
-    print_cells(headers, cells)
-    print(note)
+    cells = [[r["claim"], r["where"], _verdict(r), _margin(r)] for r in rows]
+    table = Section(headers=headers, rows=cells, notes=[note])
+    write_file(Path(out) / "claims.md", table.markdown())
+    table.show()
     return Path(out) / "claims.md"
 
 
-def _verdict(row: Mapping[str, Any]) -> TableCell:
+def _verdict(row: Mapping[str, Any]) -> Cell:
     seeds, all_seeds = row["seeds"], len(row["values"])
     partly = f"{seeds} of {all_seeds} seeds" if 0 < seeds < all_seeds else ""
-    return TableCell(row["verdict"], partly)
+    return Cell(row["verdict"], partly)
 
 
-def _margin(row: Mapping[str, Any]) -> TableCell:
+def _margin(row: Mapping[str, Any]) -> Cell:
     if row["mean"] is None:
-        return TableCell("–")
+        return Cell("–")
     span = f"{row['low']:+.2f} to {row['high']:+.2f}" if len(row["values"]) > 1 else ""
-    return TableCell(f"{row['mean']:+.2f} {row['unit']}", span)
+    return Cell(f"{row['mean']:+.2f} {row['unit']}", span)

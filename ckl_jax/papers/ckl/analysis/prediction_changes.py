@@ -9,10 +9,10 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import BLANK, known_probe
 from ckl_jax.errors import UserError
-from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +76,7 @@ def table_12(
     for entry in pair:
         shares = _changed_shares(entry, histories[entry.key], probes)
         numbers["changed"][entry.key] = shares
-        rows += [
-            text_row(entry.label, known_probe(p).long, *shares[p]) for p in probes if p in shares
-        ]
+        rows += [[entry.label, known_probe(p).long, *shares[p]] for p in probes if p in shares]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
     sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
     return sections, numbers
@@ -131,7 +129,7 @@ def _section(
     for change in changes:
         for n, (label, said) in enumerate(change.predictions.items()):
             shown = (change.question, change.answer) if n == 0 else ("", "")
-            rows.append(text_row(*shown, label, *said))
+            rows.append([*shown, label, *said])
     note = (
         f"{labels.count(counts[0], 'item')} that {models[-1]} gets right in the end and Initial "
         f"did not; {models[0]} gets {counts[1]:,} of them wrong."

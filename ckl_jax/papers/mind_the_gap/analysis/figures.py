@@ -1,13 +1,14 @@
-"""Figures of staleness; each function makes a matplotlib figure, or None without data."""
+"""Figures of staleness, as PNG; None without data."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import legend, style
+from ckl_jax.analysis.figures import legend, panels, png, sections
 from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.forgetting import START
+from ckl_jax.analysis.sections import Section
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import largest_slopes
 
 _TOPICS = 6  # curves that are drawn
@@ -66,6 +67,7 @@ def plot_forgetting(results: Mapping[str, Any]):
     )
 
 
+@png
 def _plot(
     curves: Curves,
     unit: str,
@@ -76,28 +78,31 @@ def _plot(
     logarithmic: bool = False,
 ):
     """A line for each curve; `order` gives names their colours, those of the other figures."""
-    from matplotlib.figure import Figure
-
-    with style():
-        beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
-        figure = Figure(figsize=(10.4 if beside else 8.4, 4.6))
-        ax = figure.subplots()
-        ticks = _positions([*curves.values(), *(dotted or {}).values()])
-        for i, (name, curve) in enumerate(curves.items()):
-            _line(ax, ticks, name, curve, order.index(name) if order else i, "-", bands)
-        for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
-            _line(ax, ticks, name, curve, i, ":", False)
-        _ticks(ax, ticks, unit)
-        ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
-        ax.set(xlabel=unit, ylabel=ylabel)
-        if logarithmic:
-            ax.set_yscale("symlog", linthresh=_LINEAR_TO)
-            lowest = min(min(curve["values"]) for curve in curves.values())
-            ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
-        if beside:
-            figure.legend(loc="outside right upper", fontsize=9)
-        else:
-            legend(figure, [ax])
+    dotted = dotted or {}
+    beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+    figure, (ax,) = panels(1, size=(10.4 if beside else 8.4, 4.6))
+    ticks = _positions([*curves.values(), *dotted.values()])
+    for i, (name, curve) in enumerate((*curves.items(), *dotted.items())):
+        x = [ticks[label] for label in curve["labels"]]
+        number = order.index(name) if order else i
+        look = {"color": _PALETTE[number % len(_PALETTE)], "label": name}
+        dashes, marker = ":" if i >= len(curves) else "-", "." if len(x) < 40 else None
+        ax.plot(x, curve["values"], dashes, marker=marker, **look)
+        if bands:
+            ax.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.15, lw=0)
+    shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
+    names, at = zip(*shown, strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
+    ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
+    ax.set(xlabel=unit, ylabel=ylabel)
+    if logarithmic:
+        ax.set_yscale("symlog", linthresh=_LINEAR_TO)
+        lowest = min(min(curve["values"]) for curve in curves.values())
+        ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
+    if beside:
+        figure.legend(loc="outside right upper", fontsize=9)
+    else:
+        legend(figure, [ax])
     return figure
 
 
@@ -107,18 +112,32 @@ def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(sorted(set(itertools.chain.from_iterable(pairs)), key=lambda pair: pair[1]))
 
 
-def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, band: bool) -> None:
-    x = [ticks[label] for label in curve["labels"]]
-    color = _PALETTE[i % len(_PALETTE)]
-    marker = "." if len(x) < 40 else None
-    ax.plot(x, curve["values"], dashes, marker=marker, color=color, label=name)
-    if band:
-        ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
-
-
-def _ticks(ax, positions: Mapping[str, int], unit: str) -> None:
-    every = max(1, -(-len(positions) // 12))
-    shown = list(positions.items())[::every]
-    names, at = zip(*shown, strict=True)
-    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
-    ax.set_xlabel(unit)
+def draw(results: Mapping[str, Any]) -> dict[str, Section]:
+    """{name: section} of all figures that have data."""
+    return sections(
+        {
+            "months": (
+                "Staleness by month",
+                "How much higher than the control's a model's perplexity is, on the same "
+                "documents; bands are 95 % intervals of a bootstrap over each month's documents.",
+                plot_months(results),
+            ),
+            "groups": (
+                "Parts of speech and topics",
+                "The stale model; dotted are topics, if there are any: those that rise most and "
+                "least. Where one curve dwarfs the others the axis is logarithmic above 100.",
+                plot_groups(results),
+            ),
+            "weeks": (
+                "Staleness by week",
+                "Spans of seven days; below 0 a model is better than the control.",
+                plot_weeks(results),
+            ),
+            "forgetting": (
+                "Text of the past",
+                "How much higher the perplexity of text from before the test period is than "
+                "before the first update; above 0 the model forgets.",
+                plot_forgetting(results),
+            ),
+        }
+    )

@@ -5,11 +5,9 @@ Light-tuned models (appendices E and F) and proper nouns in new and old text, wh
 """
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-from ckl_jax.analysis.perplexity import estimate, rounded
-from ckl_jax.analysis.render_table import TableCell
+from ckl_jax.analysis.perplexity import estimate
 from ckl_jax.analysis.rows import EVAL, Run
 from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
@@ -17,7 +15,6 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
     LIGHT_TUNED,
     Model,
     Study,
-    method_label,
 )
 
 GROUP = "proper_nouns"
@@ -68,59 +65,13 @@ def proper_nouns(study: Study) -> Rows:
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> Rows:
     """A row for each method with a number, Initial first; its models at their own intervals."""
-    rows = [
-        {
-            "method": study.initial.method,
-            "cells": {
-                i: {kind: number(study.initial, i, kind) for kind in kinds} for i in study.intervals
-            },
-        }
-    ]
-    for method, after in study.models.items():
+    models = {study.initial.method: dict.fromkeys(study.intervals, study.initial), **study.models}
+    rows = []
+    for method, after in models.items():
         cells = {
-            i: {k: number(after[i], i, k) if i in after else None for k in kinds}
+            i: {kind: number(after[i], i, kind) if i in after else None for kind in kinds}
             for i in study.intervals
         }
-        rows.append({"method": method, "cells": cells})
-    return [row for row in rows if any(_numbers(row))]
-
-
-def _numbers(row: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
-    for kinds in row["cells"].values():
-        yield from kinds.values()
-
-
-def cells_of_tuned(study: Study, rows: Rows) -> tuple[list[str], list[list[TableCell]]]:
-    """A row for each method: perplexity and F1 by interval and class."""
-    headers, shown = ["Method"], [[TableCell(method_label(row["method"]))] for row in rows]
-    for interval in study.intervals:
-        for kind in ("unchanged", "changed"):
-            headers += [f"{study.label(interval)} {kind}", "F1"]
-            for row, cells in zip(rows, shown, strict=True):
-                x = row["cells"][interval][kind]
-                cells += [_perplexity(x), TableCell(f"{x['f1']:.2f}" if x else "–")]
-    return headers, shown
-
-
-def _perplexity(x: dict[str, Any] | None) -> TableCell:
-    if x is None:
-        return TableCell("–")
-    return TableCell(f"{rounded(x['value'])}", f"{rounded(x['low'])}–{rounded(x['high'])}")
-
-
-def cells_of_nouns(study: Study, rows: Rows) -> tuple[list[str], list[list[TableCell]]]:
-    """A row for each method: ratios by interval, in new text and in the rest."""
-    names = KINDS_OF_TEXT.values()
-    headers = [f"{study.label(i)} {name}" for i in study.intervals for name in names]
-    shown = [
-        [TableCell(method_label(row["method"]))]
-        + [_ratio(row["cells"][i][kind]) for i in study.intervals for kind in KINDS_OF_TEXT]
-        for row in rows
-    ]
-    return ["Method", *headers], shown
-
-
-def _ratio(x: dict[str, Any] | None) -> TableCell:
-    if x is None:
-        return TableCell("–")
-    return TableCell(f"{x['value']:.3f}", f"{x['low']:.3f}–{x['high']:.3f}")
+        if any(any(of_kind.values()) for of_kind in cells.values()):
+            rows.append({"method": method, "cells": cells})
+    return rows

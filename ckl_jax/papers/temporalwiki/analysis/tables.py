@@ -27,38 +27,33 @@ KINDS = ("updated", "new", "deleted")  # beside the two classes of the paper
 class Perplexities:
     """Perplexity and bootstrap of every model on every class of facts, paired over models."""
 
-    def __init__(self, study: Study, samples: int = SAMPLES, seed: int = 0):
-        self._draws: dict[tuple[str, str], dict[Key, np.ndarray]] = {}
-        self._values: dict[tuple[str, str], dict[Key, float]] = {}
+    def __init__(self, study: Study, samples: int = SAMPLES):
+        self._numbers: dict[tuple[str, str, Key], tuple[float, np.ndarray]] = {}
         models = list(study.all_models())
         keys = dict.fromkeys(key for model in models for key in model.losses)
-        for number, key in enumerate(keys):
+        for seed, key in enumerate(keys):
             mine = [m for m in models if key in m.losses]
-            draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed + number)
+            draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed)
             for model, drawn in zip(mine, draws, strict=True):
-                self._draws.setdefault(_id(model), {})[key] = drawn
-                self._values.setdefault(_id(model), {})[key] = perplexity(model.losses[key])
+                numbers = perplexity(model.losses[key]), drawn
+                self._numbers[model.method, model.interval, key] = numbers
 
     def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
         """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
-        if model is None or key not in self._values.get(_id(model), {}):
+        if model is None or key not in model.losses:
             return None
-        low, high = interval(self._draws[_id(model)][key])
-        value = self._values[_id(model)][key]
+        value, draws = self._numbers[model.method, model.interval, key]
+        low, high = interval(draws)
         return {"value": value, "low": low, "high": high, "facts": len(model.losses[key])}
 
     def mean(self, model: Model | None, keys: Sequence[Key]) -> dict[str, Any] | None:
         """The mean of two perplexities, of their rounded values as the paper has it."""
-        cells = [self.cell(model, key) for key in keys]
-        if None in cells:
+        if model is None or not all(key in model.losses for key in keys):
             return None
-        low, high = interval(sum(self._draws[_id(model)][key] for key in keys) / len(keys))
-        value = average(*(float(rounded(c["value"])) for c in cells))
+        numbers = [self._numbers[model.method, model.interval, key] for key in keys]
+        low, high = interval(sum(draws for _, draws in numbers) / len(keys))
+        value = average(*(float(rounded(value)) for value, _ in numbers))
         return {"value": float(value), "low": low, "high": high}
-
-
-def _id(model: Model) -> tuple[str, str]:
-    return model.method, model.interval
 
 
 def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
@@ -164,18 +159,20 @@ def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float 
 
 def table_1(study: Study) -> list[dict[str, Any]]:
     """Articles, words and tokens of the snapshots and diffsets, in the order of their dates."""
-    texts, diffs = text_of(study), manifests(study, "diffset")
-    rows = [{"name": date, "kind": "Wikipedia", **_size(made)} for date, made in texts.items()]
-    rows += [{"name": name, "kind": "Diffset", **_size(made)} for name, made in diffs.items()]
     tokens = _tokens(study)
-    return [
-        {**row, "tokens": tokens.get(row["name"])}
-        for row in sorted(rows, key=lambda row: (row["name"].partition("-")[0], row["name"]))
+    kinds = {"Wikipedia": text_of(study), "Diffset": manifests(study, "diffset")}
+    rows = [
+        {
+            "name": name,
+            "kind": kind,
+            "articles": manifest["articles"],
+            "words": manifest["words"],
+            "tokens": tokens.get(name),
+        }
+        for kind, made in kinds.items()
+        for name, manifest in made.items()
     ]
-
-
-def _size(manifest: dict[str, Any]) -> dict[str, int]:
-    return {"articles": manifest["articles"], "words": manifest["words"]}
+    return sorted(rows, key=lambda row: (row["name"].partition("-")[0], row["name"]))
 
 
 def _tokens(study: Study) -> dict[str, int]:
@@ -191,11 +188,11 @@ def _tokens(study: Study) -> dict[str, int]:
     return {n: m["features"]["targets"]["tokens"] for n, m in made.items() if m}
 
 
-def table_2(study: Study) -> list[dict[str, Any]]:
-    """[{"interval", "unchanged": {"initial", "aligned", "final"}, "changed", "deleted"}]."""
-    return [{"interval": i, **m["table_2"]} for i, m in manifests(study, "probes").items()]
+def of_probes(study: Study, table: str) -> list[dict[str, Any]]:
+    """The numbers of "table_2" or "table_7" that the probes' manifests have.
 
-
-def table_7(study: Study) -> list[dict[str, Any]]:
-    """[{"interval", "unchanged": {"facts", "relations", ..., "by_relation"}, "changed": ...}]."""
-    return [{"interval": i, **m["table_7"]} for i, m in manifests(study, "probes").items()]
+    Returns:
+      [{"interval", "unchanged", "changed", ...}]: of Table 2 {"initial", "aligned", "final"} of
+      each class, of Table 7 {"facts", "relations", ..., "by_relation"}.
+    """
+    return [{"interval": i, **m[table]} for i, m in manifests(study, "probes").items()]
