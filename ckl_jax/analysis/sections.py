@@ -148,6 +148,12 @@ class Section:
         parts += [section.markdown(level + 1, images).rstrip("\n") for section in self.sections]
         return "\n\n".join(parts) + "\n"
 
+    def text(self) -> list[str]:
+        """The table as lines of plain text, the first column to the left."""
+        rows = [list(self.headers), *([c.text for c in row] for row in self.rows)]
+        first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]) for row in rows]
+
     def show(self, console: Any = None, name: str = "") -> None:
         """Prints the table and the notes; a narrow terminal gets nothing below the numbers."""
         console = console or terminal()

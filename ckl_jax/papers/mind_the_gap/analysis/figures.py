@@ -9,7 +9,6 @@ from ckl_jax.analysis.figures import legend, panels, png, sections
 from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.forgetting import START
 from ckl_jax.analysis.sections import Section
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import largest_slopes
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
@@ -33,7 +32,13 @@ def plot_groups(results: Mapping[str, Any]):
     """The stale model's curves by part of speech (solid) and topic (dotted), as in Figure 2."""
     speech, topics = results["groups"]["parts of speech"], results["groups"]["topics"]
     solid = {name: curve for name, curve in speech.items() if curve}
-    dotted = {name: topics[name] for name in largest_slopes(topics, _TOPICS)}
+    ranked = sorted(
+        (name for name, curve in topics.items() if curve and len(curve["values"]) > 2),
+        key=lambda name: -topics[name]["line"]["slope"],
+    )
+    half = _TOPICS // 2  # those that rise and fall most
+    chosen = ranked if len(ranked) <= _TOPICS else [*ranked[:half], *ranked[-half:]]
+    dotted = {name: topics[name] for name in chosen}
     if not solid and not dotted:
         return None
     short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
