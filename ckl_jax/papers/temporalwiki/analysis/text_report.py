@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import bars, legend, panels, png
+from ckl_jax.analysis.rows import EVAL
 from ckl_jax.analysis.sections import Section
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import write_file, write_json
@@ -41,7 +42,7 @@ def compare(
 
 def _name(run: str | os.PathLike) -> str:
     path = Path(run).resolve()
-    return labels.method_key(path.parent.name if path.name == "eval" else path.name)
+    return labels.method_key(path.parent.name if path.name == EVAL else path.name)
 
 
 def section(table: Table) -> Section:
