@@ -117,7 +117,12 @@ def compare_averaged(
     """
     study = averaged_study(folders)
     table = compute_table(study, "score", acquired=acquired)
-    seeds = {row: {p: _by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
+    seeds = {
+        row: {
+            p: [100.0 * float(_only_probe(run).em.mean()) for run in runs] for p, runs in x.items()
+        }
+        for row, x in folders.items()
+    }
     widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
     count = len(next(iter(next(iter(seeds.values())).values())))
     note = (
@@ -148,43 +153,30 @@ def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study
     Raises:
       UserError: a run was not asked, was asked several probes, or others than its siblings.
     """
-    entries = {
-        row: Entry(
-            row, None, {probe: _as(probe, average_runs(runs)) for probe, runs in by_probe.items()}
-        )
-        for row, by_probe in folders.items()
-    }
+    entries = {}
+    for row, by_probe in folders.items():
+        scores = {}
+        for name, runs in by_probe.items():  # a column has its own name, whatever was asked
+            probe = QUESTIONS if name == QUESTIONS.name else known_probe(name)
+            scores[name] = dataclasses.replace(average_runs(runs), probe=probe, columns={})
+        entries[row] = Entry(row, None, scores)
     return Study(entries.pop("initial", None), tuple(entries.values()))
-
-
-def _as(name: str, scored: Scored) -> Scored:
-    """Scores under the name of their column."""
-    return dataclasses.replace(
-        scored, probe=QUESTIONS if name == QUESTIONS.name else known_probe(name), columns={}
-    )
 
 
 def average_runs(runs: Sequence[Path]) -> Scored:
     """The last answers of runs to one probe, `em`, `f1` and `score` averaged over them."""
-    asked = [_only_probe(Run.open(folder)) for folder in runs]
-    first = asked[0]
+    asked = list(map(_only_probe, runs))
     for folder, other in zip(runs, asked, strict=True):
-        if other.items != first.items:
+        if other.items != asked[0].items:
             raise UserError(f"{runs[0]} and {folder} were asked different items; probe again.")
-    em = np.mean([scored.em for scored in asked], axis=0)
-    f1 = np.mean([scored.f1 for scored in asked], axis=0)
-    return dataclasses.replace(first, em=em, f1=f1, score=em)
+    em, f1 = (np.mean([getattr(s, name) for s in asked], axis=0) for name in ("em", "f1"))
+    return dataclasses.replace(asked[0], em=em, f1=f1, score=em)
 
 
-def _by_seed(runs: Sequence[Path]) -> list[float]:
-    """EM in percent of each run."""
-    return [100.0 * float(_only_probe(Run.open(folder)).em.mean()) for folder in runs]
-
-
-def _only_probe(run: Run) -> Scored:
-    found: dict[str, Any] = run.last
+def _only_probe(folder: Path) -> Scored:
+    found = Run.open(folder).last
     if len(found) != 1:
-        raise UserError(f"{run.path} was asked {len(found)} probes; give runs of one.")
+        raise UserError(f"{folder} was asked {len(found)} probes; give runs of one.")
     return next(iter(found.values()))
 
 
@@ -194,22 +186,26 @@ def _rows(
     published: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, Any]:
     """The cells of a table beside what was printed, by row and column."""
-    rows = {}
-    for row in table["rows"]:
-        printed = published.get(row["key"], {})
-        columns = {probe: row["scores"].get(probe) for probe in probes} | {FUAR: row["fuar"]}
-        rows[row["key"]] = {
-            column: {
-                "ours": value["value"] if value else None,
-                "low": value and value["low"],
-                "high": value and value["high"],
-                "defined": value is not None,
-                "paper": printed.get(column),
-                "printed": column in printed,
-            }
-            for column, value in columns.items()
+    return {
+        row["key"]: {
+            column: beside(
+                row["fuar"] if column == FUAR else row["scores"].get(column),
+                published.get(row["key"], {}),
+                column,
+            )
+            for column in (*probes, FUAR)
         }
-    return rows
+        for row in table["rows"]
+    }
+
+
+def beside(
+    x: Mapping[str, Any] | None, printed: Mapping[str, float | None], column: str
+) -> dict[str, Any]:
+    """The cell of a number, {"value", "low", "high"} or None, and of what the paper printed."""
+    value, low, high = (x[k] if x else None for k in ("value", "low", "high"))
+    paper = {"paper": printed.get(column), "printed": column in printed}
+    return {"ours": value, "low": low, "high": high, "defined": x is not None, **paper}
 
 
 def only_probes(study: Study, probes: Sequence[str]) -> Study:

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.analysis import transfer
 from ckl_jax.analysis.mentions import corpus_texts, count_mentions
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import load_study
@@ -19,6 +18,7 @@ from ckl_jax.papers.ckl.analysis import (
     experiment_tables,
     prediction_changes,
     published_ckl,
+    transfer,
 )
 
 
