@@ -127,11 +127,15 @@ def _study(scenario: Scenario, running: Running) -> Study:
     return only_probes(load_study(_folders(every, everything)), scenario.probes)
 
 
-def _curves(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    study = _study(scenario, running)
-    made = experiment_curves.figure_2(study, experiment.published[scenario.name])
-    return write_markdown(name, experiment.title, *made, running.root)
+def _of_study(analyse: Callable[[Study, Scenario, Experiment], tuple[list, dict]]) -> Callable:
+    """Writes what `analyse` makes of the study of an experiment's one scenario."""
+
+    def write_analysis(name: str, experiment: Experiment, running: Running) -> Path:
+        (scenario,) = experiment.scenarios
+        made = analyse(_study(scenario, running), scenario, experiment)
+        return write_markdown(name, experiment.title, *made, running.root)
+
+    return write_analysis
 
 
 def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
@@ -180,25 +184,17 @@ def _answers(name: str, experiment: Experiment, running: Running) -> Path:
     return write_markdown(name, experiment.title, sections, numbers, running.root)
 
 
-def _precision(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    made = experiment_curves.figure_9(_study(scenario, running))
-    return write_markdown(name, experiment.title, *made, running.root)
-
-
-def _predictions(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    made = prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
-    return write_markdown(name, experiment.title, *made, running.root)
-
-
 _ANALYSES: dict[str, Callable[[str, Experiment, Running], Path]] = {
     "tables": _tables,
     "light_tuned": _light_tuned,
     "f1": _f1,
-    "curves": _curves,
+    "curves": _of_study(
+        lambda study, scenario, of: experiment_curves.figure_2(study, of.published[scenario.name])
+    ),
     "repeats": _repeats,
     "answers": _answers,
-    "precision": _precision,
-    "predictions": _predictions,
+    "precision": _of_study(lambda study, *_: experiment_curves.figure_9(study)),
+    "predictions": _of_study(
+        lambda study, scenario, _: prediction_changes.table_12(study, scenario.probes[:3])
+    ),
 }

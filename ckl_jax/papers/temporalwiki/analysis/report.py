@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,24 +134,25 @@ def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
 # --- sections
 
 
+def _by_method(title: str, headers: list[str], found: Rows, cells: Callable, **about) -> Section:
+    """A row for each method, of its label and `cells` of its numbers."""
+    rows = [[method_label(row["method"]), *cells(row)] for row in found]
+    return Section(title, ["Method", *headers], rows, **about)
+
+
 def section_3(study: Study, three: Rows) -> Section:
     """Table 3: a row for each method, and Un, C and Avg of each interval."""
     columns = [(i, name) for i in study.intervals for name in _SHORT]
     ranks = {column: _ranks(three, *column) for column in columns}
-    rows = [
-        [
-            method_label(row["method"]),
-            *_costs(row),
-            *(
-                _perplexity(row["intervals"][i][n], rank=ranks[i, n].get(row["method"], 0))
-                for i, n in columns
-            ),
-        ]
-        for row in three
-    ]
-    headers = ["Method", "Trainable", "Total", "Seconds"]
+
+    def cells(row: dict[str, Any]) -> list[Any]:
+        ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
+        return [*_costs(row), *(_perplexity(x, rank) for x, rank in ranked)]
+
+    headers = ["Trainable", "Total", "Seconds"]
     headers += [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
-    return Section("Perplexity of facts", headers, rows, [_LEGEND], anchor="scores")
+    about = {"notes": [_LEGEND], "anchor": "scores"}
+    return _by_method("Perplexity of facts", headers, three, cells, **about)
 
 
 def _costs(row: dict[str, Any]) -> list[str]:
@@ -180,12 +181,12 @@ def _kinds(study: Study, three: Rows) -> Section:
         for k in tables.KINDS
         if any(row["intervals"][i][k] for row in three)
     ]
-    headers = ["Method", *(f"{study.label(i)} {k}" for i, k in columns)]
-    rows = [
-        [method_label(row["method"]), *(_perplexity(row["intervals"][i][k]) for i, k in columns)]
-        for row in three
-    ]
-    return Section("Updated, new and deleted facts", headers, rows, anchor="kinds")
+
+    def cells(row: dict[str, Any]) -> list[Cell]:
+        return [_perplexity(row["intervals"][i][k]) for i, k in columns]
+
+    headers = [f"{study.label(i)} {k}" for i, k in columns]
+    return _by_method("Updated, new and deleted facts", headers, three, cells, anchor="kinds")
 
 
 def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
@@ -203,44 +204,41 @@ def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
 
 def _transfer(study: Study, found: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
-    headers = ["Method", *(f"FUAR {study.label(i)}" for i in study.intervals)]
-    over_time = ("backward", "forward")
-    rows = [
-        [
-            method_label(row["method"]),
+
+    def cells(row: dict[str, Any]) -> list[str | None]:
+        over_time = (row["backward"], row["forward"])
+        return [
             *(ratio(x["value"]) if x else None for x in row["fuar"].values()),
-            *(None if row[n] is None else f"{row[n]:+.3f}" for n in over_time),
+            *(None if x is None else f"{x:+.3f}" for x in over_time),
         ]
-        for row in found
-    ]
-    headers += [f"{name.capitalize()} transfer" for name in over_time]
-    return Section("Forgetting and transfer", headers, rows, [_TRANSFER], anchor="transfer")
+
+    headers = [f"FUAR {study.label(i)}" for i in study.intervals]
+    headers += ["Backward transfer", "Forward transfer"]
+    about = {"notes": [_TRANSFER], "anchor": "transfer"}
+    return _by_method("Forgetting and transfer", headers, found, cells, **about)
 
 
 def _tuned(study: Study, found: Rows) -> Section:
     """Tables 5 and 6: perplexity and F1 of light-tuned models, by interval and class."""
     columns = [(i, kind) for i in study.intervals for kind in ("unchanged", "changed")]
+
+    def cells(row: dict[str, Any]) -> list[Any]:
+        numbers = [row["cells"][i][kind] for i, kind in columns]
+        return [value for x in numbers for value in (_perplexity(x), x and x["f1"])]
+
     headers = [h for i, kind in columns for h in (f"{study.label(i)} {kind}", "F1")]
-    rows = []
-    for row in found:
-        cells = [row["cells"][i][kind] for i, kind in columns]
-        both = [(_perplexity(x), x and x["f1"]) for x in cells]
-        rows.append([method_label(row["method"]), *(value for pair in both for value in pair)])
-    return Section("", ["Method", *headers], rows, [_TUNED] if rows else ())
+    return _by_method("", headers, found, cells, notes=[_TUNED] if found else ())
 
 
 def _nouns(study: Study, found: Rows) -> Section:
     """Figure 2: ratios by interval, in new text and in the rest."""
     columns = [(i, kind) for i in study.intervals for kind in KINDS_OF_TEXT]
+
+    def cells(row: dict[str, Any]) -> list[Cell]:
+        return [estimate(row["cells"][i][kind], "{:.3f}".format) for i, kind in columns]
+
     headers = [f"{study.label(i)} {KINDS_OF_TEXT[kind]}" for i, kind in columns]
-    rows = [
-        [
-            method_label(row["method"]),
-            *(estimate(row["cells"][i][kind], "{:.3f}".format) for i, kind in columns),
-        ]
-        for row in found
-    ]
-    return Section("", ["Method", *headers], rows, [_NOUNS] if rows else ())
+    return _by_method("", headers, found, cells, notes=[_NOUNS] if found else ())
 
 
 def _corpora(found: Rows) -> Section:

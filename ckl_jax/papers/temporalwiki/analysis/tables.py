@@ -125,15 +125,16 @@ def transfer(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _scores(model: Model) -> dict[str, float]:
-    return {"_".join(key): score(losses) for key, losses in model.losses.items()}
+def _scores(model: Model | None) -> dict[str, float]:
+    losses = model.losses if model else {}
+    return {"_".join(key): score(of) for key, of in losses.items()}
 
 
 def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
     last = study.before(model) if model else None
-    if last is None:
-        return None
     both = [_scores(last), _scores(model)]
+    if not all(both):
+        return None
     forgotten, *gained = (
         name if all(name in scores for scores in both) else None
         for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))
@@ -145,11 +146,8 @@ def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
 
 def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
     tasks = [f"{i}_changed" for i in study.intervals]
-    scores = [_scores(m) if m else {} for m in models]
-    base = _scores(study.initial)
-    if len(tasks) < 2 or not all(
-        task in scores_of_run for task in tasks for scores_of_run in (base, *scores)
-    ):
+    base, *scores = map(_scores, (study.initial, *models))
+    if len(tasks) < 2 or not all(set(tasks) <= of.keys() for of in (base, *scores)):
         return {"backward": None, "forward": None}
     return {
         "backward": forgetting.backward_transfer(scores, tasks),
