@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.mentions import corpus_texts
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import Study, load_study
 from ckl_jax.data.facts.ckl_files import CORPORA
@@ -22,6 +21,7 @@ from ckl_jax.papers.ckl.analysis import (
     published_ckl,
 )
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
+from ckl_jax.papers.ckl.analysis.mentions import corpus_texts
 from ckl_jax.papers.ckl.analysis.transfer import compare_transfers
 from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
 from ckl_jax.papers.ckl.demo import METHODS

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ckl_jax.analysis import figures
-from ckl_jax.analysis.mentions import count_mentions
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
+from ckl_jax.papers.ckl.analysis.mentions import count_mentions
 from ckl_jax.probes.metrics import normalize_answer
 
 PAIR = ("updated_lama", "new_lama")

@@ -6,9 +6,9 @@ from typing import Any
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import legend, panels, png, sections
-from ckl_jax.analysis.forgetting import ALL as POOLED
-from ckl_jax.analysis.forgetting import START
 from ckl_jax.analysis.sections import Section
+from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
+from ckl_jax.papers.mind_the_gap.analysis.past_text import START
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
@@ -16,16 +16,6 @@ _LEGEND_WIDTH = 60  # characters of names that fit below a figure
 _INCREASE = "perplexity over the control's (%)"
 _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 Curves = Mapping[str, Mapping[str, Any]]
-
-
-def plot_months(results: Mapping[str, Any]):
-    """The relative increase of every model by month (Figures 1, 3 and 5), with 95 % bands."""
-    return _plot(results["months"], "month", bands=True)
-
-
-def plot_weeks(results: Mapping[str, Any]):
-    """The same by week."""
-    return _plot(results["weeks"], "week") if results["weeks"] else None
 
 
 def plot_groups(results: Mapping[str, Any]):
@@ -42,13 +32,9 @@ def plot_groups(results: Mapping[str, Any]):
     if not solid and not dotted:
         return None
     short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
-    return _plot(solid, "month", dotted=short, logarithmic=_is_dwarfed([*solid.values()]))
-
-
-def _is_dwarfed(curves: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one curve is so high that another cannot be seen."""
-    highest = sorted(max(map(abs, curve["values"])) for curve in curves)
-    return len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
+    highest = sorted(max(map(abs, curve["values"])) for curve in solid.values())
+    dwarfed = len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
+    return _plot(solid, "month", dotted=short, logarithmic=dwarfed)
 
 
 def plot_forgetting(results: Mapping[str, Any]):
@@ -82,7 +68,17 @@ def _plot(
     order: Sequence[str] = (),
     logarithmic: bool = False,
 ):
-    """A line for each curve; `order` gives names their colours, those of the other figures."""
+    """The relative increase of models (Figures 1, 3 and 5), a line for each.
+
+    Args:
+      curves: {name: labels, places, values, and the ends of a 95 % band}.
+      unit: of time.
+      bands: whether they are drawn.
+      dotted: further curves.
+      ylabel: of the axis.
+      order: gives names their colours, those of the other figures.
+      logarithmic: whether the axis is.
+    """
     dotted = dotted or {}
     beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
     figure, (ax,) = panels(1, size=(10.4 if beside else 8.4, 4.6))
@@ -125,7 +121,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Section]:
                 "Staleness by month",
                 "How much higher than the control's a model's perplexity is, on the same "
                 "documents; bands are 95 % intervals of a bootstrap over each month's documents.",
-                plot_months(results),
+                _plot(results["months"], "month", bands=True),
             ),
             "groups": (
                 "Parts of speech and topics",
@@ -136,7 +132,7 @@ def draw(results: Mapping[str, Any]) -> dict[str, Section]:
             "weeks": (
                 "Staleness by week",
                 "Spans of seven days; below 0 a model is better than the control.",
-                plot_weeks(results),
+                _plot(results["weeks"], "week") if results["weeks"] else None,
             ),
             "forgetting": (
                 "Text of the past",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis.figures import save
-from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.report import versions
 from ckl_jax.analysis.sections import Cell, Section, estimate, whole, write_page
 from ckl_jax.files import write_file, write_json
@@ -19,6 +18,7 @@ from ckl_jax.papers.mind_the_gap.analysis.emerging import (
     SECOND_UNSEEN,
 )
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
+from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, DriftStudy, compute
 

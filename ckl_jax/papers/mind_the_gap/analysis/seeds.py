@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.forgetting import ALL as POOLED
 from ckl_jax.analysis.sections import Section, estimate
 from ckl_jax.analysis.seeds import check_seeds, over_seeds
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
+from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL
 

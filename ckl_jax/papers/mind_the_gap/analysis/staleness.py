@@ -313,9 +313,17 @@ def relative_increase(
     several = 1.0 if (documents > 1).any() else np.nan
     whole = interval(several * _percent(*sums.sum(0).T))
     value = float(_percent(gaps.sum(), counts.sum()))
-    slopes = several * _slopes(curves.T, places)
-    overall = {"value": value, "low": whole[0], "high": whole[1]}
-    return Curve(labels, places, values, low, high, documents, counts, slopes, overall)
+    return Curve(
+        labels=labels,
+        places=places,
+        values=values,
+        low=low,
+        high=high,
+        documents=documents,
+        words=counts,
+        slopes=several * _slopes(curves.T, places),
+        overall={"value": value, "low": whole[0], "high": whole[1]},
+    )
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:

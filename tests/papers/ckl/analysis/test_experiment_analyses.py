@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.analysis.mentions import corpus_texts, count_mentions
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import load_study
 from ckl_jax.cli.ckl import main
@@ -20,6 +19,7 @@ from ckl_jax.papers.ckl.analysis import (
     published_ckl,
     transfer,
 )
+from ckl_jax.papers.ckl.analysis.mentions import corpus_texts, count_mentions
 
 
 def row(
