@@ -12,7 +12,7 @@ from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.report import configs, versions
 from ckl_jax.analysis.sections import Cell, Section, compact, estimate, ratio, write_page
 from ckl_jax.files import atomic_write, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import extra_evaluations, tables
+from ckl_jax.papers.temporalwiki.analysis import tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
@@ -77,8 +77,8 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         "table_2": tables.of_probes(study, "table_2"),
         "table_7": tables.of_probes(study, "table_7"),
         "transfer": tables.transfer(study),
-        "light_tuned": extra_evaluations.light_tuned(study),
-        "proper_nouns": extra_evaluations.proper_nouns(study),
+        "light_tuned": tables.light_tuned(study),
+        "proper_nouns": tables.proper_nouns(study),
     }
     drawn = draw(study, made)
     figures.save(drawn, out / "figures")

@@ -1,18 +1,31 @@
 """The tables of TemporalWiki from a study's rows and manifests, as JSON would hold them.
 
-Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts.
+Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts. Tables 5 and 6
+and the numbers of Figure 2 are of extra evaluations, where `ckl temporalwiki` was to make them.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.perplexity import average, bootstrap, perplexity, rounded, score
+from ckl_jax.analysis.perplexity import (
+    average,
+    bootstrap,
+    estimate,
+    perplexity,
+    rounded,
+    score,
+)
+from ckl_jax.analysis.rows import EVAL, Run
 from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
     CLASSES,
+    KINDS_OF_TEXT,
+    LIGHT_TUNED,
     Key,
     Model,
     Study,
@@ -194,3 +207,62 @@ def of_probes(study: Study, table: str) -> list[dict[str, Any]]:
       each class, of Table 7 {"facts", "relations", ..., "by_relation"}.
     """
     return [{"interval": i, **m[table]} for i, m in manifests(study, "probes").items()]
+
+
+# --- extra evaluations
+
+
+def light_tuned(study: Study) -> list[dict[str, Any]]:
+    """Perplexity (Table 5) and F1 in percent (Table 6) of each model after light-tuning.
+
+    Returns:
+      [{"method", "cells": {interval: {kind: numbers or None}}}], whose numbers are {"value", "low",
+      "high", "facts", "tokens", "f1", "em"}; [] if no model was tuned.
+    """
+    return _rows(study, ("unchanged", "changed"), _tuned)
+
+
+def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
+    name = f"{interval}_{kind}"
+    folder = model.path / LIGHT_TUNED / name
+    if not (folder / "summary.json").is_file():
+        return None
+    scored = Run.open(folder).last[name]
+    answers = {"f1": 100 * float(scored.f1.mean()), "em": 100 * float(scored.em.mean())}
+    return {**estimate(scored.losses), **answers}
+
+
+def proper_nouns(study: Study) -> list[dict[str, Any]]:
+    """Perplexity of proper nouns relative to Initial (Figure 2), in diffset and NON-diffset.
+
+    Returns:
+      As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
+      Initial.
+    """
+
+    @functools.cache
+    def losses(folder: Any) -> text_losses.Texts:
+        return text_losses.read_losses(folder) if any(folder.glob("proper_nouns/rows_*")) else {}
+
+    def found(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
+        task, before = f"{interval}_{kind}", losses(study.initial.path / EVAL)
+        ours = losses(model.path / EVAL)
+        if task not in ours or task not in before:
+            return None
+        return text_losses.ratios({task: ours[task]}, before)[task].get("proper_nouns")
+
+    return _rows(study, tuple(KINDS_OF_TEXT), found)
+
+
+def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:
+    """A row for each method with a number, Initial first; its models at their own intervals."""
+    models = {study.initial.method: dict.fromkeys(study.intervals, study.initial), **study.models}
+    rows = []
+    for method, after in models.items():
+        cells = {
+            i: {kind: number(after[i], i, kind) if i in after else None for kind in kinds}
+            for i in study.intervals
+        }
+        if any(any(of_kind.values()) for of_kind in cells.values()):
+            rows.append({"method": method, "cells": cells})
+    return rows
