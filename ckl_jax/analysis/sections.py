@@ -165,7 +165,7 @@ class Section:
                 drawn = self._drawn(title, narrow=True)
             console.print(drawn)
         for note in self.notes:
-            print(note if self.rows or self.png else f"{title}: {note}", flush=True)
+            print(f"{title}: {note}" if title and not (self.rows or self.png) else note, flush=True)
         for section in self.sections:
             section.show(console, name)
 
@@ -174,7 +174,8 @@ class Section:
         from rich.text import Text
 
         kept = [i for i, h in enumerate(self.headers) if not (narrow and h in self.wide)]
-        table = Table(header_style="bold", title=title or None, title_justify="left")
+        named = {"title": Text(title, "italic"), "title_justify": "left"} if title else {}
+        table = Table(header_style="bold", **named)
         for i in kept:
             table.add_column(Text(self.headers[i]), justify="right" if i else "left")
         for row in self.rows:
