@@ -42,15 +42,6 @@ class Grouping(Protocol):
         ...
 
 
-class AllWords:
-    """One group of all words."""
-
-    names = (ALL,)
-
-    def weights(self, document: WordLosses) -> np.ndarray:
-        return np.ones((1, len(document.words)))
-
-
 @dataclasses.dataclass(frozen=True)
 class Totals:
     """The losses of D documents, in order, by group of words.
@@ -92,14 +83,14 @@ def read_totals(
     Raises:
       UserError: the dumps are not of the same documents and words, or a loss is not finite.
     """
-    groupings = (AllWords(), *groupings)
-    names = tuple(itertools.chain.from_iterable(g.names for g in groupings))
+    names = (ALL, *itertools.chain.from_iterable(g.names for g in groupings))
     dates: list[str] = []
     words: list[np.ndarray] = []
     nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
     for documents in _side_by_side(dumps):
         first = next(iter(documents.values()))
-        weights = np.concatenate([g.weights(first) for g in groupings])
+        every = np.ones((1, len(first.words)))
+        weights = np.concatenate([every, *(g.weights(first) for g in groupings)])
         dates.append(first.date)
         words.append(weights.sum(1))
         for model, document in documents.items():
@@ -117,8 +108,8 @@ def read_totals(
 def _side_by_side(
     dumps: Mapping[str, str | os.PathLike],
 ) -> Iterator[dict[str, WordLosses]]:
-    streams = {model: _documents(folder) for model, folder in dumps.items()}
-    for number, documents in enumerate(itertools.zip_longest(*streams.values())):
+    streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
+    for number, documents in enumerate(itertools.zip_longest(*streams)):
         for folder, document in zip(dumps.values(), documents, strict=True):
             if document is None:
                 raise UserError(
@@ -132,11 +123,6 @@ def _side_by_side(
                     f"they differ at document {number}; score both models on the same test set."
                 )
         yield dict(zip(dumps, documents, strict=True))
-
-
-def _documents(folder: str | os.PathLike) -> Iterator[WordLosses]:
-    for shard in read_dump(folder):
-        yield from shard.documents()
 
 
 # --- bins of time
