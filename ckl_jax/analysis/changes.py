@@ -5,9 +5,12 @@ import dataclasses
 
 import numpy as np
 
+from ckl_jax.analysis.labels import STATE_COLORS
 from ckl_jax.analysis.ledger import STATES
-from ckl_jax.analysis.statistics import by_relation, macro_mean
+from ckl_jax.analysis.sections import Cell, Section
+from ckl_jax.analysis.statistics import by_relation
 from ckl_jax.analysis.study import Study
+from ckl_jax.data.facts.ckl_files import BLANK
 
 _KINDS = ("forgotten", "stale", "updated", "learned", "kept", "never known")
 
@@ -70,31 +73,87 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
     return Example(probe, title, kind, question, answer, tuple(cells))
 
 
-def relation_table(study: Study, probe: str, metric: str = "em", limit: int = 40):
+_SHOWN = 40  # relations of a table
+_AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
+
+
+def examples(study: Study) -> Section:
+    """Tables of predictions, one for each probe."""
+    chosen = pick_examples(study)
+    headers = ["Question and answer", *(entry.label for entry in study.entries)]
+    tables = [
+        Section(
+            title,
+            headers,
+            [
+                [_question(e), *(_prediction(*said) for said in e.predictions)]
+                for e in chosen
+                if e.probe == probe
+            ],
+            kind="examples",
+        )
+        for probe, title in dict.fromkeys((e.probe, e.title) for e in chosen)
+    ]
+    note = (
+        "First answers, with the state of the fact relative to the Initial model; facts on which "
+        "the methods differ most."
+    )
+    return Section(
+        "Changed predictions", notes=chosen and [note], sections=tables, anchor="examples"
+    )
+
+
+def _question(example: Example) -> Cell:
+    return Cell(example.question.replace(BLANK, "____"), example.answer)
+
+
+def _prediction(answer: str, state: str) -> Cell:
+    if not state:
+        return Cell(answer)
+    return Cell(answer or "(nothing)", state, color=STATE_COLORS[_AT_INITIAL.get(state, state)])
+
+
+def grouped(study: Study, of: str) -> Section:
+    """EM of each probe by "relations", as `relation_table`, or by "dates", as `date_table`."""
+    table, head = {"relations": (relation_table, "Relation"), "dates": (date_table, "Date")}[of]
+    headers = [head, "Items", *(entry.label for entry in study.entries)]
+    tables = [
+        Section(
+            f"{record.long}, EM",
+            headers,
+            [
+                [name, n, *("–" if x is None else f"{x:.1f}" for x in scores)]
+                for name, n, scores in table(study, probe)
+            ],
+        )
+        for probe, record in study.records.items()
+    ]
+    return Section(f"Scores by {head.lower()}", sections=tables, anchor=of)
+
+
+def relation_table(study: Study, probe: str) -> list[tuple]:
     """Scores by relation: [(relation, items, [percent or None of each model])], largest first.
 
     The last row is the mean over relations, as LAMA reports it. Empty where there is only one
     relation.
     """
-    columns, sizes = _grouped(study, probe, metric, "relations")
+    columns, sizes = _by(study, probe, "relations")
     if len(sizes) < 2:
         return []
-    rows = [_group_row(name, n, columns) for name, n in sizes.most_common(limit)]
+    rows = [_group_row(name, n, columns) for name, n in sizes.most_common(_SHOWN)]
     means = [
-        100.0 * macro_mean(getattr(e.scores[probe], metric), e.scores[probe].relations)
-        if probe in e.scores
-        else None
-        for e in study.entries
+        100.0 * float(np.mean([mean for _, mean in column.values()])) if column else None
+        for column in columns
     ]
     return [*rows, (f"mean over {len(sizes)} relations", sum(sizes.values()), means)]
 
 
-def date_table(study: Study, probe: str, metric: str = "em") -> list[tuple]:
+def date_table(study: Study, probe: str) -> list[tuple]:
     """Scores by date, as `relation_table` has them by relation, earliest first; [] without dates.
 
     Items without a date come last.
     """
-    columns, sizes = _grouped(study, probe, metric, "dates")
+    columns, sizes = _by(study, probe, "dates")
     if not any(sizes):
         return []
     return [
@@ -102,16 +161,13 @@ def date_table(study: Study, probe: str, metric: str = "em") -> list[tuple]:
     ]
 
 
-def _grouped(
-    study: Study, probe: str, metric: str, of: str
-) -> tuple[list[dict[str, tuple[int, float]]], collections.Counter[str]]:
-    """Of each model {group: (items, mean)}, and {group: items}; `of` are "relations" or "dates"."""
+def _by(study: Study, probe: str, of: str) -> tuple[list[dict], collections.Counter[str]]:
+    """Of each model {group: (items, mean EM)}, and {group: items}."""
     columns, sizes = [], collections.Counter()
     for entry in study.entries:
         scored = entry.scores.get(probe)
-        values = by_relation(getattr(scored, metric), getattr(scored, of)) if scored else {}
-        columns.append(values)
-        sizes.update({name: n for name, (n, _) in values.items() if name not in sizes})
+        columns.append(by_relation(scored.em, getattr(scored, of)) if scored else {})
+        sizes |= {name: n for name, (n, _) in columns[-1].items()}
     return columns, sizes
 
 

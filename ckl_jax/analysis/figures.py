@@ -1,11 +1,11 @@
-"""Figures of a study. Each function returns a matplotlib figure, or None where data are missing.
+"""Figures of a study, as PNG; None where data are missing.
 
 Colours are Okabe and Ito's; markers differ too, so that figures survive a grey printer.
 """
 
-import contextlib
+import functools
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.ledger import STATES, counts
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.statistics import precision_curve
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.files import write_file
@@ -36,15 +37,75 @@ _STYLE = {
     "font.family": "DejaVu Sans",
 }
 _PANEL = (4.1, 3.2)
+_OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
 
 
-@contextlib.contextmanager
-def style() -> Iterator[None]:
-    # A figure object without pyplot keeps no global state and needs no display.
-    import matplotlib
+def png(draw: Callable) -> Callable[..., bytes | None]:
+    """Makes of a function that draws a matplotlib figure one that returns it as PNG.
 
-    with matplotlib.rc_context(_STYLE):
-        yield
+    The figure is drawn in the style of all figures, without pyplot, which would keep global state.
+    """
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **options: Any) -> bytes | None:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            figure = draw(*args, **options)
+            if figure is None:
+                return None
+            FigureCanvasAgg(figure)
+            figure.savefig(buffer, format="png", facecolor="white")
+        return buffer.getvalue()
+
+    return drawn
+
+
+def sections(
+    drawn: Mapping[str, tuple[str, str, bytes | None]],
+) -> dict[str, Section]:
+    """{name: section} of {name: (title, caption, PNG or None)}; those without PNG are left out."""
+    return {
+        name: Section(title, notes=[caption], png=image, anchor=name)
+        for name, (title, caption, image) in drawn.items()
+        if image
+    }
+
+
+def save(drawn: Mapping[str, Section], folder: Path) -> None:
+    """Writes <folder>/<name>.png."""
+    for name, section in drawn.items():
+        write_file(folder / f"{name}.png", section.png)
+
+
+def panels(
+    n: int, columns: int = 2, size: tuple[float, float] | None = None
+) -> tuple[Any, np.ndarray]:
+    """A figure and its first `n` axes, [n]; `size` is that of the figure in inches."""
+    from matplotlib.figure import Figure
+
+    columns = min(n, columns)
+    rows = -(-n // columns)
+    figure = Figure(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
+    axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for spare in axes[n:]:
+        spare.set_visible(False)
+    return figure, axes[:n]
+
+
+def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
+    """One legend for all panels, below them or to their right."""
+    handles: dict[str, Any] = {}
+    for ax in axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    place: dict[str, Any] = {"loc": "outside right center", "labelspacing": 0.9}
+    if not beside:
+        columns = len(handles) if len(handles) <= 6 else 4
+        place = {"loc": "outside lower center", "ncols": columns}
+    return figure.legend(handles.values(), handles, **place)
 
 
 def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:
@@ -58,38 +119,33 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
         [max(0.0, c["value"] - c["low"]) for c in cells],
         [max(0.0, c["high"] - c["value"]) for c in cells],
     ]
-    edge = withStroke(linewidth=2.8, foreground="white")
-    lines = {"elinewidth": 1.0, "ecolor": "#303030", "path_effects": [edge]}
+    lines = _OF_BARS | {"path_effects": [withStroke(linewidth=2.8, foreground="white")]}
     ax.bar(at, [c["value"] for c in cells], yerr=errors, error_kw=lines, **look)
 
 
-def panels(n: int, columns: int = 2):
-    from matplotlib.figure import Figure
-
-    columns = min(n, columns)
-    rows = -(-n // columns)
-    figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
-    axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for spare in axes[n:]:
-        spare.set_visible(False)
-    return figure, axes[:n]
+def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
+    """Names the rows of horizontal bars, the first on top."""
+    ax.set_yticks(range(len(names)), names, **ticks)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
 
 
-def legend(figure, axes) -> None:
-    """One legend for all panels, below them."""
-    handles: dict[str, Any] = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    columns = len(handles) if len(handles) <= 6 else 4
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+def stack(
+    ax: Any, parts: Mapping[str, Sequence[float]], colors: Sequence[str], **look: Any
+) -> None:
+    """Horizontal bars of {label: [rows]}, one part after the other."""
+    left = np.zeros(len(next(iter(parts.values()))))
+    for (label, widths), color in zip(parts.items(), colors, strict=True):
+        at, edge = range(len(left)), {"edgecolor": "white", "lw": 0.5}
+        ax.barh(at, widths, left=left, label=label, color=color, **edge, **look)
+        left += widths
 
 
-def _look(entry: Entry, position: int) -> dict[str, Any]:
+def look(key: str, position: int = 0) -> dict[str, Any]:
+    """Colour and marker of a method."""
     return {
-        "color": labels.color(entry.key, position),
-        "marker": labels.marker(entry.key, position),
-        "label": entry.label,
+        "color": labels.color(key, position),
+        "marker": labels.marker(key, position),
         "markeredgecolor": "white",
         "markeredgewidth": 0.6,
     }
@@ -98,131 +154,118 @@ def _look(entry: Entry, position: int) -> dict[str, Any]:
 Curves = dict[str, list[tuple[int, float, dict[str, float]]]]
 
 
-def read_curves(study: Study, metric: str = "em") -> Curves:
-    """{method: [(step, epoch, {probe: score in percent})]}; reads one evaluation at a time."""
-    curves: Curves = {}
-    for entry in study.methods:
-        run = entry.run
-        curves[entry.key] = [
-            (s, run.epoch_at(s), {p: 100.0 * v for p, v in run.means_at(s, metric).items()})
-            for s in run.steps
+def read_curves(study: Study) -> Curves:
+    """{method: [(step, epoch, {probe: EM in percent})]}; reads one evaluation at a time."""
+    return {
+        e.key: [
+            (s, e.run.epoch_at(s), {p: 100.0 * v for p, v in e.run.means_at(s).items()})
+            for s in e.run.steps
         ]
-    return curves
+        for e in study.methods
+    }
 
 
+@png
 def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
     """Score of each probe as training goes on (CKL, Figure 2); `axis` is "epoch" or "step"."""
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
     if not drawn:
         return None
-    with style():
-        figure, axes = panels(len(study.probes))
-        for ax, probe in zip(axes, study.probes, strict=True):
-            _initial_line(ax, study, probe)
-            for i, entry in enumerate(study.methods):
-                points = [
-                    (epoch if axis == "epoch" else step, scores[probe])
-                    for step, epoch, scores in drawn.get(entry.key, ())
-                    if probe in scores
-                ]
-                if points:
-                    ax.plot(*zip(*points, strict=True), **_look(entry, i))
-            ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
-            ax.set_ylim(bottom=0)
-            ax.locator_params(axis="x", integer=True, nbins=7)
-        legend(figure, axes)
+    figure, axes = panels(len(study.probes))
+    for ax, probe in zip(axes, study.probes, strict=True):
+        if study.initial and probe in study.initial.scores:
+            value = 100.0 * float(study.initial.scores[probe].em.mean())
+            ax.axhline(value, color=labels.COLORS["initial"], ls="--", lw=1.4, label="Initial")
+        for i, entry in enumerate(study.methods):
+            points = [
+                (epoch if axis == "epoch" else step, scores[probe])
+                for step, epoch, scores in drawn.get(entry.key, ())
+                if probe in scores
+            ]
+            if points:
+                ax.plot(*zip(*points, strict=True), **look(entry.key, i), label=entry.label)
+        ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
+        ax.set_ylim(bottom=0)
+        ax.locator_params(axis="x", integer=True, nbins=7)
+    legend(figure, axes)
     return figure
 
 
-def _initial_line(ax, study: Study, probe: str) -> None:
-    if study.initial and probe in study.initial.scores:
-        value = 100.0 * float(study.initial.scores[probe].em.mean())
-        ax.axhline(value, color=labels.COLORS["initial"], ls="--", lw=1.4, label="Initial")
-
-
+@png
 def plot_precision(study: Study):
     """P@k of each probe (CKL, Figure 9)."""
-    wide = {
-        (e.key, p): precision_curve(s.hit_rank, s.beams)
-        for e in study.entries
-        for p, s in e.scores.items()
-        if s.beams.max() > 2
-    }
-    probes = [p for p in study.probes if any(probe == p for _, probe in wide)]
-    if not probes:
+    wide: dict[str, list[tuple[int, Entry]]] = {}
+    for probe in study.probes:
+        for i, entry in enumerate(study.entries):
+            if probe in entry.scores and entry.scores[probe].beams.max() > 2:
+                wide.setdefault(probe, []).append((i, entry))
+    if not wide:
         return None
-    with style():
-        figure, axes = panels(len(probes))
-        for ax, probe in zip(axes, probes, strict=True):
-            ticks: set[int] = set()
-            items = 0
-            for i, entry in enumerate(study.entries):
-                if curve := wide.get((entry.key, probe)):
-                    dashed = {"ls": "--"} if entry is study.initial else {}
-                    values = [100.0 * v for v in curve.values()]
-                    ax.plot(list(curve), values, **_look(entry, i), **dashed)
-                    ticks |= set(curve)
-                    beams = entry.scores[probe].beams
-                    items = int((beams == beams.max()).sum())
-            ax.set_xscale("log")
-            ax.set_xticks(sorted(ticks), map(str, sorted(ticks)))
-            ax.minorticks_off()
-            title = f"{study.records[probe].long} ({labels.count(items, 'item')})"
-            ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
-        legend(figure, axes)
+    figure, axes = panels(len(wide))
+    for ax, (probe, entries) in zip(axes, wide.items(), strict=True):
+        ticks: set[int] = set()
+        for i, entry in entries:
+            scored = entry.scores[probe]
+            curve = precision_curve(scored.hit_rank, scored.beams)
+            dashes = "--" if entry is study.initial else "-"
+            values = [100.0 * v for v in curve.values()]
+            ax.plot(list(curve), values, dashes, **look(entry.key, i), label=entry.label)
+            ticks |= set(curve)
+            items = int((scored.beams == scored.beams.max()).sum())
+        ax.set_xscale("log")
+        ax.set_xticks(sorted(ticks), map(str, sorted(ticks)))
+        ax.minorticks_off()
+        title = f"{study.records[probe].long} ({labels.count(items, 'item')})"
+        ax.set(title=title, xlabel="k", ylabel="P@k (%)", ylim=(0, None))
+    legend(figure, axes)
     return figure
 
 
-def plot_balance(table: dict[str, Any]):
+def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in table["rows"] if row["fuar"]]
+
+
+@png
+def plot_balance(table: Mapping[str, Any]):
     """What was forgotten against what was gained; the area of a point is its training time."""
-    rows = [row for row in table["rows"] if row["fuar"]]
+    rows = _with_fuar(table)
     if not rows:
         return None
-    from matplotlib.figure import Figure
-
-    with style():
-        figure = Figure(figsize=(7.4, 4.8))
-        ax = figure.subplots()
-        longest = max((row["seconds"] or 0) for row in rows) or 1.0
-        for i, row in enumerate(rows):
-            x, y = row["fuar"]["gained"], row["fuar"]["lost"]
-            size = 60 + 340 * (row["seconds"] or 0) / longest
-            seconds = "" if row["seconds"] is None else f", {row['seconds']:,.0f} s"
-            ax.scatter(
-                x,
-                y,
-                s=size,
-                color=labels.color(row["key"], i),
-                marker=labels.marker(row["key"], i),
-                edgecolor="white",
-                linewidth=0.8,
-                zorder=3,
-                label=f"{row['label']}{seconds}",
-            )
-        gains = [row["fuar"]["gained"] for row in rows]
-        losses = [row["fuar"]["lost"] for row in rows]
-        right, top = 1.12 * max(*gains, 1e-3, 0), 1.2 * max(*losses, 1e-3, 0)
-        ax.set_xlim(-0.04 * right, right)
-        ax.set_ylim(-0.06 * top, top)
-        for ratio in (0.25, 0.5, 1.0, 2.0):
-            end = min(right, top / ratio)
-            ax.plot([0, end], [0, ratio * end], color="#b0b0b0", lw=1, ls=":", zorder=1)
-            upright = top / ratio < right  # ends at the upper edge: the label goes to its left
-            ax.annotate(
-                f"FUAR {ratio:g}",
-                (end, ratio * end),
-                ha="right",
-                fontsize=8,
-                va="top" if upright else "bottom",
-                color="#707070",
-                xytext=(-6, -1) if upright else (-2, 3),
-                textcoords="offset points",
-            )
-        ax.set(xlabel="gained: updated + new (points)", ylabel="forgotten (points)")
-        handles, names = ax.get_legend_handles_labels()
-        legend = figure.legend(handles, names, loc="outside right center", labelspacing=0.9)
-        for handle in legend.legend_handles:
-            handle.set_sizes([60])
+    figure, (ax,) = panels(1, size=(7.4, 4.8))
+    longest = max((row["seconds"] or 0) for row in rows) or 1.0
+    gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
+    for i, (row, x, y) in enumerate(zip(rows, gains, losses, strict=True)):
+        ax.scatter(
+            x,
+            y,
+            s=60 + 340 * (row["seconds"] or 0) / longest,
+            color=labels.color(row["key"], i),
+            marker=labels.marker(row["key"], i),
+            edgecolor="white",
+            linewidth=0.8,
+            zorder=3,
+            label=row["label"] + ("" if row["seconds"] is None else f", {row['seconds']:,.0f} s"),
+        )
+    right, top = 1.12 * max(*gains, 1e-3, 0), 1.2 * max(*losses, 1e-3, 0)
+    ax.set_xlim(-0.04 * right, right)
+    ax.set_ylim(-0.06 * top, top)
+    for ratio in (0.25, 0.5, 1.0, 2.0):
+        end = min(right, top / ratio)
+        ax.plot([0, end], [0, ratio * end], color="#b0b0b0", lw=1, ls=":", zorder=1)
+        upright = top / ratio < right  # ends at the upper edge: the label goes to its left
+        ax.annotate(
+            f"FUAR {ratio:g}",
+            (end, ratio * end),
+            ha="right",
+            fontsize=8,
+            va="top" if upright else "bottom",
+            color="#707070",
+            xytext=(-6, -1) if upright else (-2, 3),
+            textcoords="offset points",
+        )
+    ax.set(xlabel="gained: updated + new (points)", ylabel="forgotten (points)")
+    for handle in legend(figure, [ax], beside=True).legend_handles:
+        handle.set_sizes([60])
     return figure
 
 
@@ -232,58 +275,44 @@ _COSTS = {
 }
 
 
-def plot_cost(table: dict[str, Any]):
+@png
+def plot_cost(table: Mapping[str, Any]):
     """What was forgotten, against the FLOPs of the training and the parameters that it added."""
-    rows = [row for row in table["rows"] if row["fuar"]]
+    rows = _with_fuar(table)
     known = [name for name in _COSTS if any(row[name] for row in rows)]
     if not known:
         return None
-    with style():
-        figure, axes = panels(len(known))
-        for ax, name in zip(axes, known, strict=True):
-            unit, title = _COSTS[name]
-            for i, row in enumerate(rows):
-                if row[name] is not None:
-                    ax.plot(
-                        row[name] / unit,
-                        row["fuar"]["lost"],
-                        ls="",
-                        ms=9,
-                        color=labels.color(row["key"], i),
-                        marker=labels.marker(row["key"], i),
-                        markeredgecolor="white",
-                        label=row["label"],
-                    )
-            ax.set(xlabel=title, ylabel="forgotten (points)")
-            ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
-        figure.set_figwidth(figure.get_figwidth() + 1.8)
-        handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside right center", labelspacing=0.9)
+    figure, axes = panels(len(known))
+    for ax, name in zip(axes, known, strict=True):
+        unit, title = _COSTS[name]
+        for i, row in enumerate(rows):
+            if row[name] is not None:
+                at = row[name] / unit, row["fuar"]["lost"]
+                ax.plot(*at, ls="", ms=9, **look(row["key"], i), label=row["label"])
+        ax.set(xlabel=title, ylabel="forgotten (points)")
+        ax.set_xlim(left=min(0.0, ax.get_xlim()[0]))
+    figure.set_figwidth(figure.get_figwidth() + 1.8)
+    legend(figure, axes[:1], beside=True)
     return figure
 
 
-def plot_fuar(table: dict[str, Any]):
+@png
+def plot_fuar(table: Mapping[str, Any]):
     """FUAR of each method with its interval; an arrow where the interval reaches "no gain"."""
-    rows = [row for row in table["rows"] if row["fuar"]]
+    rows = _with_fuar(table)
     if not rows:
         return None
-    from matplotlib.figure import Figure
-
     shown = [v for r in rows for v in (r["fuar"]["value"], r["fuar"]["high"]) if v is not None]
     top = 1.15 * max([*shown, 0.1])
-    with style():
-        figure = Figure(figsize=(7.4, 0.48 * len(rows) + 1.2))
-        ax = figure.subplots()
-        for i, row in enumerate(rows):
-            _fuar_bar(ax, i, row, top)
-        ax.set_yticks(range(len(rows)), [row["label"] for row in rows])
-        ax.invert_yaxis()
-        ax.grid(axis="y", visible=False)
-        ax.set(xlim=(0, top), xlabel=f"FUAR {table['fuar']}, lower is better")
+    figure, (ax,) = panels(1, size=(7.4, 0.48 * len(rows) + 1.2))
+    for i, row in enumerate(rows):
+        _fuar_bar(ax, i, row, top)
+    rows_of_bars(ax, [row["label"] for row in rows])
+    ax.set(xlim=(0, top), xlabel=f"FUAR {table['fuar']}, lower is better")
     return figure
 
 
-def _fuar_bar(ax, i: int, row: dict, top: float) -> None:
+def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
     value, low, high = (row["fuar"][name] for name in ("value", "low", "high"))
     if value is None:
         ax.text(0.01 * top, i, "no gain", va="center", style="italic")
@@ -298,96 +327,66 @@ def _fuar_bar(ax, i: int, row: dict, top: float) -> None:
     ax.text(end + 0.012 * top, i, f"{value:.2f}", va="center", fontsize=10)
 
 
+@png
 def plot_ledger(study: Study):
     """What became of the facts of each probe, as stacked bars."""
     if study.initial is None or not study.methods:
         return None
     probes = [p for p in study.probes if p in study.initial.scores]
-    with style():
-        figure, axes = panels(len(probes))
-        for ax, probe in zip(axes, probes, strict=True):
-            entries = [e for e in study.methods if probe in e.scores]
-            left = np.zeros(len(entries))
-            totals = [counts(study.states(e, probe)) for e in entries]
-            for state in STATES:
-                n = np.array([t[state] for t in totals])
-                width = 100.0 * n / len(study.initial.scores[probe].items)
-                ax.barh(
-                    range(len(entries)),
-                    width,
-                    left=left,
-                    height=0.7,
-                    label=state,
-                    color=labels.STATE_COLORS[state],
-                    edgecolor="white",
-                    lw=0.5,
-                )
-                left += width
-            ax.set_yticks(range(len(entries)), [e.label for e in entries], fontsize=9.5)
-            ax.invert_yaxis()
-            ax.grid(visible=False)
-            ax.set(title=study.records[probe].long, xlim=(0, 100), xlabel="facts (%)")
-        legend(figure, axes)
+    figure, axes = panels(len(probes))
+    for ax, probe in zip(axes, probes, strict=True):
+        entries = [e for e in study.methods if probe in e.scores]
+        items = len(study.initial.scores[probe].items)
+        totals = [counts(study.states(e, probe)) for e in entries]
+        percents = {s: [100.0 * t[s] / items for t in totals] for s in STATES}
+        stack(ax, percents, [labels.STATE_COLORS[s] for s in STATES], height=0.7)
+        rows_of_bars(ax, [e.label for e in entries], fontsize=9.5)
+        ax.grid(visible=False)
+        ax.set(title=study.records[probe].long, xlim=(0, 100), xlabel="facts (%)")
+    legend(figure, axes)
     return figure
 
 
-def draw(study: Study, table: dict[str, Any]) -> dict[str, tuple[str, str, bytes]]:
-    """{name: (title, caption, PNG)} of all figures there are data for."""
+def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
+    """{name: section} of all figures there are data for."""
     curves = read_curves(study)
-    wanted: dict[str, tuple[str, str, Callable]] = {
-        "curves": (
-            "Scores during training",
-            "After each evaluation; dashed, the Initial model.",
-            lambda: plot_curves(study, curves),
-        ),
-        "curves_by_step": (
-            "The same by training step",
-            "An epoch of Mix-Review has more steps, as it also reviews old text.",
-            lambda: plot_curves(study, curves, "step"),
-        ),
-        "balance": (
-            "Forgetting against learning",
-            "Lower right is better. The area of a point is the training time. Dotted lines join "
-            "equal ratios.",
-            lambda: plot_balance(table),
-        ),
-        "cost": (
-            "Forgetting against cost",
-            "What was forgotten, against what the training computed (products of matrices, those "
-            "of gradients and of what is computed again among them) and, where Initial is one of "
-            "the folders, what it added.",
-            lambda: plot_cost(table),
-        ),
-        "fuar": ("Forgetting ratio", "With 95 % intervals over items.", lambda: plot_fuar(table)),
-        "ledger": (
-            "What became of each fact",
-            "Relative to the Initial model: kept, updated (from the old answer), learned, stale "
-            "(old answer still given), forgotten, never known.",
-            lambda: plot_ledger(study),
-        ),
-        "precision_at_k": (
-            "Precision at k",
-            "Fraction of items with a right answer among the first k of a wide beam search; it may "
-            "have been put to fewer items than the main table's narrow one.",
-            lambda: plot_precision(study),
-        ),
-    }
-    figures = {name: (t, c, make()) for name, (t, c, make) in wanted.items()}
-    return {n: (t, c, as_png(f)) for n, (t, c, f) in figures.items() if f is not None}
-
-
-def as_png(figure) -> bytes:
-    """The figure as a PNG file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    FigureCanvasAgg(figure)
-    buffer = io.BytesIO()
-    with style():
-        figure.savefig(buffer, format="png", facecolor="white")
-    return buffer.getvalue()
-
-
-def save(figures: dict[str, tuple[str, str, bytes]], folder: Path) -> None:
-    """Writes <folder>/<name>.png."""
-    for name, (_, _, png) in figures.items():
-        write_file(folder / f"{name}.png", png)
+    return sections(
+        {
+            "curves": (
+                "Scores during training",
+                "After each evaluation; dashed, the Initial model.",
+                plot_curves(study, curves),
+            ),
+            "curves_by_step": (
+                "The same by training step",
+                "An epoch of Mix-Review has more steps, as it also reviews old text.",
+                plot_curves(study, curves, "step"),
+            ),
+            "balance": (
+                "Forgetting against learning",
+                "Lower right is better. The area of a point is the training time. Dotted lines "
+                "join equal ratios.",
+                plot_balance(table),
+            ),
+            "cost": (
+                "Forgetting against cost",
+                "What was forgotten, against what the training computed (products of matrices, "
+                "those of gradients and of what is computed again among them) and, where Initial "
+                "is one of the folders, what it added.",
+                plot_cost(table),
+            ),
+            "fuar": ("Forgetting ratio", "With 95 % intervals over items.", plot_fuar(table)),
+            "ledger": (
+                "What became of each fact",
+                "Relative to the Initial model: kept, updated (from the old answer), learned, "
+                "stale (old answer still given), forgotten, never known.",
+                plot_ledger(study),
+            ),
+            "precision_at_k": (
+                "Precision at k",
+                "Fraction of items with a right answer among the first k of a wide beam search; it "
+                "may have been put to fewer items than the main table's narrow one.",
+                plot_precision(study),
+            ),
+        }
+    )

@@ -1,14 +1,20 @@
 """Names and colours of methods, metrics and fact states, the same in every table and figure."""
 
-METHODS = {
-    "initial": "Initial",
-    "vanilla": "Vanilla",
-    "recadam": "RecAdam",
-    "mix_review": "Mix-Review",
-    "lora": "LoRA",
-    "k_adapter_k2": "K-Adapter (k=2)",
-    "k_adapter_k3": "K-Adapter (k=3)",
-    "modular": "Modular",
+# Label, colour and marker of each method. Colours are Okabe and Ito's palette: distinct under every
+# common colour blindness. Figures vary marker and line style as well.
+_LOOKS = {
+    "initial": ("Initial", "#7f7f7f", "*"),
+    "vanilla": ("Vanilla", "#000000", "o"),
+    "recadam": ("RecAdam", "#E69F00", "s"),
+    "mix_review": ("Mix-Review", "#56B4E9", "D"),
+    "lora": ("LoRA", "#009E73", "^"),
+    "k_adapter_k2": ("K-Adapter (k=2)", "#0072B2", "v"),
+    "k_adapter_k3": ("K-Adapter (k=3)", "#CC79A7", "<"),
+    "modular": ("Modular", "#D55E00", "P"),
+}
+COLORS = {method: color for method, (_, color, _) in _LOOKS.items()}
+MARKERS = {method: marker for method, (_, _, marker) in _LOOKS.items()}
+METHODS = {method: label for method, (label, _, _) in _LOOKS.items()} | {
     "replay": "Replay",
     "lora_mix_review": "LoRA + Mix-Review",
     "ewc": "EWC",
@@ -16,28 +22,6 @@ METHODS = {
     "ema": "EMA",
 }
 METRICS = {"accuracy": "acc.", "em": "EM", "em_old": "old answer", "f1": "F1", "rouge_l": "R-L"}
-# Okabe and Ito's palette: distinct under every common colour blindness. Figures vary marker and
-# line style as well.
-COLORS = {
-    "initial": "#7f7f7f",
-    "vanilla": "#000000",
-    "recadam": "#E69F00",
-    "mix_review": "#56B4E9",
-    "lora": "#009E73",
-    "k_adapter_k2": "#0072B2",
-    "k_adapter_k3": "#CC79A7",
-    "modular": "#D55E00",
-}
-MARKERS = {
-    "initial": "*",
-    "vanilla": "o",
-    "recadam": "s",
-    "mix_review": "D",
-    "lora": "^",
-    "k_adapter_k2": "v",
-    "k_adapter_k3": "<",
-    "modular": "P",
-}
 STATE_COLORS = {
     "kept": "#0072B2",
     "updated": "#009E73",

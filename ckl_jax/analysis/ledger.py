@@ -16,16 +16,16 @@ kept + forgotten those that Initial knew, where there are no old answers.
 """
 
 import collections
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.bases import bases_of
 from ckl_jax.analysis.rows import Run, Scored, base_of, in_order, initial_scores
+from ckl_jax.analysis.sections import Section
+from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.errors import UserError, nearest
 
 STATES = ("kept", "updated", "learned", "stale", "forgotten", "never known")
@@ -59,45 +59,15 @@ def counts(states: np.ndarray) -> dict[str, int]:
     return dict(zip(STATES, np.bincount(states, minlength=len(STATES)).tolist(), strict=True))
 
 
-def ledger_rows(run: Run, initial: Mapping[str, Scored]) -> Iterator[dict[str, Any]]:
-    """One row per fact and evaluation: probe, item, step, epoch, state, prediction, ..."""
-    for step in run.steps:
-        for probe, now in run.at(step).items():
-            if probe not in initial:
-                continue
-            before = initial[probe]
-            states = fact_states(now, before)
-            for row, then, state in zip(now.rows, before.rows, states, strict=True):
-                yield {
-                    "run": run.name,
-                    "step": step,
-                    "epoch": row["epoch"],
-                    "probe": probe,
-                    "item": row["item"],
-                    "relation": row.get("relation", ""),
-                    "state": STATES[state],
-                    "input": row.get("input", ""),
-                    "answers": row["answers"],
-                    "old_answers": row.get("old_answers", []),
-                    "initial_prediction": then["predictions"][0],
-                    "prediction": row["predictions"][0],
-                }
+def difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """How the states [N] of the same facts differ in two runs.
 
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """Facts of one probe in two runs: matrix[i, j] of them are in STATES[i] and STATES[j]."""
-
-    probe: str
-    matrix: np.ndarray
-    changed: tuple[int, ...]
-
-
-def difference(probe: str, a: np.ndarray, b: np.ndarray) -> Difference:
-    """Compares the states [N] of the same facts in two runs."""
+    Returns:
+      matrix[i, j], how many facts are in STATES[i] and STATES[j]; and the facts that differ.
+    """
     n = len(STATES)
     matrix = np.bincount(a * n + b, minlength=n * n).reshape(n, n)
-    return Difference(probe, matrix, tuple(np.flatnonzero(a != b).tolist()))
+    return matrix, np.flatnonzero(a != b).tolist()
 
 
 def describe(
@@ -153,23 +123,20 @@ def _initial(run: Run) -> dict[str, Scored]:
 
 
 def _timeline(run: Run, before: Mapping[str, Scored]) -> list[str]:
-    lines = [f"{run.path}: facts relative to the Initial model"]
     tables: dict[str, list] = {}
     for step in run.steps:
         for probe, now in run.at(step).items():
             if probe in before:
-                tables.setdefault(probe, []).append((step, counts(fact_states(now, before[probe]))))
+                states = counts(fact_states(now, before[probe]))
+                row = [f"{run.epoch_at(step):.3g}", str(step), *states.values()]
+                tables.setdefault(probe, []).append(row)
     if not tables:
         raise UserError(f"{run.path} and its Initial model share no probe; probe both alike.")
+    lines = [f"{run.path}: facts relative to the Initial model"]
     for probe in (p for p in in_order(before) if p in tables):
-        lines += [
-            "",
-            f"{before[probe].probe.long} ({labels.count(len(before[probe].items), 'fact')})",
-        ]
-        lines.append("".join([f"{'epoch':>8}{'step':>8}", *(f"{s:>13}" for s in STATES)]))
-        for step, count in tables[probe]:
-            cells = "".join(f"{count[s]:>13}" for s in STATES)
-            lines.append(f"{run.epoch_at(step):>8.3g}{step:>8}{cells}")
+        facts = labels.count(len(before[probe].items), "fact")
+        table = Section(headers=["epoch", "step", *STATES], rows=tables[probe])
+        lines += ["", f"{before[probe].probe.long} ({facts})", *table.text()]
     return lines
 
 
@@ -178,21 +145,18 @@ def _facts(run: Run, before, state: str | None, limit: int) -> list[str]:
     for probe in (p for p in in_order(run.last) if p in before):
         now, then = run.last[probe], before[probe]
         states = fact_states(now, then)
-        chosen = [i for i, s in enumerate(states) if state is None or STATES[s] == state]
         if state is None:  # some of each state, rather than the most frequent one only
-            chosen = _taken_in_turn([i for i in chosen if states[i] != len(STATES) - 1], states)
-        if state is not None:
-            kind = f" {state}"
-        else:
+            chosen = _taken_in_turn(np.flatnonzero(states != len(STATES) - 1), states)
             kind = " ever known, some of each state" if chosen else " ever known"
+        else:
+            chosen, kind = np.flatnonzero(states == STATES.index(state)), f" {state}"
         of = f"{len(chosen)} of {labels.count(len(states), 'fact')}"
         lines += ["", f"{now.probe.long}: {of}{kind}"]
-        for i in chosen[:limit]:
-            answer = now.rows[i]["predictions"][0]
-            lines.append(
-                f"  {STATES[states[i]]:<12}{_cut(_question(now, i))}  "
-                f"{then.rows[i]['predictions'][0]!r} -> {answer!r}  (answer: {_answer(now, i)})"
-            )
+        lines += [
+            f"  {STATES[states[i]]:<12}{_question(now, i)}  {_said(then, i)} -> {_said(now, i)}"
+            f"  {_answer(now, i)}"
+            for i in chosen[:limit]
+        ]
         lines += _left_out(len(chosen), limit)
     return lines
 
@@ -214,25 +178,25 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
     if not shared:
         raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
     for probe in (p for p in in_order(run.last) if p in shared):
-        _check_same_items(run, other, probe)
-        a = fact_states(run.last[probe], before[probe])
-        b = fact_states(other.last[probe], then[probe])
-        result = difference(probe, a, b)
-        found = f"{len(result.changed)} of {labels.count(len(a), 'fact')}"
-        verb = "differs" if 1 in (len(result.changed), len(a)) else "differ"
-        lines += ["", f"{run.last[probe].probe.long}: {found} {verb}"]
-        lines.append(f"{'A down, B across':<18}" + "".join(f"{s:>13}" for s in STATES))
-        lines += [
-            f"{name:<18}" + "".join(f"{n:>13}" for n in row)
-            for name, row in zip(STATES, result.matrix.tolist(), strict=True)
-        ]
-        named = [i for i in result.changed if state in (None, STATES[a[i]], STATES[b[i]])]
-        for i in named[:limit]:
-            first, second = (r.last[probe].rows[i]["predictions"][0] for r in (run, other))
-            lines.append(
-                f"  {_cut(_question(before[probe], i))}  {STATES[a[i]]} {first!r} | "
-                f"{STATES[b[i]]} {second!r}  (answer: {_answer(before[probe], i)})"
+        first, second = run.last[probe], other.last[probe]
+        if first.items != second.items:
+            raise UserError(
+                f"{run.path} and {other.path} were put to different items of {probe}; probe both "
+                "with the same files."
             )
+        a, b = fact_states(first, before[probe]), fact_states(second, then[probe])
+        matrix, changed = difference(a, b)
+        found = f"{len(changed)} of {labels.count(len(a), 'fact')}"
+        verb = "differs" if 1 in (len(changed), len(a)) else "differ"
+        rows = [[name, *row] for name, row in zip(STATES, matrix.tolist(), strict=True)]
+        table = Section(headers=["A down, B across", *STATES], rows=rows)
+        lines += ["", f"{first.probe.long}: {found} {verb}", *table.text()]
+        named = [i for i in changed if state in (None, STATES[a[i]], STATES[b[i]])]
+        lines += [
+            f"  {_question(first, i)}  {STATES[a[i]]} {_said(first, i)} | "
+            f"{STATES[b[i]]} {_said(second, i)}  {_answer(first, i)}"
+            for i in named[:limit]
+        ]
         lines += _left_out(len(named), limit)
     return lines
 
@@ -245,27 +209,20 @@ def _two_bases(run: Run, other: Run, given: bool) -> list[str]:
     return [f"Each is relative to its own Initial model: A to {paths[0]}, B to {paths[1]}."]
 
 
-def _check_same_items(run: Run, other: Run, probe: str) -> None:
-    if run.last[probe].items != other.last[probe].items:
-        raise UserError(
-            f"{run.path} and {other.path} were put to different items of {probe}; probe both "
-            "with the same files."
-        )
-
-
 def _left_out(found: int, limit: int) -> Sequence[str]:
     return [f"  ... and {found - limit} more (--limit)"] if found > limit else []
 
 
+def _said(scored: Scored, i: int) -> str:
+    return repr(scored.rows[i]["predictions"][0])
+
+
 def _question(scored: Scored, i: int) -> str:
-    return str(scored.rows[i].get("input", "")).replace("<extra_id_0>", "____")
+    text = str(scored.rows[i].get("input", "")).replace(BLANK, "____")
+    return f"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + '…':<{_WIDTH}}"
 
 
 def _answer(scored: Scored, i: int) -> str:
     row = scored.rows[i]
     old = row.get("old_answers") or []
-    return "; ".join(row["answers"][:2]) + (f"; before: {old[0]}" if old else "")
-
-
-def _cut(text: str) -> str:
-    return f"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + '…':<{_WIDTH}}"
+    return f"(answer: {'; '.join(row['answers'][:2])}{f'; before: {old[0]}' if old else ''})"

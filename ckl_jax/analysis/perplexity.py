@@ -190,17 +190,16 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     for row in rows:
         if "nll" in row:
             groups.setdefault(row["probe"], []).append(row)
-    return {probe: _summary(mine) for probe, mine in groups.items()}
-
-
-def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    losses = Losses.of(rows)
-    found = {"perplexity": perplexity(losses)}
-    for formula in FORMULAS[1:]:
-        if formula != "object_only" or losses.object_tokens.any():
-            found[f"perplexity_{formula}"] = perplexity(losses, formula)
-    found["tokens"] = float(losses.tokens.sum())
-    return found | {"truncated": float(sum(row.get("truncated", 0) for row in rows))}
+    found = {}
+    for probe, mine in groups.items():
+        losses = Losses.of(mine)
+        found[probe] = scalars = {"perplexity": perplexity(losses)}
+        for formula in FORMULAS[1:]:
+            if formula != "object_only" or losses.object_tokens.any():
+                scalars[f"perplexity_{formula}"] = perplexity(losses, formula)
+        scalars["tokens"] = float(losses.tokens.sum())
+        scalars["truncated"] = float(sum(row.get("truncated", 0) for row in mine))
+    return found
 
 
 def fact_scores(probes: Mapping[str, Losses], formula: str = "token_micro") -> dict[str, float]:

@@ -1,19 +1,21 @@
 """The report of a study: report.html, table.md, table.json and figures/*.png."""
 
+import contextlib
+import dataclasses
 import importlib.metadata
 import json
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ckl_jax
-from ckl_jax.analysis import changes, figures, labels, page
-from ckl_jax.analysis.render_table import as_markdown, print_table
+from ckl_jax.analysis import changes, figures, labels
+from ckl_jax.analysis.main_table import compute_table, section
+from ckl_jax.analysis.sections import Section, write_page
 from ckl_jax.analysis.study import Study, load_study, seed_of
-from ckl_jax.analysis.tables import compute_table
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import read_json, write_file, write_json
 
 _PACKAGES = ("jax", "flax", "optax", "numpy")
 
@@ -68,7 +70,7 @@ def write_report(
     Args:
       run_dirs: MODEL_DIRs, the Initial model first; those without rows are noted and left out.
       out_dir: gets report.html, table.md, table.json and figures/.
-      acquired: probes that FUAR takes for new knowledge; default, see `tables.fuar_tasks`.
+      acquired: probes that FUAR takes for new knowledge; default, see `main_table.fuar_tasks`.
 
     Returns:
       The path of report.html.
@@ -85,35 +87,23 @@ def write_report(
     evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
     write_json(out / "table.json", tables)
-    write_file(out / "table.md", as_markdown(table) + "\n" + as_markdown(f1_table))
-    write_file(out / "report.html", _html(study, table, f1_table, drawn))
-    print_table(table)
-    for sentence in study.notes:
-        print(sentence)
-    return out / "report.html"
-
-
-def _html(study: Study, table: dict, f1_table: dict, drawn: dict) -> str:
-    names = [entry.label for entry in study.entries]
-    sections = [("scores", "Scores", page.main_table(table))]
-    sections += [
-        (name, title, page.figure(title, caption, png))
-        for name, (title, caption, png) in drawn.items()
+    main = section(table, title="Scores", anchor="scores")
+    in_f1 = section(f1_table, title="Scores in F1", anchor="f1")
+    md = (dataclasses.replace(part, title="").markdown() for part in (main, in_f1))
+    write_file(out / "table.md", "\n".join(md))
+    dataclasses.replace(main, title="", notes=study.notes).show()
+    sections = [
+        main,
+        *drawn.values(),
+        in_f1,
+        changes.examples(study),
+        changes.grouped(study, "dates"),
+        changes.grouped(study, "relations"),
+        _evaluations(study),
+        _settings(study),
     ]
-    sections += [
-        ("f1", "Scores in F1", page.main_table(f1_table)),
-        ("examples", "Changed predictions", _examples(study, names)),
-        ("dates", "Scores by date", _groups(study, names, "Date", changes.date_table)),
-        (
-            "relations",
-            "Scores by relation",
-            _groups(study, names, "Relation", changes.relation_table),
-        ),
-        ("evaluations", "Other evaluations", _evaluations(study)),
-        ("settings", "Settings", _settings(study)),
-    ]
-    lead = "".join(map(page.note, [_lead(study, table), *study.notes]))
-    return page.page("What was kept, updated, learned and forgotten", lead, sections)
+    title = "What was kept, updated, learned and forgotten"
+    return write_page(out / "report.html", title, sections, [_lead(study, table), *study.notes])
 
 
 def _lead(study: Study, table: dict[str, Any]) -> str:
@@ -128,78 +118,56 @@ def _lead(study: Study, table: dict[str, Any]) -> str:
     return sentence
 
 
-def _examples(study: Study, names: list[str]) -> str:
-    chosen = changes.pick_examples(study)
-    if not chosen:
-        return ""
-    intro = page.note(
-        "First answers, with the state of the fact relative to the Initial model; facts on which "
-        "the methods differ most."
-    )
-    return intro + page.examples(names, chosen)
-
-
-def _groups(study: Study, names: list[str], kind: str, make: Callable[[Study, str], list]) -> str:
-    """A table of each probe that `make` has rows of."""
-    parts = []
-    for probe, record in study.records.items():
-        if rows := make(study, probe):
-            parts.append(f"<h3>{page.text(record.long)}, EM</h3>")
-            parts.append(page.groups(kind, names, rows))
-    return "".join(parts)
-
-
-def _evaluations(study: Study) -> str:
+def _evaluations(study: Study) -> Section:
     """The last scores of evaluations that are no probes, such as perplexity of held-out text."""
     entries = [(e.label, e.run.evaluations) for e in study.entries if e.run]
     columns = sorted({column for _, scores in entries for column in scores})
-    if not columns:
-        return ""
-    cells = [
-        [page.text(label), *(f"{scores[c]:.4g}" if c in scores else "–" for c in columns)]
+    rows = [
+        [label, *(f"{scores[c]:.4g}" if c in scores else None for c in columns)]
         for label, scores in entries
+        if columns
     ]
-    return page.grid(["Run", *map(page.text, columns)], cells)
+    return Section("Other evaluations", ["Run", *columns], rows, anchor="evaluations")
 
 
-def _settings(study: Study) -> str:
-    rows = []
-    for entry in (e for e in study.entries if e.run):
-        s = entry.summary
-        rows.append(
-            [
-                page.text(entry.label),
-                page.text(entry.run.path),
-                *(page.text(s.get(k, "–")) for k in ("device", "epochs", "steps")),
-                page.text(seed_of(entry.run) or "–"),
-            ]
-        )
+def _settings(study: Study) -> Section:
+    runs = [(e.label, e.run) for e in study.entries if e.run]
+    rows = [
+        [
+            label,
+            run.path,
+            *(str(run.summary.get(k, "–")) for k in ("device", "epochs", "steps")),
+            seed_of(run) or None,
+        ]
+        for label, run in runs
+    ]
+    demos = [demo for _, run in runs if (demo := run.path.parent / "demo.json").exists()]
+    notes = [f"Demo: {json.dumps(read_json(demo))}" for demo in demos[:1]]
     headers = ["Run", "Folder", "Device", "Epochs", "Steps", "Seed"]
-    return page.grid(headers, rows, "plain") + page.note(versions()) + _configs(study)
+    return Section(
+        "Settings",
+        headers,
+        rows,
+        [versions(), *notes],
+        sections=configs((label, run.path) for label, run in runs),
+        kind="plain",
+        anchor="settings",
+    )
 
 
 def versions() -> str:
+    """A sentence with the versions of what a report is made with."""
     found = [f"ckl_jax {ckl_jax.__version__}", f"Python {platform.python_version()}"]
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return f"Report written with {', '.join(found)}."
 
 
-def _configs(study: Study) -> str:
-    parts = []
-    for entry in (e for e in study.entries if e.run):
-        demo = entry.run.path.parent / "demo.json"
-        if demo.exists() and not parts:
-            settings = json.dumps(json.loads(demo.read_text(encoding="utf-8")))
-            parts.append(page.note(f"Demo: {settings}"))
-        config = entry.run.path / "config.gin"
-        if config.exists():
-            content = page.text(config.read_text(encoding="utf-8"))
-            parts.append(
-                f"<details><summary>{page.text(entry.label)}: config.gin</summary>"
-                f"<pre>{content}</pre></details>\n"
-            )
-    return "".join(parts)
+def configs(folders: Iterable[tuple[str, Path]]) -> list[Section]:
+    """The config.gin of runs, (name, MODEL_DIR) each."""
+    return [
+        Section(f"{name}: config.gin", code=path.read_text(encoding="utf-8"))
+        for name, folder in folders
+        if (path := folder / "config.gin").exists()
+    ]

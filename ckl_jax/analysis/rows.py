@@ -38,21 +38,9 @@ _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 METRICS_FILE = "metrics.jsonl"
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
-_KEPT = (
-    "relation",
-    "date",
-    "input",
-    "answers",
-    "old_answers",
-    "predictions",
-    "epoch",
-    "em",
-    "em_old",
-    "interval",
-    "class",
-    "kind",
-    "metric",
-    "cut",
+_KEPT = frozenset(
+    "item relation date input answers old_answers predictions epoch em em_old interval class kind "
+    "metric cut".split()
 )
 
 
@@ -94,11 +82,6 @@ class Scored:
     def answered(self) -> bool:
         """Whether the items were asked for answers, and not only for what they cost."""
         return not np.isnan(self.em).any()
-
-    @property
-    def has_old(self) -> bool:
-        """Whether some item also has an answer that used to be right."""
-        return any(row.get("old_answers") for row in self.rows)
 
     @property
     def dates(self) -> tuple[str, ...]:
@@ -208,16 +191,13 @@ def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[st
 
 def _slim(row: dict[str, Any]) -> dict[str, Any]:
     """The row without its numbers, which are columns; runs share the text of their items."""
-    kept = {"item": sys.intern(row["item"])}
-    for name in _KEPT:
-        value = row.get(name)
-        if isinstance(value, str):
-            kept[name] = sys.intern(value)
-        elif isinstance(value, list):
-            kept[name] = tuple(map(sys.intern, map(str, value)))
-        elif value is not None:
-            kept[name] = value
-    return kept
+
+    def shared(value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(sys.intern(str(part)) for part in value)
+        return sys.intern(value) if isinstance(value, str) else value
+
+    return {n: shared(value) for n, value in row.items() if n in _KEPT and value is not None}
 
 
 @contextlib.contextmanager
@@ -311,17 +291,17 @@ class Run:
         with _without_collector():
             return by_probe(read_rows(path), path)
 
-    def means_at(self, step: int, metric: str = "em") -> dict[str, float]:
-        """{probe: mean score} after `step`; holds no rows in memory."""
+    def means_at(self, step: int) -> dict[str, float]:
+        """{probe: mean EM} after `step`; holds no rows in memory."""
         if step == self.steps[-1]:
-            return {p: float(getattr(s, metric).mean()) for p, s in self.last.items() if s.answered}
-        totals: dict[str, float] = collections.defaultdict(float)
-        sizes: collections.Counter = collections.Counter()
+            return {p: float(s.em.mean()) for p, s in self.last.items() if s.answered}
+        right: collections.Counter[str] = collections.Counter()
+        items: collections.Counter[str] = collections.Counter()
         for row in read_rows(self.files[step]):
-            if metric in row:
-                totals[row["probe"]] += row[metric]
-                sizes[row["probe"]] += 1
-        return {probe: totals[probe] / n for probe, n in sizes.items()}
+            if "em" in row:
+                right[row["probe"]] += row["em"]
+                items[row["probe"]] += 1
+        return {probe: right[probe] / n for probe, n in items.items()}
 
     def epoch_at(self, step: int) -> float:
         """Passes over the corpus done after `step`; within one, a fraction."""

@@ -92,21 +92,6 @@ def sign_test(wins: int, losses: int) -> float:
     return min(1.0, 2.0 * math.exp(top) * math.fsum(math.exp(t - top) for t in terms))
 
 
-def paired_difference(
-    a: np.ndarray, b: np.ndarray, samples: int = SAMPLES, seed: int = 0
-) -> dict[str, float]:
-    """Mean of a - b over items [N], its 95 % interval and two-sided bootstrap p."""
-    means = bootstrap_means(np.stack([a, b]), samples, seed)
-    difference = means[0] - means[1]
-    low, high = interval(difference)
-    return {
-        "difference": float(np.mean(a) - np.mean(b)),
-        "low": low,
-        "high": high,
-        "p": two_sided(difference),
-    }
-
-
 def two_sided(difference: np.ndarray) -> float:
     """Share of samples [B] on the rarer side of 0, doubled; never 0, as B is finite."""
     b = len(difference)
@@ -114,20 +99,14 @@ def two_sided(difference: np.ndarray) -> float:
     return float(min(1.0, 2.0 * (min(below, above) + 1) / (b + 1)))
 
 
-def holm(p_values: Mapping, alpha: float | None = None) -> dict:
-    """Adjusts p values for their number (Holm, 1979).
-
-    Args:
-      p_values: {test: p}.
-      alpha: if given, {test: rejected at alpha} is returned instead.
-    """
+def holm(p_values: Mapping) -> dict:
+    """Adjusts p values, {test: p}, for their number (Holm, 1979)."""
     adjusted, running = {}, 0.0
     ordered = sorted(p_values.items(), key=lambda pair: pair[1])
     for rank, (name, p) in enumerate(ordered):
         running = max(running, min(1.0, p * (len(ordered) - rank)))
         adjusted[name] = running
-    adjusted = {name: adjusted[name] for name in p_values}
-    return {n: p <= alpha for n, p in adjusted.items()} if alpha is not None else adjusted
+    return {name: adjusted[name] for name in p_values}
 
 
 def precision_curve(
@@ -151,8 +130,3 @@ def by_relation(values: np.ndarray, relations: Sequence[str]) -> dict[str, tuple
     return {
         str(names[i]): (int(counts[i]), float(means[i])) for i in np.argsort(first, kind="stable")
     }
-
-
-def macro_mean(values: np.ndarray, relations: Sequence[str]) -> float:
-    """Mean over relations of the mean over items, as LAMA reports P@1."""
-    return float(np.mean([mean for _, mean in by_relation(values, relations).values()]))

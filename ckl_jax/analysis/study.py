@@ -101,30 +101,27 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
             runs.append(Run.open(folder))
         except NotProbed as e:
             errors.append(e)
-            notes.append(
-                f"{labels.method_label(labels.method_key(folder.name))}: not probed yet, "
-                "so it is left out."
-            )
+            notes.append(f"{_label(folder.name)}: not probed yet, so it is left out.")
     if not runs:
         raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
-    notes += [
-        f"{labels.method_label(labels.method_key(run.name))}: not finished; its newest evaluation "
-        "is shown."
-        for run in runs
-        if not run.summary
-    ]
+    unfinished = "not finished; its newest evaluation is shown."
+    notes += [f"{_label(run.name)}: {unfinished}" for run in runs if not run.summary]
     first = next((r for r in runs if _is_initial(r)), None)
-    methods = _entries([r for r in runs if r is not first])
-    base = common_base([r for r in runs if r is not first], first)
+    updated = [r for r in runs if r is not first]
+    base = common_base(updated, first)
     if first is not None:
         initial = Entry("initial", first, first.last)
     else:
         scores = base.scores if base else None
         scores = scores or next(filter(None, map(initial_scores, runs)), None)
         initial = Entry("initial", None, scores) if scores else None
-    study = _answered(Study(initial, methods, tuple(notes)))
+    study = _answered(Study(initial, _entries(updated), tuple(notes)))
     _check_items(study)
     return study
+
+
+def _label(name: str) -> str:
+    return labels.method_label(labels.method_key(name))
 
 
 def tuned_study(run_dirs: Sequence[str | Path]) -> Study:

@@ -112,7 +112,7 @@ def proper_nouns(
     from ckl_jax.papers.temporalwiki.analysis import text_report
 
     table = text_report.compare(runs, initial, formula)
-    print(text_report.as_text(table))
+    text_report.section(table).show()
     if out:
         text_report.write(table, out)
 
@@ -207,15 +207,12 @@ def overlap(
       probes: Probes to count.
     """
     from ckl_jax import checks
-    from ckl_jax.analysis.mentions import corpus_texts
-    from ckl_jax.analysis.render_table import print_cells
     from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, read_probe
     from ckl_jax.papers.ckl.analysis import answer_analysis
+    from ckl_jax.papers.ckl.analysis.mentions import corpus_texts
 
     checks.require_names(CORPORA, **{"--corpora": corpora})
     checks.require_names(PROBES, **{"--probes": probes})
     answers = {p: [item.answers for item in read_probe(p, folder)] for p in probes}
     texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
-    section = answer_analysis.named(answer_analysis.mentions_of(answers, texts))
-    print_cells(section.headers, section.rows)
-    print(*section.notes, sep="\n")
+    answer_analysis.named(answer_analysis.mentions_of(answers, texts)).show()

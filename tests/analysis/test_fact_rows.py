@@ -3,9 +3,9 @@
 import pytest
 
 from ckl_jax.analysis import ledger
+from ckl_jax.analysis.main_table import compute_table
 from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.study import load_study
-from ckl_jax.analysis.tables import compute_table
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
 

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from ckl_jax.analysis.changes import date_table, pick_examples
-from ckl_jax.analysis.render_table import as_markdown, compact, layout
+from ckl_jax.analysis.main_table import best, compute_table, fuar_tasks, section
 from ckl_jax.analysis.report import find_runs, write_report
-from ckl_jax.analysis.seeds import compare_seeds
+from ckl_jax.analysis.sections import compact
+from ckl_jax.analysis.seeds import compare_seeds, of_demos
 from ckl_jax.analysis.study import load_study
-from ckl_jax.analysis.tables import best, compute_table, fuar_tasks
 from ckl_jax.cli import ckl
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
@@ -111,7 +111,7 @@ def test_best_and_second_best_are_marked(study):
     assert best(table, "invariant_lama") == {"modular": 1, "k_adapter_k3": 2}
     assert best(table, "fuar")["modular"] == 1
     assert best(table, "seconds") == {}
-    marked = as_markdown(table)
+    marked = section(table).markdown()
     value = next(r for r in table["rows"] if r["key"] == "modular")["scores"]["invariant_lama"]
     assert f"**{value['value']:.2f}**" in marked and "**80.00**" not in marked
 
@@ -124,9 +124,9 @@ def test_differences_from_vanilla_are_tested(study):
     assert modular["invariant_lama"]["difference"] == pytest.approx(35.0)
     assert all(t["p"] <= t["p_holm"] <= 1 for row in rows.values() for t in row["tests"].values())
     assert modular["fuar"]["p_holm"] < 0.05
-    headers, cells = layout(table)
-    marks = [cell.mark for cell in cells[1]]
-    assert not any(marks) and len(headers) == len(cells[0])
+    shown = section(table)
+    marks = [cell.mark for cell in shown.rows[1]]
+    assert not any(marks) and len(shown.headers) == len(shown.rows[0])
 
 
 def test_examples_show_each_kind(study):
@@ -268,17 +268,17 @@ def test_no_gain_is_shown_in_words(tmp_path, capsys):
 
 def test_seeds_are_summarised(tmp_path, capsys):
     demos = [make_demo(tmp_path / str(s), ("initial", "vanilla"), seed=s) for s in range(2)]
-    text = compare_seeds(demos, tmp_path).read_text()
+    text = compare_seeds(demos, tmp_path, of_demos).read_text()
     Balanced(text)
     rows = json.loads((tmp_path / "seeds.json").read_text())["rows"]
     assert rows[1]["columns"]["invariant_lama"]["mean"] == pytest.approx(35.0)
     assert len(rows[1]["columns"]["fuar"]["values"]) == 2
     with pytest.raises(UserError, match="at least two"):
-        compare_seeds(demos[:1], tmp_path)
+        compare_seeds(demos[:1], tmp_path, of_demos)
     with pytest.raises(UserError, match="is the MODEL_DIR of one run; --seeds compares folders"):
-        compare_seeds([demos[0], demos[0] / "vanilla"], tmp_path)
+        compare_seeds([demos[0], demos[0] / "vanilla"], tmp_path, of_demos)
     with pytest.raises(UserError, match="is given twice"):
-        compare_seeds([demos[0], f"{demos[0]}/../{demos[0].name}"], tmp_path)
+        compare_seeds([demos[0], f"{demos[0]}/../{demos[0].name}"], tmp_path, of_demos)
 
 
 def test_the_command_line(demo, tmp_path, capsys):

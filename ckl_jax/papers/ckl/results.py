@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.mentions import corpus_texts
+from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import Study, load_study
-from ckl_jax.analysis.transfer import compare_transfers
 from ckl_jax.data.facts.ckl_files import CORPORA
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.answer_types import AnswerTypes, labelled_finder
@@ -17,12 +16,13 @@ from ckl_jax.papers.ckl import gpt2
 from ckl_jax.papers.ckl.analysis import (
     answer_analysis,
     experiment_curves,
-    experiment_pages,
     experiment_tables,
     prediction_changes,
     published_ckl,
 )
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
+from ckl_jax.papers.ckl.analysis.mentions import corpus_texts
+from ckl_jax.papers.ckl.analysis.transfer import compare_transfers
 from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
 from ckl_jax.papers.ckl.demo import METHODS
 from ckl_jax.papers.ckl.scenarios import INITIAL, KILT, Cell, Experiment, Scenario
@@ -127,11 +127,15 @@ def _study(scenario: Scenario, running: Running) -> Study:
     return only_probes(load_study(_folders(every, everything)), scenario.probes)
 
 
-def _curves(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    study = _study(scenario, running)
-    made = experiment_curves.figure_2(study, experiment.published[scenario.name])
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+def _of_study(analyse: Callable[[Study, Scenario, Experiment], tuple[list, dict]]) -> Callable:
+    """Writes what `analyse` makes of the study of an experiment's one scenario."""
+
+    def write_analysis(name: str, experiment: Experiment, running: Running) -> Path:
+        (scenario,) = experiment.scenarios
+        made = analyse(_study(scenario, running), scenario, experiment)
+        return write_markdown(name, experiment.title, *made, running.root)
+
+    return write_analysis
 
 
 def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
@@ -150,7 +154,7 @@ def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
             start = 100.0 * float(study.initial.scores[experiment_curves.KEPT].em.mean())
             lines.append(experiment_curves.line_of(title, phases, start, rows))
     made = experiment_curves.figure_3(lines)
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
 
 
 _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
@@ -177,28 +181,20 @@ def _answers(name: str, experiment: Experiment, running: Running) -> Path:
     if corpora:
         more, counted = answer_analysis.overlap(study, corpora)
         sections, numbers = [*sections, *more], {**numbers, **counted}
-    return experiment_pages.write(name, experiment.title, sections, numbers, running.root)
-
-
-def _precision(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    made = experiment_curves.figure_9(_study(scenario, running))
-    return experiment_pages.write(name, experiment.title, *made, running.root)
-
-
-def _predictions(name: str, experiment: Experiment, running: Running) -> Path:
-    (scenario,) = experiment.scenarios
-    made = prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
-    return experiment_pages.write(name, experiment.title, *made, running.root)
+    return write_markdown(name, experiment.title, sections, numbers, running.root)
 
 
 _ANALYSES: dict[str, Callable[[str, Experiment, Running], Path]] = {
     "tables": _tables,
     "light_tuned": _light_tuned,
     "f1": _f1,
-    "curves": _curves,
+    "curves": _of_study(
+        lambda study, scenario, of: experiment_curves.figure_2(study, of.published[scenario.name])
+    ),
     "repeats": _repeats,
     "answers": _answers,
-    "precision": _precision,
-    "predictions": _predictions,
+    "precision": _of_study(lambda study, *_: experiment_curves.figure_9(study)),
+    "predictions": _of_study(
+        lambda study, scenario, _: prediction_changes.table_12(study, scenario.probes[:3])
+    ),
 }

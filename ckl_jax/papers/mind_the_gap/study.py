@@ -270,4 +270,4 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         bin_months=gap.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],
     )
-    return write_report(study, gap.root, [run_summary.section(gap.root)])
+    return write_report(study, gap.root, run_summary.section(gap.root))

@@ -17,10 +17,10 @@ def test_scores_are_relative_to_the_first():
         "one": {"ranking": 20.25, "ranking_same_items": 50.0, "mask_filling": 0.0},
     }
     assert trajectories.relative(points, "ranking") == [100.0, 50.0]
-    lines = trajectories.table(points).splitlines()
-    assert len(lines) == 4 and "20.25 ( 50.0%)" in lines[1] and "0.00 (  0.0%)" in lines[3]
+    lines = trajectories.section(points).text()
+    assert len(lines) == 4 and "20.25 (50.0%)" in lines[1] and "0.00 (0.0%)" in lines[3]
     points["start"]["mask_filling"] = 0.0
-    assert "(    –%)" in trajectories.table(points)
+    assert "(–%)" in trajectories.section(points).text()[3]
 
 
 def test_what_does_not_belong_together_is_said():

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ckl_jax.analysis import figures
-from ckl_jax.analysis.mentions import count_mentions
 from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
-from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
+from ckl_jax.papers.ckl.analysis.mentions import count_mentions
 from ckl_jax.probes.metrics import normalize_answer
 
 PAIR = ("updated_lama", "new_lama")
-_BINS = ((0, 0), (1, 9), (10, 99), (100, None))
+_BINS = {"0": (0, 0), "1 to 9": (1, 9), "10 to 99": (10, 99), "100 or more": (100, np.inf)}
 
 
 def figure_8(
@@ -32,43 +32,35 @@ def figure_8(
     initial = study.initial.scores
     probes = [p for p in study.probes if p in initial]
     types_of_answers = {p: types_of(initial[p], types) for p in probes}
-    shares = _share_rows(types_of_answers, published)
     leader = study.vanilla or study.methods[0]
     parts = {
         p: contributions(leader.scores[p], types_of_answers[p]) for p in PAIR if p in leader.scores
     }
-    right = any(any(part.values()) for part in parts.values())
+    shown = [t for t in TYPES if any(part.get(t) for part in parts.values())]
     shared = {e.key: shared_persons(e, types_of_answers) for e in study.entries}
+    no_figure = "No answer of either probe is right: no figure."
     sections = [
         Section(
             "Types of the answers",
-            ("Type", *shares[0]),
-            shares[1],
-            notes=[
+            ["Type", *(f"{known_probe(p).short} % (the paper's)" for p in probes)],
+            _share_rows(types_of_answers, published),
+            [
                 "In percent of a probe's answers, and in brackets the paper's (Table 5). "
                 f"Types are told by {types.how}."
             ],
         ),
         Section(
             f"(a) The types that make up the EM of {leader.label}",
-            ("Type", *(f"{known_probe(p).short} EM" for p in parts)),
-            [
-                text_row(t, *(parts[p].get(t, 0.0) for p in parts))
-                for t in TYPES
-                if any(parts[p].get(t) for p in parts)
-            ],
-            figures.as_png(_plot_parts(parts)) if right else None,
-            [
-                "Points of EM; a column adds up to the probe's score."
-                if right
-                else "No answer of either probe is right: no figure."
-            ],
+            ["Type", *(f"{known_probe(p).short} EM" for p in parts)],
+            [[t, *(parts[p].get(t, 0.0) for p in parts)] for t in shown],
+            ["Points of EM; a column adds up to the probe's score." if shown else no_figure],
+            _plot_parts(parts, shown),
         ),
         Section(
             "(b) Persons that answer both UpdatedLAMA and NewLAMA",
-            ("Model", "Items of each", "UL EM", "NL EM"),
-            [text_row(e.label, *shared[e.key]) for e in study.entries if shared[e.key]],
-            notes=[
+            ["Model", "Items of each", "UL EM", "NL EM"],
+            [[e.label, *shared[e.key]] for e in study.entries if shared[e.key]],
+            [
                 "Each person's items are paired, as many of either probe, in the order of the "
                 f"files. The paper found {persons} pairs, and the EM on UL still much higher."
             ],
@@ -86,19 +78,17 @@ def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
     ]
 
 
-def _share_rows(types_of_answers: Mapping[str, Sequence[str]], published) -> tuple[list[str], list]:
-    headers = [f"{known_probe(p).short} % (the paper's)" for p in types_of_answers]
+def _share_rows(
+    types_of_answers: Mapping[str, Sequence[str]], published: Mapping[str, Mapping[str, float]]
+) -> list[list[str]]:
     rows = []
     for kind in TYPES:
-        ours = {p: 100.0 * of.count(kind) / len(of) for p, of in types_of_answers.items()}
-        printed = {p: published.get(p, {}).get(kind) for p in types_of_answers}
-        if any(ours.values()) or any(printed.values()):
-            cells = [
-                f"{ours[p]:.1f}" + (f" ({printed[p]:g})" if printed[p] else "")
-                for p in types_of_answers
-            ]
-            rows.append(text_row(kind, *cells))
-    return headers, rows
+        ours = [100.0 * of.count(kind) / len(of) for of in types_of_answers.values()]
+        printed = [published.get(p, {}).get(kind) for p in types_of_answers]
+        if any(ours) or any(printed):
+            pairs = zip(ours, printed, strict=True)
+            rows.append([kind, *(f"{a:.1f}" + (f" ({b:g})" if b else "") for a, b in pairs)])
+    return rows
 
 
 def contributions(scored: Scored, kinds: Sequence[str]) -> dict[str, float]:
@@ -118,15 +108,11 @@ def shared_persons(
     """
     if any(p not in entry.scores or p not in kinds for p in PAIR):
         return None
-    by_person = [_by_person(entry.scores[p], kinds[p]) for p in PAIR]
-    right: tuple[list, list] = ([], [])
-    for person, items in by_person[0].items():
-        pairs = min(len(items), len(by_person[1].get(person, ())))
-        for side, mine in enumerate(by_person):
-            right[side].extend(mine.get(person, [])[:pairs])
-    if not right[0]:
+    first, second = (_by_person(entry.scores[p], kinds[p]) for p in PAIR)
+    pairs = [pair for person in first for pair in zip(first[person], second[person], strict=False)]
+    if not pairs:
         return None
-    return len(right[0]), *(100.0 * float(np.mean(side)) for side in right)
+    return len(pairs), *(100.0 * float(np.mean(side)) for side in zip(*pairs, strict=True))
 
 
 def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
@@ -137,28 +123,17 @@ def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
     return scores
 
 
-def _plot_parts(parts: Mapping[str, Mapping[str, float]]):
-    shown = [t for t in TYPES if any(part.get(t) for part in parts.values())]
-    with figures.style():
-        figure, (ax,) = figures.panels(1)
-        figure.set_figwidth(6.4)
-        left = np.zeros(len(parts))
-        for i, kind in enumerate(shown):
-            values = np.array([part.get(kind, 0.0) for part in parts.values()])
-            ax.barh(
-                range(len(parts)),
-                values,
-                left=left,
-                label=kind,
-                color=f"C{i}",
-                edgecolor="white",
-                lw=0.5,
-            )
-            left += values
-        ax.set_yticks(range(len(parts)), [known_probe(p).short for p in parts])
-        ax.invert_yaxis()
-        ax.set(xlabel="EM (%)")
-        figures.legend(figure, [ax])
+@figures.png
+def _plot_parts(parts: Mapping[str, Mapping[str, float]], shown: Sequence[str]):
+    if not shown:
+        return None
+    figure, (ax,) = figures.panels(1)
+    figure.set_figwidth(6.4)
+    points = {t: [part.get(t, 0.0) for part in parts.values()] for t in shown}
+    figures.stack(ax, points, [f"C{i}" for i in range(len(shown))])
+    figures.rows_of_bars(ax, [known_probe(p).short for p in parts])
+    ax.set(xlabel="EM (%)")
+    figures.legend(figure, [ax])
     return figure
 
 
@@ -218,7 +193,7 @@ def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     for probe, of in mentions.items():
         there = np.stack([of[c] > 0 for c in corpora])
         rows.append(
-            text_row(
+            (
                 known_probe(probe).long,
                 *(100.0 * float(n.mean()) for n in there),
                 100.0 * float(there.all(0).mean()),
@@ -243,21 +218,11 @@ def _by_mentions(
     entry = next((e for e in study.methods if e.key == leader), None)
     if entry is None:
         return []
-    headers = ["Probe", *(f"{_bin(low, high)}: items, EM" for low, high in _BINS)]
     rows = []
-    for probe, of in mentions.items():
-        if probe in entry.scores:
-            inside = [_within(of[corpus], *limits) for limits in _BINS]
-            em = entry.scores[probe].em
-            cells = [f"{n.sum():,}, {100.0 * em[n].mean():.2f}" if n.any() else "–" for n in inside]
-            rows.append(text_row(known_probe(probe).long, *cells))
+    for probe, of in ((p, of) for p, of in mentions.items() if p in entry.scores):
+        em = entry.scores[probe].em
+        bins = [em[(of[corpus] >= low) & (of[corpus] <= high)] for low, high in _BINS.values()]
+        cells = [f"{len(x):,}, {100.0 * x.mean():.2f}" if len(x) else None for x in bins]
+        rows.append([known_probe(probe).long, *cells])
     title = f"EM of {entry.label} by how often {corpus} names the answer"
-    return [Section(title, headers, rows)]
-
-
-def _within(counts: np.ndarray, low: int, high: int | None) -> np.ndarray:
-    return (counts >= low) & (counts <= (np.inf if high is None else high))
-
-
-def _bin(low: int, high: int | None) -> str:
-    return str(low) if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+    return [Section(title, ["Probe", *(f"{name}: items, EM" for name in _BINS)], rows)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import statistics
-from ckl_jax.analysis.render_table import TableCell, markdown, print_cells
+from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.seeds import check_seeds
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
@@ -43,26 +43,21 @@ class Claim:
     margin: Callable[[Numbers], float | None]
 
 
-def _fuar(numbers: Numbers, scenario: str, methods: Sequence[str]) -> float | None:
-    """The lowest ratio of some methods; "no gain" is the worst of all."""
-    rows = numbers.get(scenario, {})
-    values = [rows[m]["fuar"] for m in methods if m in rows and "fuar" in rows[m]]
-    return min((math.inf if v is None else v for v in values), default=None)
-
-
 def _are_best(
     scenario: str,
     methods: Sequence[str] = _EXPANSION,
     every: Sequence[str] = (*_OTHERS, *_EXPANSION),
 ) -> Callable[[Numbers], float | None]:
     """By how much the lowest ratio of some methods is below the lowest of the others."""
-    rest = [m for m in every if m not in methods]
 
     def margin(numbers: Numbers) -> float | None:
-        if not set(every) <= set(numbers.get(scenario, {})):
+        rows = numbers.get(scenario, {})
+        if not all("fuar" in rows.get(m, ()) for m in every):
             return None  # the best of some is not the best
-        ours, others = (_fuar(numbers, scenario, m) for m in (methods, rest))
-        return None if ours is None or others is None else others - ours  # inf - inf is NaN
+        # "No gain" is the worst of all.
+        ratios = {m: math.inf if rows[m]["fuar"] is None else rows[m]["fuar"] for m in every}
+        ours = min(ratios.pop(m) for m in methods)
+        return min(ratios.values()) - ours  # inf - inf is NaN
 
     return margin
 
@@ -73,35 +68,29 @@ def _kept_more(first: str, second: str) -> Callable[[Numbers], float | None]:
     def margin(numbers: Numbers) -> float | None:
         a, b = numbers.get(first, {}), numbers.get(second, {})
         methods = [m for m in (*_OTHERS, *_EXPANSION) if m in a and m in b]
-        if not methods:
-            return None
-        return sum(a[m][_KEPT] - b[m][_KEPT] for m in methods) / len(methods)
+        gaps = [a[m][_KEPT] - b[m][_KEPT] for m in methods]
+        return sum(gaps) / len(gaps) if gaps else None
 
     return margin
 
 
-def _learned_less_than_nothing(scenario: str) -> Callable[[Numbers], float | None]:
+def _learned_less_than_nothing(numbers: Numbers) -> float | None:
     """By how much Vanilla answers new questions worse than the model before it did."""
-
-    def margin(numbers: Numbers) -> float | None:
-        rows = numbers.get(scenario, {})
-        if not {"initial", "vanilla"} <= set(rows):
-            return None
-        return rows["initial"][_QUESTIONS] - rows["vanilla"][_QUESTIONS]
-
-    return margin
+    rows = numbers.get("gpt2_1e-3", {})
+    if not {"initial", "vanilla"} <= set(rows):
+        return None
+    return rows["initial"][_QUESTIONS] - rows["vanilla"][_QUESTIONS]
 
 
-def _with_rate(column: str, low_is_more: bool) -> Callable[[Numbers], float | None]:
-    """The score of Vanilla at its lowest learning rate over that at its highest, or under it."""
+def _with_rate(column: str, sign: int) -> Callable[[Numbers], float | None]:
+    """The score of Vanilla at its lowest learning rate over that at its highest, times `sign`."""
 
     def margin(numbers: Numbers) -> float | None:
         rows = numbers.get("rates", {})
-        rates = sorted(float(name.partition("-")[2]) for name in rows if name.startswith("vanilla"))
+        rates = {float(n.partition("-")[2]): n for n in rows if n.startswith("vanilla")}
         if len(rates) < 2:
             return None
-        low, high = (rows[f"vanilla-{rate:g}"][column] for rate in (rates[0], rates[-1]))
-        return low - high if low_is_more else high - low
+        return sign * (rows[rates[min(rates)]][column] - rows[rates[max(rates)]][column])
 
     return margin
 
@@ -123,8 +112,8 @@ CLAIMS = (
         "points",
         _kept_more("small", "p1_p2"),
     ),
-    Claim("a lower learning rate forgets less", "Table 7", "points", _with_rate(_KEPT, True)),
-    Claim("a lower learning rate learns less", "Table 7", "points", _with_rate(_NEW, False)),
+    Claim("a lower learning rate forgets less", "Table 7", "points", _with_rate(_KEPT, 1)),
+    Claim("a lower learning rate learns less", "Table 7", "points", _with_rate(_NEW, -1)),
     Claim(
         "of GPT-2's, Mix-Review has the lowest FUAR",
         "Table 10",
@@ -135,7 +124,7 @@ CLAIMS = (
         "at a larger learning rate GPT-2 (Vanilla) knows less new than before",
         "Table 11",
         "points",
-        _learned_less_than_nothing("gpt2_1e-3"),
+        _learned_less_than_nothing,
     ),
 )
 
@@ -199,26 +188,26 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
     rows = judge(numbers)
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})
     headers = ["Claim", "In the paper", "Holds", "Margin"]
-    cells = [[TableCell(r["claim"]), TableCell(r["where"]), _verdict(r), _margin(r)] for r in rows]
     seeds = "one seed" if len(folders) == 1 else f"{len(folders)} seeds"
     note = (
         f"Over {seeds}; the margin is the mean, below it the smallest and the largest. Yes: above "
         "0 for every seed that has the tables; no: below 0 for every one."
     )
-    write_file(Path(out) / "claims.md", f"{markdown(headers, cells)}\n{note}\n")
-    print_cells(headers, cells)
-    print(note)
+    cells = [[r["claim"], r["where"], _verdict(r), _margin(r)] for r in rows]
+    table = Section(headers=headers, rows=cells, notes=[note])
+    write_file(Path(out) / "claims.md", table.markdown())
+    table.show()
     return Path(out) / "claims.md"
 
 
-def _verdict(row: Mapping[str, Any]) -> TableCell:
+def _verdict(row: Mapping[str, Any]) -> Cell:
     seeds, all_seeds = row["seeds"], len(row["values"])
     partly = f"{seeds} of {all_seeds} seeds" if 0 < seeds < all_seeds else ""
-    return TableCell(row["verdict"], partly)
+    return Cell(row["verdict"], partly)
 
 
-def _margin(row: Mapping[str, Any]) -> TableCell:
+def _margin(row: Mapping[str, Any]) -> Cell:
     if row["mean"] is None:
-        return TableCell("–")
+        return Cell("–")
     span = f"{row['low']:+.2f} to {row['high']:+.2f}" if len(row["values"]) > 1 else ""
-    return TableCell(f"{row['mean']:+.2f} {row['unit']}", span)
+    return Cell(f"{row['mean']:+.2f} {row['unit']}", span)

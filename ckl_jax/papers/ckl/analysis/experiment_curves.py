@@ -12,9 +12,9 @@ import numpy as np
 
 from ckl_jax.analysis import figures, labels
 from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.statistics import precision_curve
 from ckl_jax.analysis.study import Entry, Study
-from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 
 KEPT = "invariant_lama"
 DRAWN = ("main", "small", "p1 → p2")  # the scenarios of Figure 3
@@ -67,23 +67,22 @@ def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: Sequence
 def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[list, dict]:
     """Sections and numbers of Figure 2: the score of each probe after every epoch."""
     curves = figures.read_curves(study)
-    drawn = figures.plot_curves(study, curves)
     initial = {p: 100.0 * float(s.em.mean()) for p, s in study.initial.scores.items()}
-    rows = [text_row("Initial", 0, *(initial.get(p) for p in study.probes))]
+    rows = [["Initial", 0, *map(initial.get, study.probes)]]
     for entry in study.methods:
         for _, epoch, scores in curves[entry.key]:
             if epoch:
-                rows.append(text_row(entry.label, f"{epoch:g}", *map(scores.get, study.probes)))
+                rows.append([entry.label, f"{epoch:g}", *map(scores.get, study.probes)])
         last = published.get(entry.key, {})
-        rows.append(text_row(f"{entry.label}, the paper's last", "4", *map(last.get, study.probes)))
+        rows.append([f"{entry.label}, the paper's last", 4, *map(last.get, study.probes)])
     headers = ["Method", "Epoch", *(f"{r.short} EM" for r in study.records.values())]
     sections = [
         Section(
             "Scores at each epoch",
             headers,
             rows,
-            drawn and figures.as_png(drawn),
-            [
+            png=figures.plot_curves(study, curves),
+            notes=[
                 "The dashed line is the Initial model. The paper prints no numbers of Figure 2; "
                 "its last points are those of Table 2."
             ],
@@ -95,7 +94,7 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
 def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
     """Sections and numbers of Figure 3, InvariantLAMA by epoch, and forgetting by repeats."""
     rows = [
-        text_row(
+        [
             line.scenario,
             labels.method_label(line.key),
             ", ".join(f"{n:,}" for n in line.rows) or None,
@@ -103,7 +102,7 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
             line.points[-1][1],
             *(line.points[i][2] for i in (0, -1)),
             line.forgotten,
-        )
+        ]
         for line in lines
     ]
     headers = [
@@ -117,13 +116,13 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
         "Forgotten",
     ]
     sections = [
-        Section("InvariantLAMA at each epoch", png=figures.as_png(_plot_lines(lines))),
+        Section("InvariantLAMA at each epoch", png=_plot_lines(lines)),
         Section(
             "Forgetting by epochs, rows and steps",
             headers,
             rows,
-            figures.as_png(_plot_repeats(lines)),
-            [
+            png=_plot_repeats(lines),
+            notes=[
                 "EM in percent, of every cell that this folder holds, its last evaluation. In the "
                 "paper's: MAIN 4 epochs and 25k steps, SMALL 8 and 5k, each phase 8 and 2.5k. An "
                 "epoch of P1, then P2 passes over one of the two."
@@ -136,63 +135,50 @@ def figure_3(lines: Sequence[Line]) -> tuple[list, dict]:
 _STYLES = {"main": ("-", "o"), "small": ("--", "s"), "p1": (":", "v"), "p1 → p2": ("-.", "^")}
 
 
+@figures.png
 def _plot_lines(lines: Sequence[Line]):
     """A panel for each method that the paper draws, a line for each of its scenarios."""
     shown = [line for line in lines if line.scenario in DRAWN and line.key in METHODS]
     methods = list(dict.fromkeys(line.key for line in shown))
-    with figures.style():
-        figure, axes = figures.panels(len(methods))
-        for ax, method in zip(axes, methods, strict=True):
-            for line in (line for line in shown if line.key == method):
-                style, marker = _STYLES[line.scenario]
-                ax.plot(
-                    [p[0] for p in line.points],
-                    [p[2] for p in line.points],
-                    ls=style,
-                    marker=marker,
-                    label=line.scenario,
-                    color=labels.color(method),
-                )
-            ax.set(title=labels.method_label(method), xlabel="epoch", ylabel="IL EM (%)")
-            ax.set_ylim(bottom=0)
-        figures.legend(figure, axes)
+    figure, axes = figures.panels(len(methods))
+    for ax, method in zip(axes, methods, strict=True):
+        for line in (line for line in shown if line.key == method):
+            dashes, marker = _STYLES[line.scenario]
+            epochs, _, scores = zip(*line.points, strict=True)
+            look = {"color": labels.color(method), "label": line.scenario}
+            ax.plot(epochs, scores, ls=dashes, marker=marker, **look)
+        ax.set(title=labels.method_label(method), xlabel="epoch", ylabel="IL EM (%)")
+        ax.set_ylim(bottom=0)
+    figures.legend(figure, axes)
     return figure
 
 
+@figures.png
 def _plot_repeats(lines: Sequence[Line]):
     """Forgetting at the end of training; colours are methods, markers are scenarios."""
-    axes_of = {0: "epochs", 1: "steps"}
-    with figures.style():
-        figure, axes = figures.panels(2)
-        for ax, (which, title) in zip(axes, axes_of.items(), strict=True):
-            for line in lines:
-                ax.plot(
-                    line.points[-1][which],
-                    line.forgotten,
-                    ls="",
-                    color=labels.color(line.key),
-                    marker=_STYLES[line.scenario][1],
-                    ms=8,
-                    alpha=0.8,
-                )
-            for key in dict.fromkeys(line.key for line in lines):
-                ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
-            for scenario in dict.fromkeys(line.scenario for line in lines):
-                sign = _STYLES[scenario][1]
-                ax.plot([], [], ls="", marker=sign, color="#707070", label=scenario)
-            ax.set(xlabel=title, ylabel="IL forgotten (points)")
-            ax.set_xlim(left=0)
-        figures.legend(figure, axes)
+    figure, axes = figures.panels(2)
+    for which, (ax, title) in enumerate(zip(axes, ("epochs", "steps"), strict=True)):
+        for line in lines:
+            look = {"color": labels.color(line.key), "marker": _STYLES[line.scenario][1]}
+            at = line.points[-1][which], line.forgotten
+            ax.plot(*at, ls="", ms=8, alpha=0.8, **look)
+        for key in dict.fromkeys(line.key for line in lines):
+            ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
+        for scenario in dict.fromkeys(line.scenario for line in lines):
+            sign = _STYLES[scenario][1]
+            ax.plot([], [], ls="", marker=sign, color="#707070", label=scenario)
+        ax.set(xlabel=title, ylabel="IL forgotten (points)")
+        ax.set_xlim(left=0)
+    figures.legend(figure, axes)
     return figure
 
 
 def figure_9(study: Study) -> tuple[list, dict]:
     """Sections and numbers of Figure 9: P@k of each probe, from a search of as many beams."""
-    drawn = figures.plot_precision(study)
     sections = [
         Section(
             "P@k",
-            png=drawn and figures.as_png(drawn),
+            png=figures.plot_precision(study),
             notes=[
                 "Share of items with a right answer among the first k of a beam search as wide as "
                 "the largest k (how the paper got its candidates is not said). It prints no "
@@ -212,7 +198,7 @@ def figure_9(study: Study) -> tuple[list, dict]:
         ks = sorted({k for _, (all_items, _) in curves.values() for k in all_items})
         headers = ["Method", *(f"P@{k}" for k in ks), *(f"P@{k}, of relations" for k in ks)]
         rows = [
-            text_row(label, *map(items.get, ks), *map(relations.get, ks))
+            [label, *map(items.get, ks), *map(relations.get, ks)]
             for label, (items, relations) in curves.values()
         ]
         sections.append(

@@ -72,12 +72,6 @@ def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _cell(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    spread = statistics.spread([cell["ours"] for cell in cells])
-    return {
-        **cells[0],
-        "ours": spread["mean"],
-        "low": spread["low"],
-        "high": spread["high"],
-        "defined": any(cell["defined"] for cell in cells),
-        "values": spread["values"],
-    }
+    numbers = statistics.spread([cell["ours"] for cell in cells])
+    defined = any(cell["defined"] for cell in cells)
+    return {**cells[0], "ours": numbers.pop("mean"), **numbers, "defined": defined}

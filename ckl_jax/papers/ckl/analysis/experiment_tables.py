@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells
+from ckl_jax.analysis.main_table import compute_table
 from ckl_jax.analysis.rows import Run, Scored
+from ckl_jax.analysis.sections import Cell, Section, compact, ratio, two, write_markdown
 from ckl_jax.analysis.study import Entry, Study, load_study, tuned_study
-from ckl_jax.analysis.tables import compute_table
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json_object, write_file, write_json
+from ckl_jax.files import read_json_object
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 
 FUAR = "fuar"
@@ -40,11 +40,11 @@ def compare(
     Args:
       runs: MODEL_DIRs, the Initial model's first.
       probes: the columns.
-      acquired: see `tables.fuar_tasks`.
+      acquired: see `main_table.fuar_tasks`.
       published: {row: {probe: score in percent, "fuar": ...}}, as the paper printed them.
       metric: "em" or "f1".
       parameters: {row: trainable and all parameters, as printed}; None shows none.
-      earlier: see `tables.fuar_tasks`.
+      earlier: see `main_table.fuar_tasks`.
 
     Returns:
       {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
@@ -60,15 +60,13 @@ def compare(
     }
     if parameters is not None:
         part["parameters"] = {
-            row["key"]: {"ours": _sizes(row), "paper": parameters.get(row["key"])}
+            row["key"]: {
+                "ours": f"{compact(row['trainable'])} / {compact(row['total'])}",
+                "paper": parameters.get(row["key"]),
+            }
             for row in table["rows"]
         }
     return part
-
-
-def _sizes(row: Mapping[str, Any]) -> str:
-    """Trainable and all parameters: "540k / 1.33M"."""
-    return " / ".join("–" if row[n] is None else compact(row[n]) for n in ("trainable", "total"))
 
 
 def compare_tuned(
@@ -111,7 +109,7 @@ def compare_averaged(
 
     Args:
       folders: see `averaged_study`.
-      acquired: see `tables.fuar_tasks`.
+      acquired: see `main_table.fuar_tasks`.
       published: {row: {probe: EM in percent, "fuar": ...}}, as the paper printed them.
 
     Returns:
@@ -119,7 +117,12 @@ def compare_averaged(
     """
     study = averaged_study(folders)
     table = compute_table(study, "score", acquired=acquired)
-    seeds = {row: {p: _by_seed(runs) for p, runs in x.items()} for row, x in folders.items()}
+    seeds = {
+        row: {
+            p: [100.0 * float(_only_probe(run).em.mean()) for run in runs] for p, runs in x.items()
+        }
+        for row, x in folders.items()
+    }
     widest = max(max(v) - min(v) for x in seeds.values() for v in x.values())
     count = len(next(iter(next(iter(seeds.values())).values())))
     note = (
@@ -150,43 +153,30 @@ def averaged_study(folders: Mapping[str, Mapping[str, Sequence[Path]]]) -> Study
     Raises:
       UserError: a run was not asked, was asked several probes, or others than its siblings.
     """
-    entries = {
-        row: Entry(
-            row, None, {probe: _as(probe, average_runs(runs)) for probe, runs in by_probe.items()}
-        )
-        for row, by_probe in folders.items()
-    }
+    entries = {}
+    for row, by_probe in folders.items():
+        scores = {}
+        for name, runs in by_probe.items():  # a column has its own name, whatever was asked
+            probe = QUESTIONS if name == QUESTIONS.name else known_probe(name)
+            scores[name] = dataclasses.replace(average_runs(runs), probe=probe, columns={})
+        entries[row] = Entry(row, None, scores)
     return Study(entries.pop("initial", None), tuple(entries.values()))
-
-
-def _as(name: str, scored: Scored) -> Scored:
-    """Scores under the name of their column."""
-    return dataclasses.replace(
-        scored, probe=QUESTIONS if name == QUESTIONS.name else known_probe(name), columns={}
-    )
 
 
 def average_runs(runs: Sequence[Path]) -> Scored:
     """The last answers of runs to one probe, `em`, `f1` and `score` averaged over them."""
-    asked = [_only_probe(Run.open(folder)) for folder in runs]
-    first = asked[0]
+    asked = list(map(_only_probe, runs))
     for folder, other in zip(runs, asked, strict=True):
-        if other.items != first.items:
+        if other.items != asked[0].items:
             raise UserError(f"{runs[0]} and {folder} were asked different items; probe again.")
-    em = np.mean([scored.em for scored in asked], axis=0)
-    f1 = np.mean([scored.f1 for scored in asked], axis=0)
-    return dataclasses.replace(first, em=em, f1=f1, score=em)
+    em, f1 = (np.mean([getattr(s, name) for s in asked], axis=0) for name in ("em", "f1"))
+    return dataclasses.replace(asked[0], em=em, f1=f1, score=em)
 
 
-def _by_seed(runs: Sequence[Path]) -> list[float]:
-    """EM in percent of each run."""
-    return [100.0 * float(_only_probe(Run.open(folder)).em.mean()) for folder in runs]
-
-
-def _only_probe(run: Run) -> Scored:
-    found: dict[str, Any] = run.last
+def _only_probe(folder: Path) -> Scored:
+    found = Run.open(folder).last
     if len(found) != 1:
-        raise UserError(f"{run.path} was asked {len(found)} probes; give runs of one.")
+        raise UserError(f"{folder} was asked {len(found)} probes; give runs of one.")
     return next(iter(found.values()))
 
 
@@ -196,22 +186,26 @@ def _rows(
     published: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, Any]:
     """The cells of a table beside what was printed, by row and column."""
-    rows = {}
-    for row in table["rows"]:
-        printed = published.get(row["key"], {})
-        columns = {probe: row["scores"].get(probe) for probe in probes} | {FUAR: row["fuar"]}
-        rows[row["key"]] = {
-            column: {
-                "ours": value["value"] if value else None,
-                "low": value and value["low"],
-                "high": value and value["high"],
-                "defined": value is not None,
-                "paper": printed.get(column),
-                "printed": column in printed,
-            }
-            for column, value in columns.items()
+    return {
+        row["key"]: {
+            column: beside(
+                row["fuar"] if column == FUAR else row["scores"].get(column),
+                published.get(row["key"], {}),
+                column,
+            )
+            for column in (*probes, FUAR)
         }
-    return rows
+        for row in table["rows"]
+    }
+
+
+def beside(
+    x: Mapping[str, Any] | None, printed: Mapping[str, float | None], column: str
+) -> dict[str, Any]:
+    """The cell of a number, {"value", "low", "high"} or None, and of what the paper printed."""
+    value, low, high = (x[k] if x else None for k in ("value", "low", "high"))
+    paper = {"paper": printed.get(column), "printed": column in printed}
+    return {"ours": value, "low": low, "high": high, "defined": x is not None, **paper}
 
 
 def only_probes(study: Study, probes: Sequence[str]) -> Study:
@@ -225,29 +219,26 @@ def only_probes(study: Study, probes: Sequence[str]) -> Study:
     return Study(initial, tuple(map(chosen, study.methods)), study.notes)
 
 
-def cells(part: Mapping[str, Any]) -> tuple[list[str], list[list[TableCell]]]:
-    """Headers and rows: ours with its interval, and the paper's in brackets."""
+def section(scenario: str, part: Mapping[str, Any]) -> Section:
+    """A scenario's table: ours with its interval, and the paper's in brackets."""
     metrics, named = part.get("metrics", {}), part.get("headers", {})
     sizes = part.get("parameters")
     headers = [
-        "Method",
-        *(["Trainable / all"] if sizes else []),
-        *(
-            named.get(p) or f"{_short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
-            for p in part["probes"]
-        ),
+        named.get(p) or f"{_short(p)} {labels.METRICS[metrics.get(p, 'em')]}"
+        for p in part["probes"]
     ]
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")
     rows = [
         [
-            TableCell(_label(name)),
-            *([_size(sizes[name])] if sizes else []),
+            _label(name),
+            *([_beside(sizes[name]["ours"], sizes[name]["paper"])] if sizes else []),
             *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"]),
         ]
         for name, row in part["rows"].items()
     ]
-    return headers, rows
+    headers = ["Method", *(["Trainable / all"] if sizes else []), *headers]
+    return Section(scenario, headers, rows, part.get("notes", ()))
 
 
 def _short(probe: str) -> str:
@@ -262,19 +253,17 @@ def _label(key: str) -> str:
     return f"{labels.method_label(method)} {rate}".strip() if rate else labels.method_label(key)
 
 
-def _size(found: Mapping[str, str | None]) -> TableCell:
-    return TableCell(f"{found['ours']} ({found['paper']})" if found["paper"] else found["ours"])
+def _beside(ours: str, paper: str | None) -> str:
+    return f"{ours} ({paper})" if paper else ours
 
 
-def _cell(cell: Mapping[str, Any], ratio: bool) -> TableCell:
-    def text(value: float | None) -> str:
-        return "no gain" if value is None and ratio else f"{value:.2f}"
-
-    paper = f" ({text(cell['paper'])})" if cell["printed"] else ""
-    if not cell["defined"]:
-        return TableCell(f"–{paper}")
-    interval = "" if cell["ours"] is None else f"{text(cell['low'])}–{text(cell['high'])}"
-    return TableCell(text(cell["ours"]) + paper, interval)
+def _cell(x: Mapping[str, Any], is_ratio: bool) -> Cell:
+    form = ratio if is_ratio else two
+    paper = form(x["paper"]) if x["printed"] else None
+    if not x["defined"]:
+        return Cell(_beside("–", paper))
+    below = "" if x["ours"] is None else f"{form(x['low'])}–{form(x['high'])}"
+    return Cell(_beside(form(x["ours"]), paper), below)
 
 
 def is_experiment(folder: str | Path) -> bool:
@@ -316,21 +305,10 @@ def write(
     out: Path,
     lead: str = _LEAD,
 ) -> Path:
-    """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables below `lead`.
+    """Writes NAME.json and NAME.md (with "/" as "-"), and prints the tables.
 
     Returns:
       The path of NAME.md.
     """
-    stem = name.replace("/", "-")
-    write_json(out / f"{stem}.json", parts)
-    text = [f"# {name}: {title}\n\n{lead}\n"]
-    for scenario, part in parts.items():
-        made = cells(part)
-        text.append(f"## {scenario}\n\n{markdown(*made)}")
-        print_cells(*made, title=f"{name}, {scenario}: ours (the paper's)")
-        for note in part.get("notes", ()):
-            text.append(f"- {note}")
-            print(note, flush=True)
-    path = out / f"{stem}.md"
-    write_file(path, "\n".join(text).rstrip("\n") + "\n")
-    return path
+    sections = [section(scenario, part) for scenario, part in parts.items()]
+    return write_markdown(name, title, sections, parts, out, lead)

@@ -1,6 +1,5 @@
 """How predictions change from epoch to epoch: CKL's Table 12 (appendix H)."""
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -9,20 +8,14 @@ import numpy as np
 
 from ckl_jax.analysis import labels
 from ckl_jax.analysis.rows import Scored
+from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import BLANK, known_probe
 from ckl_jax.errors import UserError
-from ckl_jax.papers.ckl.analysis.experiment_pages import Section, text_row
 
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """An item and what was answered after each epoch: {label of a model: [answers]}."""
-
-    probe: str
-    question: str
-    answer: str
-    predictions: dict[str, list[str]]
+# An item, and what was answered after each epoch: {"probe", "question", "answer", "predictions":
+# {label of a model: [answers]}}.
+Change = dict[str, Any]
 
 
 def table_12(
@@ -71,14 +64,12 @@ def table_12(
     for probe in probes:
         changes, counts = _picked(study, pair, histories, probe, items)
         sections.append(_section(probe, changes, counts, epochs, [e.label for e in pair]))
-        numbers["examples"] += [dataclasses.asdict(change) for change in changes]
+        numbers["examples"] += changes
     rows = []
     for entry in pair:
         shares = _changed_shares(entry, histories[entry.key], probes)
         numbers["changed"][entry.key] = shares
-        rows += [
-            text_row(entry.label, known_probe(p).long, *shares[p]) for p in probes if p in shares
-        ]
+        rows += [[entry.label, known_probe(p).long, *shares[p]] for p in probes if p in shares]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
     sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
     return sections, numbers
@@ -115,7 +106,9 @@ def _picked(
             e.label: [scores[probe].rows[i]["predictions"][0] for scores in histories[e.key][1]]
             for e in pair
         }
-        changes.append(Change(probe, row.get("input", "").replace(BLANK, "____"), answer, said))
+        question = row.get("input", "").replace(BLANK, "____")
+        about = {"probe": probe, "question": question, "answer": answer}
+        changes.append({**about, "predictions": said})
     return changes, (len(wanted), len(missed))
 
 
@@ -129,9 +122,9 @@ def _section(
     headers = ["Item", "Answer", "Model", *(f"epoch {epoch}" for epoch in epochs)]
     rows = []
     for change in changes:
-        for n, (label, said) in enumerate(change.predictions.items()):
-            shown = (change.question, change.answer) if n == 0 else ("", "")
-            rows.append(text_row(*shown, label, *said))
+        for n, (label, said) in enumerate(change["predictions"].items()):
+            shown = (change["question"], change["answer"]) if n == 0 else ("", "")
+            rows.append([*shown, label, *said])
     note = (
         f"{labels.count(counts[0], 'item')} that {models[-1]} gets right in the end and Initial "
         f"did not; {models[0]} gets {counts[1]:,} of them wrong."
@@ -148,14 +141,14 @@ def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> di
     shares: dict[str, list[Any]] = {}
     for probe in probes:
         said = [
-            [row["predictions"][0] for row in scores[probe].rows] if probe in scores else None
+            np.array([row["predictions"][0] for row in scores[probe].rows], object)
+            if probe in scores
+            else None
             for scores in (before, *history[1])
         ]
-        if any(said[1:]):
+        if any(answers is not None for answers in said[1:]):
             shares[probe] = [
-                None
-                if a is None or b is None
-                else 100.0 * float(np.mean([x != y for x, y in zip(a, b, strict=True)]))
+                None if a is None or b is None else 100.0 * float(np.mean(a != b))
                 for a, b in itertools.pairwise(said)
             ]
     return shares

@@ -127,34 +127,33 @@ def draw(
     if all("domains" in result.relation_info for results in models.values() for result in results):
         wanted["domains"] = _plot_domains(models)
     wanted |= {f"bias_{code}": _plot_bias(models, code) for code in bias}
-    written = []
-    for name, figure in wanted.items():
-        write_file(Path(out) / f"{name}.png", figures.as_png(figure))
-        written.append(f"{out}/{name}.png")
-    return written
+    for name, image in wanted.items():
+        write_file(Path(out) / f"{name}.png", image)
+    return [f"{out}/{name}.png" for name in wanted]
 
 
-def _bars(ax: Any, names: list[str], heights: Mapping[str, np.ndarray], ranges=None) -> None:
+def _bars(
+    ax: Any, names: Sequence[str], heights: Mapping[str, np.ndarray], ranges: Any = None
+) -> None:
     """Groups of horizontal bars, a group for each of `names`, a bar for each model."""
     width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
+    lines, ranges = {"elinewidth": 1.0, "ecolor": "#444444"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
-        places = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
-        error = None if ranges is None else ranges[model]
-        ax.barh(
-            places,
-            values,
-            0.9 * width,
-            xerr=error,
-            label=model,
-            color=colors[i % len(colors)],
-            error_kw={"elinewidth": 1.0, "ecolor": "#444444"},
-        )
-    ax.set_yticks(range(len(names)), names)
-    ax.invert_yaxis()
-    ax.grid(False, axis="y")
+        at = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
+        look = {"label": model, "color": colors[i % len(colors)], "error_kw": lines}
+        ax.barh(at, values, 0.9 * width, xerr=ranges.get(model), **look)
+    figures.rows_of_bars(ax, names)
+    figures.legend(ax.figure, [ax])
 
 
-def _plot_domains(models: Mapping[str, DatasetResults]) -> Any:
+def _panel(names: Sequence[str], models: Mapping[str, Any]) -> tuple[Any, Any]:
+    size = (6.4, 1.2 + 0.25 * len(names) * (1 + len(models)))
+    figure, (ax,) = figures.panels(1, size=size)
+    return figure, ax
+
+
+@figures.png
+def _plot_domains(models: Mapping[str, DatasetResults]):
     """Accuracy by domain, a bar for each model (Figure 3).
 
     Raises:
@@ -166,16 +165,14 @@ def _plot_domains(models: Mapping[str, DatasetResults]) -> Any:
         model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
         for model, found in scores.items()
     }
-    with figures.style():
-        figure, (ax,) = figures.panels(1)
-        figure.set_size_inches(6.4, 1.2 + 0.25 * len(names) * (1 + len(models)))
-        _bars(ax, names, heights)
-        ax.set_xlabel("accuracy, %")
-        figures.legend(figure, [ax])
+    figure, ax = _panel(names, models)
+    _bars(ax, names, heights)
+    ax.set_xlabel("accuracy, %")
     return figure
 
 
-def _plot_bias(models: Mapping[str, DatasetResults], code: str) -> Any:
+@figures.png
+def _plot_bias(models: Mapping[str, DatasetResults], code: str):
     """How likely each option of a relation is found whatever the subject (section 3.2, Figure 4).
 
     Bars are means over templates, lines their range; the dashed line is a model without bias where
@@ -185,16 +182,11 @@ def _plot_bias(models: Mapping[str, DatasetResults], code: str) -> Any:
     heights, ranges = {}, {}
     for name, results in models.items():
         bias = np.array(list(results[code].answer_bias().values()))
-        accuracy = results[code].get_metric("accuracy")
-        label = f"{name} ({100 * accuracy:.0f} % right)"
+        label = f"{name} ({100 * results[code].get_metric('accuracy'):.0f} % right)"
         heights[label] = bias.mean(axis=0)
         ranges[label] = np.stack([heights[label] - bias.min(0), bias.max(0) - heights[label]])
-    with figures.style():
-        figure, (ax,) = figures.panels(1)
-        figure.set_size_inches(6.4, 1.2 + 0.25 * len(options) * (1 + len(models)))
-        _bars(ax, list(options), heights, ranges)
-        ax.axvline(1 / len(options), color="#444444", linestyle="--", linewidth=1.0)
-        ax.set_xlabel("mean probability among the options")
-        ax.set_title(code)
-        figures.legend(figure, [ax])
+    figure, ax = _panel(options, models)
+    _bars(ax, list(options), heights, ranges)
+    ax.axvline(1 / len(options), color="#444444", linestyle="--", linewidth=1.0)
+    ax.set(xlabel="mean probability among the options", title=code)
     return figure

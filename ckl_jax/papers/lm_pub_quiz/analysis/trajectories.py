@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ckl_jax import files
 from ckl_jax.analysis import figures
+from ckl_jax.analysis.sections import Section
 from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
@@ -41,8 +41,8 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
             points["start"] = _scores(folder, dataset, steps[0])
         points[name] = _scores(folder, dataset, steps[-1])
     files.write_json(out / "trajectories.json", {"dataset": dataset, "scores": points})
-    print(table(points))
-    files.write_file(out / "trajectories.png", figures.as_png(plot(points)))
+    section(points).show()
+    files.write_file(out / "trajectories.png", plot(points))
     return out / "trajectories.png"
 
 
@@ -82,25 +82,24 @@ def relative(points: Mapping[str, Mapping[str, float]], score: str) -> list[floa
     return [100 * value / values[0] if values[0] else float("nan") for value in values]
 
 
-def table(points: Mapping[str, Mapping[str, float]]) -> str:
+def section(points: Mapping[str, Mapping[str, float]]) -> Section:
     """Each score along the stream, in percent, and in percent of the first."""
-    lines = [f"{'':44s}" + "".join(f"{name:>16s}" for name in points)]
+    rows = []
     for score, label in SCORES.items():
-        shares = ("    –" if math.isnan(r) else f"{r:5.1f}" for r in relative(points, score))
-        cells = zip(points.values(), shares, strict=True)
-        lines.append(f"{label:44s}" + "".join(f"{p[score]:7.2f} ({r}%)" for p, r in cells))
-    return "\n".join(lines)
+        cells = zip(points.values(), relative(points, score), strict=True)
+        shares = ((p[score], "–" if math.isnan(r) else f"{r:.1f}") for p, r in cells)
+        rows.append([label, *(f"{value:.2f} ({share}%)" for value, share in shares)])
+    return Section(headers=["Score", *points], rows=rows)
 
 
-def plot(points: Mapping[str, Mapping[str, float]]) -> Any:
+@figures.png
+def plot(points: Mapping[str, Mapping[str, float]]):
     """Scores relative to the first, along the stream."""
-    with figures.style():
-        figure, (ax,) = figures.panels(1)
-        figure.set_size_inches(6.4, 4.0)
-        for score, marker in zip(SCORES, "os^", strict=True):
-            ax.plot(list(points), relative(points, score), marker=marker, label=SCORES[score])
-        ax.set_ylabel("% of the score at the start")
-        ax.set_ylim(bottom=0)
-        ax.tick_params(axis="x", rotation=20)
-        ax.legend(loc="upper right", fontsize=9)
+    figure, (ax,) = figures.panels(1, size=(6.4, 4.0))
+    for score, marker in zip(SCORES, "os^", strict=True):
+        ax.plot(list(points), relative(points, score), marker=marker, label=SCORES[score])
+    ax.set_ylabel("% of the score at the start")
+    ax.set_ylim(bottom=0)
+    ax.tick_params(axis="x", rotation=20)
+    ax.legend(loc="upper right", fontsize=9)
     return figure

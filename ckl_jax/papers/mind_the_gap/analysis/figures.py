@@ -1,14 +1,14 @@
-"""Figures of staleness; each function makes a matplotlib figure, or None without data."""
+"""Figures of staleness, as PNG; None without data."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import legend, style
-from ckl_jax.analysis.forgetting import ALL as POOLED
-from ckl_jax.analysis.forgetting import START
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import largest_slopes
+from ckl_jax.analysis.figures import legend, panels, png, sections
+from ckl_jax.analysis.sections import Section
+from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
+from ckl_jax.papers.mind_the_gap.analysis.past_text import START
 
 _TOPICS = 6  # curves that are drawn
 _DWARFED, _LINEAR_TO = 30, 100  # times the lowest curve; percent up to which an axis is linear
@@ -18,31 +18,23 @@ _PALETTE = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#
 Curves = Mapping[str, Mapping[str, Any]]
 
 
-def plot_months(results: Mapping[str, Any]):
-    """The relative increase of every model by month (Figures 1, 3 and 5), with 95 % bands."""
-    return _plot(results["months"], "month", bands=True)
-
-
-def plot_weeks(results: Mapping[str, Any]):
-    """The same by week."""
-    return _plot(results["weeks"], "week") if results["weeks"] else None
-
-
 def plot_groups(results: Mapping[str, Any]):
     """The stale model's curves by part of speech (solid) and topic (dotted), as in Figure 2."""
     speech, topics = results["groups"]["parts of speech"], results["groups"]["topics"]
     solid = {name: curve for name, curve in speech.items() if curve}
-    dotted = {name: topics[name] for name in largest_slopes(topics, _TOPICS)}
+    ranked = sorted(
+        (name for name, curve in topics.items() if curve and len(curve["values"]) > 2),
+        key=lambda name: -topics[name]["line"]["slope"],
+    )
+    half = _TOPICS // 2  # those that rise and fall most
+    chosen = ranked if len(ranked) <= _TOPICS else [*ranked[:half], *ranked[-half:]]
+    dotted = {name: topics[name] for name in chosen}
     if not solid and not dotted:
         return None
     short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
-    return _plot(solid, "month", dotted=short, logarithmic=_is_dwarfed([*solid.values()]))
-
-
-def _is_dwarfed(curves: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one curve is so high that another cannot be seen."""
-    highest = sorted(max(map(abs, curve["values"])) for curve in curves)
-    return len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
+    highest = sorted(max(map(abs, curve["values"])) for curve in solid.values())
+    dwarfed = len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
+    return _plot(solid, "month", dotted=short, logarithmic=dwarfed)
 
 
 def plot_forgetting(results: Mapping[str, Any]):
@@ -66,6 +58,7 @@ def plot_forgetting(results: Mapping[str, Any]):
     )
 
 
+@png
 def _plot(
     curves: Curves,
     unit: str,
@@ -75,29 +68,42 @@ def _plot(
     order: Sequence[str] = (),
     logarithmic: bool = False,
 ):
-    """A line for each curve; `order` gives names their colours, those of the other figures."""
-    from matplotlib.figure import Figure
+    """The relative increase of models (Figures 1, 3 and 5), a line for each.
 
-    with style():
-        beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
-        figure = Figure(figsize=(10.4 if beside else 8.4, 4.6))
-        ax = figure.subplots()
-        ticks = _positions([*curves.values(), *(dotted or {}).values()])
-        for i, (name, curve) in enumerate(curves.items()):
-            _line(ax, ticks, name, curve, order.index(name) if order else i, "-", bands)
-        for i, (name, curve) in enumerate((dotted or {}).items(), len(curves)):
-            _line(ax, ticks, name, curve, i, ":", False)
-        _ticks(ax, ticks, unit)
-        ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
-        ax.set(xlabel=unit, ylabel=ylabel)
-        if logarithmic:
-            ax.set_yscale("symlog", linthresh=_LINEAR_TO)
-            lowest = min(min(curve["values"]) for curve in curves.values())
-            ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
-        if beside:
-            figure.legend(loc="outside right upper", fontsize=9)
-        else:
-            legend(figure, [ax])
+    Args:
+      curves: {name: labels, places, values, and the ends of a 95 % band}.
+      unit: of time.
+      bands: whether they are drawn.
+      dotted: further curves.
+      ylabel: of the axis.
+      order: gives names their colours, those of the other figures.
+      logarithmic: whether the axis is.
+    """
+    dotted = dotted or {}
+    beside = sum(map(len, curves)) > _LEGEND_WIDTH or bool(dotted)
+    figure, (ax,) = panels(1, size=(10.4 if beside else 8.4, 4.6))
+    ticks = _positions([*curves.values(), *dotted.values()])
+    for i, (name, curve) in enumerate((*curves.items(), *dotted.items())):
+        x = [ticks[label] for label in curve["labels"]]
+        number = order.index(name) if order else i
+        look = {"color": _PALETTE[number % len(_PALETTE)], "label": name}
+        dashes, marker = ":" if i >= len(curves) else "-", "." if len(x) < 40 else None
+        ax.plot(x, curve["values"], dashes, marker=marker, **look)
+        if bands:
+            ax.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.15, lw=0)
+    shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
+    names, at = zip(*shown, strict=True)
+    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
+    ax.axhline(0.0, color=labels.COLORS["initial"], lw=1.0)
+    ax.set(xlabel=unit, ylabel=ylabel)
+    if logarithmic:
+        ax.set_yscale("symlog", linthresh=_LINEAR_TO)
+        lowest = min(min(curve["values"]) for curve in curves.values())
+        ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
+    if beside:
+        figure.legend(loc="outside right upper", fontsize=9)
+    else:
+        legend(figure, [ax])
     return figure
 
 
@@ -107,18 +113,32 @@ def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return dict(sorted(set(itertools.chain.from_iterable(pairs)), key=lambda pair: pair[1]))
 
 
-def _line(ax, ticks: Mapping[str, int], name: str, curve, i: int, dashes: str, band: bool) -> None:
-    x = [ticks[label] for label in curve["labels"]]
-    color = _PALETTE[i % len(_PALETTE)]
-    marker = "." if len(x) < 40 else None
-    ax.plot(x, curve["values"], dashes, marker=marker, color=color, label=name)
-    if band:
-        ax.fill_between(x, curve["low"], curve["high"], color=color, alpha=0.15, lw=0)
-
-
-def _ticks(ax, positions: Mapping[str, int], unit: str) -> None:
-    every = max(1, -(-len(positions) // 12))
-    shown = list(positions.items())[::every]
-    names, at = zip(*shown, strict=True)
-    ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)
-    ax.set_xlabel(unit)
+def draw(results: Mapping[str, Any]) -> dict[str, Section]:
+    """{name: section} of all figures that have data."""
+    return sections(
+        {
+            "months": (
+                "Staleness by month",
+                "How much higher than the control's a model's perplexity is, on the same "
+                "documents; bands are 95 % intervals of a bootstrap over each month's documents.",
+                _plot(results["months"], "month", bands=True),
+            ),
+            "groups": (
+                "Parts of speech and topics",
+                "The stale model; dotted are topics, if there are any: those that rise most and "
+                "least. Where one curve dwarfs the others the axis is logarithmic above 100.",
+                plot_groups(results),
+            ),
+            "weeks": (
+                "Staleness by week",
+                "Spans of seven days; below 0 a model is better than the control.",
+                _plot(results["weeks"], "week") if results["weeks"] else None,
+            ),
+            "forgetting": (
+                "Text of the past",
+                "How much higher the perplexity of text from before the test period is than "
+                "before the first update; above 0 the model forgets.",
+                plot_forgetting(results),
+            ),
+        }
+    )

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.figures import as_png, legend, style
-from ckl_jax.analysis.render_table import TableCell, print_cells
+from ckl_jax.analysis.figures import legend, panels, png
+from ckl_jax.analysis.sections import Cell, Section, two
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_file, write_json
 
@@ -51,41 +51,26 @@ def write(rows: Mapping[str, Sequence[Mapping[str, Any]]], out: Path) -> Path:
     """Writes asked.json and asked.png, and prints the table; returns the path of the first."""
     scores = summarize(rows)
     write_json(out / "asked.json", scores)
-    write_file(out / "asked.png", as_png(draw(scores)))
-    headers = ["Model", "Questions", "EM", "F1"]
-    print_cells(
-        headers,
-        [
-            [
-                TableCell(name),
-                TableCell(f"{x['questions']:,}"),
-                *(TableCell(f"{x[s]['value']:.2f}", f"± {x[s]['error']:.2f}") for s in SCORES),
-            ]
-            for name, x in scores.items()
-        ],
-    )
+    write_file(out / "asked.png", draw(scores))
+    cells = [[name, x["questions"], *(_cell(x[s]) for s in SCORES)] for name, x in scores.items()]
+    Section(headers=["Model", "Questions", "EM", "F1"], rows=cells).show()
     return out / "asked.json"
 
 
-def draw(scores: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Accuracy and F1 of the models in their order."""
-    from matplotlib.figure import Figure
+def _cell(x: Mapping[str, float]) -> Cell:
+    return Cell(two(x["value"]), f"± {x['error']:.2f}")
 
-    with style():
-        figure = Figure(figsize=(7.0, 4.0))
-        ax = figure.subplots()
-        positions = range(len(scores))
-        for score, color, marker in zip(SCORES, ("#0072B2", "#E69F00"), "os", strict=True):
-            ax.errorbar(
-                positions,
-                [x[score]["value"] for x in scores.values()],
-                [x[score]["error"] for x in scores.values()],
-                label=score.upper(),
-                color=color,
-                marker=marker,
-                capsize=3,
-            )
-        ax.set_xticks(positions, list(scores))
-        ax.set(ylabel="score (%)", ylim=(0, None))
-        legend(figure, [ax])
+
+@png
+def draw(scores: Mapping[str, Mapping[str, Any]]):
+    """Accuracy and F1 of the models in their order."""
+    figure, (ax,) = panels(1, size=(7.0, 4.0))
+    at = range(len(scores))
+    for score, color, marker in zip(SCORES, ("#0072B2", "#E69F00"), "os", strict=True):
+        values, errors = ([x[score][k] for x in scores.values()] for k in ("value", "error"))
+        look = {"label": score.upper(), "color": color, "marker": marker, "capsize": 3}
+        ax.errorbar(at, values, errors, **look)
+    ax.set_xticks(at, list(scores))
+    ax.set(ylabel="score (%)", ylim=(0, None))
+    legend(figure, [ax])
     return figure

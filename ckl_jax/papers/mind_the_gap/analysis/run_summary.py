@@ -1,69 +1,53 @@
 """Summary of what `ckl mind-the-gap` made: documents, arms, learning rates."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import page
+from ckl_jax.analysis.sections import Cell, Section, two, whole
 from ckl_jax.files import read_json, read_jsonl
 
 ARMS = ("time_stratified", "control")
 
 
-def section(root: str | Path) -> tuple[str, str, str]:
-    """The section of the report on a folder of `ckl mind-the-gap`: (anchor, title, HTML)."""
+def section(root: str | Path) -> Section:
+    """The section of the report on a folder of `ckl mind-the-gap`."""
     root = Path(root)
-    return ("made", "Data, models, learning rates", "".join(_parts(root)))
-
-
-def _parts(root: Path) -> Iterator[str]:
+    notes = []
     cleaned = root / "data" / "corpus.clean.json"
     if cleaned.is_file():
         counts = read_json(cleaned)["documents"]
-        yield page.note(
-            "Cleaning: " + ", ".join(f"{count:,} {what}" for what, count in counts.items()) + "."
-        )
-    made = read_json(root / "data" / "splits" / "split.json")
-    yield _splits(made)
-    yield _models(root)
-    rates = read_json(root / "rates.json")
-    if rates:
-        yield _rates(rates)
+        notes.append(f"Cleaning: {', '.join(f'{n:,} {what}' for what, n in counts.items())}.")
+    parts = [
+        Section(notes=notes),
+        _splits(read_json(root / "data" / "splits" / "split.json")),
+        _models(root),
+        _rates(read_json(root / "rates.json")),
+    ]
+    return Section("Data, models, learning rates", sections=parts, anchor="made")
 
 
-def _splits(made: Mapping[str, Any]) -> str:
+def _splits(made: Mapping[str, Any]) -> Section:
     rows = [
-        [
-            page.text(name.replace("_", " ")),
-            f"{c['documents']:,}",
-            f"{c['words']:,}",
-            page.text(" to ".join(c["dates"])),
-        ]
+        [name.replace("_", " "), c["documents"], c["words"], " to ".join(c["dates"])]
         for name, c in made["counts"].items()
     ]
-    share = page.note(
+    note = (
         f"{100 * made['share_from_test_period']:.1f} % of CONTROL's training documents are of the "
         "test period."
     )
-    return page.grid(["Split", "Documents", "Words", "Dates"], rows) + share
+    return Section("", ["Split", "Documents", "Words", "Dates"], rows, [note])
 
 
-def _models(root: Path) -> str:
+def _models(root: Path) -> Section:
     rows = []
     for arm in ARMS:
         summary = read_json(root / arm / "summary.json")
-        held = word_perplexity(root / arm)
-        rows.append(
-            [
-                page.text(arm.replace("_", " ")),
-                f"{summary['total_parameters']:,}",
-                f"{summary['steps']:,}",
-                f"{summary['train_seconds']:,.0f}",
-                "–" if held is None else f"{held:.2f}",
-            ]
-        )
+        counts = (summary[name] for name in ("total_parameters", "steps"))
+        seconds, held = whole(summary["train_seconds"]), word_perplexity(root / arm)
+        rows.append([arm.replace("_", " "), *counts, seconds, held])
     headers = ["Model", "Parameters", "Steps", "Seconds", "Word perplexity, its validation"]
-    return page.grid(headers, rows)
+    return Section("", headers, rows)
 
 
 def word_perplexity(model_dir: Path) -> float | None:
@@ -73,15 +57,14 @@ def word_perplexity(model_dir: Path) -> float | None:
     return perplexities[-1] if perplexities else None
 
 
-def _rates(rates: Mapping[str, Mapping[str, float]]) -> str:
+def _rates(rates: Mapping[str, Mapping[str, float]]) -> Section:
     """Perplexity of validation text by mask and rate; the lowest is taken."""
     tried = sorted({rate for perplexities in rates.values() for rate in perplexities}, key=float)
     rows, ends = [], []
     for mask, perplexities in rates.items():
         best = min(perplexities, key=perplexities.__getitem__)
-        cells = [f"{perplexities[r]:.2f}" if r in perplexities else "diverged" for r in tried]
-        cells[tried.index(best)] = f"<b>{cells[tried.index(best)]}</b>"
-        rows.append([page.text(mask), *cells])
+        cells = {r: two(perplexities[r]) if r in perplexities else "diverged" for r in tried}
+        rows.append([mask, *(Cell(text, rank=int(r == best)) for r, text in cells.items())])
         if len(tried) > 1 and best in (tried[0], tried[-1]):
             ends.append(f"{mask} ({best})")
     note = (
@@ -90,4 +73,4 @@ def _rates(rates: Mapping[str, Mapping[str, float]]) -> str:
     )
     if ends:
         note += f" At an end of those tried, a better one may lie beyond: {', '.join(ends)}."
-    return page.grid(["What learns", *tried], rows) + page.note(note)
+    return Section("", ["What learns", *tried], rows, [note] if rows else ())

@@ -42,15 +42,6 @@ class Grouping(Protocol):
         ...
 
 
-class AllWords:
-    """One group of all words."""
-
-    names = (ALL,)
-
-    def weights(self, document: WordLosses) -> np.ndarray:
-        return np.ones((1, len(document.words)))
-
-
 @dataclasses.dataclass(frozen=True)
 class Totals:
     """The losses of D documents, in order, by group of words.
@@ -92,14 +83,14 @@ def read_totals(
     Raises:
       UserError: the dumps are not of the same documents and words, or a loss is not finite.
     """
-    groupings = (AllWords(), *groupings)
-    names = tuple(itertools.chain.from_iterable(g.names for g in groupings))
+    names = (ALL, *itertools.chain.from_iterable(g.names for g in groupings))
     dates: list[str] = []
     words: list[np.ndarray] = []
     nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
     for documents in _side_by_side(dumps):
         first = next(iter(documents.values()))
-        weights = np.concatenate([g.weights(first) for g in groupings])
+        every = np.ones((1, len(first.words)))
+        weights = np.concatenate([every, *(g.weights(first) for g in groupings)])
         dates.append(first.date)
         words.append(weights.sum(1))
         for model, document in documents.items():
@@ -117,31 +108,21 @@ def read_totals(
 def _side_by_side(
     dumps: Mapping[str, str | os.PathLike],
 ) -> Iterator[dict[str, WordLosses]]:
-    streams = {model: _documents(folder) for model, folder in dumps.items()}
-    for number, documents in enumerate(itertools.zip_longest(*streams.values())):
+    streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
+    for number, documents in enumerate(itertools.zip_longest(*streams)):
         for folder, document in zip(dumps.values(), documents, strict=True):
-            same = (
-                document is not None
-                and documents[0] is not None
-                and (document.id == documents[0].id and document.words == documents[0].words)
-            )
-            if not same and None in documents:
-                short = [f for f, d in zip(dumps.values(), documents, strict=True) if d is None]
+            if document is None:
                 raise UserError(
-                    f"{short[0]} ends after {number} documents, and others go on: its run is not "
+                    f"{folder} ends after {number} documents, and others go on: its run is not "
                     "finished, or was of another test set."
                 )
-            if not same:
+            first = documents[0]
+            if first and (document.id, document.words) != (first.id, first.words):
                 raise UserError(
                     f"{folder} and {next(iter(dumps.values()))} are not of the same documents: "
                     f"they differ at document {number}; score both models on the same test set."
                 )
         yield dict(zip(dumps, documents, strict=True))
-
-
-def _documents(folder: str | os.PathLike) -> Iterator[WordLosses]:
-    for shard in read_dump(folder):
-        yield from shard.documents()
 
 
 # --- bins of time
@@ -278,13 +259,10 @@ class Curve:
 def relative_increase(
     model: Totals,
     control: Totals,
-    unit: str = "month",
+    bins: Bins | None = None,
     group: str = ALL,
     samples: int = SAMPLES,
     seed: int = 0,
-    least: int = 1,
-    months: int = 1,
-    first: str = "",
 ) -> Curve:
     """The curve of Figures 1 to 3 and 5.
 
@@ -293,7 +271,7 @@ def relative_increase(
 
     Args:
       model, control: as `read_totals` gives them.
-      unit, least, months, first: see `bins_of`.
+      bins: of the documents; None is months.
       group: of words.
       samples, seed: of the bootstrap.
 
@@ -301,42 +279,36 @@ def relative_increase(
       UserError: see `bins_of`; or the group has no word at all.
     """
     model, control = model.group(group), control.group(group)
-    bins = bins_of(model.dates, unit, least, months, first)
+    bins = bins or bins_of(model.dates)
     generator = np.random.default_rng(seed)
-    gap, words = model.nll[0] - control.nll[0], model.words[0]
-    labels, places, rows, drawn = [], [], [], []
-    for label, place, (start, stop) in zip(bins.labels, bins.places, bins.spans, strict=True):
-        n, counted = stop - start, words[start:stop].sum()
-        if counted:
-            draws = generator.multinomial(n, np.full(n, 1.0 / n), size=samples)
-            drawn.append(draws @ np.stack([gap[start:stop], words[start:stop]], 1))
-            labels.append(label)
-            places.append(place)
-            rows.append((gap[start:stop].sum(), counted, n))
-    if not labels:
+    both = np.stack([model.nll[0] - control.nll[0], model.words[0]], 1)  # [D, 2]
+    kept = [i for i, (start, stop) in enumerate(bins.spans) if both[start:stop, 1].sum()]
+    if not kept:
         raise UserError(f"No test document has a word of the group {group!r}.")
-    gaps, counts, documents = np.array(rows, np.float64).T
-    values, sums = _percent(gaps, counts), np.stack(drawn)  # [N], [N, B, 2]
+    labels, places = (tuple(of[i] for i in kept) for of in (bins.labels, bins.places))
+    parts = [both[slice(*bins.spans[i])] for i in kept]
+    documents = np.array(list(map(len, parts)), np.float64)
+    sums = np.stack(
+        [generator.multinomial(n := len(p), np.full(n, 1.0 / n), size=samples) @ p for p in parts]
+    )  # [N, B, 2]
+    gaps, counts = np.stack([part.sum(0) for part in parts], 1)
+    values = _percent(gaps, counts)
     # A sample may lack the words of a rare group; the value then stands for it.
     curves = np.where(sums[..., 1] > 0, _percent(*np.moveaxis(sums, 2, 0)), values[:, None])
     low, high = np.where(documents > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
     several = 1.0 if (documents > 1).any() else np.nan
     whole = interval(several * _percent(*sums.sum(0).T))
-    overall = {
-        "value": float(_percent(gaps.sum(), counts.sum())),
-        "low": whole[0],
-        "high": whole[1],
-    }
+    value = float(_percent(gaps.sum(), counts.sum()))
     return Curve(
-        labels=tuple(labels),
-        places=tuple(places),
+        labels=labels,
+        places=places,
         values=values,
         low=low,
         high=high,
         documents=documents,
         words=counts,
         slopes=several * _slopes(curves.T, places),
-        overall=overall,
+        overall={"value": value, "low": whole[0], "high": whole[1]},
     )
 
 
@@ -359,12 +331,16 @@ def fit_line(values: Sequence[float], places: Sequence[int] | None = None) -> Li
     if n < 2:
         return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
     fit = stats.linregress(np.arange(n) if places is None else places, values)
-    if n == 2:
-        return Line(float(fit.slope), math.nan, float(fit.intercept), math.nan, math.nan)
-    t = fit.slope / fit.stderr if fit.stderr else math.copysign(math.inf, fit.slope)
-    t = 0.0 if fit.slope == 0 else t
-    numbers = (fit.slope, fit.stderr, fit.intercept, t, 2 * stats.t.sf(abs(t), n - 2))
-    return Line(*map(float, numbers))
+    error = float(fit.stderr) if n > 2 else math.nan
+    return Line(float(fit.slope), error, float(fit.intercept), *_t_test(fit.slope, error, n - 2))
+
+
+def _t_test(slope: float, error: float, degrees: int) -> tuple[float, float]:
+    """(t, two-sided p) of a slope against 0."""
+    from scipy import stats
+
+    t = 0.0 if slope == 0 else slope / error if error else math.copysign(math.inf, slope)
+    return float(t), float(2 * stats.t.sf(abs(t), degrees)) if degrees else math.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,20 +373,16 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     Raises:
       UserError: the curves are of different bins, or of fewer than three.
     """
-    from scipy import stats
-
     if a.labels != b.labels or len(a.labels) < 3:
         raise UserError("Slopes are compared over the same bins, three at least.")
-    low, high = interval(a.slopes - b.slopes)
+    spans = interval(a.slopes - b.slopes)
     if paired:
         line = fit_line(a.values - b.values, a.places)
-        return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, low, high)
+        return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, *spans)
     one, two = a.line, b.line
     difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4
-    error = math.hypot(one.error, two.error)
-    t = difference / error if error else math.copysign(math.inf, difference)
-    t = 0.0 if difference == 0 else t
-    return SlopeTest(difference, t, float(2 * stats.t.sf(abs(t), degrees)), degrees, low, high)
+    t, p = _t_test(difference, math.hypot(one.error, two.error), degrees)
+    return SlopeTest(difference, t, p, degrees, *spans)
 
 
 def overtakes(curve: Curve, stays: int = 3) -> str | None:

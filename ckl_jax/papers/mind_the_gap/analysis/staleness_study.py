@@ -104,7 +104,9 @@ def compute(study: DriftStudy) -> dict[str, Any]:
         mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
     groupings = [*speech, *topics, *mentions]
     totals = staleness.read_totals(study.dumps, groupings)
-    months = {name: _curve(study, totals, name, staleness.ALL) for name in study.models}
+    curves = _Curves(study, totals)
+    months = {name: curves.of(name) for name in study.models}
+    updates = list(study.models)[1:]
     results = {
         "settings": dataclasses.asdict(study),
         "about": about,
@@ -114,13 +116,13 @@ def compute(study: DriftStudy) -> dict[str, Any]:
             zip(totals[CONTROL].groups, totals[CONTROL].words.sum(1).tolist(), strict=True)
         ),
         "months": {name: curve.as_dict() for name, curve in months.items()},
-        "reduction": {name: _reduction(study, totals, name) for name in _updates(study)},
-        "slopes": {name: _slopes(months[study.stale], months[name]) for name in _updates(study)},
+        "reduction": {name: curves.reduction(name) for name in updates},
+        "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
-            kind: {name: _group_curve(study, totals, name) for g in grouping for name in g.names}
+            kind: {name: curves.of_group(name) for g in grouping for name in g.names}
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
-        "weeks": _weeks(study, totals),
+        "weeks": curves.weeks(),
         "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
     }
     if speech:
@@ -130,52 +132,53 @@ def compute(study: DriftStudy) -> dict[str, Any]:
     return results
 
 
-def _updates(study: DriftStudy) -> list[str]:
-    return list(study.models)[1:]
+class _Curves:
+    """Curves of models by month and week, relative to the control or to the stale model."""
 
+    def __init__(self, study: DriftStudy, totals: Mapping[str, staleness.Totals]):
+        self._study, self._totals = study, totals
+        self._dates = totals[CONTROL].dates
+        self._months = staleness.bins_of(
+            self._dates, months=study.bin_months, first=study.first_month
+        )
 
-def _curve(study, totals, name: str, group: str, **options: Any) -> staleness.Curve:
-    options = {**_bins(study), **options}
-    return staleness.relative_increase(
-        totals[name],
-        totals[CONTROL],
-        group=group,
-        samples=study.samples,
-        seed=study.seed,
-        **options,
-    )
+    def of(
+        self,
+        model: str,
+        group: str = staleness.ALL,
+        base: str = CONTROL,
+        bins: staleness.Bins | None = None,
+    ) -> staleness.Curve:
+        both = self._totals[model], self._totals[base]
+        options = {"samples": self._study.samples, "seed": self._study.seed}
+        return staleness.relative_increase(*both, bins or self._months, group, **options)
 
+    def _has_words(self, group: str) -> bool:
+        return self._totals[CONTROL].group(group).words.any()
 
-def _bins(study: DriftStudy) -> dict[str, Any]:
-    return {"months": study.bin_months, "first": study.first_month}
+    def of_group(self, group: str) -> dict[str, Any] | None:
+        """The stale model's curve on a group of words; None if no test document has one."""
+        return self.of(self._study.stale, group).as_dict() if self._has_words(group) else None
 
+    def reduction(self, model: str) -> dict[str, dict[str, float]]:
+        """{group: how much lower a model's perplexity is than the stale one's, percent}."""
+        found = {
+            group: self.of(model, group, base=self._study.stale).overall
+            for group in filter(self._has_words, self._totals[model].groups)
+        }
+        return {
+            group: {"value": -x["value"], "low": -x["high"], "high": -x["low"]}
+            for group, x in found.items()
+        }
 
-def _group_curve(study: DriftStudy, totals, group: str) -> dict[str, Any] | None:
-    """The stale model's curve on a group of words; None if no test document has one."""
-    if not totals[CONTROL].group(group).words.any():
-        return None
-    return _curve(study, totals, study.stale, group).as_dict()
-
-
-def _reduction(study: DriftStudy, totals, name: str) -> dict[str, dict[str, float]]:
-    """{group: how much lower a model's perplexity is than the stale one's, percent}."""
-    reductions = {}
-    for group in totals[name].groups:
-        if totals[name].group(group).words.any():
-            overall = staleness.relative_increase(
-                totals[name],
-                totals[study.stale],
-                group=group,
-                samples=study.samples,
-                seed=study.seed,
-                **_bins(study),
-            ).overall
-            reductions[group] = {
-                "value": -overall["value"],
-                "low": -overall["high"],
-                "high": -overall["low"],
-            }
-    return reductions
+    def weeks(self) -> dict[str, Any]:
+        """The curve of each model by week, and from when on it is better than the control."""
+        bins = staleness.bins_of(self._dates, "week", self._study.week_least)
+        curves = {name: self.of(name, bins=bins) for name in self._study.models if bins.labels}
+        return {
+            name: {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}
+            for name, curve in curves.items()
+        }
 
 
 def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | None:
@@ -185,16 +188,6 @@ def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | 
         name: dataclasses.asdict(staleness.compare_slopes(stale, other, paired=name == "paired"))
         for name in ("unpaired", "paired")
     }
-
-
-def _weeks(study: DriftStudy, totals) -> dict[str, Any]:
-    """The curve of each model by week, and from when on it is better than the control."""
-    curves = {}
-    for name in study.models:
-        if staleness.bins_of(totals[name].dates, "week", study.week_least).labels:
-            curve = _curve(study, totals, name, staleness.ALL, unit="week", least=study.week_least)
-            curves[name] = {**curve.as_dict(), "overtakes": staleness.overtakes(curve)}
-    return curves
 
 
 def _forgetting(dump: str) -> dict[str, Any] | None:
@@ -254,14 +247,3 @@ def _emerging(
         "test_words": counts.test_words,
         "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},
     }
-
-
-def largest_slopes(groups: Mapping[str, Any], most: int) -> list[str]:
-    """The groups whose curves rise and fall most: half of `most` of either kind."""
-    ranked = sorted(
-        (name for name, curve in groups.items() if curve and len(curve["values"]) > 2),
-        key=lambda name: -groups[name]["line"]["slope"],
-    )
-    half = most // 2
-    chosen = ranked if len(ranked) <= most else [*ranked[:half], *ranked[-half:]]
-    return chosen

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from ckl_jax import __version__, files
-from ckl_jax.analysis import forgetting as analysis
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.store import CheckpointStore, KeepBest
 from ckl_jax.data.tasks.chunks import Segment
@@ -24,6 +23,7 @@ from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
 from ckl_jax.methods.subsets import Mask, patterns_of
 from ckl_jax.optim import gradient_squares
+from ckl_jax.papers.mind_the_gap.analysis import past_text as analysis
 from ckl_jax.papers.mind_the_gap.dynamic_eval import gradient_statistics
 from ckl_jax.papers.mind_the_gap.dynamic_eval.gradient_statistics import GradientStatistics
 from ckl_jax.papers.mind_the_gap.dynamic_eval.past_text import Forgetting, PastText

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks, files
-from ckl_jax.analysis.forgetting import START
 from ckl_jax.data.tasks.dated_task import DatedTask
 from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.papers.mind_the_gap.analysis.past_text import START
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.vocabulary_check import check_task_vocabulary

@@ -8,8 +8,9 @@ import ast
 import dataclasses
 import operator
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,31 +26,34 @@ _HINT = (
     "compare unchanged, changed, avg, updated, new or deleted with numbers by <, <=, > or >=, and "
     "join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
 )
-_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
-_TESTS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_SIGNS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
 _LONGEST = 1000  # characters
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two operands, each the name of a ratio or a number."""
+    """Two operands, each the name of a ratio or a number, and the class of the sign."""
 
     left: str | float
-    sign: str
+    sign: type
     right: str | float
 
     def failures(self, ratios: Mapping[str, float]) -> list["Comparison"]:
         """Itself, if it does not hold of the ratios."""
-        a, b = (ratios[x] if isinstance(x, str) else x for x in (self.left, self.right))
-        return [] if _TESTS[self.sign](a, b) else [self]
+        operands = (ratios[x] if isinstance(x, str) else x for x in (self.left, self.right))
+        return [] if _SIGNS[self.sign][1](*operands) else [self]
 
-    def names(self) -> Iterator[str]:
-        yield from (x for x in (self.left, self.right) if isinstance(x, str))
+    def names(self) -> list[str]:
+        return [x for x in (self.left, self.right) if isinstance(x, str)]
 
     def __str__(self) -> str:
-        return " ".join(
-            x if isinstance(x, str) else f"{x:g}" for x in (self.left, self.sign, self.right)
-        )
+        left, right = (x if isinstance(x, str) else f"{x:g}" for x in (self.left, self.right))
+        return f"{left} {_SIGNS[self.sign][0]} {right}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +70,8 @@ class Condition:
             return []
         return [failure for part in failures for failure in part]
 
-    def names(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.names()
+    def names(self) -> list[str]:
+        return [name for part in self.parts for name in part.names()]
 
 
 def parse(text: str) -> Comparison | Condition:
@@ -93,14 +96,11 @@ def _condition(node: ast.expr, text: str) -> Comparison | Condition:
     if isinstance(node, ast.BoolOp):
         join = "and" if isinstance(node.op, ast.And) else "or"
         return Condition(join, tuple(_condition(part, text) for part in node.values))
-    if not isinstance(node, ast.Compare):
+    if not isinstance(node, ast.Compare) or not all(type(sign) in _SIGNS for sign in node.ops):
         raise _refuse(node, text)
     operands = [_operand(x, text) for x in (node.left, *node.comparators)]
-    signs = [_SIGNS.get(type(sign)) for sign in node.ops]
-    if None in signs:
-        raise _refuse(node, text)
-    parts = tuple(map(Comparison, operands, signs, operands[1:]))
-    if not all(any(part.names()) for part in parts):
+    parts = tuple(map(Comparison, operands, map(type, node.ops), operands[1:]))
+    if not all(part.names() for part in parts):
         raise _refuse(node, text)
     return parts[0] if len(parts) == 1 else Condition("and", parts)
 
@@ -113,9 +113,8 @@ def _operand(node: ast.expr, text: str) -> str | float:
                 f"{nearest(node.id, NAMES)}"
             )
         return node.id
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        if abs(node.value) < 1e9:
-            return float(node.value)
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value < 1e9:
+        return float(node.value)
     raise _refuse(node, text)
 
 
@@ -152,21 +151,21 @@ class Verdict:
 
     def sentence(self) -> str:
         """A sentence with the decision and its numbers."""
+
+        def ratio(name: str) -> str:
+            low, high = self.spans[name]
+            return f"{self.ratios[name]:.4f} [{low:.3f}, {high:.3f}]"
+
         facts = f"on the facts of {self.interval}, relative to {self.last}"
         if self.passes:
-            known = ", ".join(f"{name} {self._ratio(name)}" for name in self.ratios)
+            known = ", ".join(f"{name} {ratio(name)}" for name in self.ratios)
             return f"{self.model} may ship: {known} ({facts})."
         failed = "; ".join(
-            f"{failure} does not hold, as {self._numbers(failure)}" for failure in self.failures
+            f"{failure} does not hold, as "
+            + " and ".join(f"{n} is {ratio(n)}" for n in dict.fromkeys(failure.names()))
+            for failure in self.failures
         )
         return f"{self.model} should not ship: {failed} ({facts})."
-
-    def _numbers(self, failure: Comparison) -> str:
-        return " and ".join(f"{n} is {self._ratio(n)}" for n in dict.fromkeys(failure.names()))
-
-    def _ratio(self, name: str) -> str:
-        low, high = self.spans[name]
-        return f"{self.ratios[name]:.4f} [{low:.3f}, {high:.3f}]"
 
 
 def ratios(
@@ -276,11 +275,8 @@ def compare_study(
                 f"{root} has not both the model of {method!r} after {newest} and the one before "
                 "it; start `ckl temporalwiki` again."
             )
-        names = (_name(model), _name(last))
+        label = results.method_label(method)
+        before = f"{label} after {last.interval}" if last.interval else "Initial"
+        names = (f"{label} after {newest}", before)
         verdicts.append(judge(condition, model.losses, last.losses, newest, names))
     return verdicts
-
-
-def _name(model: results.Model) -> str:
-    label = results.method_label(model.method)
-    return f"{label} after {model.interval}" if model.interval else label

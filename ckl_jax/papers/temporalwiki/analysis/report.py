@@ -1,23 +1,28 @@
-"""The report of successive updates: report.html, table.md, *.json, matrix.csv and figures/*.png."""
+"""The report of successive updates: HTML, Markdown, JSON, CSV and figures."""
 
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis import figures, page
+from ckl_jax.analysis import figures
 from ckl_jax.analysis.perplexity import rounded
-from ckl_jax.analysis.render_table import TableCell, compact, markdown, print_cells, ratio, terminal
-from ckl_jax.analysis.report import versions
+from ckl_jax.analysis.report import configs, versions
+from ckl_jax.analysis.sections import Cell, Section, compact, estimate, ratio, write_page
 from ckl_jax.files import atomic_write, write_file, write_json
-from ckl_jax.papers.temporalwiki.analysis import extra_evaluations, tables
-from ckl_jax.papers.temporalwiki.analysis import figures as temporalwiki_figures
-from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, Study, load, method_label
+from ckl_jax.papers.temporalwiki.analysis import tables
+from ckl_jax.papers.temporalwiki.analysis.figures import draw
+from ckl_jax.papers.temporalwiki.analysis.results import (
+    INITIAL,
+    KINDS_OF_TEXT,
+    Study,
+    load,
+    method_label,
+)
 
-Cells = tuple[list[str], list[list[TableCell]]]
-_NARROW = 120  # columns of a terminal that has no room for intervals
+Rows = Sequence[dict[str, Any]]
 _LEGEND = (
     "Perplexity of whole facts (exp of the mean loss of a token), lower is better, of each model "
     "on the facts of the interval that it was updated by last; Initial is the model before any "
@@ -65,67 +70,98 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     out = Path(out_dir or root)
     study = load(root)
     numbers = tables.Perplexities(study)
-    three, matrices = tables.table_3(study, numbers), tables.matrices(study, numbers)
-    made = {
+    made: dict[str, Any] = {
+        "table_3": tables.table_3(study, numbers),
+        "matrices": tables.matrices(study, numbers),
         "table_1": tables.table_1(study),
-        "table_2": tables.table_2(study),
-        "table_7": tables.table_7(study),
+        "table_2": tables.of_probes(study, "table_2"),
+        "table_7": tables.of_probes(study, "table_7"),
         "transfer": tables.transfer(study),
-        "light_tuned": extra_evaluations.light_tuned(study),
-        "proper_nouns": extra_evaluations.proper_nouns(study),
+        "light_tuned": tables.light_tuned(study),
+        "proper_nouns": tables.proper_nouns(study),
     }
-    drawn = temporalwiki_figures.draw(study, three, matrices, made["table_7"], made["proper_nouns"])
+    drawn = draw(study, made)
     figures.save(drawn, out / "figures")
-    write_json(
-        out / "tables.json",
-        {"intervals": study.intervals, "table_3": three, "matrices": matrices, **made},
+    write_json(out / "tables.json", {"intervals": study.intervals, **made})
+    _write_csv(out / "matrix.csv", made["matrices"])
+    matrices = [_matrix(study, method, matrix) for method, matrix in made["matrices"].items()]
+    misalignment = Section("Temporal misalignment", sections=matrices, anchor="misalignment")
+    if figure := drawn.get("misalignment"):
+        notes = [*figure.notes, _MATRIX]
+        misalignment = dataclasses.replace(misalignment, png=figure.png, notes=notes)
+    scores, kinds, transfer = (
+        make(study, made[name])
+        for make, name in ((section_3, "table_3"), (_kinds, "table_3"), (_transfer, "transfer"))
     )
-    _write_csv(out / "matrix.csv", matrices)
-    write_file(out / "tables.md", _markdown(study, three, matrices, made))
-    write_file(out / "report.html", _html(study, three, matrices, made, drawn))
-    _print(study, three, matrices)
-    return out / "report.html"
+    extra = [_tuned(study, made["light_tuned"]), _nouns(study, made["proper_nouns"])]
+    extra += [drawn["proper_nouns"]] if "proper_nouns" in drawn else []
+    besides = Section("Light-tuning and proper nouns", sections=extra, anchor="besides")
+    told = filter(None, (scores, kinds, transfer, besides, misalignment))
+    write_file(out / "tables.md", "\n".join(section.markdown() for section in told))
+    for start in range(0, len(study.intervals), 3):  # as many as are read at once
+        part = dataclasses.replace(study, intervals=study.intervals[start : start + 3])
+        dataclasses.replace(section_3(part, made["table_3"]), title="", notes=()).show()
+    for matrix in matrices:
+        matrix.show()
+    sections = [
+        scores,
+        *(drawn[name] for name in ("averages", "course") if name in drawn),
+        kinds,
+        transfer,
+        besides,
+        misalignment,
+        _corpora(made["table_1"]),
+        _facts(study, made["table_2"], made["table_7"]),
+        *(drawn[name] for name in ("relations", "types") if name in drawn),
+        _settings(study),
+    ]
+    title = "What each update taught, and what it cost"
+    return write_page(out / "report.html", title, sections, [_lead(study)])
 
 
 def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
+    columns = ("value", "low", "high", "facts")
     with atomic_write(path) as f:
         writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(("method", "model", "facts_of", "perplexity", "low", "high", "facts"))
+        writer.writerow(("method", "model", "facts_of", "perplexity", *columns[1:]))
         for method, after in matrices.items():
             for model, row in after.items():
                 for name, cell in row.items():
-                    values = (
-                        [cell[k] for k in ("value", "low", "high", "facts")] if cell else [""] * 4
-                    )
+                    values = [cell[k] if cell else "" for k in columns]
                     writer.writerow((method, model or INITIAL, name, *values))
 
 
-# --- cells
+# --- sections
 
 
-def cells_3(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
+def _by_method(title: str, headers: list[str], found: Rows, cells: Callable, **about) -> Section:
+    """A row for each method, of its label and `cells` of its numbers."""
+    rows = [[method_label(row["method"]), *cells(row)] for row in found]
+    return Section(title, ["Method", *headers], rows, **about)
+
+
+def section_3(study: Study, three: Rows) -> Section:
     """Table 3: a row for each method, and Un, C and Avg of each interval."""
     columns = [(i, name) for i in study.intervals for name in _SHORT]
     ranks = {column: _ranks(three, *column) for column in columns}
-    headers = ["Method", "Trainable", "Total", "Seconds"]
+
+    def cells(row: dict[str, Any]) -> list[Any]:
+        ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
+        return [*_costs(row), *(_perplexity(x, rank) for x, rank in ranked)]
+
+    headers = ["Trainable", "Total", "Seconds"]
     headers += [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
-    rows = []
-    for row in three:
-        shown = [
-            _number(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns
-        ]
-        rows.append([TableCell(method_label(row["method"])), *_costs(row), *shown])
-    return headers, rows
+    about = {"notes": [_LEGEND], "anchor": "scores"}
+    return _by_method("Perplexity of facts", headers, three, cells, **about)
 
 
-def _costs(row: dict[str, Any]) -> list[TableCell]:
-    counts = [row["trainable"] if row["seconds"] else None, row["total"]]
+def _costs(row: dict[str, Any]) -> list[str]:
     seconds = [s for s in row["seconds"].values() if s is not None]
     mean = f"{sum(seconds) / len(seconds):,.1f}" if seconds else "–"
-    return [TableCell("–" if c is None else compact(c)) for c in counts] + [TableCell(mean)]
+    return [compact(row["trainable"] if row["seconds"] else None), compact(row["total"]), mean]
 
 
-def _ranks(three: Sequence[dict[str, Any]], interval: str, name: str) -> dict[str, int]:
+def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
     """{method: 1 for the best, 2 for the second}; ties share a rank."""
     perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
     known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
@@ -133,14 +169,11 @@ def _ranks(three: Sequence[dict[str, Any]], interval: str, name: str) -> dict[st
     return {m: best.index(v) + 1 for m, v in known.items() if v in best}
 
 
-def _number(cell: dict[str, Any] | None, rank: int = 0) -> TableCell:
-    if cell is None:
-        return TableCell("–")
-    low, high = (f"{rounded(cell[end])}" for end in ("low", "high"))
-    return TableCell(f"{rounded(cell['value'])}", f"{low}–{high}", rank=rank)
+def _perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
+    return estimate(x, lambda value: str(rounded(value)), rank=rank)
 
 
-def cells_of_kinds(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
+def _kinds(study: Study, three: Rows) -> Section:
     """Perplexity of updated, new and deleted facts, apart."""
     columns = [
         (i, k)
@@ -148,64 +181,78 @@ def cells_of_kinds(study: Study, three: Sequence[dict[str, Any]]) -> Cells:
         for k in tables.KINDS
         if any(row["intervals"][i][k] for row in three)
     ]
-    headers = ["Method", *(f"{study.label(i)} {k}" for i, k in columns)]
-    rows = [
-        [TableCell(method_label(row["method"]))]
-        + [_number(row["intervals"][i][k]) for i, k in columns]
-        for row in three
-    ]
-    return headers, rows
+
+    def cells(row: dict[str, Any]) -> list[Cell]:
+        return [_perplexity(row["intervals"][i][k]) for i, k in columns]
+
+    headers = [f"{study.label(i)} {k}" for i, k in columns]
+    return _by_method("Updated, new and deleted facts", headers, three, cells, anchor="kinds")
 
 
-def cells_4(study: Study, matrix: dict[str, Any]) -> Cells:
-    """The matrix of one method."""
+def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
     headers = ["Updated by", *map(study.label, study.intervals)]
     rows = [
-        [TableCell(study.label(model) if model else "Initial")]
-        + [_number(cell, int(model == name)) for name, cell in row.items()]
+        [
+            study.label(model) if model else "Initial",
+            *(_perplexity(cell, rank=int(model == name)) for name, cell in row.items()),
+        ]
         for model, row in matrix.items()
     ]
-    return headers, rows
+    title = f"{method_label(method)}: changed facts (columns) after each update (rows)"
+    return Section(title, headers, rows)
 
 
-def cells_of_transfer(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
+def _transfer(study: Study, found: Rows) -> Section:
     """FUAR of each update, and transfer over all of them."""
-    headers = ["Method", *(f"FUAR {study.label(i)}" for i in study.intervals)]
-    cells = [
-        [TableCell(method_label(row["method"]))]
-        + [TableCell(ratio(cell["value"]) if cell else "–") for cell in row["fuar"].values()]
-        + [TableCell("–" if row[n] is None else f"{row[n]:+.3f}") for n in ("backward", "forward")]
-        for row in rows
-    ]
-    return [*headers, "Backward transfer", "Forward transfer"], cells
 
-
-def cells_1(rows: Sequence[dict[str, Any]]) -> Cells:
-    shown = [
-        [TableCell(f"{row['kind']} {row['name']}")]
-        + [
-            TableCell("–" if row[n] is None else f"{row[n]:,}")
-            for n in ("articles", "words", "tokens")
+    def cells(row: dict[str, Any]) -> list[str | None]:
+        over_time = (row["backward"], row["forward"])
+        return [
+            *(ratio(x["value"]) if x else None for x in row["fuar"].values()),
+            *(None if x is None else f"{x:+.3f}" for x in over_time),
         ]
-        for row in rows
-    ]
-    return ["Corpus", "Articles", "Words", "Tokens"], shown
+
+    headers = [f"FUAR {study.label(i)}" for i in study.intervals]
+    headers += ["Backward transfer", "Forward transfer"]
+    about = {"notes": [_TRANSFER], "anchor": "transfer"}
+    return _by_method("Forgetting and transfer", headers, found, cells, **about)
 
 
-def cells_2(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
-    """Facts after each step of the alignment and the filters."""
+def _tuned(study: Study, found: Rows) -> Section:
+    """Tables 5 and 6: perplexity and F1 of light-tuned models, by interval and class."""
+    columns = [(i, kind) for i in study.intervals for kind in ("unchanged", "changed")]
+
+    def cells(row: dict[str, Any]) -> list[Any]:
+        numbers = [row["cells"][i][kind] for i, kind in columns]
+        return [value for x in numbers for value in (_perplexity(x), x and x["f1"])]
+
+    headers = [h for i, kind in columns for h in (f"{study.label(i)} {kind}", "F1")]
+    return _by_method("", headers, found, cells, notes=[_TUNED] if found else ())
+
+
+def _nouns(study: Study, found: Rows) -> Section:
+    """Figure 2: ratios by interval, in new text and in the rest."""
+    columns = [(i, kind) for i in study.intervals for kind in KINDS_OF_TEXT]
+
+    def cells(row: dict[str, Any]) -> list[Cell]:
+        return [estimate(row["cells"][i][kind], "{:.3f}".format) for i, kind in columns]
+
+    headers = [f"{study.label(i)} {KINDS_OF_TEXT[kind]}" for i, kind in columns]
+    return _by_method("", headers, found, cells, notes=[_NOUNS] if found else ())
+
+
+def _corpora(found: Rows) -> Section:
+    counts = ("articles", "words", "tokens")
+    rows = [[f"{row['kind']} {row['name']}", *(row[n] for n in counts)] for row in found]
+    return Section("Corpora", ["Corpus", *map(str.capitalize, counts)], rows, anchor="corpora")
+
+
+def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
+    """Facts after each step of alignment and filters; how they are spread over relations."""
     steps = ("initial", "aligned", "final")
     columns = [(c, s) for c in ("unchanged", "changed", "deleted") for s in steps]
-    shown = [
-        [TableCell(study.label(row["interval"]))]
-        + [TableCell(f"{row[c][s]:,}") for c, s in columns]
-        for row in rows
-    ]
-    return ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)], shown
-
-
-def cells_7(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
-    """Facts and how they are spread over relations and subjects."""
+    headers = ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)]
+    rows = [[study.label(r["interval"]), *(r[c][s] for c, s in columns)] for r in of_filters]
     names = {
         "facts": "Facts",
         "relations": "Relations",
@@ -213,101 +260,13 @@ def cells_7(study: Study, rows: Sequence[dict[str, Any]]) -> Cells:
         "subjects": "Subjects",
         "objects": "Objects",
     }
-    shown = [
-        [
-            TableCell(f"{study.label(row['interval'])} {c}"),
-            *(TableCell(f"{row[c][n]:,}") for n in names),
-        ]
-        for row in rows
+    spread = [
+        [f"{study.label(row['interval'])} {c}", *(row[c][n] for n in names)]
+        for row in of_relations
         for c in ("unchanged", "changed")
     ]
-    return ["Facts of", *names.values()], shown
-
-
-# --- the three forms
-
-
-def _markdown(study: Study, three: Sequence[dict[str, Any]], matrices: dict, made: dict) -> str:
-    parts = [markdown(*cells_3(study, three)), _LEGEND, "", markdown(*cells_of_kinds(study, three))]
-    parts += [markdown(*cells_of_transfer(study, made["transfer"])), _TRANSFER, ""]
-    for rows, cells, legend in _besides(made):
-        parts += [markdown(*cells(study, rows)), legend, ""]
-    for method, matrix in matrices.items():
-        parts += [f"{method_label(method)}: {_MATRIX}", "", markdown(*cells_4(study, matrix))]
-    return "\n".join(parts)
-
-
-def _besides(made: dict[str, Any]) -> Iterator[tuple[list, Callable[..., Cells], str]]:
-    """Rows, cells and legend of the extra evaluations."""
-    if made["light_tuned"]:
-        yield made["light_tuned"], extra_evaluations.cells_of_tuned, _TUNED
-    if made["proper_nouns"]:
-        yield made["proper_nouns"], extra_evaluations.cells_of_nouns, _NOUNS
-
-
-def _print(study: Study, three: Sequence[dict[str, Any]], matrices: dict[str, Any]) -> None:
-    console = terminal()
-    for start in range(0, len(study.intervals), 3):  # as many as are read at once
-        part = dataclasses.replace(study, intervals=study.intervals[start : start + 3])
-        headers, rows = cells_3(part, three)
-        print_cells(headers, _fitting(rows, console.width), console)
-    for method, matrix in matrices.items():
-        title = f"{method_label(method)}: changed facts (columns) after each update (rows)"
-        print_cells(*cells_4(study, matrix), console, title)
-
-
-def _fitting(rows: list[list[TableCell]], width: int) -> list[list[TableCell]]:
-    if width >= _NARROW:
-        return rows
-    return [[dataclasses.replace(cell, interval="") for cell in row] for row in rows]
-
-
-def _html(study, three, matrices, made, drawn) -> str:
-    def figure(name: str) -> str:
-        return page.figure(*drawn[name]) if name in drawn else ""
-
-    sections = [
-        ("scores", "Perplexity of facts", page.cells(*cells_3(study, three)) + page.note(_LEGEND)),
-        ("averages", "Averages", figure("averages")),
-        ("course", "From update to update", figure("course")),
-        ("kinds", "Updated, new and deleted facts", page.cells(*cells_of_kinds(study, three))),
-        (
-            "transfer",
-            "Forgetting and transfer",
-            page.cells(*cells_of_transfer(study, made["transfer"])) + page.note(_TRANSFER),
-        ),
-        (
-            "besides",
-            "Light-tuning and proper nouns",
-            "".join(
-                page.cells(*cells(study, rows)) + page.note(legend)
-                for rows, cells, legend in _besides(made)
-            ),
-        ),
-        (
-            "misalignment",
-            "Temporal misalignment",
-            figure("misalignment") + "".join(_matrix_html(study, matrices)),
-        ),
-        ("corpora", "Corpora", page.cells(*cells_1(made["table_1"]))),
-        (
-            "facts",
-            "Facts",
-            page.cells(*cells_2(study, made["table_2"]))
-            + page.cells(*cells_7(study, made["table_7"])),
-        ),
-        ("relations", "Relations", figure("relations")),
-        ("types", "Types of entities", figure("types")),
-        ("settings", "Settings", "".join(_settings(study))),
-    ]
-    return page.page("What each update taught, and what it cost", page.note(_lead(study)), sections)
-
-
-def _matrix_html(study: Study, matrices: dict[str, Any]) -> Iterator[str]:
-    yield page.note(_MATRIX)
-    for method, matrix in matrices.items():
-        yield f"<h3>{page.text(method_label(method))}</h3>"
-        yield page.cells(*cells_4(study, matrix))
+    below = Section("", ["Facts of", *names.values()], spread)
+    return Section("Facts", headers, rows, sections=[below], anchor="facts")
 
 
 def _lead(study: Study) -> str:
@@ -321,12 +280,9 @@ def _lead(study: Study) -> str:
     return f"Intervals {', '.join(map(study.label, study.intervals))}; {names}.{left_out}"
 
 
-def _settings(study: Study) -> Iterator[str]:
-    yield page.note(versions())
-    yield page.note(f"Settings: {json.dumps(study.settings, ensure_ascii=False)}")
-    for model in study.all_models():
-        config = model.path / "config.gin"
-        if config.exists():
-            title = f"{method_label(model.method)} {model.interval}: config.gin"
-            content = page.text(config.read_text(encoding="utf-8"))
-            yield f"<details><summary>{page.text(title)}</summary><pre>{content}</pre></details>\n"
+def _settings(study: Study) -> Section:
+    notes = [versions(), f"Settings: {json.dumps(study.settings, ensure_ascii=False)}"]
+    models = [
+        (f"{method_label(m.method)} {m.interval}".strip(), m.path) for m in study.all_models()
+    ]
+    return Section("Settings", notes=notes, sections=configs(models), anchor="settings")

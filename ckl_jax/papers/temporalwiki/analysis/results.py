@@ -5,8 +5,7 @@ model is run.
 """
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +106,15 @@ def load(root: str | Path) -> Study:
         raise UserError(f"{root} has no Initial model yet; start `ckl temporalwiki` again.")
     models: dict[str, dict[str, Model]] = {}
     for interval in intervals:
-        for folder in sorted((root / interval).glob("*"), key=_order):
+        for folder in (root / interval).glob("*"):
             if model := _model(folder, folder.name, interval):
                 models.setdefault(folder.name, {})[interval] = model
-    methods = sorted(models, key=lambda name: _order(Path(name)))
-    return Study(root, settings, intervals, initial, {m: models[m] for m in methods})
+    return Study(root, settings, intervals, initial, {m: models[m] for m in _in_order(models)})
 
 
-def _order(folder: Path) -> tuple[int, str]:
-    name = folder.name
-    return (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)
+def _in_order(methods: Iterable[str]) -> list[str]:
+    known = {name: i for i, name in enumerate(_ORDER)}
+    return sorted(methods, key=lambda name: (known.get(name, len(known)), name))
 
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
@@ -164,12 +162,15 @@ def probes_of(folder: str | Path) -> set[str]:
 
 def manifests(study: Study, kind: str) -> dict[str, dict[str, Any]]:
     """{interval: manifest} of the diffsets or the probes, where they are there."""
-    paths = {i: study.root / "data" / i / kind / "manifest.json" for i in study.intervals}
-    return {i: json.loads(p.read_text(encoding="utf-8")) for i, p in paths.items() if p.is_file()}
+    return _manifests({i: study.root / "data" / i / kind for i in study.intervals})
 
 
 def text_of(study: Study) -> dict[str, dict[str, Any]]:
     """{date: manifest} of the snapshots whose whole text was made."""
     dates = dict.fromkeys(date for i in study.intervals for date in i.split("-"))
-    paths = {d: study.root / "data" / d / "manifest.json" for d in dates}
-    return {d: json.loads(p.read_text(encoding="utf-8")) for d, p in paths.items() if p.is_file()}
+    return _manifests({date: study.root / "data" / date for date in dates})
+
+
+def _manifests(folders: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    paths = {name: folder / "manifest.json" for name, folder in folders.items()}
+    return {name: read_json(path) for name, path in paths.items() if path.is_file()}

@@ -1,18 +1,31 @@
 """The tables of TemporalWiki from a study's rows and manifests, as JSON would hold them.
 
-Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts.
+Perplexities are `token_micro`, with the 95 % intervals of the bootstrap over facts. Tables 5 and 6
+and the numbers of Figure 2 are of extra evaluations, where `ckl temporalwiki` was to make them.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis.perplexity import average, bootstrap, perplexity, rounded, score
+from ckl_jax.analysis.perplexity import (
+    average,
+    bootstrap,
+    estimate,
+    perplexity,
+    rounded,
+    score,
+)
+from ckl_jax.analysis.rows import EVAL, Run
 from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
     CLASSES,
+    KINDS_OF_TEXT,
+    LIGHT_TUNED,
     Key,
     Model,
     Study,
@@ -27,38 +40,33 @@ KINDS = ("updated", "new", "deleted")  # beside the two classes of the paper
 class Perplexities:
     """Perplexity and bootstrap of every model on every class of facts, paired over models."""
 
-    def __init__(self, study: Study, samples: int = SAMPLES, seed: int = 0):
-        self._draws: dict[tuple[str, str], dict[Key, np.ndarray]] = {}
-        self._values: dict[tuple[str, str], dict[Key, float]] = {}
+    def __init__(self, study: Study, samples: int = SAMPLES):
+        self._numbers: dict[tuple[str, str, Key], tuple[float, np.ndarray]] = {}
         models = list(study.all_models())
         keys = dict.fromkeys(key for model in models for key in model.losses)
-        for number, key in enumerate(keys):
+        for seed, key in enumerate(keys):
             mine = [m for m in models if key in m.losses]
-            draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed + number)
+            draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed)
             for model, drawn in zip(mine, draws, strict=True):
-                self._draws.setdefault(_id(model), {})[key] = drawn
-                self._values.setdefault(_id(model), {})[key] = perplexity(model.losses[key])
+                numbers = perplexity(model.losses[key]), drawn
+                self._numbers[model.method, model.interval, key] = numbers
 
     def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
         """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
-        if model is None or key not in self._values.get(_id(model), {}):
+        if model is None or key not in model.losses:
             return None
-        low, high = interval(self._draws[_id(model)][key])
-        value = self._values[_id(model)][key]
+        value, draws = self._numbers[model.method, model.interval, key]
+        low, high = interval(draws)
         return {"value": value, "low": low, "high": high, "facts": len(model.losses[key])}
 
     def mean(self, model: Model | None, keys: Sequence[Key]) -> dict[str, Any] | None:
         """The mean of two perplexities, of their rounded values as the paper has it."""
-        cells = [self.cell(model, key) for key in keys]
-        if None in cells:
+        if model is None or not all(key in model.losses for key in keys):
             return None
-        low, high = interval(sum(self._draws[_id(model)][key] for key in keys) / len(keys))
-        value = average(*(float(rounded(c["value"])) for c in cells))
+        numbers = [self._numbers[model.method, model.interval, key] for key in keys]
+        low, high = interval(sum(draws for _, draws in numbers) / len(keys))
+        value = average(*(float(rounded(value)) for value, _ in numbers))
         return {"value": float(value), "low": low, "high": high}
-
-
-def _id(model: Model) -> tuple[str, str]:
-    return model.method, model.interval
 
 
 def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
@@ -130,15 +138,16 @@ def transfer(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _scores(model: Model) -> dict[str, float]:
-    return {"_".join(key): score(losses) for key, losses in model.losses.items()}
+def _scores(model: Model | None) -> dict[str, float]:
+    losses = model.losses if model else {}
+    return {"_".join(key): score(of) for key, of in losses.items()}
 
 
 def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
     last = study.before(model) if model else None
-    if last is None:
-        return None
     both = [_scores(last), _scores(model)]
+    if not all(both):
+        return None
     forgotten, *gained = (
         name if all(name in scores for scores in both) else None
         for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))
@@ -150,11 +159,8 @@ def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
 
 def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
     tasks = [f"{i}_changed" for i in study.intervals]
-    scores = [_scores(m) if m else {} for m in models]
-    base = _scores(study.initial)
-    if len(tasks) < 2 or not all(
-        task in scores_of_run for task in tasks for scores_of_run in (base, *scores)
-    ):
+    base, *scores = map(_scores, (study.initial, *models))
+    if len(tasks) < 2 or not all(set(tasks) <= of.keys() for of in (base, *scores)):
         return {"backward": None, "forward": None}
     return {
         "backward": forgetting.backward_transfer(scores, tasks),
@@ -164,18 +170,20 @@ def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float 
 
 def table_1(study: Study) -> list[dict[str, Any]]:
     """Articles, words and tokens of the snapshots and diffsets, in the order of their dates."""
-    texts, diffs = text_of(study), manifests(study, "diffset")
-    rows = [{"name": date, "kind": "Wikipedia", **_size(made)} for date, made in texts.items()]
-    rows += [{"name": name, "kind": "Diffset", **_size(made)} for name, made in diffs.items()]
     tokens = _tokens(study)
-    return [
-        {**row, "tokens": tokens.get(row["name"])}
-        for row in sorted(rows, key=lambda row: (row["name"].partition("-")[0], row["name"]))
+    kinds = {"Wikipedia": text_of(study), "Diffset": manifests(study, "diffset")}
+    rows = [
+        {
+            "name": name,
+            "kind": kind,
+            "articles": manifest["articles"],
+            "words": manifest["words"],
+            "tokens": tokens.get(name),
+        }
+        for kind, made in kinds.items()
+        for name, manifest in made.items()
     ]
-
-
-def _size(manifest: dict[str, Any]) -> dict[str, int]:
-    return {"articles": manifest["articles"], "words": manifest["words"]}
+    return sorted(rows, key=lambda row: (row["name"].partition("-")[0], row["name"]))
 
 
 def _tokens(study: Study) -> dict[str, int]:
@@ -191,11 +199,70 @@ def _tokens(study: Study) -> dict[str, int]:
     return {n: m["features"]["targets"]["tokens"] for n, m in made.items() if m}
 
 
-def table_2(study: Study) -> list[dict[str, Any]]:
-    """[{"interval", "unchanged": {"initial", "aligned", "final"}, "changed", "deleted"}]."""
-    return [{"interval": i, **m["table_2"]} for i, m in manifests(study, "probes").items()]
+def of_probes(study: Study, table: str) -> list[dict[str, Any]]:
+    """The numbers of "table_2" or "table_7" that the probes' manifests have.
+
+    Returns:
+      [{"interval", "unchanged", "changed", ...}]: of Table 2 {"initial", "aligned", "final"} of
+      each class, of Table 7 {"facts", "relations", ..., "by_relation"}.
+    """
+    return [{"interval": i, **m[table]} for i, m in manifests(study, "probes").items()]
 
 
-def table_7(study: Study) -> list[dict[str, Any]]:
-    """[{"interval", "unchanged": {"facts", "relations", ..., "by_relation"}, "changed": ...}]."""
-    return [{"interval": i, **m["table_7"]} for i, m in manifests(study, "probes").items()]
+# --- extra evaluations
+
+
+def light_tuned(study: Study) -> list[dict[str, Any]]:
+    """Perplexity (Table 5) and F1 in percent (Table 6) of each model after light-tuning.
+
+    Returns:
+      [{"method", "cells": {interval: {kind: numbers or None}}}], whose numbers are {"value", "low",
+      "high", "facts", "tokens", "f1", "em"}; [] if no model was tuned.
+    """
+    return _rows(study, ("unchanged", "changed"), _tuned)
+
+
+def _tuned(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
+    name = f"{interval}_{kind}"
+    folder = model.path / LIGHT_TUNED / name
+    if not (folder / "summary.json").is_file():
+        return None
+    scored = Run.open(folder).last[name]
+    answers = {"f1": 100 * float(scored.f1.mean()), "em": 100 * float(scored.em.mean())}
+    return {**estimate(scored.losses), **answers}
+
+
+def proper_nouns(study: Study) -> list[dict[str, Any]]:
+    """Perplexity of proper nouns relative to Initial (Figure 2), in diffset and NON-diffset.
+
+    Returns:
+      As `light_tuned`; the numbers are {"value", "low", "high", "model", "initial"}: ratios, 1 for
+      Initial.
+    """
+
+    @functools.cache
+    def losses(folder: Any) -> text_losses.Texts:
+        return text_losses.read_losses(folder) if any(folder.glob("proper_nouns/rows_*")) else {}
+
+    def found(model: Model, interval: str, kind: str) -> dict[str, Any] | None:
+        task, before = f"{interval}_{kind}", losses(study.initial.path / EVAL)
+        ours = losses(model.path / EVAL)
+        if task not in ours or task not in before:
+            return None
+        return text_losses.ratios({task: ours[task]}, before)[task].get("proper_nouns")
+
+    return _rows(study, tuple(KINDS_OF_TEXT), found)
+
+
+def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:
+    """A row for each method with a number, Initial first; its models at their own intervals."""
+    models = {study.initial.method: dict.fromkeys(study.intervals, study.initial), **study.models}
+    rows = []
+    for method, after in models.items():
+        cells = {
+            i: {kind: number(after[i], i, kind) if i in after else None for kind in kinds}
+            for i in study.intervals
+        }
+        if any(any(of_kind.values()) for of_kind in cells.values()):
+            rows.append({"method": method, "cells": cells})
+    return rows

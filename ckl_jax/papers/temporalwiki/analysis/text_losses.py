@@ -7,7 +7,7 @@ made NaN: here such a batch is left out (`batch_mean_legacy`). The figure shows 
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
     Raises:
       UserError: a loss is not finite.
     """
-    columns: dict[str, dict[str, list]] = {}
+    columns: dict[tuple[str, str], list] = {}
     for row in rows:
         for group, values in row["losses"].items():
             if not np.isfinite(values[0]):
@@ -38,16 +38,13 @@ def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
                     f"The loss of row {row['row']} of {row['task']} is {values[0]}; the model's "
                     "parameters are not sound, evaluate another checkpoint."
                 )
-            columns.setdefault(row["task"], {}).setdefault(group, []).append(values)
-    return {
-        task: {group: _losses(values) for group, values in groups.items()}
-        for task, groups in columns.items()
-    }
-
-
-def _losses(values: Sequence[Sequence[float]]) -> Losses:
-    nll, tokens = np.array(values, np.float64).T
-    return Losses(nll, tokens, np.zeros_like(nll), np.zeros_like(nll), ("",) * len(nll))
+            columns.setdefault((row["task"], group), []).append(values)
+    texts: Texts = {}
+    for (task, group), values in columns.items():
+        nll, tokens = np.array(values, np.float64).T
+        none = np.zeros_like(nll)
+        texts.setdefault(task, {})[group] = Losses(nll, tokens, none, none, ("",) * len(nll))
+    return texts
 
 
 def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -94,11 +91,7 @@ def read_losses(folder: str | os.PathLike, step: int | None = None) -> Texts:
 
 
 def ratios(
-    model: Texts,
-    initial: Texts,
-    formula: str = "token_micro",
-    samples: int = SAMPLES,
-    seed: int = 0,
+    model: Texts, initial: Texts, formula: str = "token_micro", samples: int = SAMPLES
 ) -> dict[str, dict[str, dict[str, float]]]:
     """{task: {group: {"value", "low", "high", "model", "initial"}}}: what Figure 2 shows.
 
@@ -106,31 +99,26 @@ def ratios(
       model: what `read_losses` gives.
       initial: the same of the model to compare with, put to the same rows.
       formula: one of `FORMULAS`.
-      samples, seed: of the bootstrap over texts.
+      samples: of the bootstrap over texts.
 
     Raises:
       UserError: the two were evaluated on different rows.
     """
-    return {
-        task: {
-            group: _ratio(ours, initial[task][group], f"{group} of {task}", formula, samples, seed)
-            for group, ours in groups.items()
-            if group in initial[task] and ours.tokens.any()
-        }
-        for task, groups in model.items()
-        if task in initial
-    }
-
-
-def _ratio(
-    ours: Losses, theirs: Losses, what: str, formula: str, samples: int, seed: int
-) -> dict[str, float]:
-    if not np.array_equal(ours.tokens, theirs.tokens):
-        raise UserError(
-            f"The two models have different rows ({what}); evaluate both with the same "
-            "tasks, tagger and PROPER_NOUN_ROWS."
-        )
-    a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))
-    drawn = bootstrap([ours, theirs], formula, samples, seed, LEGACY_BATCH)
-    low, high = interval(drawn[0] / drawn[1])
-    return {"value": a / b, "low": low, "high": high, "model": a, "initial": b}
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for task in (task for task in model if task in initial):
+        found[task] = {}
+        for group, ours in model[task].items():
+            theirs = initial[task].get(group)
+            if theirs is None or not ours.tokens.any():
+                continue
+            if not np.array_equal(ours.tokens, theirs.tokens):
+                raise UserError(
+                    f"The two models have different rows ({group} of {task}); evaluate both with "
+                    "the same tasks, tagger and PROPER_NOUN_ROWS."
+                )
+            a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))
+            drawn = bootstrap([ours, theirs], formula, samples, batch_size=LEGACY_BATCH)
+            low, high = interval(drawn[0] / drawn[1])
+            numbers = {"value": a / b, "low": low, "high": high, "model": a, "initial": b}
+            found[task][group] = numbers
+    return found

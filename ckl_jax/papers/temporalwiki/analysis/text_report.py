@@ -1,12 +1,13 @@
 """How likely words of running text are to models, relative to Initial: Figure 2, as a table too."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.figures import as_png, bars, legend, panels, style
+from ckl_jax.analysis.figures import bars, legend, panels, png
+from ckl_jax.analysis.rows import EVAL
+from ckl_jax.analysis.sections import Section
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS, ratios, read_losses
@@ -41,50 +42,44 @@ def compare(
 
 def _name(run: str | os.PathLike) -> str:
     path = Path(run).resolve()
-    return labels.method_key(path.parent.name if path.name == "eval" else path.name)
+    return labels.method_key(path.parent.name if path.name == EVAL else path.name)
 
 
-def as_text(table: Table) -> str:
-    """The ratios with their intervals, a line for each run, task and group."""
+def section(table: Table) -> Section:
+    """The ratios with their intervals, a row for each run, task and group."""
     rows = [
-        (f"{labels.method_label(run)}, {task}, {group.replace('_', ' ')}", x)
+        [
+            f"{labels.method_label(run)}, {task}, {group.replace('_', ' ')}",
+            f"{x['value']:.3f}",
+            f"{x['low']:.3f} to {x['high']:.3f}",
+            x["model"],
+            x["initial"],
+        ]
         for run, tasks in table.items()
         for task, groups in tasks.items()
         for group, x in groups.items()
     ]
-    width = max(len(name) for name, _ in rows)
-    heads = ("perplexity of", "ratio", "95 % interval", "model", "Initial")
-    lines = ["{:{w}}{:>8}{:>18}{:>10}{:>10}".format(*heads, w=width)]
-    for name, x in rows:
-        between = f"{x['low']:.3f} to {x['high']:.3f}"
-        numbers = f"{x['value']:8.3f}{between:>18}{x['model']:10.2f}{x['initial']:10.2f}"
-        lines.append(f"{name:{width}}{numbers}")
-    return "\n".join(lines)
+    headers = ["Perplexity of", "Ratio", "95 % interval", "Model", "Initial"]
+    return Section(headers=headers, rows=rows)
 
 
-def draw(table: Table, group: str = "proper_nouns") -> Any:
+@png
+def draw(table: Table, group: str = "proper_nouns"):
     """A panel for each task, a bar for each run; the line is Initial."""
-    tasks = list(
-        dict.fromkeys(t for groups in table.values() for t in groups if group in groups[t])
-    )
-    with style():
-        figure, axes = panels(max(1, len(tasks)))
-        for ax, task in zip(axes, tasks, strict=False):
-            _bars(ax, {run: groups[task][group] for run, groups in table.items() if task in groups})
-            ax.set_title(task)
-            ax.axhline(1.0, color=labels.COLORS["initial"], linewidth=1.0)
-            ax.set_ylabel(f"perplexity of {group.replace('_', ' ')} / Initial")
-        legend(figure, axes[:1])
+    tasks = dict.fromkeys(t for groups in table.values() for t in groups if group in groups[t])
+    figure, axes = panels(max(1, len(tasks)))
+    for ax, task in zip(axes, tasks, strict=False):
+        known = [(run, groups[task][group]) for run, groups in table.items() if task in groups]
+        for i, (run, x) in enumerate(known):
+            look = {"label": labels.method_label(run), "color": labels.color(run, i)}
+            bars(ax, [i], [x], width=0.8, **look)
+        ax.axhline(1.0, color=labels.COLORS["initial"], linewidth=1.0)
+        ax.set(title=task, ylabel=f"perplexity of {group.replace('_', ' ')} / Initial", xticks=[])
+    legend(figure, axes[:1])
     return figure
-
-
-def _bars(ax: Any, found: Mapping[str, Mapping[str, float]]) -> None:
-    for i, (run, x) in enumerate(found.items()):
-        bars(ax, [i], [x], width=0.8, label=labels.method_label(run), color=labels.color(run, i))
-    ax.set_xticks([])
 
 
 def write(table: Table, out: str | os.PathLike) -> None:
     """Writes proper_nouns.json and proper_nouns.png to a folder."""
     write_json(Path(out) / "proper_nouns.json", table)
-    write_file(Path(out) / "proper_nouns.png", as_png(draw(table)))
+    write_file(Path(out) / "proper_nouns.png", draw(table))

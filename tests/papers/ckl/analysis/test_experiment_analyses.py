@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ckl_jax.analysis import transfer
-from ckl_jax.analysis.mentions import corpus_texts, count_mentions
+from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import load_study
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.text.answer_types import AnswerTypes, relation_kinds
@@ -15,11 +14,12 @@ from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.ckl.analysis import (
     answer_analysis,
     experiment_curves,
-    experiment_pages,
     experiment_tables,
     prediction_changes,
     published_ckl,
+    transfer,
 )
+from ckl_jax.papers.ckl.analysis.mentions import corpus_texts, count_mentions
 
 
 def row(
@@ -121,9 +121,9 @@ def test_transfer_beside_the_papers(tmp_path):
         "forward_p2": 50,
     }
     assert cells["forward_p2"]["paper"] == 4.48 and cells["backward_d0"]["low"] == -100
-    headers, table = experiment_tables.cells(part)
-    assert headers[1:3] == ["backward, IL", "backward, NLE-P1"]
-    assert table[0][2].text == "-50.00 (-4.72)"
+    table = experiment_tables.section("p2", part)
+    assert table.headers[1:3] == ["backward, IL", "backward, NLE-P1"]
+    assert table.rows[0][2].text == "-50.00 (-4.72)"
 
 
 # --- light-tuning
@@ -197,7 +197,7 @@ def test_lines_of_phases_go_on_where_the_phase_before_ended(study):
 
 def test_figure_2_has_every_epoch_and_the_papers_last(study, tmp_path):
     made = experiment_curves.figure_2(study, published_ckl.TABLE_2["main"])
-    path = experiment_pages.write("ckl/figure2", "a title", *made, tmp_path)
+    path = write_markdown("ckl/figure2", "a title", *made, tmp_path)
     text = path.read_text()
     assert "| Vanilla | 1 | 50.00 |" in text and "| Vanilla, the paper's last | 4 | 12.89 |" in text
     assert "](ckl-figure2.png)" in text and (tmp_path / "ckl-figure2.png").stat().st_size > 1000

@@ -160,7 +160,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
         "Emerging new words",
         "The past",
     ]
-    assert [cell.text for cell in titles["The past"][1][0]] == ["updated", "+2.50", "+2.50"]
+    assert [cell.text for cell in titles["The past"].rows[0]] == ["updated", "+2.50", "+2.50"]
     assert (out / "forgetting.png").exists()
 
 

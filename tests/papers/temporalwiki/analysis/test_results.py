@@ -12,7 +12,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.analysis import results
-from ckl_jax.papers.temporalwiki.analysis.report import cells_3, write_report
+from ckl_jax.papers.temporalwiki.analysis.report import section_3, write_report
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
 from tests.papers.temporalwiki.analysis.temporalwiki_published import MONTHS, TABLE_3
 from tests.papers.temporalwiki.analysis.temporalwiki_study import (
@@ -47,9 +47,9 @@ def test_table_3_is_the_published_one(root):
 
 def test_the_best_of_a_column_is_marked(root):
     study = results.load(root)
-    headers, rows = cells_3(study, table_3(study, Perplexities(study, samples=20)))
-    assert headers[4:7] == ["0801-0901 Un", "0801-0901 C", "0801-0901 Avg"]
-    first = {row[0].text: row[5].rank for row in rows}  # changed facts of 0809
+    table = section_3(study, table_3(study, Perplexities(study, samples=20)))
+    assert table.headers[4:7] == ["0801-0901 Un", "0801-0901 C", "0801-0901 Avg"]
+    first = {row[0].text: row[5].rank for row in table.rows}  # changed facts of 0809
     assert first == {"Initial": 0, "Full": 0, "Diff": 1, "LoRA": 0, "K-Adapter": 2}
 
 

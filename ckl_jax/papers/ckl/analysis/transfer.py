@@ -21,6 +21,7 @@ from ckl_jax.analysis.rows import Run
 from ckl_jax.analysis.statistics import bootstrap_means, interval
 from ckl_jax.analysis.study import load_study
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.papers.ckl.analysis.experiment_tables import beside
 from ckl_jax.probes.forgetting import backward_transfer, forward_transfer
 
 Scores = Mapping[str, Any]  # {task: score}, or [B] samples of it
@@ -80,14 +81,11 @@ def compare_transfers(
         spans = {name: interval(values) for name, values in transfers(*draws, tasks).items()}
         printed = _printed(published, entry.key, tasks)
         rows[entry.key] = {
-            name: {
-                "ours": float(value),
-                "low": spans[name][0],
-                "high": spans[name][1],
-                "defined": True,
-                "paper": printed.get(name),
-                "printed": name in printed,
-            }
+            name: beside(
+                {"value": float(value), "low": spans[name][0], "high": spans[name][1]},
+                printed,
+                name,
+            )
             for name, value in ours.items()
         }
     titles = headers([study.records[task] for task in tasks])

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from ckl_jax.analysis.forgetting import summarize
 from ckl_jax.errors import UserError
+from ckl_jax.papers.mind_the_gap.analysis.past_text import summarize
 
 
 def row(snapshot, period, words, nll, task="past"):

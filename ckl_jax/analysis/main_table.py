@@ -1,0 +1,327 @@
+"""The main table of a study (CKL, Table 2): scores, intervals, FUAR and tests."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import labels
+from ckl_jax.analysis.sections import Cell, Section, compact, estimate, ratio, whole
+from ckl_jax.analysis.statistics import (
+    SAMPLES,
+    bootstrap_means,
+    fuar_samples,
+    holm,
+    interval,
+    mcnemar,
+    two_sided,
+)
+from ckl_jax.analysis.study import Entry, Study
+from ckl_jax.data.facts.probe import ROLES, Probe
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.probes.forgetting import fuar
+
+ALPHA = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class FuarTasks:
+    """Which probes FUAR compares, and how the paper writes that."""
+
+    forgotten: Sequence[str]
+    updated: Sequence[str]
+    acquired: Sequence[str]
+    notation: str
+
+    @property
+    def cells(self) -> list:
+        """The arguments of `probes.forgetting.fuar` after the scores."""
+        parts = (self.forgotten, self.updated, self.acquired)
+        first, *gained = ([(name, 1.0) for name in part] or None for part in parts)
+        return [[first], *gained]
+
+
+def fuar_tasks(
+    probes: Iterable[Probe], acquired: Sequence[str] = (), earlier: int = 0
+) -> FuarTasks | None:
+    """What FUAR compares, by the roles of the probes; None if it is not defined on them.
+
+    Of each role it takes the first probe by `Probe.order`, with those of its group. So CKL's are
+    ((IL), UL, NL) where all are there; without NewLAMA, NewLAMA-Easy takes its place, or the mean
+    gap of its two halves; a missing UpdatedLAMA is not defined (n.d.). Of TemporalWiki's probes of
+    one interval it is ((Unchanged), Changed, n.d.): the rows do not hold updated and new apart.
+
+    Args:
+      probes: what the models were put to.
+      acquired: the probes of newly acquired knowledge, in place of the choice above. Of a second
+        phase, the paper counts its own half: ["new_lama_easy_p2"].
+      earlier: phases before, of whose knowledge nothing is asked: n.d. beside what is forgotten.
+
+    Raises:
+      UserError: the models were not put to a probe of `acquired`.
+    """
+    ordered = sorted(probes, key=lambda probe: probe.order)
+    known = {probe.name: probe for probe in ordered}
+    if missing := [p for p in acquired if p not in known]:
+        raise UserError(
+            f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(known))}."
+            f"{nearest(missing[0], known)}"
+        )
+    stems = [p.removesuffix("_unchanged") for p in known if p.endswith("_unchanged")]
+    if len(stems) == 1 and f"{stems[0]}_changed" in known and not acquired:
+        facts = [f"{stems[0]}_unchanged"], [f"{stems[0]}_changed"]  # see `fact_files`
+        return FuarTasks(*facts, [], "((Unchanged), Changed, n.d.)")
+    by_role = [[probe for probe in ordered if probe.role == role] for role in ROLES]
+    retained, updated, new = (
+        [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
+        for mine in by_role
+    )
+    new = [known[name] for name in acquired] or new
+    if not retained or not (updated or new):
+        return None
+    first, *gained = (" & ".join(p.short for p in m) or "n.d." for m in (retained, updated, new))
+    notation = f"(({', '.join([first, *['n.d.'] * earlier])}), {', '.join(gained)})"
+    return FuarTasks(*([p.name for p in mine] for mine in (retained, updated, new)), notation)
+
+
+def compute_table(
+    study: Study,
+    metric: str = "em",
+    samples: int = SAMPLES,
+    acquired: Sequence[str] = (),
+    earlier: int = 0,
+) -> dict[str, Any]:
+    """All numbers of the main table, in percent points, as JSON would hold them.
+
+    Args:
+      study: the runs.
+      metric: "em", "f1" or "score".
+      samples: of the bootstrap.
+      acquired, earlier: see `fuar_tasks`.
+
+    Returns:
+      {"metric", "probes", "labels": {probe: short}, "columns": {"<probe>/<column>": title}, "fuar",
+      "baseline", "rows": [{"key", "label", "trainable", "total", "added", "flops", "seconds",
+      "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "columns":
+      {"<probe>/<column>": value}, "fuar": {"value" (None: no gain), "low", "high"} or None,
+      "tests": {probe or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
+    """
+    tasks = fuar_tasks(study.records.values(), acquired, earlier) if study.initial else None
+    numbers = _Numbers(study, metric, samples, tasks)
+    rows = [_row(study, entry, numbers) for entry in study.entries]
+    _add_tests(study, rows, numbers)
+    return {
+        "metric": metric,
+        "probes": study.probes,
+        "labels": {name: probe.short for name, probe in study.records.items()},
+        "columns": {
+            f"{name}/{column}": f"{probe.short} {labels.METRICS.get(column, column)}"
+            for name, probe in study.records.items()
+            for column in probe.columns
+            if any(f"{name}/{column}" in row["columns"] for row in rows)
+        },
+        "fuar": tasks.notation if tasks else None,
+        "baseline": study.vanilla.key if study.vanilla else None,
+        "bootstrap": {"samples": samples, "seed": 0, "level": 0.95},
+        "alpha": ALPHA,
+        "rows": rows,
+    }
+
+
+class _Numbers:
+    """Means and bootstrap means of every model and probe, in percent points, and FUAR of them.
+
+    `means[model][probe]` is a number, `draws[model][probe]` is [B]; the resamples of a probe are
+    the same for all models. `fuar[model]` is (FUAR, [B] its samples) where that is defined.
+    """
+
+    def __init__(self, study: Study, metric: str, samples: int, tasks: FuarTasks | None):
+        self.metric = metric
+        self.means: dict[str, dict] = {entry.key: {} for entry in study.entries}
+        self.draws: dict[str, dict] = {entry.key: {} for entry in study.entries}
+        for i, probe in enumerate(study.probes):
+            keys, values = study.values(probe, metric)
+            sampled = bootstrap_means(values, samples, seed=i)
+            for key, row, draw in zip(keys, values, sampled, strict=True):
+                self.means[key][probe] = 100.0 * float(row.mean())
+                self.draws[key][probe] = 100.0 * draw
+        compared = {*tasks.forgotten, *tasks.updated, *tasks.acquired} if tasks else set()
+        self.fuar = {
+            entry.key: (
+                fuar([self.means["initial"], self.means[entry.key]], *tasks.cells),
+                fuar_samples([self.draws["initial"], self.draws[entry.key]], *tasks.cells),
+            )
+            for entry in study.methods
+            if compared and compared <= self.means[entry.key].keys() & self.means["initial"].keys()
+        }
+
+
+def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
+    scores = {}
+    for probe, scored in entry.scores.items():
+        low, high = interval(numbers.draws[entry.key][probe])
+        scores[probe] = {
+            "value": numbers.means[entry.key][probe],
+            "low": low,
+            "high": high,
+            "right": int(scored.em.sum()),
+            "items": len(scored.items),
+        }
+    total = entry.summary.get("total_parameters")
+    summary = {} if entry is study.initial else entry.summary
+    before = study.initial.summary.get("total_parameters") if summary and study.initial else None
+    per_step = summary.get("matmul_flops_per_step")
+    return {
+        "key": entry.key,
+        "label": entry.label,
+        "trainable": summary.get("trainable_parameters"),
+        "total": total,
+        "added": None if total is None or before is None else total - before,
+        "flops": None if per_step is None else per_step * summary["steps"],
+        "seconds": summary.get("train_seconds"),
+        "steps": summary.get("steps"),
+        "scores": scores,
+        "columns": {
+            f"{probe}/{column}": 100.0 * float(values.mean())
+            for probe, scored in entry.scores.items()
+            for column, values in scored.columns.items()
+            if column != numbers.metric
+        },
+        "fuar": _fuar(*numbers.fuar[entry.key]) if entry.key in numbers.fuar else None,
+        "tests": {},
+    }
+
+
+def _fuar(result: Any, samples: np.ndarray) -> dict[str, float | None]:
+    """FUAR and its interval; None, "no gain", in place of infinity, which JSON cannot hold."""
+    low, high = (end if np.isfinite(end) else None for end in interval(samples))
+    return {**dataclasses.asdict(result), "low": low, "high": high}
+
+
+def _add_tests(study: Study, rows: list[dict], numbers: _Numbers) -> None:
+    """Tests of every method against Vanilla, corrected for their number (Holm).
+
+    Exact McNemar on right answers for EM; paired bootstrap for F1 and for FUAR.
+    """
+    base = study.vanilla
+    if base is None:
+        return
+    p_values, differences = {}, {}
+    for entry in (e for e in study.methods if e is not base):
+        means, draws = ((of[entry.key], of[base.key]) for of in (numbers.means, numbers.draws))
+        for probe in (p for p in entry.scores if p in base.scores):
+            test = (entry.key, probe)
+            differences[test] = means[0][probe] - means[1][probe]
+            if numbers.metric == "em":
+                p_values[test] = mcnemar(entry.scores[probe].em, base.scores[probe].em)
+            else:
+                p_values[test] = two_sided(draws[0][probe] - draws[1][probe])
+        if entry.key in numbers.fuar and base.key in numbers.fuar:
+            ours, theirs = (numbers.fuar[e.key][1] for e in (entry, base))
+            # Signs, as two infinities ("no gain" twice) are equal.
+            p_values[entry.key, "fuar"] = two_sided((ours > theirs).astype(float) - (ours < theirs))
+            differences[entry.key, "fuar"] = None
+    adjusted = holm(p_values)
+    for row in rows:
+        row["tests"] = {
+            name: {"difference": differences[key, name], "p": p, "p_holm": adjusted[key, name]}
+            for (key, name), p in p_values.items()
+            if key == row["key"]
+        }
+
+
+def best(table: dict[str, Any], column: str) -> dict[str, int]:
+    """{key: 1 for the best, 2 for the second best} of a column; ties share a rank.
+
+    A rank that more than half of the models have says nothing and is left out.
+
+    Of scores, higher is better; of FUAR, lower. "no gain" never ranks, nor do other columns, nor
+    does the Initial model: it is what the methods start from.
+    """
+    if column != "fuar" and column not in table["probes"]:
+        return {}
+    ranking = [row for row in table["rows"] if row["key"] != "initial"]
+    values = {row["key"]: cell_value(row, column) for row in ranking}
+    known = {k: round(v, 2) for k, v in values.items() if v is not None}
+    if len(known) < 2:
+        return {}
+    ranked = sorted(set(known.values()), reverse=column != "fuar")[:2]
+    telling = [v for v in ranked if 2 * list(known.values()).count(v) <= len(known)]
+    return {k: ranked.index(v) + 1 for k, v in known.items() if v in telling}
+
+
+def cell_value(row: dict, column: str) -> float | None:
+    """The number of a cell: a score, "fuar", one of "columns", or a number such as "seconds"."""
+    if column in row["scores"]:
+        return row["scores"][column]["value"]
+    if column == "fuar":
+        return row["fuar"]["value"] if row["fuar"] else None
+    return row["columns"].get(column, row.get(column))
+
+
+# --- as a section
+
+
+def titles(table: dict[str, Any]) -> dict[str, str]:
+    """{column: its header} of the scores, what is shown beside each, and FUAR."""
+    headers = {}
+    for probe in table["probes"]:
+        headers[probe] = f"{table['labels'][probe]} {table['metric'].upper()}"
+        beside = table["columns"].items()
+        headers |= {column: t for column, t in beside if column.rpartition("/")[0] == probe}
+    return headers | ({"fuar": f"FUAR {table['fuar']}"} if table["fuar"] else {})
+
+
+def section(table: dict[str, Any], **about: Any) -> Section:
+    """A table of `compute_table` with its legend; `about` are further fields of the section."""
+    columns = titles(table)
+    ranks = {column: best(table, column) for column in columns}
+    rows = [
+        [
+            row["label"],
+            compact(row["trainable"]),
+            compact(row["total"]),
+            *(_cell(row, column, ranks[column].get(row["key"], 0)) for column in columns),
+            whole(row["seconds"]),
+        ]
+        for row in table["rows"]
+    ]
+    headers = ["Method", "Trainable", "Total", *columns.values(), "Seconds"]
+    return Section(headers=headers, rows=rows, notes=[_legend(table)], wide=headers[1:3], **about)
+
+
+def _cell(row: dict, column: str, rank: int) -> Cell | float | None:
+    if column in row["columns"]:
+        return row["columns"][column]
+    test = row["tests"].get(column)
+    x = row["fuar"] if column == "fuar" else row["scores"].get(column)
+    mark = "*" if test and test["p_holm"] <= ALPHA else ""
+    return estimate(x, ratio, mark=mark, rank=rank)
+
+
+def _legend(table: dict[str, Any]) -> str:
+    """What the signs in the table mean, in sentences."""
+    parts = [
+        f"Scores in percent ({table['metric'].upper()}); below them, 95 % intervals of a bootstrap "
+        f"over items ({table['bootstrap']['samples']} samples): they say how far the choice of "
+        "items matters, not how far the random seed does.",
+        "Bold is best of its column, underlined second best.",
+    ]
+    if table["baseline"]:
+        test = "exact McNemar test" if table["metric"] == "em" else "paired bootstrap"
+        parts.append(
+            f"* differs from Vanilla at {table['alpha']:.2f} ({test}, for FUAR the paired "
+            "bootstrap; Holm's correction over the whole table)."
+        )
+    if table["fuar"]:
+        parts.append(
+            "FUAR is what was forgotten over what was gained: 0 forgets nothing, 1 loses as much "
+            'as it gains; "no gain" is worst.'
+        )
+    parts += [
+        f"{title}: fraction of facts still answered as they used to be."
+        for column, title in table["columns"].items()
+        if column.endswith("/em_old")
+    ]
+    return " ".join(parts)

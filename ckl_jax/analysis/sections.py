@@ -1,0 +1,286 @@
+"""Sections of reports, made once and written as HTML, as Markdown and to the terminal."""
+
+import base64
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.files import write_file, write_json
+
+_WIDE = 160  # columns where the output goes to no terminal
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+      text: of the cell.
+      below: text below it, such as an interval.
+      mark: sign after it.
+      rank: 1 is bold, 2 underlined.
+      color: of a dot before what is below, in HTML.
+    """
+
+    text: str
+    below: str = ""
+    mark: str = ""
+    rank: int = 0
+    color: str = ""
+
+
+def cell(value: Any) -> Cell:
+    """A cell of a value: numbers with two decimals, counts with commas, "–" for None."""
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, float):
+        return Cell(two(value))
+    text = f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)
+    return Cell(text)
+
+
+def two(value: float | None) -> str:
+    """Two decimals; "–" for None."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def whole(value: float | None) -> str:
+    """No decimals; "–" for None."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def ratio(value: float | None) -> str:
+    """Two decimals; "no gain" for None."""
+    return "no gain" if value is None else f"{value:.2f}"
+
+
+def compact(count: int | None) -> str:
+    """A number of parameters with its unit: 1.31M; "–" for None."""
+    if count is None:
+        return "–"
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
+
+
+def estimate(
+    x: Mapping[str, Any] | None,
+    form: Callable[[Any], str] = two,
+    dash: str = "–",
+    value: str = "value",
+    **looks: Any,
+) -> Cell:
+    """A cell of {"value", "low", "high"}, the interval below; "–" for None or no number.
+
+    Args:
+      x: the numbers.
+      form: writes one of them, or None.
+      dash: between the ends of the interval.
+      value: key of the value.
+      **looks: of the cell.
+    """
+    if x is None or x[value] != x[value]:
+        return Cell("–")
+    if x[value] is None or x["low"] != x["low"]:
+        return Cell(form(x[value]), **looks)
+    return Cell(form(x[value]), f"{form(x['low'])}{dash}{form(x['high'])}", **looks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A figure, a table, sentences about them, and further sections; empty ones are left out.
+
+    Attributes:
+      title: its heading.
+      headers, rows: of the table; values become cells, see `cell`.
+      notes: sentences.
+      png: the figure.
+      code: text that is shown as it is, folded.
+      sections: below this one.
+      anchor: name of its link, of a section of the page.
+      kind: of table, in HTML: "numbers", "plain" or "examples".
+      wide: headers of columns that a narrow terminal leaves out.
+    """
+
+    title: str = ""
+    headers: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    notes: Sequence[str] = ()
+    png: bytes | None = None
+    code: str = ""
+    sections: Sequence["Section"] = ()
+    anchor: str = ""
+    kind: str = "numbers"
+    wide: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", [list(map(cell, row)) for row in self.rows])
+        object.__setattr__(self, "sections", [s for s in self.sections if s])
+        object.__setattr__(self, "notes", [note for note in self.notes if note])
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.notes or self.png or self.code or self.sections)
+
+    @property
+    def data_url(self) -> str:
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+
+    def markdown(self, level: int = 3, images: Mapping[bytes, str] | None = None) -> str:
+        """The section in Markdown, without its code.
+
+        Args:
+          level: of its heading.
+          images: {PNG: its file}.
+        """
+        parts = [f"{'#' * level} {self.title}"] if self.title else []
+        if self.png and images:
+            parts.append(f"![{self.title}]({images[self.png]})")
+        if self.rows:
+            rule = "|" + " --- |" + " ---: |" * (len(self.headers) - 1)
+            rows = [self.headers, *([_markdown(c) for c in row] for row in self.rows)]
+            lines = ["| " + " | ".join(row) + " |" for row in rows]
+            parts.append("\n".join([lines[0], rule, *lines[1:]]))
+        parts += self.notes
+        parts += [section.markdown(level + 1, images).rstrip("\n") for section in self.sections]
+        return "\n\n".join(parts) + "\n"
+
+    def text(self) -> list[str]:
+        """The table as lines of plain text, the first column to the left."""
+        rows = [list(self.headers), *([c.text for c in row] for row in self.rows)]
+        first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]) for row in rows]
+
+    def show(self, console: Any = None, name: str = "") -> None:
+        """Prints the table and the notes; a narrow terminal gets nothing below the numbers."""
+        console = console or terminal()
+        title = ": ".join(filter(None, (name, self.title)))
+        if self.rows:
+            drawn = self._drawn(title)
+            room = console.options.update(max_width=1000)
+            if drawn.__rich_measure__(console, room).maximum > console.width:
+                drawn = self._drawn(title, narrow=True)
+            console.print(drawn)
+        for note in self.notes:
+            print(f"{title}: {note}" if title and not (self.rows or self.png) else note, flush=True)
+        for section in self.sections:
+            section.show(console, name)
+
+    def _drawn(self, title: str, narrow: bool = False) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        kept = [i for i, h in enumerate(self.headers) if not (narrow and h in self.wide)]
+        named = {"title": Text(title, "italic"), "title_justify": "left"} if title else {}
+        table = Table(header_style="bold", **named)
+        for i in kept:
+            table.add_column(Text(self.headers[i]), justify="right" if i else "left")
+        for row in self.rows:
+            table.add_row(*(_terminal(row[i], narrow) for i in kept))
+        return table
+
+
+def _markdown(shown: Cell) -> str:
+    text = " ".join(shown.text.replace("|", "\\|").split("\n"))
+    text = {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(shown.rank, text)
+    star = "\\*" if shown.mark else ""
+    return text + star + (f" <sub>{shown.below}</sub>" if shown.below else "")
+
+
+def _terminal(shown: Cell, narrow: bool) -> Any:
+    from rich.text import Text
+
+    style = {1: "bold", 2: "underline"}.get(shown.rank, "")
+    text = Text(shown.text, style=style) + Text(shown.mark)
+    return text + Text(f"\n{shown.below}", style="dim") if shown.below and not narrow else text
+
+
+def terminal() -> Any:
+    """The console of the terminal, or a wide one where the output goes elsewhere."""
+    import rich.console
+
+    console = rich.console.Console()
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
+
+
+def write_page(
+    path: Path, title: str, sections: Sequence[Section], lead: Sequence[str] = ()
+) -> Path:
+    """Writes the sections as one HTML file that needs no other: styles and figures are inside.
+
+    Args:
+      path: of the file.
+      title: of the page.
+      sections: each with an `anchor`.
+      lead: sentences below the title.
+
+    Returns:
+      `path`.
+    """
+    shown = {
+        "title": title,
+        "sections": list(filter(None, sections)),
+        "lead": list(filter(None, lead)),
+    }
+    write_file(path, render("analysis/page.html", **shown))
+    return path
+
+
+def write_markdown(
+    name: str,
+    title: str,
+    sections: Sequence[Section],
+    numbers: Mapping[str, Any],
+    out: Path,
+    lead: str = "",
+) -> Path:
+    """Writes NAME.md, NAME.json and an image for each figure; prints the tables.
+
+    Args:
+      name: such as "ckl/figure2"; "/" becomes "-" in names of files.
+      title: what it shows.
+      sections: in order.
+      numbers: for NAME.json.
+      out: folder.
+      lead: sentence below the title.
+
+    Returns:
+      The path of NAME.md.
+    """
+    stem = name.replace("/", "-")
+    images: dict[bytes, str] = {}
+    drawn = [section for section in sections if section.png]
+    for i, section in enumerate(drawn, 1):
+        images[section.png] = f"{stem}.png" if len(drawn) == 1 else f"{stem}-{i}.png"
+        write_file(out / images[section.png], section.png)
+        print(f"{section.title}: {out / images[section.png]}", flush=True)
+    write_json(out / f"{stem}.json", dict(numbers))
+    text = [section.markdown(2, images) for section in sections]
+    path = out / f"{stem}.md"
+    write_file(path, "\n".join([f"# {name}: {title}\n", *([f"{lead}\n"] if lead else []), *text]))
+    for section in sections:
+        section.show(name=name)
+    return path
+
+
+@functools.cache
+def _templates() -> Any:
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(_PACKAGE)
+    return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
+
+def render(template: str, **values: Any) -> str:
+    """An HTML page; values are escaped, except those of `markupsafe.Markup`.
+
+    Args:
+      template: file below `ckl_jax`.
+      **values: what it names.
+    """
+    return _templates().get_template(template).render(values)
