@@ -27,7 +27,7 @@ from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
 from ckl_jax.papers.ckl.demo import METHODS
 from ckl_jax.papers.ckl.scenarios import INITIAL, KILT, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train.subprocess_runs import SUMMARY
 
 
 def write(name: str, experiment: Experiment, running: Running) -> Path:
@@ -48,7 +48,7 @@ def _shown(scenario: Scenario, running: Running) -> list[Cell]:
     return [
         cell
         for cell in scenario.cells
-        if cell in chosen or (running.folder(scenario, cell) / subprocess_runs.SUMMARY).exists()
+        if cell in chosen or (running.folder(scenario, cell) / SUMMARY).exists()
     ]
 
 
@@ -121,7 +121,7 @@ def _study(scenario: Scenario, running: Running) -> Study:
     """The cells of a scenario that are trained, also by another experiment."""
     cells = running.chosen(scenario)
     others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
-    more = [c for c in others if (running.folder(scenario, c) / subprocess_runs.SUMMARY).exists()]
+    more = [c for c in others if (running.folder(scenario, c) / SUMMARY).exists()]
     every = dataclasses.replace(scenario, cells=(*cells, *more))
     everything = dataclasses.replace(running, methods=())
     return only_probes(load_study(_folders(every, everything)), scenario.probes)

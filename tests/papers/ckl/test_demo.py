@@ -113,7 +113,11 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_prepare", lambda demo: None)
 
     def make(code, *bindings):
-        monkeypatch.setattr(job, "command", lambda demo, name: [sys.executable, "-c", code, name])
+        def training(demo, name):
+            return subprocess_runs.Training(name, demo.root / name, (*python, code, name))
+
+        python = (sys.executable, "-c")
+        monkeypatch.setattr(job, "training", training)
         return job.Demo(out=str(tmp_path), methods=("vanilla",), bindings=bindings)
 
     return make
