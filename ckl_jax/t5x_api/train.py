@@ -141,8 +141,7 @@ def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
 
 def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:
     """T5X's "epoch": the steps between two evaluations or checkpoints, whichever come first."""
-    save = cfg.save.period if cfg.save else None
-    return min(period for period in (eval_period, save, total_steps) if period)
+    return min(period for period in (eval_period, cfg.save.period, total_steps) if period)
 
 
 # The name by which `config.gin` refers to it, and T5X's users import it.
@@ -174,23 +173,23 @@ def native_arguments(
             "trainer.Trainer.learning_rate_fn is not set; bind "
             "@utils.create_learning_rate_scheduler() to it."
         )
-    checkpoints = checkpoint_cfg.native()
-    if checkpoints.restore.mode == "all":
+    restore = checkpoint_cfg.restore
+    if restore.mode == "all":
         raise UserError(
             "RestoreCheckpointConfig.mode 'all' is for evaluation: a run starts from one "
             "checkpoint; give 'specific' or 'latest'."
         )
-    if checkpoints.restore.dtype not in (None, "float32"):
+    if restore.dtype not in (None, "float32"):
         raise UserError(
-            f"RestoreCheckpointConfig.dtype is {checkpoints.restore.dtype!r}: it is for eval and "
+            f"RestoreCheckpointConfig.dtype is {restore.dtype!r}: it is for eval and "
             "infer; what trains is float32 (T5Config.dtype is the type of the computation)."
         )
-    first = checkpoint_cfg.restore.first_step() if checkpoint_cfg.restore else 0
+    first = restore.first_step()
     return {
         "model": model,
         "optimizer": model.optimizer_def,
         "learning_rate": lambda total_steps: trainer.learning_rate_fn,
-        "checkpoint_cfg": checkpoints,
+        "checkpoint_cfg": checkpoint_cfg,
         "partitioner": partitioner,
         "num_microbatches": trainer.num_microbatches or 1,
         "legacy_microbatch_means": trainer.legacy_microbatch_means,
