@@ -150,8 +150,7 @@ def test_params_alone_from_a_model_folder(tmp_path, state):
 
 
 def test_keep_removes_the_oldest(tmp_path, state):
-    with CheckpointStore(tmp_path, keep=2, period=5) as s:
-        assert [step for step in range(11) if s.should_save(step)] == [0, 5, 10]
+    with CheckpointStore(tmp_path, keep=2) as s:
         for step in (0, 5, 10, 15):
             s.save(step, state)
             assert len(s.all_steps()) <= 3
@@ -168,11 +167,9 @@ def test_the_best_stays_besides_the_newest(tmp_path, state, mode, best):
             metrics = {} if value is None else {rule.metric: value, "other": -step}
             s.save(step, state, {"scan_layers": False}, metrics=metrics)
     assert s.all_steps() == [best, 6, 7]
-    assert s.best_step() == best
     assert s.latest_step() == 7
     assert s.metadata(best)["metrics"][rule.metric] == values[best]
     assert s.metadata(best)["scan_layers"] is False
-    assert CheckpointStore(tmp_path, keep_best=store.KeepBest("none")).best_step() is None
     with pytest.raises(UserError, match="'max' or 'min'"):
         store.KeepBest("em", "most")
 
