@@ -42,35 +42,20 @@ _INVARIANT = (
 )
 
 
-def _office(prop: str, title: str, previous: bool) -> Relation:
-    cloze, question = _texts(templates.office(title, previous))
-    if previous:
-        state = (
-            cloze,
-            f"{{o}} was the previous {title} of {{s}}.",
-            f"{{s}} had {{o}} as its previous {title}.",
-        )
-        news = (f"{{o}} is no longer the {title} of {{s}}.",)
-    else:
-        state = (cloze, f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
-        news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
-    return _relation(prop, previous, cloze, question, state, news)
-
-
-def _membership(prop: str, title: str, previous: bool) -> Relation:
-    when, verb = ("previous", "was") if previous else ("current", "is")
-    cloze, question = _texts(templates.membership(title, previous))
-    state = (
-        cloze,
-        f"{{o}} {verb} the {when} {title} of {{s}}.",
-        f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
+def _relation(
+    prop: str, previous: bool, wording: templates.Wording, state: tuple, news: tuple
+) -> Relation:
+    """A relation that changes; its first phrasing is the cloze."""
+    return Relation(
+        name=prop + templates.PREVIOUS if previous else prop,
+        property=prop,
+        kind=CHANGING,
+        subject="item",
+        object="item",
+        question=_placed(wording.question),
+        state=(_placed(wording.cloze), *state),
+        news=news,
     )
-    news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
-    return _relation(prop, previous, cloze, question, state, news)
-
-
-def _texts(wording: templates.Wording) -> tuple[str, str]:
-    return _placed(wording.cloze), _placed(wording.question)
 
 
 def _placed(text: str) -> str:
@@ -78,26 +63,27 @@ def _placed(text: str) -> str:
     return text.replace("[X]", "{s}").replace("[Y]", "{o}")
 
 
-def _relation(
-    prop: str,
-    previous: bool,
-    cloze: str,
-    question: str,
-    state: tuple[str, ...],
-    news: tuple[str, ...],
-) -> Relation:
-    name = prop + templates.PREVIOUS if previous else prop
-    return Relation(
-        name=name,
-        property=prop,
-        kind=CHANGING,
-        subject="item",
-        object="item",
-        cloze=cloze,
-        question=question,
-        state=state,
-        news=news,
+def _office(prop: str, title: str, previous: bool) -> Relation:
+    if previous:
+        state = (
+            f"{{o}} was the previous {title} of {{s}}.",
+            f"{{s}} had {{o}} as its previous {title}.",
+        )
+        news = (f"{{o}} is no longer the {title} of {{s}}.",)
+    else:
+        state = (f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
+        news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
+    return _relation(prop, previous, templates.office(title, previous), state, news)
+
+
+def _membership(prop: str, title: str, previous: bool) -> Relation:
+    when, verb = ("previous", "was") if previous else ("current", "is")
+    state = (
+        f"{{o}} {verb} the {when} {title} of {{s}}.",
+        f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
     )
+    news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
+    return _relation(prop, previous, templates.membership(title, previous), state, news)
 
 
 def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "small") -> World:
@@ -180,7 +166,6 @@ class _Reader:
                 kind=INVARIANT,
                 subject="item",
                 object="item",
-                cloze=patterns[0],
                 question=question,
                 state=patterns,
             )
