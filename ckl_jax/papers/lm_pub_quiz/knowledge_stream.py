@@ -33,17 +33,6 @@ INITIAL = "initial"
 _TINY = BertConfig(
     emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512, max_positions=64
 )
-_OWN = (
-    "CACHE_DIRS",
-    "RANDOM_SEED",
-    "RANKING_DATASET",
-    "FILLING_DATASET",
-    "EPOCHS",
-    "MIXTURE_OR_TASK_NAME",
-    "HELD_OUT_TASKS",
-    "INITIAL_CHECKPOINT_PATH",
-    "EVAL_PERIOD",
-)
 _PIECES = 6000
 _LENGTH = 24
 
@@ -54,7 +43,7 @@ def run(stream: Stream) -> Path:
     Raises:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.
     """
-    studies.refuse_own(stream.bindings, _OWN)
+    studies.refuse_own(stream.bindings, _macros(stream, INITIAL, None))
     _check(stream)
     with studies.open_study(stream, "stream.json", "stream") as study:
         study.step("Data")
@@ -138,26 +127,15 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
 
 def _trainings(stream: Stream, model: Path) -> list[Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
-    common = {
-        "CACHE_DIRS": (stream.root / "rows",),
-        "RANDOM_SEED": stream.seed,
-        "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
-        "RANKING_DATASET": _dataset(stream),
-        "FILLING_DATASET": _dataset(stream),
-    }
     small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
     fresh = {**small, "LEARNING_RATE": 2e-3}
     names = [*([] if stream.model else [INITIAL]), *stream.names]
     made: list[Training] = []
     for name in names:
         macros = {
-            **common,
+            "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
             **({} if stream.model else fresh if name == INITIAL else small),
-            "MIXTURE_OR_TASK_NAME": name,
-            "HELD_OUT_TASKS": (name,),
-            "EVAL_PERIOD": 10**9,  # at the end alone
-            "INITIAL_CHECKPOINT_PATH": made[-1].folder if made else stream.model,
-            "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
+            **_macros(stream, name, made[-1].folder if made else stream.model),
         }
         first = bool(stream.model) and not made
         bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
@@ -165,6 +143,21 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
         folder = stream.root / name
         made.append(Training.of(name, folder, gin_files, macros, bindings, after=after))
     return made
+
+
+def _macros(stream: Stream, name: str, base: Any) -> dict[str, Any]:
+    """The gin macros of a training that the user does not set."""
+    return {
+        "CACHE_DIRS": (stream.root / "rows",),
+        "RANDOM_SEED": stream.seed,
+        "RANKING_DATASET": _dataset(stream),
+        "FILLING_DATASET": _dataset(stream),
+        "MIXTURE_OR_TASK_NAME": name,
+        "HELD_OUT_TASKS": (name,),
+        "EVAL_PERIOD": 10**9,  # at the end alone
+        "INITIAL_CHECKPOINT_PATH": base,
+        "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
+    }
 
 
 def _warmup(name: str) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -34,11 +32,13 @@ from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import (
     UpdateConfig,
 )
 from ckl_jax.papers.mind_the_gap.dynamic_eval.step import StreamState
-from ckl_jax.train import adapters, artifacts
+from ckl_jax.train import artifacts
+from ckl_jax.train.held_out import perplexity
 from ckl_jax.train.progress import ProgressBar
 from ckl_jax.train.restore import RestoredModel, phase_from
+from ckl_jax.train.saving import describe
 from ckl_jax.train.setup import Shapes
-from ckl_jax.train.state import all_finite
+from ckl_jax.train.state import all_finite, as_dict
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten
 
@@ -174,7 +174,7 @@ class DynamicRun:
                 state = state.replace(opt_state=opt_state)
             return 0, state
         shapes = self.runner.state_shapes(self.shapes.trainable)
-        latest, held = self.store.restore(_as_dict(shapes, np.int32(0)))
+        latest, held = self.store.restore({**as_dict(shapes), "step": np.int32(0)})
         digest = self.store.metadata(latest).get("frozen_digest")
         if digest and digest != self.frozen_digest:
             raise UserError(
@@ -251,25 +251,24 @@ class DynamicRun:
         )
 
     def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:
-        restored, config = self.restored, self.restored.model.config
-        base = str(Path(restored.paths[0]).absolute())
+        restored = self.restored
         metadata = {
             "ckl_jax": __version__,
-            "method": restored.method,
             "phase": phase_from(restored.paths[0]),
-            **adapters.record(config),
-            "scan_layers": config.scan_layers,
-            "vocabulary_digest": digest_of(restored.model.output_vocabulary),
-            "base_checkpoint": base,
-            "base_from_model_dir": os.path.relpath(base, self.dir.absolute()),
-            "frozen_digest": self.frozen_digest,
-            "frozen_paths": sorted(flatten(self.shapes.frozen)),
+            **describe(
+                restored.model,
+                restored.method,
+                self.dir,
+                restored.paths[0],
+                self.shapes.frozen,
+                self.frozen_digest,
+            ),
             "month": segment.month,
             "mask": self.mask,
         }
         position = {"next_step": segment.end, "epoch": 0, "seconds": seconds}
         metrics = {_SNAPSHOT: 1.0} if segment.month_end else {}
-        tree = _as_dict(state, np.int32(segment.end))
+        tree = {**as_dict(state), "step": np.int32(segment.end)}
         self.store.save(segment.end, tree, metadata, position, metrics)
 
     def _about(self) -> dict[str, Any]:
@@ -305,8 +304,8 @@ class DynamicRun:
             **_perplexity(*map(sum, zip(*months.values(), strict=True))),
             "pieces": pieces,
             "mask": self.mask,
-            "trainable_parameters": _count(self.shapes.trainable),
-            "total_parameters": _count(self.shapes.params),
+            "trainable_parameters": artifacts.count(self.shapes.trainable),
+            "total_parameters": artifacts.count(self.shapes.params),
             "learning_rate": self.updates.learning_rate if self.tx is not None else None,
             "seconds": round(self.seconds, 3),
             "pieces_per_second": round(pieces / max(self.seconds, 1e-9), 1),
@@ -361,7 +360,7 @@ def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
         "documents": int(documents),
         "words": int(words),
         "nll": nll,
-        "word_perplexity": math.exp(min(mean, 700.0)),
+        "word_perplexity": perplexity(mean),
     }
 
 
@@ -371,12 +370,3 @@ def _name(function: Any) -> str:
         return f"{_name(function.func)} {sorted(function.keywords.items())}"
     inner = getattr(function, "__wrapped__", function)
     return f"{inner.__module__}.{inner.__name__}" if hasattr(inner, "__name__") else "an object"
-
-
-def _count(tree: Any) -> int:
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
-
-
-def _as_dict(state: StreamState, step: Any) -> dict[str, Any]:
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    return {"step": step, **fields}
