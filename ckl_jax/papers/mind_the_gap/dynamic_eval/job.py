@@ -55,6 +55,7 @@ class KeepSnapshots(KeepBest):
         return [step for step, value in values.items() if value]
 
 
+@dataclasses.dataclass
 class DynamicRun:
     """A configured run; arguments as those of `dynamic_eval.dynamic_eval`.
 
@@ -62,39 +63,35 @@ class DynamicRun:
       UserError: the settings do not fit the model.
     """
 
-    def __init__(
-        self,
-        restored: RestoredModel,
-        task: DatedTask,
-        output_dir: str,
-        mask: Mask,
-        include_output_bias: bool,
-        updates: UpdateConfig,
-        stream: StreamConfig,
-        statistics: GradientStatistics | None,
-        past: PastText | None,
-        keep_snapshots: bool,
-        checkpoint_period: int,
-        progress: str,
-    ):
-        self.restored, self.task, self.dir = restored, task, Path(output_dir)
-        self.mask, self.updates, self.period = mask, updates, checkpoint_period
-        self.progress = progress
-        model, params = restored.model, restored.shapes.params
-        self.stream = stream.for_model(model)
+    restored: RestoredModel
+    task: DatedTask
+    output_dir: str
+    mask: Mask
+    include_output_bias: bool
+    updates: UpdateConfig
+    stream: StreamConfig
+    statistics: GradientStatistics | None
+    past: PastText | None
+    keep_snapshots: bool
+    checkpoint_period: int
+    progress: str
+
+    def __post_init__(self) -> None:
+        self.dir = Path(self.output_dir)
+        model, params = self.restored.model, self.restored.shapes.params
+        self.stream = self.stream.for_model(model)
         self.patterns = patterns_of(
-            mask,
+            self.mask,
             list(flatten(params)),
-            include_output_bias=include_output_bias,
+            include_output_bias=self.include_output_bias,
             architecture=type(model.config).__name__,
         )
         self.shapes = Shapes(params, *self._split(params))
-        self.tx = updates.transformation() if self.patterns else None
-        self.statistics = statistics or GradientStatistics()
+        self.tx = self.updates.transformation() if self.patterns else None
+        self.statistics = self.statistics or GradientStatistics()
         if self._wants_statistics():
             self.statistics.open()
-        self.past = past if past and past.tasks else None
-        kept = KeepSnapshots(_SNAPSHOT) if keep_snapshots else None
+        kept = KeepSnapshots(_SNAPSHOT) if self.keep_snapshots else None
         self.store = CheckpointStore(str(self.dir), keep=1, keep_best=kept)
         self.seconds, self.pieces = 0.0, 0
 
@@ -148,7 +145,7 @@ class DynamicRun:
         return summary if done else None
 
     def _forgetting(self) -> Forgetting | None:
-        if self.past is None:
+        if not (self.past and self.past.tasks):
             return None
         return Forgetting(
             self.past,
@@ -213,7 +210,7 @@ class DynamicRun:
                 writer.add(document)
                 meter.add(document, pieces)
 
-            segments = self.runner.segments(self.task, start, self.period)
+            segments = self.runner.segments(self.task, start, self.checkpoint_period)
             try:
                 for segment, after in self.runner.run(state, frozen, segments, take):
                     meter.pause()
@@ -287,7 +284,7 @@ class DynamicRun:
             "memory_length": self.stream.memory_length,
             "reset_at_doc": self.stream.reset_at_doc,
             "score_eos": self.stream.score_eos,
-            "checkpoint_period": self.period,
+            "checkpoint_period": self.checkpoint_period,
             "updates": updates,
         }
 
