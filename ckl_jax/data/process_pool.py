@@ -141,6 +141,12 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     return folder
 
 
+def file_identity(path: str | os.PathLike) -> dict[str, Any]:
+    """What `open_folder` remembers of a file that is read."""
+    with os_errors(path, "read"):
+        return {"name": Path(path).name, "bytes": os.path.getsize(path)}
+
+
 def _is_resized(before: Any, now: Any) -> bool:
     """Whether two descriptions of a file differ in its size alone."""
     return (

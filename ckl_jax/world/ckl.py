@@ -202,17 +202,12 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
         ]
 
     return {
-        "entities.jsonl": lambda path: _write_jsonl(path, entities()),
-        "facts.jsonl": lambda path: _write_jsonl(path, facts()),
-        "relations.jsonl": lambda path: _write_jsonl(path, relations()),
+        "entities.jsonl": lambda path: write_jsonl(path, entities()),
+        "facts.jsonl": lambda path: write_jsonl(path, facts()),
+        "relations.jsonl": lambda path: write_jsonl(path, relations()),
         "documents_d0.jsonl": lambda path: write_documents(path, pages(world)),
         "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
     }
-
-
-def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
-    write_jsonl(path, rows)
-    return len(rows)
 
 
 # --- corpora
