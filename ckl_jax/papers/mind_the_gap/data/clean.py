@@ -163,14 +163,7 @@ def clean(
             raise
         counts |= _mark(folder, options, progress)
         tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
-        finished = 0
-
-        def done_one(_):
-            nonlocal finished
-            finished += 1
-            progress(finished, len(tasks), "shards tokenised")
-
-        run_tasks(finish_shard, tasks, pool, done_one)
+        run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
     _merge(_shards(folder / "done"), out)
     report = {"settings": settings, "backends": backends, "documents": counts}
     write_json(record, report)
