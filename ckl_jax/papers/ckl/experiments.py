@@ -5,7 +5,6 @@ trainings of a method's gin file under the scenario's overlay (`gin_configs/expe
 process of its own. Experiments share a folder, and with it the cells that they have in common.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
 from ckl_jax.probes import metrics
 from ckl_jax.train import studies
-from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.ckl import check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
@@ -69,16 +67,12 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     else:
         for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
             find_checkpoint(Path(running.data) / model)
-    if running.bindings:
-        _check_bindings(trainings(experiment, running), running.of(tuned=False))
+    if running.bindings:  # which must bind something, by the files of the first cell
+        from ckl_jax.config import gin_config  # slow, and needed for this only
 
-
-def _check_bindings(cells: Sequence[Training], bindings: Sequence[str]) -> None:
-    """Refuses bindings that bind nothing, by the files of the first cell."""
-    from ckl_jax.config import gin_config  # slow, and needed for this only
-
-    names = [a.removeprefix("--gin_file=") for a in cells[0].command if "--gin_file=" in a]
-    gin_config.read(names, bindings)
+        command = trainings(experiment, running)[0].command
+        files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
+        gin_config.read(files, running.of(tuned=False))
 
 
 def _check_kilt(name: str, running: Running) -> None:
@@ -96,10 +90,8 @@ def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.papers.ckl import simulated
     from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
 
-    print(f"Data: {running.source}, seed {running.seed}", flush=True)
     data = running.root / "data"
-    simulated.prepare(
-        str(data), running.seed, running.size, source=running.source, facts_dir=running.data
-    )
+    facts = {"source": running.source, "facts_dir": running.data}
+    simulated.prepare(str(data), running.seed, running.size, **facts)
     if kilt:
         write_kilt(open_world("simulated", running.seed, running.size), data / KILT)

@@ -86,8 +86,8 @@ class Running(StudySettings):
 
     def of(self, tuned: bool) -> list[str]:
         """The bindings; those of KILT's and of light-tuning's macros are for these alone."""
-        of_updates = [b for b in self.bindings if not b.strip().startswith("LIGHT_TUNE_")]
-        return [b for b in of_updates if tuned or not b.strip().startswith("KILT_")]
+        others = ("LIGHT_TUNE_",) if tuned else ("LIGHT_TUNE_", "KILT_")
+        return [b for b in self.bindings if not b.strip().startswith(others)]
 
     @property
     def of_tunings(self) -> list[str]:

@@ -40,27 +40,18 @@ def trainings(experiment: Experiment, running: Running) -> list[Training]:
     decoders = [s for s in experiment.scenarios if s.tunings]
     others = [s for s in experiment.scenarios if not s.tunings]
     made = [_initial(others, running)] if others and not running.is_full else []
-    for scenario in others:
-        for cell in running.chosen(scenario):
-            made.append(_training(running, scenario, cell))
-    for scenario in decoders:
-        made += gpt2.trainings(scenario, running)
-    return made
+    made += [_training(running, s, cell) for s in others for cell in running.chosen(s)]
+    return [*made, *(t for s in decoders for t in gpt2.trainings(s, running))]
 
 
 def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
-    probes = tuple(dict.fromkeys(p for s in scenarios if not s.tuned for p in s.probes))
+    """The Initial model's training; its probes are those of all experiments, which share it."""
+    every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
+    probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
     macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": None}
-    bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.of(tuned=False)]
+    bindings = [f"{_PROBES} = {tuple(probes)!r}", *running.of(tuned=False)]
     files = ["ckl_initial.gin", *_small(running)]
     return Training.of(INITIAL, running.root / INITIAL, files, macros, bindings)
-
-
-def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
-    """The Initial model's probes: those of all experiments, which share it."""
-    scenarios = [s for e in EXPERIMENTS.values() for s in e.scenarios if not s.tuned]
-    found = [p for s in scenarios if not s.tunings for p in s.probes]
-    return tuple(dict.fromkeys((*probes, *found)))
 
 
 def _small(running: Running) -> list[str]:
