@@ -26,7 +26,6 @@ from ckl_jax.checkpoints.layout import (
     checkpoint_names,
     leaf_digest,
     to_t5x_tree,
-    tree_digest,
 )
 from ckl_jax.checkpoints.restore import (
     CHECKSUMS,
@@ -35,25 +34,12 @@ from ckl_jax.checkpoints.restore import (
     UnreadableCheckpoint,
     absolute,
     complete_steps,
-    find_checkpoint,
     is_remote,
     read_json_item,
-    restore_params,
     restore_state,
     step_of,
 )
 from ckl_jax.errors import UserError
-
-__all__ = [
-    "CheckpointStore",
-    "KeepBest",
-    "UnreadableCheckpoint",
-    "complete_steps",
-    "find_checkpoint",
-    "restore_params",
-    "restore_state",
-    "tree_digest",
-]
 
 METRICS = "metrics"
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")

@@ -18,7 +18,9 @@ import pytest
 
 from ckl_jax.checkpoints import integrity as damage
 from ckl_jax.checkpoints import layout, restore, store
-from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import restore_params
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.errors import UserError
 from ckl_jax.optim.adafactor import adafactor_t5x
 
@@ -319,7 +321,8 @@ def test_digest_sees_names_types_shapes_and_bytes():
 CHILD = """
     import sys
     import jax.numpy as jnp
-    from ckl_jax.checkpoints.store import CheckpointStore, tree_digest
+    from ckl_jax.checkpoints.layout import tree_digest
+    from ckl_jax.checkpoints.store import CheckpointStore
     s = CheckpointStore(sys.argv[1], keep=2)
     like = {"params": {str(i): jnp.zeros((64, 64)) for i in range(20)}, "step": jnp.int32(0)}
     found = s.restore(like)
