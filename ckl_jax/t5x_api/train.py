@@ -61,17 +61,10 @@ def train(
 
     Args:
       model: with its `optimizer_def`.
-      train_dataset_cfg: what to train on.
       train_eval_dataset_cfg: the loss of its split is logged under `training_eval/<task>`.
       infer_eval_dataset_cfg: its tasks' metrics are computed by `inference_evaluator_cls`.
-      checkpoint_cfg: what to start from; when to save.
-      partitioner: mesh and rules.
-      trainer_cls: makes the trainer's settings.
-      model_dir: everything the run writes goes here.
       total_steps: the last step; counts the initial checkpoint's own steps.
       eval_steps: batches of a `train_eval`.
-      eval_period: steps between evaluations.
-      random_seed: of new parameters, dropout and the order of the data.
       summarize_config_fn, concurrent_metrics, use_orbax, gc_period: accepted, without effect.
       relative_steps: steps beyond the initial checkpoint; wins over `total_steps`.
       stats_period: steps between rows of metrics; None writes them with each evaluation and
@@ -79,11 +72,10 @@ def train(
       use_hardware_rng: accepted: random bits are JAX's, which are reproducible.
       inference_evaluator_cls: `seqio.Evaluator`.
       run_eval_before_training: also evaluate before the first step.
-      method: how to update the model; T5X has no such argument.
-      probes: closed-book probes; T5X has no such argument.
-      clip_norm: bound of the global gradient norm; T5X has no such argument.
-      progress: see `train.train.train`.
-      Others: must be left out.
+      method, probes, clip_norm, progress: see `train.train.train`; T5X has no such arguments.
+      get_dataset_fn, actions, train_eval_get_dataset_fn, train_state_initializer_cls,
+        verify_matching_vocabs_fn: must be left out.
+      Others: as in `train.train.train`.
 
     Returns:
       The last step and state.
