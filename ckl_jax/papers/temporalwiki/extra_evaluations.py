@@ -147,10 +147,3 @@ def _evaluation(
         job="eval",
         marker=f"{rows}/rows_*.jsonl",
     )
-
-
-def make_rows(data: Data, vocabulary: Any, length: int) -> None:
-    """Makes the rows in which proper nouns are looked for: the new text, and the rest."""
-    if data.updates.proper_nouns:
-        for interval in data.intervals:
-            data.make_noun_rows(interval, vocabulary, length)

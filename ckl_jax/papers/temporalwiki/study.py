@@ -187,17 +187,17 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     if not updates.model:
         data.train_vocabulary(first, settings[f"{settings[_CONFIG]}.vocab_size"] - _SENTINELS)
     drawn: Mapping[str, Drawn] = settings["drawn"]
-    is_whole = any(d.task == "whole" for d in drawn.values())
     vocabulary = _vocabulary(updates, settings)
     data.make_rows(
         first,
-        {i.new.date for i in data.intervals if is_whole},
+        any(d.task == "whole" for d in drawn.values()),
         vocabulary,
         length=settings["ROW_LENGTH"],
         packed=settings["PACK_ROWS"],
         legacy=settings["LEGACY_ROWS"],
     )
-    extra_evaluations.make_rows(data, vocabulary, settings["ROW_LENGTH"])
+    if updates.proper_nouns:
+        data.make_noun_rows(vocabulary, settings["ROW_LENGTH"])
     data.check_batches(drawn)
     if not data.fact_files():
         raise UserError(

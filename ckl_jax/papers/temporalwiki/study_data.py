@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,22 +167,24 @@ class Data:
             )
             train_vocabulary(lines, self.updates.vocabulary, size)
 
-    def make_rows(
-        self, first: Path, whole: Collection[str], vocabulary: Any, **settings: Any
-    ) -> None:
+    def new_documents(self, interval: Interval) -> Path:
+        """The file of the diffset's documents."""
+        folder = self.folder(interval, "diffset")
+        return folder / read_json(folder / "manifest.json")["documents"]
+
+    def make_rows(self, first: Path, whole: bool, vocabulary: Any, **settings: Any) -> None:
         """Makes the cached tasks.
 
         Args:
           first: documents of the first snapshot.
-          whole: dates of the later snapshots that are trained on whole.
+          whole: whether the later snapshots are trained on whole, too.
           vocabulary: of the model.
           **settings: of the rows; see `data.causal.prepare_rows`.
         """
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
         for interval in self.intervals:
-            folder = self.folder(interval, "diffset")
-            sources = {"d1": folder / read_json(folder / "manifest.json")["documents"]}
-            if interval.new.date in whole:
+            sources = {"d1": self.new_documents(interval)}
+            if whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
 
@@ -210,15 +212,16 @@ class Data:
                 f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
             )
 
-    def make_noun_rows(self, interval: Interval, vocabulary: Any, length: int) -> None:
-        """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""
-        folder = self.folder(interval, "diffset")
-        rest = self.root / "data" / interval.name / "rest.jsonl"
-        if not rest.exists():
-            write_rest(self.whole_text(interval.new), folder, rest, seed=self.updates.seed)
-        new = folder / read_json(folder / "manifest.json")["documents"]
-        sources = {f"{interval.name}_{NEW_TEXT}": new, f"{interval.name}_{OLD_TEXT}": rest}
-        prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
+    def make_noun_rows(self, vocabulary: Any, length: int) -> None:
+        """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""
+        for interval in self.intervals:
+            rest = self.folder(interval, "rest.jsonl")
+            if not rest.exists():
+                whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
+                write_rest(whole, diffset, rest, seed=self.updates.seed)
+            sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
+            sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
+            prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
 
 
 def _has_rows(path: Path) -> bool:
