@@ -15,9 +15,9 @@ from ckl_jax.data.facts import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
-from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
+from ckl_jax.world.facts import Entity, Fact, World, occurs_in
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
-from ckl_jax.world.timeline import SIZES
+from ckl_jax.world.timeline import SIZES, check_size
 
 CUT, HALF, END = "2021-12-31", "2024-01-01", "2024-04-01"
 _SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024-03", "2024-03-15"))
@@ -98,9 +98,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
     Raises:
       UserError: the files are not there or not readable.
     """
-    if size not in _PER_RELATION:
-        raise UserError(f"No world has the size {size!r}; there are {', '.join(_PER_RELATION)}.")
-    shape: Shape = SIZES[size].shape
+    check_size(size)
     reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
     reader.read_invariant()
     reader.read_changing()
@@ -115,7 +113,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
         cut=CUT,
         half=HALF,
         end=END,
-        shape=shape,
+        shape=SIZES[size].shape,
     )
 
 
