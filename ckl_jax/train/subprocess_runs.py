@@ -7,6 +7,7 @@ where it was when it is started again.
 import collections
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -102,7 +103,7 @@ def as_gin(value: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Running:
+class Started:
     """A training that runs.
 
     Attributes:
@@ -111,6 +112,7 @@ class Running:
       log: its log file.
       start: where in the log it begins; earlier starts are before it.
       width: of the column of names.
+      process: None before it is there.
     """
 
     training: Training
@@ -118,6 +120,7 @@ class Running:
     log: Path
     start: int
     width: int
+    process: subprocess.Popen | None = None
 
     def lines(self) -> list[str]:
         """The last lines that it wrote."""
@@ -184,39 +187,36 @@ def run_all(
     waiting = [t for t in trainings if not t.is_done]
     width = max((len(t.name) for t in trainings), default=0)
     free = collections.deque(range(jobs))
-    running: dict[subprocess.Popen, Running] = {}
+    running: list[Started] = []
     try:
         while waiting or running:
             while free and (training := _ready(waiting, running)):
                 waiting.remove(training)
-                slot = free.popleft()
-                process, started = _start(training, slot, width, environment or {})
-                running[process] = started
+                started = _start(training, free.popleft(), width, environment or {})
+                running.append(started)
                 if jobs > 1 and len(cores) >= jobs:
                     with contextlib.suppress(OSError):  # it has ended already
-                        os.sched_setaffinity(process.pid, {cores[slot]})
+                        os.sched_setaffinity(started.process.pid, {cores[started.slot]})
             free.append(_wait(running))
     finally:
-        for process in running:
-            process.terminate()  # it saves a checkpoint and stops
-        for process in running:
-            process.wait()
+        for started in running:
+            started.process.terminate()  # it saves a checkpoint and stops
+        for started in running:
+            started.process.wait()
 
 
-def _ready(waiting: Sequence[Training], running: Mapping[Any, Running]) -> Training | None:
+def _ready(waiting: Sequence[Training], running: Sequence[Started]) -> Training | None:
     """The first that waits for none of the others."""
-    ahead = {t.name for t in waiting} | {r.training.name for r in running.values()}
+    ahead = {t.name for t in waiting} | {r.training.name for r in running}
     return next((t for t in waiting if not ahead & set(t.after)), None)
 
 
-def _start(
-    training: Training, slot: int, width: int, environment: Mapping[str, str]
-) -> tuple[subprocess.Popen, Running]:
+def _start(training: Training, slot: int, width: int, environment: Mapping[str, str]) -> Started:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as log:
-            started = Running(training, slot, path, log.tell(), width)
+            started = Started(training, slot, path, log.tell(), width)
             started.say("started")
             process = subprocess.Popen(
                 training.command,
@@ -224,23 +224,21 @@ def _start(
                 stderr=subprocess.STDOUT,
                 env={**processes.child_environment(), **environment},
             )
-    return process, started
+    return dataclasses.replace(started, process=process)
 
 
-def _wait(running: dict[subprocess.Popen, Running]) -> int:
+def _wait(running: list[Started]) -> int:
     """Shows progress until a training ends; returns its slot."""
     shown: dict[str, str] = {}
-    tick = 0
-    while True:
-        for process, started in list(running.items()):
-            if process.poll() is not None:
-                del running[process]
-                started.finish(process.returncode)
+    for tick in itertools.count(1):
+        for started in running:
+            if (code := started.process.poll()) is not None:
+                running.remove(started)
+                started.finish(code)
                 return started.slot
         time.sleep(0.5)
-        tick += 1
         if tick % (10 if sys.stdout.isatty() else 40) == 0:
-            for started in running.values():
+            for started in running:
                 text = started.progress()
                 if text and text != shown.get(started.training.name):
                     started.say(text)
