@@ -41,11 +41,11 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_a_killed_parent_takes_its_child_along():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE)
-    child = int(parent.stdout.readline())
-    assert not ended(child)
-    parent.kill()
-    parent.wait()
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        assert not ended(child)
+        parent.kill()
     deadline = time.monotonic() + 30
     while not ended(child):
         assert time.monotonic() < deadline
