@@ -189,11 +189,14 @@ def read_json_object(path: str | os.PathLike) -> dict[str, Any]:
     return value
 
 
-def write_jsonl(path: str | os.PathLike, rows: Any) -> None:
-    """Writes each of `rows` as one JSON line, atomically."""
+def write_jsonl(path: str | os.PathLike, rows: Any) -> int:
+    """Writes each of `rows` as one JSON line, atomically; returns how many they are."""
+    count = 0
     with atomic_write(path) as f:
         for row in rows:
             f.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
 
 
 def read_jsonl(path: str | os.PathLike) -> Iterator[dict]:

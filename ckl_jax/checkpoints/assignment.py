@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ckl_jax.errors import UserError, nearest
 
 AssignmentMap = Sequence[tuple[str, str | None]]
-_SHOWN = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _complain(where: str, missing: list[str], unused: list[str], differing: list
         )
 
 
-def some(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def some(names: Sequence[str], separator: str = ", ", limit: int = 20) -> str:
+    """The first names of a list, and how many more there are; "nothing" if it is empty."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return (separator.join(names[:limit]) or "nothing") + more

@@ -12,6 +12,7 @@ import numpy as np
 
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import Config, HuggingFace
+from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
 from ckl_jax.trees import paths
 
@@ -87,12 +88,12 @@ def params_from_hf(
         flat[entry.path] = np.ascontiguousarray(value, dtype=np.float32)
     if wrong:
         raise UserError(
-            f"Shapes in {source} do not fit the model of its config.json: {_some(wrong, '; ', 4)}; "
+            f"Shapes in {source} do not fit the model of its config.json: {some(wrong, '; ', 4)}; "
             "check the sizes there."
         )
     if broken := [e.name for e in table if not np.isfinite(flat[e.path]).all()]:
         raise UserError(
-            f"{source} holds values that are no numbers (NaN or infinite): {_some(broken)}; write "
+            f"{source} holds values that are no numbers (NaN or infinite): {some(broken)}; write "
             "it again from a sound model."
         )
     params = paths.unflatten(flat)
@@ -138,12 +139,6 @@ def _check_copies(state, embedding, copies, source):
 def _refuse_mismatch(source, missing, unexpected):
     if missing or unexpected:
         raise UserError(
-            f"{source} does not fit the model: missing {_some(missing, limit=6)}; not part of the "
-            f"model {_some(unexpected, limit=6)}; check the config.json that is given with it."
+            f"{source} does not fit the model: missing {some(missing, limit=6)}; not part of the "
+            f"model {some(unexpected, limit=6)}; check the config.json that is given with it."
         )
-
-
-def _some(items, separator=", ", limit=12):
-    shown = separator.join(items[:limit]) or "nothing"
-    more = len(items) - limit
-    return f"{shown} and {more} more" if more > 0 else shown

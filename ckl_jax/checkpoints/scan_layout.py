@@ -4,22 +4,17 @@ T5X's names: `encoder/layers_<i>/...` apart, `encoder/encoder/...` stacked along
 one of a vector). The side networks of methods keep their own form.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
-AXIS = 1
-_APART = re.compile(r"((?:target/)?(encoder|decoder))/layers_(\d+)/(.*)")
-_STACKED = re.compile(r"((?:target/)?(encoder|decoder))/\2/(.*)")
+from ckl_jax.trees.paths import APART, STACKED, stack_layers, unstack_layers
 
 
 def is_stacked(names: Iterable[str]) -> bool | None:
     """Whether the layers of a model are stacked; None if the names don't tell (or tell both)."""
     names = list(names)
-    stacked = any(_STACKED.fullmatch(name) for name in names)
-    apart = any(_APART.fullmatch(name) for name in names)
+    stacked = any(STACKED.fullmatch(name) for name in names)
+    apart = any(APART.fullmatch(name) for name in names)
     return stacked if stacked != apart else None
 
 
@@ -41,35 +36,4 @@ def convert(leaves: Mapping[str, Any], wanted: Iterable[str]) -> dict[str, Any]:
     if want is None or have is None or want == have:
         return dict(leaves)
     remaining = leaves if isinstance(leaves, dict) else dict(leaves)
-    return _stack(remaining) if want else _unstack(remaining)
-
-
-def _stack(leaves: dict[str, Any]) -> dict[str, Any]:
-    groups: dict[str, dict[int, str]] = {}
-    for name in leaves:
-        match = _APART.fullmatch(name)
-        if match:
-            stack, kind, number, rest = match.groups()
-            groups.setdefault(f"{stack}/{kind}/{rest}", {})[int(number)] = name
-    out = {}
-    for target, members in groups.items():
-        if sorted(members) != list(range(len(members))):
-            raise ValueError(f"the layers of {target} are numbered {sorted(members)}")
-        parts = [np.asarray(leaves.pop(members[i])) for i in range(len(members))]
-        out[target] = np.stack(parts, axis=min(AXIS, parts[0].ndim))
-    return {**leaves, **out}
-
-
-def _unstack(leaves: dict[str, Any]) -> dict[str, Any]:
-    out = {}
-    for name in list(leaves):
-        match = _STACKED.fullmatch(name)
-        if not match:
-            continue
-        stack, _, rest = match.groups()
-        array = np.asarray(leaves.pop(name))
-        axis = min(AXIS, array.ndim - 1)
-        for i in range(array.shape[axis]):
-            # A copy: a view would keep the whole stack alive.
-            out[f"{stack}/layers_{i}/{rest}"] = np.ascontiguousarray(np.take(array, i, axis))
-    return {**leaves, **out}
+    return stack_layers(remaining) if want else unstack_layers(remaining)

@@ -26,7 +26,6 @@ from ckl_jax.checkpoints.layout import (
     checkpoint_names,
     leaf_digest,
     to_t5x_tree,
-    tree_digest,
 )
 from ckl_jax.checkpoints.restore import (
     CHECKSUMS,
@@ -35,25 +34,12 @@ from ckl_jax.checkpoints.restore import (
     UnreadableCheckpoint,
     absolute,
     complete_steps,
-    find_checkpoint,
     is_remote,
     read_json_item,
-    restore_params,
     restore_state,
     step_of,
 )
 from ckl_jax.errors import UserError
-
-__all__ = [
-    "CheckpointStore",
-    "KeepBest",
-    "UnreadableCheckpoint",
-    "complete_steps",
-    "find_checkpoint",
-    "restore_params",
-    "restore_state",
-    "tree_digest",
-]
 
 METRICS = "metrics"
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
@@ -115,7 +101,6 @@ class CheckpointStore:
       model_dir: the folder; made by the first save. May be a `gs://` address.
       keep: how many newest checkpoints stay; None is all. One more exists while a save runs.
       keep_best: which others stay too, however old.
-      period: `should_save` is true at its multiples, counted from step 0.
       checksum: also store a digest of every array and compare it at restore, which finds flipped
         bits that the file format does not notice. Blocks a save for about 1.5 s per GB; several
         processes store none.
@@ -126,18 +111,14 @@ class CheckpointStore:
         model_dir: str,
         *,
         keep: int | None = None,
-        period: int | None = None,
         checksum: bool = True,
         keep_best: KeepBest | None = None,
     ):
         if keep is not None and keep < 1:
             raise UserError(f"keep={keep} would leave no checkpoint; use None for all of them.")
-        if period is not None and period < 1:
-            raise UserError(f"The period of checkpoints is a number of steps, not {period}.")
         self.model_dir = absolute(model_dir)
         self.keep = keep
         self.keep_best = keep_best
-        self.period = period
         self.checksum = checksum
         self._checkpointer = None
 
@@ -159,10 +140,6 @@ class CheckpointStore:
         """Raises `UserError` if there is a checkpoint already."""
         if self.all_steps():
             raise UserError(f"{self.model_dir} already holds a checkpoint; choose another --out.")
-
-    def should_save(self, step: int) -> bool:
-        """Whether `step` is a multiple of the period: the same steps after any restart."""
-        return bool(self.period) and step % self.period == 0
 
     def save(
         self,
@@ -308,13 +285,6 @@ class CheckpointStore:
             return self.metadata(step).get(METRICS, {}).get(self.keep_best.metric)
         except UnreadableCheckpoint:
             return None
-
-    def best_step(self) -> int | None:
-        """The best complete checkpoint by `keep_best`; None if none has that metric."""
-        if self.keep_best is None:
-            return None
-        best = dataclasses.replace(self.keep_best, count=1)
-        return (best.choose({s: self._metric(s) for s in self.all_steps()}) or [None])[0]
 
     @contextlib.contextmanager
     def _errors(self, path: epath.Path) -> Iterator[None]:

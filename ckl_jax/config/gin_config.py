@@ -332,11 +332,6 @@ def config_text() -> str:
     return gin.config_str(max_line_length=100)
 
 
-def operative_text() -> str:
-    """Returns the parameters of what was called so far, defaults included, as gin text."""
-    return gin.operative_config_str(max_line_length=100)
-
-
 def _sentence(e: Exception) -> tuple[str, list[str]]:
     """(the first line of an error that went through gin, the trail that gin put behind it)."""
     message, *trail = re.split(r"\n\s+In (?:file|bindings)", str(e))

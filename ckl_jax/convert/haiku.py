@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from ckl_jax.checkpoints.from_haiku import load_haiku
-from ckl_jax.convert.hugging_face import count, new_model_dir, write_model_gin
+from ckl_jax.convert.hugging_face import new_model_dir, write_model_gin
+from ckl_jax.train.artifacts import count
 
 
 def import_haiku(weights: str, num_heads: int, out: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from ckl_jax import __version__, files
@@ -20,6 +19,7 @@ from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import merge_lora
+from ckl_jax.train.artifacts import count
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten
 
@@ -83,11 +83,6 @@ def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterato
         yield
         state = {"params": params, "step": np.zeros((), np.int32)}
         store.save(0, state, {"ckl_jax": __version__, **metadata})
-
-
-def count(params: Any) -> int:
-    """The number of parameters."""
-    return sum(x.size for x in jax.tree.leaves(params))
 
 
 def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, dict[str, Any]]:

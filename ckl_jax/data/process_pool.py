@@ -7,8 +7,8 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -46,20 +46,30 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
 
 
-def run_tasks(function: Callable, tasks: Iterable[Any], pool, done: Callable[[Any], None]) -> None:
-    """Calls `function` for each task, in any order, and `done` with each result as it comes.
+def run_tasks(
+    function: Callable, tasks: Sequence[Any], pool, progress: Progress, what: str, done: int = 0
+) -> None:
+    """Calls `function` for each task, in any order.
 
     An error stops the tasks that have not begun; those that run are waited for.
+
+    Args:
+      function: of a task.
+      tasks: what is left to do.
+      pool: of processes; None is this process.
+      progress: called as tasks are finished.
+      what: the tasks are, such as "shards".
+      done: tasks that were finished before.
     """
+    finished, total = itertools.count(done + 1), done + len(tasks)
     if pool is None:
         for task in tasks:
-            done(function(task))
+            function(task)
+            progress(next(finished), total, what)
         return
-    waiting = {pool.submit(function, task) for task in tasks}
-    while waiting:
-        finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-        for future in finished:
-            done(future.result())
+    for future in as_completed(pool.submit(function, task) for task in tasks):
+        future.result()
+        progress(next(finished), total, what)
 
 
 def ordered_map(function: Callable, items: Iterable[Any], pool, ahead: int) -> Iterator[Any]:
@@ -139,6 +149,12 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     else:
         write_json(path, settings)
     return folder
+
+
+def file_identity(path: str | os.PathLike) -> dict[str, Any]:
+    """What `open_folder` remembers of a file that is read."""
+    with os_errors(path, "read"):
+        return {"name": Path(path).name, "bytes": os.path.getsize(path)}
 
 
 def _is_resized(before: Any, now: Any) -> bool:

@@ -81,17 +81,18 @@ class _Best(KeepBest):
         return [*forced, *scored, *unscored]
 
 
-def chosen(record: str, **classes: Any) -> Checkpointer:
-    """The one checkpointer that a record names; the plain one where it names none.
+def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | None:
+    """Which checkpoints stay besides the newest, by the first class of a record that says so.
 
     Raises:
       UserError: a class of another kind.
     """
-    found = Checkpointer()
+    found = None
     for field, cls in classes.items():
+        if cls is None:
+            continue
         made = cls() if isinstance(cls, type) and issubclass(cls, Checkpointer) else None
-        if cls is not None and made is None:
+        if made is None:
             names.not_offered(record, **{field: cls})
-        if made is not None and type(found) is Checkpointer:
-            found = made
+        found = found or made.keep_best(keep)
     return found

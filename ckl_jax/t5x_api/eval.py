@@ -57,8 +57,7 @@ def evaluate(
     )
     from ckl_jax.t5x_api import seqio_data, seqio_evaluation
 
-    restore = restore_checkpoint_cfg.native()
-    restored = RestoredModel(model, method, partitioner, restore)
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size)
     seqio_data.check_vocabulary(dataset_cfg, restored.model)
     evaluation = seqio_evaluation.InferenceEvaluation(
@@ -75,7 +74,7 @@ def evaluate(
     results = {}
     with restored.on_mesh():
         for path in restored.paths:
-            if restore.mode == "all" and done.has(path):
+            if restore_checkpoint_cfg.mode == "all" and done.has(path):
                 continue
             step, _ = position(path)
             params = restored.load(path)

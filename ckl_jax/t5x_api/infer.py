@@ -76,7 +76,7 @@ def infer(
             mode=mode,
             model=model,
             dataset_cfg=seqio_data.TaskInputs(one, model),
-            restore_checkpoint_cfg=restore_checkpoint_cfg.native(),
+            restore_checkpoint_cfg=restore_checkpoint_cfg,
             output_dir=output_dir,
             method=method,
             partitioner=partitioner,

@@ -61,17 +61,10 @@ def train(
 
     Args:
       model: with its `optimizer_def`.
-      train_dataset_cfg: what to train on.
       train_eval_dataset_cfg: the loss of its split is logged under `training_eval/<task>`.
       infer_eval_dataset_cfg: its tasks' metrics are computed by `inference_evaluator_cls`.
-      checkpoint_cfg: what to start from; when to save.
-      partitioner: mesh and rules.
-      trainer_cls: makes the trainer's settings.
-      model_dir: everything the run writes goes here.
       total_steps: the last step; counts the initial checkpoint's own steps.
       eval_steps: batches of a `train_eval`.
-      eval_period: steps between evaluations.
-      random_seed: of new parameters, dropout and the order of the data.
       summarize_config_fn, concurrent_metrics, use_orbax, gc_period: accepted, without effect.
       relative_steps: steps beyond the initial checkpoint; wins over `total_steps`.
       stats_period: steps between rows of metrics; None writes them with each evaluation and
@@ -79,11 +72,10 @@ def train(
       use_hardware_rng: accepted: random bits are JAX's, which are reproducible.
       inference_evaluator_cls: `seqio.Evaluator`.
       run_eval_before_training: also evaluate before the first step.
-      method: how to update the model; T5X has no such argument.
-      probes: closed-book probes; T5X has no such argument.
-      clip_norm: bound of the global gradient norm; T5X has no such argument.
-      progress: see `train.train.train`.
-      Others: must be left out.
+      method, probes, clip_norm, progress: see `train.train.train`; T5X has no such arguments.
+      get_dataset_fn, actions, train_eval_get_dataset_fn, train_state_initializer_cls,
+        verify_matching_vocabs_fn: must be left out.
+      Others: as in `train.train.train`.
 
     Returns:
       The last step and state.
@@ -141,8 +133,7 @@ def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
 
 def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:
     """T5X's "epoch": the steps between two evaluations or checkpoints, whichever come first."""
-    save = cfg.save.period if cfg.save else None
-    return min(period for period in (eval_period, save, total_steps) if period)
+    return min(period for period in (eval_period, cfg.save.period, total_steps) if period)
 
 
 # The name by which `config.gin` refers to it, and T5X's users import it.
@@ -174,23 +165,23 @@ def native_arguments(
             "trainer.Trainer.learning_rate_fn is not set; bind "
             "@utils.create_learning_rate_scheduler() to it."
         )
-    checkpoints = checkpoint_cfg.native()
-    if checkpoints.restore.mode == "all":
+    restore = checkpoint_cfg.restore
+    if restore.mode == "all":
         raise UserError(
             "RestoreCheckpointConfig.mode 'all' is for evaluation: a run starts from one "
             "checkpoint; give 'specific' or 'latest'."
         )
-    if checkpoints.restore.dtype not in (None, "float32"):
+    if restore.dtype not in (None, "float32"):
         raise UserError(
-            f"RestoreCheckpointConfig.dtype is {checkpoints.restore.dtype!r}: it is for eval and "
+            f"RestoreCheckpointConfig.dtype is {restore.dtype!r}: it is for eval and "
             "infer; what trains is float32 (T5Config.dtype is the type of the computation)."
         )
-    first = checkpoint_cfg.restore.first_step() if checkpoint_cfg.restore else 0
+    first = restore.first_step()
     return {
         "model": model,
         "optimizer": model.optimizer_def,
         "learning_rate": lambda total_steps: trainer.learning_rate_fn,
-        "checkpoint_cfg": checkpoints,
+        "checkpoint_cfg": checkpoint_cfg,
         "partitioner": partitioner,
         "num_microbatches": trainer.num_microbatches or 1,
         "legacy_microbatch_means": trainer.legacy_microbatch_means,

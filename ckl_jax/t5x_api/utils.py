@@ -10,13 +10,13 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.assignment import compile_rule
 from ckl_jax.checkpoints.layout import T5X_NAMES
 from ckl_jax.checkpoints.restore import stored_step
-from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.config import missing_modules
 from ckl_jax.errors import UserError
 from ckl_jax.optim import schedules
 from ckl_jax.t5x_api import checkpoints, names
 from ckl_jax.train import configs
 
+create_learning_rate_scheduler = schedules.t5x_factors
 _NEVER = 2**31
 
 
@@ -111,13 +111,12 @@ class DatasetConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class SaveCheckpointConfig:
-    """When checkpoints are written and how many stay.
+class SaveCheckpointConfig(configs.SaveCheckpointConfig):
+    """When checkpoints are written and how many stay: the native record with T5X's defaults.
 
     Attributes:
       dtype: of the parameters; they are written as they are, in float32.
       period: steps between checkpoints; None or 0 is none but the last.
-      checkpoint_steps: further steps at which to save.
       keep: how many of the newest stay; None is all.
       keep_dataset_checkpoints, save_dataset: not needed: the position in the data is a function of
         the step, and every checkpoint has it.
@@ -125,10 +124,9 @@ class SaveCheckpointConfig:
         manager with a metric_name_to_monitor, keeps the `keep` best and the newest.
     """
 
-    dtype: str | None = "float32"
-    period: int | None = None
-    checkpoint_steps: Sequence[int] | None = None
     keep: int | None = None
+    first: bool = True
+    dtype: str | None = "float32"
     keep_dataset_checkpoints: int | None = None
     save_dataset: bool = False
     checkpointer_cls: Any = None
@@ -136,146 +134,90 @@ class SaveCheckpointConfig:
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self) -> None:
+        record = "utils.SaveCheckpointConfig"
         names.not_offered(
-            "utils.SaveCheckpointConfig",
+            record,
             state_transformation_fns=list(self.state_transformation_fns) or None,
             dtype=None if self.dtype in (None, "float32") else self.dtype,
         )
-        checks.require_int(0, **{"utils.SaveCheckpointConfig.period": self.period})
-        checks.require_int(**{"utils.SaveCheckpointConfig.keep": self.keep})
-        self.keep_best()
-
-    def keep_best(self) -> KeepBest | None:
-        """Which checkpoints stay besides the newest."""
-        cls = checkpoints.chosen(
-            "utils.SaveCheckpointConfig",
-            checkpointer_cls=self.checkpointer_cls,
-            checkpoint_manager_cls=self.checkpoint_manager_cls,
-        )
-        return cls.keep_best(self.keep)
+        checks.require_int(0, **{f"{record}.period": self.period})
+        checks.require_int(**{f"{record}.keep": self.keep})
+        best = checkpoints.best_of(record, self.keep, **_classes(self))
+        if best is not None:
+            _set(self, keep=1, keep_best=best)
+        _set(self, period=self.period or _NEVER, checkpoint_steps=self.checkpoint_steps or ())
 
 
 @dataclasses.dataclass(frozen=True)
-class RestoreCheckpointConfig:
-    """What to start from, or to evaluate.
+class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
+    """What to start from, or to evaluate: the native record with T5X's further fields.
+
+    The optimizer state of a checkpoint is taken over unless a rule of the assignment map drops it.
 
     Attributes:
-      path: a `checkpoint_<step>` folder, or one that holds such; `[]` or None is none. Several are
-        evaluated one after the other.
-      mode: "specific", "latest" or "all".
+      path: a `checkpoint_<step>` folder, or one that holds such, or a list with one; `[]` or None
+        is none.
       assignment_map: (regular expression of names in this run, names in the checkpoint or None).
-      strict: whether every array of the checkpoint must have its place.
-      fallback_to_scratch: parameters that the checkpoint lacks are initialised.
       dtype: of the parameters that are evaluated; what trains is float32. `T5Config.dtype` is that
         of the computation.
       restore_dataset: not needed: the position in the data is a function of the step.
+
+    Raises:
+      UserError: several paths, where one run starts from one checkpoint.
     """
 
-    path: str | Sequence[str] | None = None
-    mode: str = "latest"
-    assignment_map: Sequence[tuple[str, str | None]] | None = None
-    strict: bool = True
-    fallback_to_scratch: bool = False
-    dtype: str | None = None
     restore_dataset: bool = False
     checkpointer_cls: Any = None
     state_transformation_fns: Sequence[Any] = ()
     checkpoint_manager_cls: Any = None
 
     def __post_init__(self) -> None:
-        names.not_offered(
-            "utils.RestoreCheckpointConfig",
-            state_transformation_fns=list(self.state_transformation_fns) or None,
-        )
-        checkpoints.chosen(
-            "utils.RestoreCheckpointConfig",
-            checkpointer_cls=self.checkpointer_cls,
-            checkpoint_manager_cls=self.checkpoint_manager_cls,
-        )
-
-    def native(self) -> configs.RestoreCheckpointConfig:
-        """The same in this project's own record.
-
-        Raises:
-          UserError: several paths, where one run starts from one checkpoint.
-        """
-        path = self.path
-        if isinstance(path, (list, tuple)):
-            if len(path) > 1:
-                raise UserError(
-                    f"RestoreCheckpointConfig.path names {len(path)} checkpoints; give one, or a "
-                    "MODEL_DIR with mode = 'all'."
-                )
-            path = path[0] if path else None
+        record = "utils.RestoreCheckpointConfig"
+        functions = list(self.state_transformation_fns) or None
+        names.not_offered(record, state_transformation_fns=functions)
+        checkpoints.best_of(record, **_classes(self))
+        paths = self.path if isinstance(self.path, (list, tuple)) else [self.path]
+        if len(paths) > 1:
+            raise UserError(
+                f"RestoreCheckpointConfig.path names {len(paths)} checkpoints; give one, or a "
+                "MODEL_DIR with mode = 'all'."
+            )
         rules = tuple(self.assignment_map or ())
-        return configs.RestoreCheckpointConfig(
-            path or None,
-            self.mode,
-            assignment_map=rules,
-            strict=self.strict,
-            fallback_to_scratch=self.fallback_to_scratch,
-            optimizer=not _drops(rules, "state/param_states/x"),
-            dtype=self.dtype,
-        )
+        _set(self, path=(paths[0] if paths else None) or None, assignment_map=rules)
+        _set(self, optimizer=not self._drops("state/param_states/x"))
+        super().__post_init__()
 
     def first_step(self) -> int:
         """The step that a new run counts on from: the checkpoint's, unless a rule drops it."""
-        path = self.native().path
-        if path is None or _drops(self.assignment_map or (), T5X_NAMES["step"]):
-            return 0
-        return stored_step(path)
+        dropped = self.path is None or self._drops(T5X_NAMES["step"])
+        return 0 if dropped else stored_step(self.path)
+
+    def _drops(self, name: str) -> bool:
+        """Whether the first rule that matches a name leaves it out."""
+        rules = self.assignment_map
+        return next((new is None for old, new in rules if compile_rule(old).fullmatch(name)), False)
 
 
-def _drops(rules: Sequence[tuple[str, str | None]], name: str) -> bool:
-    """Whether the first rule that matches a name leaves it out."""
-    return next((new is None for old, new in rules if compile_rule(old).fullmatch(name)), False)
+def _classes(config: SaveCheckpointConfig | RestoreCheckpointConfig) -> dict[str, Any]:
+    return {n: getattr(config, n) for n in ("checkpointer_cls", "checkpoint_manager_cls")}
+
+
+def _set(config: Any, **values: Any) -> None:
+    """Gives a frozen record values in the native record's form."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckpointConfig:
-    """Saving and restoring."""
+class CheckpointConfig(configs.CheckpointConfig):
+    """Saving and restoring; None is T5X's default."""
 
     save: SaveCheckpointConfig | None = None
     restore: RestoreCheckpointConfig | None = None
 
-    def native(self) -> configs.CheckpointConfig:
-        """The same in this project's own records."""
-        save = self.save or SaveCheckpointConfig()
-        restore = (self.restore or RestoreCheckpointConfig()).native()
-        best = save.keep_best()
-        return configs.CheckpointConfig(
-            configs.SaveCheckpointConfig(
-                save.period or _NEVER,
-                1 if best else save.keep,
-                tuple(save.checkpoint_steps or ()),
-                first=True,
-                keep_best=best,
-            ),
-            restore,
-        )
-
-
-def create_learning_rate_scheduler(
-    factors: str = "constant * linear_warmup * rsqrt_decay",
-    base_learning_rate: float = 0.5,
-    warmup_steps: int = 1000,
-    decay_factor: float = 0.5,
-    steps_per_decay: int = 20000,
-    steps_per_cycle: int = 100000,
-    step_offset: int = 0,
-    min_learning_rate: float = 1e-8,
-) -> schedules.Schedule:
-    """T5X's schedule: a product of named factors, see `optim.schedules.t5x_factors`."""
-    return schedules.t5x_factors(
-        factors=factors,
-        base_learning_rate=base_learning_rate,
-        warmup_steps=warmup_steps,
-        decay_factor=decay_factor,
-        steps_per_decay=steps_per_decay,
-        steps_per_cycle=steps_per_cycle,
-        step_offset=step_offset,
-        min_learning_rate=min_learning_rate,
-    )
+    def __post_init__(self) -> None:
+        save, restore = self.save or SaveCheckpointConfig(), self.restore
+        _set(self, save=save, restore=restore or RestoreCheckpointConfig())
 
 
 def round_vocab_size_to_multiple(vocabulary: Any, divisor: int = 128) -> int:

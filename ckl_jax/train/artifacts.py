@@ -25,9 +25,9 @@ def model_info(shapes: Any, state: Any = None, logical_axes: Any = None) -> str:
     params = keys.named_leaves(shapes.params)
     trainable = keys.named_leaves(shapes.trainable)
     lines = [_line("Variable", name, leaf, axes.get(name)) for name, leaf in sorted(params)]
-    lines.append(f"Total number of parameters: {_count(params)}")
+    lines.append(f"Total number of parameters: {count(shapes.params)}")
     if len(trainable) != len(params):
-        lines.append(f"Number of trainable parameters: {_count(trainable)}")
+        lines.append(f"Number of trainable parameters: {count(shapes.trainable)}")
     lines.append("")
     lines += _state_lines(state)
     return "\n".join(lines) + "\n"
@@ -47,8 +47,9 @@ def _line(kind: str, name: str, leaf: Any, axes: tuple | None) -> str:
     return f"{kind:11} {name:80} size {size:<12} shape {shape:40} partition spec {spec}".rstrip()
 
 
-def _count(named: list[tuple[str, Any]]) -> int:
-    return sum(math.prod(leaf.shape) for _, leaf in named)
+def count(tree: Any) -> int:
+    """The numbers in a tree of arrays or `jax.ShapeDtypeStruct`s."""
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 
 def write_model_info(

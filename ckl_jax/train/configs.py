@@ -250,7 +250,7 @@ class SaveCheckpointConfig:
     Attributes:
       period: steps between them; None is once an epoch. The last step is always saved.
       keep: how many of the newest stay; None is all.
-      steps: further steps at which to save.
+      checkpoint_steps: further steps at which to save.
       first: also save what training starts from, as T5X does.
       keep_best: which others stay too, by a metric "<split>/<name>" of the run's metrics such as
         "inference_eval/updated_lama/em" or "training_eval/<task>/loss", where it is evaluated at
@@ -259,7 +259,7 @@ class SaveCheckpointConfig:
 
     period: int | None = None
     keep: int | None = 1
-    steps: Sequence[int] = ()
+    checkpoint_steps: Sequence[int] = ()
     first: bool = False
     keep_best: KeepBest | None = None
 
@@ -269,7 +269,7 @@ class SaveCheckpointConfig:
     def is_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether to save after `step`."""
         due = end_of_epoch if self.period is None else step % self.period == 0
-        return due or step in self.steps
+        return due or step in self.checkpoint_steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,28 +20,45 @@ Scores = dict[str, dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Perplexity:
-    """An evaluation of `train.train.train`: "training_eval/<task>" of each task.
-
-    Perplexity is exp of the mean loss over all tokens of the rows, without smoothing, z-loss and
-    dropout. (TemporalWiki's code took the mean over batches of their means.)
+class HeldOutTasks:
+    """Cached tasks that are evaluated while a model trains.
 
     Attributes:
-      tasks: cached tasks, by folder or by name in `cache_dirs`; () evaluates nothing.
+      tasks: by folder or by name in `cache_dirs`; () evaluates nothing.
       task_feature_lengths: as in training.
       cache_dirs: folders of cached tasks.
       batch_size: rows at once.
-      rows: of each task at most, spread over it evenly.
     """
 
     tasks: Sequence[str] = ()
     task_feature_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
     cache_dirs: Sequence[str] = ()
     batch_size: int = 64
-    rows: int = 1000
 
     def __post_init__(self) -> None:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
+
+    def dataset(self, name: str) -> DatasetConfig:
+        """How the rows of a task are read."""
+        lengths = self.task_feature_lengths
+        return DatasetConfig(name, lengths, self.batch_size, cache_dirs=self.cache_dirs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Perplexity(HeldOutTasks):
+    """An evaluation of `train.train.train`: "training_eval/<task>" of each task.
+
+    Perplexity is exp of the mean loss over all tokens of the rows, without smoothing, z-loss and
+    dropout. (TemporalWiki's code took the mean over batches of their means.)
+
+    Attributes:
+      rows: of each task at most, spread over it evenly.
+    """
+
+    rows: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         checks.require_size(HELD_OUT_ROWS=self.rows)
 
     @property
@@ -73,9 +90,7 @@ class Perplexity:
         return evaluate
 
     def _source(self, name: str, model: BaseTransformerModel) -> Callable[[], Iterator[Any]]:
-        dataset = DatasetConfig(
-            name, self.task_feature_lengths, self.batch_size, cache_dirs=self.cache_dirs
-        )
+        dataset = self.dataset(name)
         task = dataset.open(name)
         convert, lengths = dataset.reading(model, [task])
 
@@ -98,4 +113,9 @@ class Perplexity:
 def _scores(batches: Iterator[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
     losses, tokens = (float(np.sum(parts)) for parts in zip(*batches, strict=True))
     mean = losses / max(tokens, 1.0)
-    return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "tokens": tokens}
+    return {"loss": mean, "perplexity": perplexity(mean), "tokens": tokens}
+
+
+def perplexity(loss: float) -> float:
+    """exp of a mean loss in nats; of one beyond all sense still a float."""
+    return math.exp(min(loss, 700.0))

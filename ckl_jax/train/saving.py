@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
-import numpy as np
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.restore import is_remote
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError
+from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.train import adapters
+from ckl_jax.train.artifacts import count
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
@@ -59,15 +60,15 @@ class Saver:
         metadata = {
             "ckl_jax": __version__,
             **_versions(),
-            "method": run.method.name,
             "phase": self._context["phase"],
-            **adapters.record(run.model.config),
-            "scan_layers": run.model.config.scan_layers,
-            "vocabulary_digest": digest_of(run.model.output_vocabulary),
-            "base_checkpoint": self._base(),
-            "base_from_model_dir": self._base_from_model_dir(),
-            "frozen_digest": begun.frozen_digest,
-            "frozen_paths": sorted(flatten(begun.frozen)),
+            **describe(
+                run.model,
+                run.method.name,
+                run.model_dir,
+                run.checkpoint_cfg.restore.path,
+                begun.frozen,
+                begun.frozen_digest,
+            ),
         }
         dataset = {
             "next_step": step,
@@ -106,26 +107,39 @@ class Saver:
                     "steps": step,
                     "epochs": run.epochs_done(step) if run.method.trains else 0,
                     "steps_per_epoch": run.source.plan.steps_per_epoch,
-                    "trainable_parameters": _count(trainable),
-                    "total_parameters": _count(run.shapes.params),
+                    "trainable_parameters": count(trainable),
+                    "total_parameters": count(run.shapes.params),
                     "train_seconds": self._telemetry.seconds,
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
-                    "base_checkpoint": self._base(),
+                    "base_checkpoint": _absolute(run.checkpoint_cfg.restore.path),
                 },
             )
         self._mirror.push()
 
-    def _base(self) -> str | None:
-        path = self._run.checkpoint_cfg.restore.path
-        return str(Path(path).absolute()) if path else None
 
-    def _base_from_model_dir(self) -> str | None:
-        """The way to the base from here, which still leads there when both are moved together."""
-        base, folder = self._base(), self._run.model_dir
-        if base is None or is_remote(base) or is_remote(folder):
-            return None
-        return os.path.relpath(base, Path(folder).absolute())
+def describe(
+    model: BaseTransformerModel, method: str, folder: Any, base: Any, frozen: Any, digest: str
+) -> dict[str, Any]:
+    """Metadata of a checkpoint in `folder` that started from `base`: `frozen` is not stored."""
+    base, relative = _absolute(base), None
+    if base is not None and not is_remote(base) and not is_remote(folder):
+        # Still leads there when both are moved together.
+        relative = os.path.relpath(base, Path(folder).absolute())
+    return {
+        "method": method,
+        **adapters.record(model.config),
+        "scan_layers": model.config.scan_layers,
+        "vocabulary_digest": digest_of(model.output_vocabulary),
+        "base_checkpoint": base,
+        "base_from_model_dir": relative,
+        "frozen_digest": digest,
+        "frozen_paths": sorted(flatten(frozen)),
+    }
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).absolute()) if path else None
 
 
 def stop_training(run: Prepared, store: CheckpointStore, what: str) -> NoReturn:
@@ -144,7 +158,3 @@ def _versions() -> dict[str, str]:
     packages = ("jax", "flax", "optax", "orbax-checkpoint")
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}
-
-
-def _count(tree: Any) -> int:
-    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(tree))

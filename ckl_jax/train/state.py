@@ -35,8 +35,8 @@ class TrainState:
         return cls(jnp.full((), step, jnp.int32), params, tx.init(params), memory)
 
 
-def as_dict(state: TrainState) -> dict[str, Any]:
-    """The state as the tree that checkpoints hold."""
+def as_dict(state: Any) -> dict[str, Any]:
+    """A dataclass of arrays as the tree that checkpoints hold."""
     return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
 
 

@@ -1,20 +1,20 @@
-"""Trainings in processes of their own, and a folder that remembers its settings.
+"""Trainings and evaluations in processes of their own, as many at once as there are cores.
 
-What `ckl demo` and `ckl temporalwiki` are made of: each training is a `t5x train` of its gin files,
-so that they run what a user would run, and go on where they were when they are started again.
+Each is a `t5x` command of its gin files, so that a study runs what a user would run, and goes on
+where it was when it is started again.
 """
 
 import collections
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 
 SUMMARY = "summary.json"  # the last file that a training writes
-_UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +48,23 @@ class Training:
     given_up: str | None = None
     keeps_model: bool = True
 
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        folder: Path,
+        gin_files: Sequence[str],
+        macros: Mapping[str, Any],
+        bindings: Sequence[str] = (),
+        *,
+        job: str = "train",
+        **options: Any,
+    ) -> "Training":
+        """`t5x JOB` of gin files, whose files go into `folder` if the macros do not say where."""
+        output = "MODEL_DIR" if job == "train" else "EVAL_OUTPUT_DIR"
+        command = t5x(job, gin_files, {output: folder, **macros}, bindings)
+        return cls(name, folder, command, **options)
+
     @property
     def is_done(self) -> bool:
         return any(self.folder.glob(self.marker)) or self.has_given_up
@@ -64,7 +80,9 @@ class Training:
                 shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str]):
+def t5x(
+    job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The command line of `t5x JOB`, its macros set to Python values, then the user's bindings."""
     return (
         sys.executable,
@@ -72,33 +90,20 @@ def t5x(job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings:
         "ckl_jax",
         job,
         *(f"--gin_file={f}" for f in gin_files),
-        *(f"--gin.{k}={v!r}" for k, v in macros.items()),
+        *(f"--gin.{k}={as_gin(v)!r}" for k, v in macros.items()),
         *(f"--gin_bindings={b}" for b in bindings),
     )
 
 
-def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses what is no binding, and what the command sets: results would go elsewhere.
-
-    Args:
-      bindings: the user's, such as "EPOCHS = 2".
-      macros: that the command sets.
-
-    Raises:
-      UserError: one of them is bound, or a binding is none.
-    """
-    for name, equals, _ in (binding.partition("=") for binding in bindings):
-        if not equals:
-            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
-        if name.strip() in set(macros):
-            raise UserError(
-                f"--gin.{name.strip()}: the command sets it itself, for each training or by its "
-                "own flags (see --help); leave it out."
-            )
+def as_gin(value: Any) -> Any:
+    """A value with its paths as text, which gin can read."""
+    if isinstance(value, Path):
+        return str(value)
+    return tuple(map(as_gin, value)) if isinstance(value, (tuple, list)) else value
 
 
 @dataclasses.dataclass(frozen=True)
-class Running:
+class Started:
     """A training that runs.
 
     Attributes:
@@ -107,6 +112,7 @@ class Running:
       log: its log file.
       start: where in the log it begins; earlier starts are before it.
       width: of the column of names.
+      process: None before it is there.
     """
 
     training: Training
@@ -114,6 +120,7 @@ class Running:
     log: Path
     start: int
     width: int
+    process: subprocess.Popen | None = None
 
     def lines(self) -> list[str]:
         """The last lines that it wrote."""
@@ -157,17 +164,9 @@ class Running:
         self.say(f"done: {steps} in {summary['train_seconds']:.0f} s")
 
 
-@contextlib.contextmanager
-def compiling_once():
-    """A `with` block in which trainings on a CPU use what others compiled, until it ends."""
-    with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
-        yield {processes.COMPILED_FOR_THIS_CPU: folder}
-
-
 def run_all(
     trainings: Sequence[Training],
     jobs: int = 0,
-    width: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Runs what is not done yet, `jobs` at a time, each on a core of its own where they are shared.
@@ -175,7 +174,6 @@ def run_all(
     Args:
       trainings: those that start from others come after them.
       jobs: 0 is one for each core.
-      width: of the column of names.
       environment: variables for the processes besides this one's.
 
     Raises:
@@ -187,40 +185,38 @@ def run_all(
     for training in trainings:
         training.tidy()  # what was stopped just before it was
     waiting = [t for t in trainings if not t.is_done]
+    width = max((len(t.name) for t in trainings), default=0)
     free = collections.deque(range(jobs))
-    running: dict[subprocess.Popen, Running] = {}
+    running: list[Started] = []
     try:
         while waiting or running:
             while free and (training := _ready(waiting, running)):
                 waiting.remove(training)
-                slot = free.popleft()
-                process, started = _start(training, slot, width, environment or {})
-                running[process] = started
+                started = _start(training, free.popleft(), width, environment or {})
+                running.append(started)
                 if jobs > 1 and len(cores) >= jobs:
                     with contextlib.suppress(OSError):  # it has ended already
-                        os.sched_setaffinity(process.pid, {cores[slot]})
+                        os.sched_setaffinity(started.process.pid, {cores[started.slot]})
             free.append(_wait(running))
     finally:
-        for process in running:
-            process.terminate()  # it saves a checkpoint and stops
-        for process in running:
-            process.wait()
+        for started in running:
+            started.process.terminate()  # it saves a checkpoint and stops
+        for started in running:
+            started.process.wait()
 
 
-def _ready(waiting: Sequence[Training], running: Mapping[Any, Running]) -> Training | None:
+def _ready(waiting: Sequence[Training], running: Sequence[Started]) -> Training | None:
     """The first that waits for none of the others."""
-    ahead = {t.name for t in waiting} | {r.training.name for r in running.values()}
+    ahead = {t.name for t in waiting} | {r.training.name for r in running}
     return next((t for t in waiting if not ahead & set(t.after)), None)
 
 
-def _start(
-    training: Training, slot: int, width: int, environment: Mapping[str, str]
-) -> tuple[subprocess.Popen, Running]:
+def _start(training: Training, slot: int, width: int, environment: Mapping[str, str]) -> Started:
     path = training.folder / "log.txt"
     with files.os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as log:
-            started = Running(training, slot, path, log.tell(), width)
+            started = Started(training, slot, path, log.tell(), width)
             started.say("started")
             process = subprocess.Popen(
                 training.command,
@@ -228,77 +224,22 @@ def _start(
                 stderr=subprocess.STDOUT,
                 env={**processes.child_environment(), **environment},
             )
-    return process, started
+    return dataclasses.replace(started, process=process)
 
 
-def _wait(running: dict[subprocess.Popen, Running]) -> int:
+def _wait(running: list[Started]) -> int:
     """Shows progress until a training ends; returns its slot."""
     shown: dict[str, str] = {}
-    tick = 0
-    while True:
-        for process, started in list(running.items()):
-            if process.poll() is not None:
-                del running[process]
-                started.finish(process.returncode)
+    for tick in itertools.count(1):
+        for started in running:
+            if (code := started.process.poll()) is not None:
+                running.remove(started)
+                started.finish(code)
                 return started.slot
         time.sleep(0.5)
-        tick += 1
         if tick % (10 if sys.stdout.isatty() else 40) == 0:
-            for started in running.values():
+            for started in running:
                 text = started.progress()
                 if text and text != shown.get(started.training.name):
                     started.say(text)
                     shown[started.training.name] = text
-
-
-# --- the folder
-
-
-@contextlib.contextmanager
-def only_one(root: Path):
-    """A `with` block in which no other process fills the folder of --out, which is made."""
-    with files.os_errors(root):
-        root.mkdir(parents=True, exist_ok=True)
-    with processes.FolderLock() as lock:
-        lock.acquire(root, "filled", "--out")
-        yield
-
-
-def record(
-    path: Path,
-    settings: Mapping[str, Any],
-    what: str,
-    grows: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
-) -> None:
-    """Keeps the settings beside the results, and refuses to mix two settings in one folder.
-
-    Bindings may change as long as there are no results: some values fail only in a training. So may
-    snapshots, of which one may turn out to be damaged.
-
-    Args:
-      path: of the record, in the folder of everything.
-      settings: all that decides the results.
-      what: is in the folder, for the message: "demo".
-      grows: (name, before, now): whether a setting may change so, beside the results there are.
-
-    Raises:
-      UserError: the folder holds results of other settings.
-    """
-    settings = json.loads(json.dumps(settings))
-    if path.exists():
-        before = files.read_json(path)
-        different = [
-            k
-            for k in settings
-            if settings[k] != before.get(k) and not grows(k, before.get(k), settings[k])
-        ]
-        if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
-            different = []
-        if different:
-            name = different[0]
-            other = f"other {name}" if name.endswith("s") else f"another {name}"
-            raise UserError(
-                f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
-                f"{settings[name]!r}); choose another --out or remove that folder."
-            )
-    files.write_json(path, settings)

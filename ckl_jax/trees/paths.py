@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from flax import traverse_util
 
 Tree = Mapping[str, Any]
+# Leaves of layers apart, and of layers stacked, in a tree or in a checkpoint.
+APART = re.compile(r"((?:target/)?(encoder|decoder))/layers_(\d+)/(.*)")
+STACKED = re.compile(r"((?:target/)?(encoder|decoder))/\2/(.*)")
 
 
 def flatten(tree: Tree) -> dict[str, Any]:
@@ -22,30 +26,49 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def loop_to_scan(params: Tree, axis: int = 1) -> dict[str, Any]:
     """Stacks `encoder/layers_<i>/...` into `encoder/encoder/...`, layer axis at `axis`."""
-    out, groups = {}, {}
-    for path, leaf in flatten(params).items():
-        match = re.fullmatch(r"(encoder|decoder)/layers_(\d+)/(.*)", path)
-        if match:
-            stack, index, rest = match.groups()
-            groups.setdefault(f"{stack}/{stack}/{rest}", {})[int(index)] = leaf
-        else:
-            out[path] = leaf
-    for path, leaves in groups.items():
-        ordered = [leaves[i] for i in range(len(leaves))]
-        out[path] = jnp.stack(ordered, axis=min(axis, ordered[0].ndim))
-    return unflatten(out)
+    return unflatten(stack_layers(flatten(params), axis))
 
 
 def scan_to_loop(params: Tree, axis: int = 1) -> dict[str, Any]:
     """The inverse of `loop_to_scan`."""
+    return unflatten(unstack_layers(flatten(params), axis))
+
+
+def stack_layers(leaves: dict[str, Any], axis: int = 1) -> dict[str, Any]:
+    """`loop_to_scan` of {path: leaf}, paths as they are or below "target/".
+
+    The layers' leaves are taken out of the dict on the way, such that the memory of one leaf is
+    needed twice and not that of all.
+
+    Raises:
+      ValueError: the layers are not numbered 0, 1, 2, ...
+    """
+    groups: dict[str, dict[int, str]] = {}
+    for path in leaves:
+        if match := APART.fullmatch(path):
+            stack, kind, number, rest = match.groups()
+            groups.setdefault(f"{stack}/{kind}/{rest}", {})[int(number)] = path
     out = {}
-    for path, leaf in flatten(params).items():
-        match = re.fullmatch(r"(encoder|decoder)/\1/(.*)", path)
-        if not match:
-            out[path] = leaf
-            continue
-        stack, rest = match.groups()
-        at = min(axis, leaf.ndim - 1)
-        for i in range(leaf.shape[at]):
-            out[f"{stack}/layers_{i}/{rest}"] = jnp.take(leaf, i, axis=at)
-    return unflatten(out)
+    for target, members in groups.items():
+        if sorted(members) != list(range(len(members))):
+            raise ValueError(f"the layers of {target} are numbered {sorted(members)}")
+        parts = [leaves.pop(members[i]) for i in range(len(members))]
+        out[target] = _library(parts[0]).stack(parts, axis=min(axis, parts[0].ndim))
+    return {**leaves, **out}
+
+
+def unstack_layers(leaves: dict[str, Any], axis: int = 1) -> dict[str, Any]:
+    """The inverse of `stack_layers`."""
+    out = {}
+    for path in list(leaves):
+        if match := STACKED.fullmatch(path):
+            stack, _, rest = match.groups()
+            leaf = leaves.pop(path)
+            at = min(axis, leaf.ndim - 1)
+            for i in range(leaf.shape[at]):  # by copies: a view would keep the whole stack alive
+                out[f"{stack}/layers_{i}/{rest}"] = _library(leaf).take(leaf, i, axis=at)
+    return {**leaves, **out}
+
+
+def _library(leaf: Any) -> Any:
+    return np if isinstance(leaf, np.ndarray) else jnp

@@ -11,12 +11,12 @@ from ckl_jax.data.facts.ckl_writer import write_csv
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.spans import masked_rows
 from ckl_jax.data.text.taggers import EntityFinder, HeuristicFinder
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, sha256, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import articles, pages
-from ckl_jax.world.timeline import SIZES, make_world
+from ckl_jax.world.timeline import check_size, make_world
 from ckl_jax.world.wikidata import check_files, wikidata_world
 
 FORMAT = 1
@@ -76,10 +76,7 @@ def check_world(source: str, size: str, data_dir: str | os.PathLike | None = Non
     """
     if source not in ("simulated", "wikidata"):
         raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
-    if size not in SIZES:
-        raise UserError(
-            f"No world has the size {size!r}; there are {', '.join(SIZES)}.{nearest(size, SIZES)}"
-        )
+    check_size(size)
     if source == "wikidata":
         check_files(data_dir)
 
@@ -202,17 +199,12 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
         ]
 
     return {
-        "entities.jsonl": lambda path: _write_jsonl(path, entities()),
-        "facts.jsonl": lambda path: _write_jsonl(path, facts()),
-        "relations.jsonl": lambda path: _write_jsonl(path, relations()),
+        "entities.jsonl": lambda path: write_jsonl(path, entities()),
+        "facts.jsonl": lambda path: write_jsonl(path, facts()),
+        "relations.jsonl": lambda path: write_jsonl(path, relations()),
         "documents_d0.jsonl": lambda path: write_documents(path, pages(world)),
         "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
     }
-
-
-def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> int:
-    write_jsonl(path, rows)
-    return len(rows)
 
 
 # --- corpora

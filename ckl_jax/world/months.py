@@ -2,8 +2,8 @@
 
 Besides the facts of the timeline there is what happens to pages and items: pages are moved, merged
 into others, deleted, rewritten without saying anything new; things are renamed; statements are
-withdrawn. A `Month` holds what is then true, so that everything that is built from the dumps of two
-months (`dump_files`) can be held to it (`dump_truth`).
+withdrawn. A `Month` holds what is then true, so that tests can hold everything that is built from
+the dumps of two months (`dump_files`) to it.
 """
 
 import dataclasses

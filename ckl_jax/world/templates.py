@@ -1,8 +1,8 @@
 """Templates of facts: for every relation a cloze, a question, and sentences for the corpora.
 
-`{s}` is the subject, `{o}` the object, `{d}` a date. The first phrasing of a relation reads like
-its cloze, as Wikipedia's sentences do like LAMA's templates. Capitalised words are left to names
-(and to the starts of sentences), because the entity finder goes by them.
+`{s}` is the subject, `{o}` the object, `{d}` a date. The first phrasing of a relation is its cloze
+too, as Wikipedia's sentences read like LAMA's templates. Capitalised words are left to names (and
+to the starts of sentences), because the entity finder goes by them.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ class Relation:
       property: Wikidata's, "" if there is none.
       kind: invariant (true for ever), changing (has one value at a time) or event (happens once).
       subject, object: kinds of entity.
-      cloze: the probe's statement, with `{o}` where the blank goes.
       question: the probe's question.
       state: phrasings for text written while it is true.
       news: phrasings for text that reports it as new.
@@ -30,166 +29,151 @@ class Relation:
     kind: str
     subject: str
     object: str
-    cloze: str
     question: str
     state: tuple[str, ...] = ()
     news: tuple[str, ...] = ()
+
+    @property
+    def cloze(self) -> str:
+        """The probe's statement: the first phrasing, with `{o}` where the blank goes."""
+        return (self.state or self.news)[0]
 
 
 # fmt: off
 _TABLE = (
     Relation(
-        "birthplace", "P19", INVARIANT, "person", "city",
-        cloze="{s} was born in {o}.", question="Where was {s} born?",
+        "birthplace", "P19", INVARIANT, "person", "city", question="Where was {s} born?",
         state=("{s} was born in {o}.", "{o} is the birthplace of {s}.", "{s} is a native of {o}."),
         news=("{s}, a newcomer, was born in {o}.",
          "Neighbours in {o} remember the childhood of {s}."),
     ),
     Relation(
         "native_language", "P103", INVARIANT, "person", "language",
-        cloze="The native language of {s} is {o}.", question="What is the native language of {s}?",
+        question="What is the native language of {s}?",
         state=("The native language of {s} is {o}.", "{s} grew up speaking {o}.",
          "{s} speaks {o} as a first language."),
     ),
     Relation(
-        "alma_mater", "P69", INVARIANT, "person", "university",
-        cloze="{s} was educated at {o}.", question="Where was {s} educated?",
+        "alma_mater", "P69", INVARIANT, "person", "university", question="Where was {s} educated?",
         state=("{s} was educated at {o}.", "{s} is a graduate of {o}.",
          "{s} holds a degree from {o}."),
     ),
     Relation(
-        "award", "P166", INVARIANT, "person", "award",
-        cloze="{s} won the {o}.", question="Which award did {s} win?",
+        "award", "P166", INVARIANT, "person", "award", question="Which award did {s} win?",
         state=("{s} won the {o}.", "The {o} was given to {s}.", "{s} is a winner of the {o}."),
     ),
     Relation(
-        "country", "P17", INVARIANT, "city", "country",
-        cloze="{s} is located in {o}.", question="In which country is {s} located?",
+        "country", "P17", INVARIANT, "city", "country", question="In which country is {s} located?",
         state=("{s} is located in {o}.", "{s} is a city in {o}.", "The city of {s} lies in {o}."),
     ),
     Relation(
-        "capital", "P36", INVARIANT, "country", "city",
-        cloze="The capital of {s} is {o}.", question="What is the capital of {s}?",
+        "capital", "P36", INVARIANT, "country", "city", question="What is the capital of {s}?",
         state=("The capital of {s} is {o}.", "{o} is the capital of {s}.",
          "{s} is governed from its capital, {o}."),
     ),
     Relation(
         "official_language", "P37", INVARIANT, "country", "language",
-        cloze="The official language of {s} is {o}.",
         question="What is the official language of {s}?",
         state=("The official language of {s} is {o}.", "{o} is the official language of {s}.",
          "People in {s} speak {o}."),
     ),
     Relation(
         "headquarters", "P159", INVARIANT, "company", "city",
-        cloze="The headquarters of {s} is in {o}.", question="Where is the headquarters of {s}?",
+        question="Where is the headquarters of {s}?",
         state=("The headquarters of {s} is in {o}.", "{s} is based in {o}.",
          "{s} has its head office in {o}."),
         news=("{s}, which is based in {o}, was founded on {d}.", "A new firm, {s}, set up in {o}."),
     ),
     Relation(
         "river_country", "P17", INVARIANT, "river", "country",
-        cloze="The {s} river flows through {o}.",
         question="Through which country does the {s} river flow?",
         state=("The {s} river flows through {o}.", "The {s} is a river in {o}.",
          "The {s} river crosses the plains of {o}."),
     ),
     Relation(
-        "league", "P118", INVARIANT, "club", "league",
-        cloze="{s} plays in the {o}.", question="In which league does {s} play?",
+        "league", "P118", INVARIANT, "club", "league", question="In which league does {s} play?",
         state=("{s} plays in the {o}.", "{s} is a member of the {o}.", "The {o} includes {s}."),
         news=("The {o} admitted {s}, a new club.",),
     ),
     Relation(
         "prime_minister", "P6", CHANGING, "country", "person",
-        cloze="The prime minister of {s} is {o}.", question="Who is the prime minister of {s}?",
+        question="Who is the prime minister of {s}?",
         state=("The prime minister of {s} is {o}.", "{o} is the prime minister of {s}.",
          "{o} leads the government of {s}."),
         news=("{o} was sworn in as prime minister of {s}.", "{o} won the election in {s} on {d}."),
     ),
     Relation(
-        "mayor", "P6", CHANGING, "city", "person",
-        cloze="The mayor of {s} is {o}.", question="Who is the mayor of {s}?",
+        "mayor", "P6", CHANGING, "city", "person", question="Who is the mayor of {s}?",
         state=("The mayor of {s} is {o}.", "{o} is the mayor of {s}.",
          "{o} runs the city hall of {s}."),
         news=("{o} was elected mayor of {s}.", "{o} took over the city hall of {s} on {d}."),
     ),
     Relation(
         "chief_executive", "P169", CHANGING, "company", "person",
-        cloze="The chief executive of {s} is {o}.", question="Who is the chief executive of {s}?",
+        question="Who is the chief executive of {s}?",
         state=("The chief executive of {s} is {o}.", "{o} is the chief executive of {s}.",
          "{o} heads {s}."),
         news=("{s} named {o} as its chief executive.", "{o} became the head of {s} on {d}."),
     ),
     Relation(
-        "head_coach", "P286", CHANGING, "club", "person",
-        cloze="The head coach of {s} is {o}.", question="Who is the head coach of {s}?",
+        "head_coach", "P286", CHANGING, "club", "person", question="Who is the head coach of {s}?",
         state=("The head coach of {s} is {o}.", "{o} is the head coach of {s}.", "{o} trains {s}."),
         news=("{s} hired {o} as head coach.", "{o} began to train {s} on {d}."),
     ),
     Relation(
-        "rector", "P1075", CHANGING, "university", "person",
-        cloze="The rector of {s} is {o}.", question="Who is the rector of {s}?",
+        "rector", "P1075", CHANGING, "university", "person", question="Who is the rector of {s}?",
         state=("The rector of {s} is {o}.", "{o} is the rector of {s}.",
          "{o} is in charge of {s}."),
         news=("{s} elected {o} as rector.", "{o} was installed as rector of {s} on {d}."),
     ),
     Relation(
-        "club", "P54", CHANGING, "person", "club",
-        cloze="{s} plays for {o}.", question="For which club does {s} play?",
+        "club", "P54", CHANGING, "person", "club", question="For which club does {s} play?",
         state=("{s} plays for {o}.", "{s} is a player of {o}.", "{s} is under contract with {o}."),
         news=("{s} signed for {o}.", "{s} made a first appearance for {o} on {d}."),
     ),
     Relation(
         "employer", "P108", CHANGING, "person", "company",
-        cloze="{s} works for {o}.", question="For which company does {s} work?",
+        question="For which company does {s} work?",
         state=("{s} works for {o}.", "{s} is employed by {o}.", "{s} has a job at {o}."),
         news=("{s} took a job at {o}.", "{s} joined {o} on {d}."),
     ),
     Relation(
-        "residence", "P551", CHANGING, "person", "city",
-        cloze="{s} lives in {o}.", question="Where does {s} live?",
+        "residence", "P551", CHANGING, "person", "city", question="Where does {s} live?",
         state=("{s} lives in {o}.", "{s} is a resident of {o}.", "{s} has a home in {o}."),
         news=("{s} moved to {o}.", "{s} bought a house in {o}."),
     ),
     Relation(
-        "plant", "", EVENT, "company", "city",
-        "{s} opened a new plant in {o}.", "Where did {s} open a new plant?",
+        "plant", "", EVENT, "company", "city", question="Where did {s} open a new plant?",
         news=("{s} opened a new plant in {o}.", "A new plant of {s} started work in {o}."),
     ),
     Relation(
-        "takeover", "", EVENT, "company", "company",
-        "{s} agreed to buy {o}.", "Which company did {s} agree to buy?",
+        "takeover", "", EVENT, "company", "company", question="Which company did {s} agree to buy?",
         news=("{s} agreed to buy {o}.", "Shareholders of {s} backed the purchase of {o}."),
     ),
     Relation(
-        "final", "", EVENT, "club", "club",
-        "{s} beat {o} in the cup final.", "Whom did {s} beat in the cup final?",
+        "final", "", EVENT, "club", "club", question="Whom did {s} beat in the cup final?",
         news=("{s} beat {o} in the cup final.", "In the cup final, {s} was too strong for {o}."),
     ),
     Relation(
         "ambassador", "", EVENT, "person", "country",
-        "{s} was named ambassador to {o}.", "To which country was {s} named ambassador?",
+        "To which country was {s} named ambassador?",
         news=("{s} was named ambassador to {o}.", "{s} will serve as the envoy to {o}."),
     ),
     Relation(
-        "host", "", EVENT, "city", "event",
-        "{s} will host the {o}.", "What will {s} host?",
+        "host", "", EVENT, "city", "event", question="What will {s} host?",
         news=("{s} will host the {o}.", "The {o} will be held in {s}."),
     ),
     Relation(
         "treaty", "", EVENT, "country", "country",
-        "{s} signed a trade deal with {o}.", "With which country did {s} sign a trade deal?",
+        "With which country did {s} sign a trade deal?",
         news=("{s} signed a trade deal with {o}.", "Ministers of {s} agreed on trade with {o}."),
     ),
     Relation(
-        "honour", "", EVENT, "person", "university",
-        "{s} received an honorary degree from {o}.", "Which university honoured {s}?",
+        "honour", "", EVENT, "person", "university", question="Which university honoured {s}?",
         news=("{s} received an honorary degree from {o}.", "{o} honoured {s} with a degree."),
     ),
     Relation(
-        "medal", "", EVENT, "person", "award",
-        "{s} was nominated for the {o}.", "For which award was {s} nominated?",
+        "medal", "", EVENT, "person", "award", question="For which award was {s} nominated?",
         news=("{s} was nominated for the {o}.", "Judges of the {o} praised {s}."),
     ),
 )

@@ -98,10 +98,7 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     Raises:
       UserError: there is no such size.
     """
-    if size not in SIZES:
-        raise UserError(
-            f"No world has the size {size!r}; there are {', '.join(SIZES)}." + nearest(size, SIZES)
-        )
+    check_size(size)
     maker = Maker(random.Random(f"ckl world {seed} {size}"), SIZES[size])
     maker.make_entities()
     maker.make_states()
@@ -110,6 +107,14 @@ def make_world(seed: int = 0, size: str = "small") -> World:
     maker.make_events()
     shape = SIZES[size].shape
     return maker.world(source="simulated", seed=seed, size=size, half=HALF, shape=shape)
+
+
+def check_size(size: str) -> None:
+    """Raises `UserError` if no world has that size."""
+    if size not in SIZES:
+        raise UserError(
+            f"No world has the size {size!r}; there are {', '.join(SIZES)}.{nearest(size, SIZES)}"
+        )
 
 
 class Maker:

@@ -15,9 +15,9 @@ from ckl_jax.data.facts import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
-from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
+from ckl_jax.world.facts import Entity, Fact, World, occurs_in
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
-from ckl_jax.world.timeline import SIZES
+from ckl_jax.world.timeline import SIZES, check_size
 
 CUT, HALF, END = "2021-12-31", "2024-01-01", "2024-04-01"
 _SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024-03", "2024-03-15"))
@@ -42,35 +42,20 @@ _INVARIANT = (
 )
 
 
-def _office(prop: str, title: str, previous: bool) -> Relation:
-    cloze, question = _texts(templates.office(title, previous))
-    if previous:
-        state = (
-            cloze,
-            f"{{o}} was the previous {title} of {{s}}.",
-            f"{{s}} had {{o}} as its previous {title}.",
-        )
-        news = (f"{{o}} is no longer the {title} of {{s}}.",)
-    else:
-        state = (cloze, f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
-        news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
-    return _relation(prop, previous, cloze, question, state, news)
-
-
-def _membership(prop: str, title: str, previous: bool) -> Relation:
-    when, verb = ("previous", "was") if previous else ("current", "is")
-    cloze, question = _texts(templates.membership(title, previous))
-    state = (
-        cloze,
-        f"{{o}} {verb} the {when} {title} of {{s}}.",
-        f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
+def _relation(
+    prop: str, previous: bool, wording: templates.Wording, state: tuple, news: tuple
+) -> Relation:
+    """A relation that changes; its first phrasing is the cloze."""
+    return Relation(
+        name=prop + templates.PREVIOUS if previous else prop,
+        property=prop,
+        kind=CHANGING,
+        subject="item",
+        object="item",
+        question=_placed(wording.question),
+        state=(_placed(wording.cloze), *state),
+        news=news,
     )
-    news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
-    return _relation(prop, previous, cloze, question, state, news)
-
-
-def _texts(wording: templates.Wording) -> tuple[str, str]:
-    return _placed(wording.cloze), _placed(wording.question)
 
 
 def _placed(text: str) -> str:
@@ -78,26 +63,27 @@ def _placed(text: str) -> str:
     return text.replace("[X]", "{s}").replace("[Y]", "{o}")
 
 
-def _relation(
-    prop: str,
-    previous: bool,
-    cloze: str,
-    question: str,
-    state: tuple[str, ...],
-    news: tuple[str, ...],
-) -> Relation:
-    name = prop + templates.PREVIOUS if previous else prop
-    return Relation(
-        name=name,
-        property=prop,
-        kind=CHANGING,
-        subject="item",
-        object="item",
-        cloze=cloze,
-        question=question,
-        state=state,
-        news=news,
+def _office(prop: str, title: str, previous: bool) -> Relation:
+    if previous:
+        state = (
+            f"{{o}} was the previous {title} of {{s}}.",
+            f"{{s}} had {{o}} as its previous {title}.",
+        )
+        news = (f"{{o}} is no longer the {title} of {{s}}.",)
+    else:
+        state = (f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
+        news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
+    return _relation(prop, previous, templates.office(title, previous), state, news)
+
+
+def _membership(prop: str, title: str, previous: bool) -> Relation:
+    when, verb = ("previous", "was") if previous else ("current", "is")
+    state = (
+        f"{{o}} {verb} the {when} {title} of {{s}}.",
+        f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
     )
+    news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
+    return _relation(prop, previous, templates.membership(title, previous), state, news)
 
 
 def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "small") -> World:
@@ -112,9 +98,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
     Raises:
       UserError: the files are not there or not readable.
     """
-    if size not in _PER_RELATION:
-        raise UserError(f"No world has the size {size!r}; there are {', '.join(_PER_RELATION)}.")
-    shape: Shape = SIZES[size].shape
+    check_size(size)
     reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
     reader.read_invariant()
     reader.read_changing()
@@ -129,7 +113,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
         cut=CUT,
         half=HALF,
         end=END,
-        shape=shape,
+        shape=SIZES[size].shape,
     )
 
 
@@ -180,7 +164,6 @@ class _Reader:
                 kind=INVARIANT,
                 subject="item",
                 object="item",
-                cloze=patterns[0],
                 question=question,
                 state=patterns,
             )

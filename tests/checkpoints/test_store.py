@@ -18,7 +18,9 @@ import pytest
 
 from ckl_jax.checkpoints import integrity as damage
 from ckl_jax.checkpoints import layout, restore, store
-from ckl_jax.checkpoints.store import CheckpointStore, restore_params, tree_digest
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.restore import restore_params
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.errors import UserError
 from ckl_jax.optim.adafactor import adafactor_t5x
 
@@ -150,8 +152,7 @@ def test_params_alone_from_a_model_folder(tmp_path, state):
 
 
 def test_keep_removes_the_oldest(tmp_path, state):
-    with CheckpointStore(tmp_path, keep=2, period=5) as s:
-        assert [step for step in range(11) if s.should_save(step)] == [0, 5, 10]
+    with CheckpointStore(tmp_path, keep=2) as s:
         for step in (0, 5, 10, 15):
             s.save(step, state)
             assert len(s.all_steps()) <= 3
@@ -168,11 +169,9 @@ def test_the_best_stays_besides_the_newest(tmp_path, state, mode, best):
             metrics = {} if value is None else {rule.metric: value, "other": -step}
             s.save(step, state, {"scan_layers": False}, metrics=metrics)
     assert s.all_steps() == [best, 6, 7]
-    assert s.best_step() == best
     assert s.latest_step() == 7
     assert s.metadata(best)["metrics"][rule.metric] == values[best]
     assert s.metadata(best)["scan_layers"] is False
-    assert CheckpointStore(tmp_path, keep_best=store.KeepBest("none")).best_step() is None
     with pytest.raises(UserError, match="'max' or 'min'"):
         store.KeepBest("em", "most")
 
@@ -322,7 +321,8 @@ def test_digest_sees_names_types_shapes_and_bytes():
 CHILD = """
     import sys
     import jax.numpy as jnp
-    from ckl_jax.checkpoints.store import CheckpointStore, tree_digest
+    from ckl_jax.checkpoints.layout import tree_digest
+    from ckl_jax.checkpoints.store import CheckpointStore
     s = CheckpointStore(sys.argv[1], keep=2)
     like = {"params": {str(i): jnp.zeros((64, 64)) for i in range(20)}, "step": jnp.int32(0)}
     found = s.restore(like)

@@ -12,7 +12,8 @@ HEADER = """
 import sys
 import jax, jax.numpy as jnp, numpy as np, optax
 from ckl_jax.checkpoints.layout import tree_digest
-from ckl_jax.checkpoints.store import CheckpointStore, restore_params
+from ckl_jax.checkpoints.restore import restore_params
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.parallel import processes
 from ckl_jax.parallel.mesh import Partitioner
 

@@ -127,7 +127,7 @@ def test_config_text_parses_again(tmp_path):
     assert "TRAIN_STEPS = 5" in text and "from tests.config import gin_example" in text
     (tmp_path / "work/again.gin").write_text(text)
     assert run("again.gin") == (8, 0.1, "/x", 5, "none")
-    assert "gin_example.Model.dropout = %DROPOUT_RATE" in gin_config.operative_text()
+    assert "gin_example.Model.dropout = %DROPOUT_RATE" in gin.operative_config_str()
 
 
 def test_unknown_files_and_macros_name_the_nearest():

@@ -49,18 +49,18 @@ def test_the_best_stay_as_in_t5x(keep, mode, keep_without, period):
 
 def test_gin_files_name_the_classes():
     plain = utils.SaveCheckpointConfig(keep=3, checkpointer_cls=checkpoints.Checkpointer)
-    native = utils.CheckpointConfig(plain).native().save
+    native = utils.CheckpointConfig(plain).save
     assert (native.keep, native.keep_best) == (3, None)
     manager = checkpoints.OrbaxCheckpointManagerInterface
     unmonitored = utils.SaveCheckpointConfig(keep=3, checkpoint_manager_cls=manager)
-    assert utils.CheckpointConfig(unmonitored).native().save.keep == 3
+    assert utils.CheckpointConfig(unmonitored).save.keep == 3
     monitored = "a_test.manager_of_a_test.metric_name_to_monitor = 'training_eval/x/loss'"
     with gin.unlock_config():  # another test may have loaded gin files
         bound = gin.external_configurable(manager, "manager_of_a_test", module="a_test")
         gin.parse_config(monitored)
     try:
         best = utils.SaveCheckpointConfig(keep=3, checkpoint_manager_cls=bound)
-        native = utils.CheckpointConfig(best).native().save
+        native = utils.CheckpointConfig(best).save
     finally:
         gin.clear_config()
     assert (native.keep, native.keep_best.metric) == (1, "training_eval/x/loss")

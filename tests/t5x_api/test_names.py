@@ -101,9 +101,8 @@ def test_a_rule_that_is_no_regular_expression_is_refused():
     names.install()
     from t5x import utils
 
-    restore = utils.RestoreCheckpointConfig(path=".", assignment_map=((r"target/(", "x"),))
     with pytest.raises(UserError, match="is no regular expression"):
-        utils.CheckpointConfig(restore=restore).native()
+        utils.RestoreCheckpointConfig(path=".", assignment_map=((r"target/(", "x"),))
 
 
 def test_t5x_itself_is_left_alone(monkeypatch):

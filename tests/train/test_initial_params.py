@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckl_jax.checkpoints.store import CheckpointStore, tree_digest
+from ckl_jax.checkpoints.layout import tree_digest
+from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.method import vanilla

@@ -51,7 +51,7 @@ def dataset(task, **changes):
 
 
 def run(task, folder, model=MODEL, **changes):
-    save = SaveCheckpointConfig(period=100, keep=None, steps=(3,))
+    save = SaveCheckpointConfig(period=100, keep=None, checkpoint_steps=(3,))
     restore = RestoreCheckpointConfig(changes.pop("start", None))
     arguments = {"total_steps": 6, "log_period": 1, **changes}
     return train(

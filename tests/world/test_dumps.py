@@ -19,9 +19,9 @@ from ckl_jax.papers.temporalwiki.data.fact_diff import classify
 from ckl_jax.papers.temporalwiki.data.probe_filters import without_commas
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
-from ckl_jax.world.dump_truth import fact_changes, text_changes
 from ckl_jax.world.months import months
 from ckl_jax.world.timeline import make_world
+from tests.world.dump_truth import fact_changes, text_changes
 
 MONTHS = 6
 CHANGED = ("updated", "new")

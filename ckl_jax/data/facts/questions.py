@@ -6,7 +6,7 @@ A file is JSON lines: `id`, `question`, `answers` (the first is trained on), `da
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -124,11 +124,3 @@ def question_batch(
         "decoder_target_tokens": targets,
         "decoder_loss_weights": weights,
     }
-
-
-def by_date(questions: Iterable[Question]) -> Iterator[tuple[str, list[Question]]]:
-    """Yields (year, its questions), by year."""
-    years: dict[str, list[Question]] = {}
-    for question in questions:
-        years.setdefault(question.date[:4], []).append(question)
-    yield from sorted(years.items())

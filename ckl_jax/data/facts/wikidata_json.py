@@ -104,7 +104,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             return None
         return Entity(
             entity["id"],
-            _label(entity.get("labels") or {}, rules.language),
+            label_of(entity, rules.language),
             _title(entity.get("sitelinks") or {}, rules.site),
             int(entity.get("lastrevid") or 0),
             tuple(dict.fromkeys(_facts(entity.get("claims") or {}, rules))),
@@ -120,7 +120,9 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
         ) from e
 
 
-def _label(labels: dict[str, Any], language: str) -> str:
+def label_of(entity: dict[str, Any], language: str) -> str:
+    """The name of an entity in a language, or in all; "" if there is none."""
+    labels = entity.get("labels") or {}
     label = labels.get(language) or labels.get("mul") or {}
     return " ".join(label.get("value", "").split())
 
@@ -135,7 +137,7 @@ def _facts(claims: dict[str, Any], rules: FactRules) -> Iterator[Fact]:
         for statement in statements:
             if statement.get("rank") != "deprecated" or rules.deprecated:
                 for snak in _snaks(statement, rules):
-                    if item := _item(snak):
+                    if item := item_of(snak):
                         yield snak["property"], item
 
 
@@ -151,7 +153,7 @@ def _snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, An
             yield from snaks
 
 
-def _item(snak: dict[str, Any]) -> str:
+def item_of(snak: dict[str, Any]) -> str:
     """The item that a snak names; "" for other values and for "none" and "unknown"."""
     if snak.get("snaktype") != "value":
         return ""

@@ -6,7 +6,7 @@ Marks depend on the text alone, so that a task is tagged once and not for every 
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +121,3 @@ def _write(path: Path, bits: np.ndarray, backend: str, groups: Sequence[str]) ->
             np.savez_compressed(f, bits=bits, backend=np.array(backend), groups=np.array(groups))
     except UserError as e:
         print(f"The marks of words are not kept: {e}", flush=True)
-
-
-def bits_of(groups: Sequence[str]) -> Iterator[int]:
-    """The numbers of groups.
-
-    Raises:
-      UserError: there is no such group.
-    """
-    for name in groups:
-        if name not in GROUPS:
-            raise UserError(f"No group {name!r}; choose from {', '.join(GROUPS)}.")
-        yield GROUPS.index(name)

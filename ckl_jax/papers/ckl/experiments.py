@@ -5,9 +5,6 @@ trainings of a method's gin file under the scenario's overlay (`gin_configs/expe
 process of its own. Experiments share a folder, and with it the cells that they have in common.
 """
 
-import dataclasses
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +17,10 @@ from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment,
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
 from ckl_jax.probes import metrics
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies
 from ckl_jax.world.ckl import check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
-_FREE = ("out", "jobs", "methods", "tuning_seeds", "keep_light_tuned")  # settings that may change
 
 
 def run(name: str, running: Running) -> Path:
@@ -39,19 +35,15 @@ def run(name: str, running: Running) -> Path:
     """
     experiment = find(name)
     _check(name, experiment, running)
-    with subprocess_runs.only_one(running.root):
-        began = time.monotonic()
-        settings = {k: v for k, v in dataclasses.asdict(running).items() if k not in _FREE}
-        subprocess_runs.record(running.root / RECORD, settings, "study", _is_older)
+    free = ("methods", "tuning_seeds", "keep_light_tuned")
+    with studies.open_study(running, RECORD, "study", free=free, may_become=_is_older) as study:
         if not running.is_full:
+            study.step(f"Data: {running.source}, seed {running.seed}")
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
-        cells = trainings(experiment, running)
-        width = max(len(cell.name) for cell in cells)
-        with subprocess_runs.compiling_once() as environment:
-            subprocess_runs.run_all(cells, running.jobs, width, environment)
-        path = results.write(name, experiment, running)
-        print(f"Done in {time.monotonic() - began:.0f} s: {path}", flush=True)
-        return path
+        study.step("Trainings")
+        study.run(trainings(experiment, running))
+        study.step("Tables and figures")
+        return study.done(results.write(name, experiment, running))
 
 
 def _is_older(name: str, before: Any, now: Any) -> bool:
@@ -75,16 +67,12 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     else:
         for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
             find_checkpoint(Path(running.data) / model)
-    if running.bindings:
-        _check_bindings(trainings(experiment, running), running.of(tuned=False))
+    if running.bindings:  # which must bind something, by the files of the first cell
+        from ckl_jax.config import gin_config  # slow, and needed for this only
 
-
-def _check_bindings(cells: Sequence[subprocess_runs.Training], bindings: Sequence[str]) -> None:
-    """Refuses bindings that bind nothing, by the files of the first cell."""
-    from ckl_jax.config import gin_config  # slow, and needed for this only
-
-    names = [a.removeprefix("--gin_file=") for a in cells[0].command if "--gin_file=" in a]
-    gin_config.read(names, bindings)
+        command = trainings(experiment, running)[0].command
+        files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
+        gin_config.read(files, running.of(tuned=False))
 
 
 def _check_kilt(name: str, running: Running) -> None:
@@ -102,10 +90,8 @@ def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.papers.ckl import simulated
     from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
 
-    print(f"Data: {running.source}, seed {running.seed}", flush=True)
     data = running.root / "data"
-    simulated.prepare(
-        str(data), running.seed, running.size, source=running.source, facts_dir=running.data
-    )
+    facts = {"source": running.source, "facts_dir": running.data}
+    simulated.prepare(str(data), running.seed, running.size, **facts)
     if kilt:
         write_kilt(open_world("simulated", running.seed, running.size), data / KILT)

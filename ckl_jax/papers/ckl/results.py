@@ -27,12 +27,19 @@ from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
 from ckl_jax.papers.ckl.demo import METHODS
 from ckl_jax.papers.ckl.scenarios import INITIAL, KILT, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train.subprocess_runs import SUMMARY
 
 
 def write(name: str, experiment: Experiment, running: Running) -> Path:
     """Writes an experiment's table or figure; returns the path of its Markdown."""
-    return _ANALYSES[experiment.analysis](name, experiment, running)
+    made = _ANALYSES[experiment.analysis](experiment, running)
+    if isinstance(made, dict):  # the parts of a table
+        return experiment_tables.write(name, experiment.title, made, running.root)
+    return write_markdown(name, experiment.title, *made, running.root)
+
+
+def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:
+    return (running.folder(scenario, cell) / SUMMARY).exists()
 
 
 def _folders(scenario: Scenario, running: Running) -> list[Path]:
@@ -45,14 +52,10 @@ def _folders(scenario: Scenario, running: Running) -> list[Path]:
 def _shown(scenario: Scenario, running: Running) -> list[Cell]:
     """The cells that were asked for, and those that an earlier start has trained."""
     chosen = running.chosen(scenario)
-    return [
-        cell
-        for cell in scenario.cells
-        if cell in chosen or (running.folder(scenario, cell) / subprocess_runs.SUMMARY).exists()
-    ]
+    return [c for c in scenario.cells if c in chosen or _trained(scenario, c, running)]
 
 
-def _tables(name: str, experiment: Experiment, running: Running) -> Path:
+def _tables(experiment: Experiment, running: Running):
     parts = {}
     for scenario in (s for s in experiment.scenarios if s.name in experiment.published):
         published = experiment.published[scenario.name]
@@ -70,7 +73,7 @@ def _tables(name: str, experiment: Experiment, running: Running) -> Path:
         folders = [[running.folder(s, cell) for cell in running.chosen(s)] for s in tuned]
         parts[KILT] = experiment_tables.compare_tuned(folders, experiment.published[KILT])
         parts[KILT]["notes"] += _cut_in_training(running)
-    return experiment_tables.write(name, experiment.title, parts, running.root)
+    return parts
 
 
 def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def _transfer(scenario: Scenario, experiment: Experiment, running: Running) -> d
     )
 
 
-def _f1(name: str, experiment: Experiment, running: Running) -> Path:
+def _f1(experiment: Experiment, running: Running):
     (scenario,) = experiment.scenarios
     part = experiment_tables.compare(
         _folders(scenario, running),
@@ -94,7 +97,7 @@ def _f1(name: str, experiment: Experiment, running: Running) -> Path:
         "f1",
     )
     part["notes"] = ["The FUAR that the paper prints here follows from no formula over its scores."]
-    return experiment_tables.write(name, experiment.title, {"main_f1": part}, running.root)
+    return {"main_f1": part}
 
 
 def _cut_in_training(running: Running) -> list[str]:
@@ -105,8 +108,8 @@ def _cut_in_training(running: Running) -> list[str]:
     return [*notes, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
 
 
-def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:
-    parts = {
+def _light_tuned(experiment: Experiment, running: Running):
+    return {
         scenario.name: experiment_tables.compare_averaged(
             gpt2.tuned_folders(scenario, running),
             scenario.acquired,
@@ -114,31 +117,25 @@ def _light_tuned(name: str, experiment: Experiment, running: Running) -> Path:
         )
         for scenario in experiment.scenarios
     }
-    return experiment_tables.write(name, experiment.title, parts, running.root)
 
 
 def _study(scenario: Scenario, running: Running) -> Study:
     """The cells of a scenario that are trained, also by another experiment."""
     cells = running.chosen(scenario)
     others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
-    more = [c for c in others if (running.folder(scenario, c) / subprocess_runs.SUMMARY).exists()]
+    more = [c for c in others if _trained(scenario, c, running)]
     every = dataclasses.replace(scenario, cells=(*cells, *more))
     everything = dataclasses.replace(running, methods=())
     return only_probes(load_study(_folders(every, everything)), scenario.probes)
 
 
-def _of_study(analyse: Callable[[Study, Scenario, Experiment], tuple[list, dict]]) -> Callable:
-    """Writes what `analyse` makes of the study of an experiment's one scenario."""
-
-    def write_analysis(name: str, experiment: Experiment, running: Running) -> Path:
-        (scenario,) = experiment.scenarios
-        made = analyse(_study(scenario, running), scenario, experiment)
-        return write_markdown(name, experiment.title, *made, running.root)
-
-    return write_analysis
+def _curves(experiment: Experiment, running: Running):
+    (scenario,) = experiment.scenarios
+    study = _study(scenario, running)
+    return experiment_curves.figure_2(study, experiment.published[scenario.name])
 
 
-def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
+def _repeats(experiment: Experiment, running: Running):
     studies = {s.name: _study(s, running) for s in experiment.scenarios}
     rows_of = {s.name: _rows_of(s, running) for s in experiment.scenarios}
     lines = []
@@ -153,8 +150,7 @@ def _repeats(name: str, experiment: Experiment, running: Running) -> Path:
                 phases, title = [first[entry.key], entry], f"{scenario.after} → p2"
             start = 100.0 * float(study.initial.scores[experiment_curves.KEPT].em.mean())
             lines.append(experiment_curves.line_of(title, phases, start, rows))
-    made = experiment_curves.figure_3(lines)
-    return write_markdown(name, experiment.title, *made, running.root)
+    return experiment_curves.figure_3(lines)
 
 
 _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
@@ -166,7 +162,7 @@ def _rows_of(scenario: Scenario, running: Running) -> list[int]:
     return [len(CachedTask.open(task))] if task.is_dir() else []
 
 
-def _answers(name: str, experiment: Experiment, running: Running) -> Path:
+def _answers(experiment: Experiment, running: Running):
     (scenario,) = experiment.scenarios
     study = _study(scenario, running)
     types = AnswerTypes.of_folder(running.probe_dir, labelled_finder())
@@ -181,20 +177,26 @@ def _answers(name: str, experiment: Experiment, running: Running) -> Path:
     if corpora:
         more, counted = answer_analysis.overlap(study, corpora)
         sections, numbers = [*sections, *more], {**numbers, **counted}
-    return write_markdown(name, experiment.title, sections, numbers, running.root)
+    return sections, numbers
 
 
-_ANALYSES: dict[str, Callable[[str, Experiment, Running], Path]] = {
+def _precision(experiment: Experiment, running: Running):
+    (scenario,) = experiment.scenarios
+    return experiment_curves.figure_9(_study(scenario, running))
+
+
+def _predictions(experiment: Experiment, running: Running):
+    (scenario,) = experiment.scenarios
+    return prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
+
+
+_ANALYSES: dict[str, Callable[[Experiment, Running], Any]] = {
     "tables": _tables,
     "light_tuned": _light_tuned,
     "f1": _f1,
-    "curves": _of_study(
-        lambda study, scenario, of: experiment_curves.figure_2(study, of.published[scenario.name])
-    ),
+    "curves": _curves,
     "repeats": _repeats,
     "answers": _answers,
-    "precision": _of_study(lambda study, *_: experiment_curves.figure_9(study)),
-    "predictions": _of_study(
-        lambda study, scenario, _: prediction_changes.table_12(study, scenario.probes[:3])
-    ),
+    "precision": _precision,
+    "predictions": _predictions,
 }

@@ -131,30 +131,17 @@ _TABLE_3 = (
     Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(METHODS), (_P1,)),
     Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(METHODS), (_P2,), "p1"),
 )
+_TABLE_7 = Scenario(
+    "rates",
+    OVERLAYS.format("table7"),
+    (_IL, "new_lama_easy_small"),
+    (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
+)
 _DRAWN = ("vanilla", "k_adapter_k2")  # of Figures 2 and 3
 EXPERIMENTS = {
-    "ckl/table2": Experiment(
-        "the main experiment",
-        (_TABLE_2,),
-        published_ckl.TABLE_2,
-    ),
-    "ckl/table3": Experiment(
-        "fewer articles, and two phases",
-        _TABLE_3,
-        published_ckl.TABLE_3,
-    ),
-    "ckl/table7": Experiment(
-        "learning rates",
-        (
-            Scenario(
-                "rates",
-                OVERLAYS.format("table7"),
-                (_IL, "new_lama_easy_small"),
-                (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
-            ),
-        ),
-        published_ckl.TABLE_7,
-    ),
+    "ckl/table2": Experiment("the main experiment", (_TABLE_2,), published_ckl.TABLE_2),
+    "ckl/table3": Experiment("fewer articles, and two phases", _TABLE_3, published_ckl.TABLE_3),
+    "ckl/table7": Experiment("learning rates", (_TABLE_7,), published_ckl.TABLE_7),
     "ckl/table8": Experiment(
         "models of Table 2, fine-tuned on KILT",
         (_TABLE_2, *(_kilt(name) for name, form in KILT_SETS.items() if form.trains)),
@@ -178,16 +165,10 @@ EXPERIMENTS = {
         analysis="predictions",
     ),
     "ckl/table13": Experiment(
-        "the main experiment in F1",
-        (_TABLE_2,),
-        published_ckl.TABLE_13,
-        "f1",
+        "the main experiment in F1", (_TABLE_2,), published_ckl.TABLE_13, "f1"
     ),
     "ckl/figure2": Experiment(
-        "scores at each epoch",
-        (_only(_TABLE_2, *_DRAWN),),
-        published_ckl.TABLE_2,
-        "curves",
+        "scores at each epoch", (_only(_TABLE_2, *_DRAWN),), published_ckl.TABLE_2, "curves"
     ),
     "ckl/figure3": Experiment(
         "what is forgotten at each epoch, by passes over how much text",
@@ -199,11 +180,7 @@ EXPERIMENTS = {
         (_only(_TABLE_2, "vanilla"),),
         analysis="answers",
     ),
-    "ckl/figure9": Experiment(
-        "precision at k",
-        (_TABLE_2,),
-        analysis="precision",
-    ),
+    "ckl/figure9": Experiment("precision at k", (_TABLE_2,), analysis="precision"),
 }
 
 

@@ -6,15 +6,16 @@ from typing import Any, Literal
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings, SomeNames
+from ckl_jax.options import SomeNames
 from ckl_jax.papers.ckl.demo import METHODS, SOURCES
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
+from ckl_jax.train.studies import StudySettings
 
 SIZES = ("tiny", "small", "full")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Running:
+class Running(StudySettings):
     """How experiments are run, and where.
 
     Attributes:
@@ -23,10 +24,7 @@ class Running:
         is the demo's, full the paper's.
       data: For full, folder of the published files; for wikidata, of the real facts
         (docs/wikidata.md).
-      seed: Random seed for the simulated world, parameter initialisation and data order.
       methods: Rows of the table; by default all.
-      jobs: Trainings that run at once; 0 is one for each core.
-      bindings: Gin bindings for every training.
       tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
         tiny.
       source: Facts of the data: simulated, or real ones of Wikidata.
@@ -36,22 +34,18 @@ class Running:
     out: str | None = None
     size: Literal[*SIZES] = "small"
     data: str | None = None
-    seed: int = 0
     methods: SomeNames = ()
-    jobs: int = 0
-    bindings: Bindings = ()
     tuning_seeds: int | None = None
     source: Literal[*SOURCES] = "simulated"
     keep_light_tuned: bool = False
 
     def __post_init__(self) -> None:
-        if self.out is None:
-            object.__setattr__(self, "out", f"runs/experiments-{self.size}")
+        super().__post_init__()
+        self._set(out=self.out or f"runs/experiments-{self.size}")
         if tuple(self.methods) == ("all",):
-            object.__setattr__(self, "methods", ())
+            self._set(methods=())
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})
-        checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
         checks.require_int(**{"--tuning-seeds": self.tuning_seeds})
         if self.methods:
             checks.require_names(METHODS, **{"--methods": tuple(self.methods)})
@@ -66,15 +60,10 @@ class Running:
             )
 
     @property
-    def root(self) -> Path:
-        return Path(self.out)
-
-    @property
     def tunings(self) -> int:
         """Light-tunings of each GPT-2."""
-        if self.tuning_seeds is None:
-            return 2 if self.size == "tiny" else 5
-        return self.tuning_seeds
+        default = 2 if self.size == "tiny" else 5
+        return default if self.tuning_seeds is None else self.tuning_seeds
 
     @property
     def is_full(self) -> bool:
@@ -97,8 +86,8 @@ class Running:
 
     def of(self, tuned: bool) -> list[str]:
         """The bindings; those of KILT's and of light-tuning's macros are for these alone."""
-        of_updates = [b for b in self.bindings if not b.strip().startswith("LIGHT_TUNE_")]
-        return [b for b in of_updates if tuned or not b.strip().startswith("KILT_")]
+        others = ("LIGHT_TUNE_",) if tuned else ("LIGHT_TUNE_", "KILT_")
+        return [b for b in self.bindings if not b.strip().startswith(others)]
 
     @property
     def of_tunings(self) -> list[str]:
@@ -115,13 +104,8 @@ class Running:
         name = scenario if isinstance(scenario, str) else scenario.name
         return self.root / name / cell.name
 
-    def macros(self, target: Path) -> dict[str, Any]:
+    @property
+    def macros(self) -> dict[str, Any]:
         """The gin macros of every training."""
-        macros: dict[str, Any] = {
-            "MODEL_DIR": str(target),
-            "RANDOM_SEED": self.seed,
-            "DATA_DIR": str(self.data_dir),
-        }
-        if self.is_full:
-            return macros
-        return {**macros, "WORLD_SIZE": self.size, "WORLD_SEED": self.seed}
+        world = {} if self.is_full else {"WORLD_SIZE": self.size, "WORLD_SEED": self.seed}
+        return {"RANDOM_SEED": self.seed, "DATA_DIR": self.data_dir, **world}

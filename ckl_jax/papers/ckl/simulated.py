@@ -7,7 +7,6 @@ which a training makes what it reads. It only fills in what is not there.
 import dataclasses
 import functools
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
+from ckl_jax.train.subprocess_runs import t5x
 from ckl_jax.world.ckl import build_world, check_world, read_world
 
 
@@ -193,16 +193,7 @@ def _train_initial(
         return
     names = " and ".join(gin_files)
     print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        "ckl_jax",
-        "train",
-        *(f"--gin_file={f}" for f in gin_files),
-        f"--gin.MODEL_DIR={path!r}",
-        f"--gin.DATA_DIR={data_dir!r}",
-        f"--gin.WORLD_SIZE={size!r}",
-        f"--gin.WORLD_SEED={seed!r}",
-    ]
+    macros = {"MODEL_DIR": path, "DATA_DIR": data_dir, "WORLD_SIZE": size, "WORLD_SEED": seed}
+    command = t5x("train", gin_files, macros)
     if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
         raise UserError(f"Training the Initial model in {path} failed; see above.")

@@ -7,7 +7,8 @@ from typing import Any
 from ckl_jax.papers.ckl import gpt2
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, OVERLAYS, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
 
 _PROBES = "closed_book.ClosedBook.probes"
 # Set in addition to `Running.macros`; a user's binding would put results elsewhere.
@@ -27,39 +28,30 @@ def refuse_own(experiment: Experiment, running: Running) -> None:
     Raises:
       UserError: there is such a binding.
     """
-    own = [*running.macros(running.root), *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
+    own = [*running.macros, *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
     cells = [cell for scenario in experiment.scenarios for cell in scenario.cells]
     if any(cell.rate is not None for cell in cells):
         own.append("LEARNING_RATE")
-    subprocess_runs.refuse_own(running.bindings, own)
+    studies.refuse_own(running.bindings, own)
 
 
-def trainings(experiment: Experiment, running: Running) -> list[subprocess_runs.Training]:
+def trainings(experiment: Experiment, running: Running) -> list[Training]:
     """The Initial models' trainings, where they are made here, and those of all cells."""
     decoders = [s for s in experiment.scenarios if s.tunings]
     others = [s for s in experiment.scenarios if not s.tunings]
     made = [_initial(others, running)] if others and not running.is_full else []
-    for scenario in others:
-        for cell in running.chosen(scenario):
-            made.append(_training(running, scenario, cell))
-    for scenario in decoders:
-        made += gpt2.trainings(scenario, running)
-    return made
+    made += [_training(running, s, cell) for s in others for cell in running.chosen(s)]
+    return [*made, *(t for s in decoders for t in gpt2.trainings(s, running))]
 
 
-def _initial(scenarios: Sequence[Scenario], running: Running) -> subprocess_runs.Training:
-    probes = tuple(dict.fromkeys(p for s in scenarios if not s.tuned for p in s.probes))
-    macros = {**_macros(running, running.root / INITIAL), "INITIAL_CHECKPOINT_PATH": None}
-    bindings = [f"{_PROBES} = {_all_probes(probes)!r}", *running.of(tuned=False)]
-    command = subprocess_runs.t5x("train", ["ckl_initial.gin", *_small(running)], macros, bindings)
-    return subprocess_runs.Training(INITIAL, running.root / INITIAL, command)
-
-
-def _all_probes(probes: Sequence[str]) -> tuple[str, ...]:
-    """The Initial model's probes: those of all experiments, which share it."""
-    scenarios = [s for e in EXPERIMENTS.values() for s in e.scenarios if not s.tuned]
-    found = [p for s in scenarios if not s.tunings for p in s.probes]
-    return tuple(dict.fromkeys((*probes, *found)))
+def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
+    """The Initial model's training; its probes are those of all experiments, which share it."""
+    every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
+    probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
+    macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": None}
+    bindings = [f"{_PROBES} = {tuple(probes)!r}", *running.of(tuned=False)]
+    files = ["ckl_initial.gin", *_small(running)]
+    return Training.of(INITIAL, running.root / INITIAL, files, macros, bindings)
 
 
 def _small(running: Running) -> list[str]:
@@ -68,13 +60,12 @@ def _small(running: Running) -> list[str]:
     return [*tiny, *(["data/wikidata.gin"] if running.source == "wikidata" else [])]
 
 
-def _training(running: Running, scenario: Scenario, cell: Cell) -> subprocess_runs.Training:
-    target = running.folder(scenario, cell)
-    macros = _macros(running, target)
+def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
+    macros = _macros(running)
     bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}"]
     base, after = _start(running, scenario, cell)
     if base is not None:
-        macros["INITIAL_CHECKPOINT_PATH"] = str(base)
+        macros["INITIAL_CHECKPOINT_PATH"] = base
     if scenario.after and not scenario.tuned and cell.method in _PHASES:
         bindings.append(f"{_PHASES[cell.method]}.phase = 1")
     if cell.rate is not None:
@@ -82,8 +73,9 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> subprocess_ru
     full = ["ckl_full.gin"] if running.is_full else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
     files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
-    command = subprocess_runs.t5x("train", files, macros, [*bindings, *running.of(scenario.tuned)])
-    return subprocess_runs.Training(f"{scenario.name} {cell.name}", target, command, after)
+    name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
+    bindings += running.of(scenario.tuned)
+    return Training.of(name, folder, files, macros, bindings, after=after)
 
 
 def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
@@ -100,9 +92,8 @@ def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | Non
     return base, after
 
 
-def _macros(running: Running, target: Path) -> dict[str, Any]:
-    macros = running.macros(target)
-    if not running.is_full:
-        macros["PROBE_DIR"] = str(running.probe_dir)
-        macros["CACHE_DIRS"] = (str(running.world / "prepared" / "tasks"),)
-    return macros
+def _macros(running: Running) -> dict[str, Any]:
+    if running.is_full:
+        return running.macros
+    tasks = running.world / "prepared" / "tasks"
+    return {**running.macros, "PROBE_DIR": running.probe_dir, "CACHE_DIRS": (tasks,)}

@@ -7,7 +7,6 @@ a mask. Here an experience is a span of dates. Each training is a `t5x train` of
 """
 
 import dataclasses
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.papers.lm_pub_quiz.analysis import trajectories
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world.ckl import open_world
 from ckl_jax.world.quiz import write_quiz
 from ckl_jax.world.render import articles, pages
@@ -33,21 +33,8 @@ INITIAL = "initial"
 _TINY = BertConfig(
     emb_dim=128, num_heads=4, head_dim=32, num_layers=3, mlp_dim=512, max_positions=64
 )
-_OWN = (
-    "MODEL_DIR",
-    "CACHE_DIRS",
-    "RANDOM_SEED",
-    "RANKING_DATASET",
-    "FILLING_DATASET",
-    "EPOCHS",
-    "MIXTURE_OR_TASK_NAME",
-    "HELD_OUT_TASKS",
-    "INITIAL_CHECKPOINT_PATH",
-    "EVAL_PERIOD",
-)
 _PIECES = 6000
 _LENGTH = 24
-_WIDTH = 12  # of the column of names
 
 
 def run(stream: Stream) -> Path:
@@ -56,23 +43,16 @@ def run(stream: Stream) -> Path:
     Raises:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.
     """
-    subprocess_runs.refuse_own(stream.bindings, _OWN)
+    studies.refuse_own(stream.bindings, _macros(stream, INITIAL, None))
     _check(stream)
-    with subprocess_runs.only_one(stream.root):
-        started = time.monotonic()
-        settings = dataclasses.asdict(stream)
-        settings.pop("out")
-        subprocess_runs.record(stream.root / "stream.json", settings, "stream")
-        print("1. Data", flush=True)
-        first = _prepare(stream)
-        print("2. Training", flush=True)
-        trainings = _trainings(stream, first)
-        subprocess_runs.run_all(trainings, jobs=1, width=_WIDTH)
-        print("3. Trajectories", flush=True)
+    with studies.open_study(stream, "stream.json", "stream") as study:
+        study.step("Data")
+        trainings = _trainings(stream, _prepare(stream))
+        study.step("Training")
+        study.run(trainings)
+        study.step("Trajectories")
         folders = {t.name: t.folder for t in trainings}
-        path = trajectories.write(folders, stream.root, Path(_dataset(stream)).name)
-        print(f"Done in {time.monotonic() - started:.0f} s: {path}", flush=True)
-        return path
+        return study.done(trajectories.write(folders, stream.root, Path(_dataset(stream)).name))
 
 
 def _check(stream: Stream) -> None:
@@ -145,37 +125,39 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
     prepare_rows(sources, stream.root / "rows", vocabulary, length)
 
 
-def _trainings(stream: Stream, model: Path) -> list[subprocess_runs.Training]:
+def _trainings(stream: Stream, model: Path) -> list[Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
-    common = {
-        "CACHE_DIRS": (str(stream.root / "rows"),),
-        "RANDOM_SEED": stream.seed,
-        "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
-        "RANKING_DATASET": _dataset(stream),
-        "FILLING_DATASET": _dataset(stream),
-    }
     small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
     fresh = {**small, "LEARNING_RATE": 2e-3}
     names = [*([] if stream.model else [INITIAL]), *stream.names]
-    made: list[subprocess_runs.Training] = []
+    made: list[Training] = []
     for name in names:
-        before = made[-1].folder if made else stream.model and Path(stream.model)
         macros = {
-            **common,
+            "TASK_FEATURE_LENGTHS": {"targets": 512 if stream.model else _LENGTH},
             **({} if stream.model else fresh if name == INITIAL else small),
-            "MODEL_DIR": str(stream.root / name),
-            "MIXTURE_OR_TASK_NAME": name,
-            "HELD_OUT_TASKS": (name,),
-            "EVAL_PERIOD": 10**9,  # at the end alone
-            "INITIAL_CHECKPOINT_PATH": str(before) if before else None,
-            "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
+            **_macros(stream, name, made[-1].folder if made else stream.model),
         }
         first = bool(stream.model) and not made
         bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
-        command = subprocess_runs.t5x("train", [GIN, str(model / "model.gin")], macros, bindings)
-        after = (made[-1].name,) if made else ()
-        made.append(subprocess_runs.Training(name, stream.root / name, command, after))
+        gin_files, after = [GIN, str(model / "model.gin")], tuple(t.name for t in made[-1:])
+        folder = stream.root / name
+        made.append(Training.of(name, folder, gin_files, macros, bindings, after=after))
     return made
+
+
+def _macros(stream: Stream, name: str, base: Any) -> dict[str, Any]:
+    """The gin macros of a training that the user does not set."""
+    return {
+        "CACHE_DIRS": (stream.root / "rows",),
+        "RANDOM_SEED": stream.seed,
+        "RANKING_DATASET": _dataset(stream),
+        "FILLING_DATASET": _dataset(stream),
+        "MIXTURE_OR_TASK_NAME": name,
+        "HELD_OUT_TASKS": (name,),
+        "EVAL_PERIOD": 10**9,  # at the end alone
+        "INITIAL_CHECKPOINT_PATH": base,
+        "EPOCHS": stream.initial_epochs if name == INITIAL else stream.epochs,
+    }
 
 
 def _warmup(name: str) -> tuple[str, ...]:

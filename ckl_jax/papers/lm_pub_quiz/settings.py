@@ -1,23 +1,23 @@
 """How `ckl stream` is run, and where."""
 
 import dataclasses
-from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from tyro.conf import Suppress
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings
+from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.timeline import SIZES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stream:
+class Stream(StudySettings):
     """What is made, and where.
 
     Attributes:
       out: Folder of everything.
       size: Size of the simulated world, whose old pages the first model is trained on.
-      seed: Random seed for the simulated world, parameter initialisation and data order.
       documents: JSONL(.gz) file of documents with date, title and text; by default the news of the
         simulated world.
       model: Folder of `ckl import-hf` (needs --documents and --dataset); by default a small new
@@ -26,21 +26,21 @@ class Stream:
       experiences: Parts of the stream, by date, with equally many documents each.
       epochs: Passes over each part.
       initial_epochs: Passes over the old pages.
-      bindings: Gin bindings for every training.
+      jobs: One: each training starts from the one before.
     """
 
     out: str = "runs/stream"
     size: Literal[*SIZES] = "small"
-    seed: int = 0
     documents: str | None = None
     model: str | None = None
     dataset: str | None = None
     experiences: int = 5
     epochs: int = 3
     initial_epochs: int = 40
-    bindings: Bindings = ()
+    jobs: Annotated[int, Suppress] = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.require_int(
             1,
             **{
@@ -55,10 +55,6 @@ class Stream:
                 "--model, --documents and --dataset belong together: a model that is not the "
                 "simulated world's knows none of its facts. Give all three, or none."
             )
-
-    @property
-    def root(self) -> Path:
-        return Path(self.out)
 
     @property
     def names(self) -> list[str]:

@@ -9,10 +9,11 @@ from tyro.conf import arg
 from ckl_jax import checks
 from ckl_jax.data.text.word_classes import make_tagger
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings, Floats, Names
+from ckl_jax.options import Floats, Names
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import require_scikit_learn
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES
 from ckl_jax.papers.mind_the_gap.data.time_splits import Options
+from ckl_jax.train.studies import StudySettings
 
 MASKS = ("all", "bias", "embedding")
 # Gin files of the model, pieces of its vocabulary, size of the simulated stream.
@@ -23,7 +24,7 @@ SIZES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gap(Options):
+class Gap(StudySettings, Options):
     """What is made, and where, and how the corpus is split.
 
     Attributes:
@@ -34,7 +35,6 @@ class Gap(Options):
         documents of other languages and near-duplicates are dropped, and the rest is tokenised.
       size: Size of the models and of the simulated stream.
       vocabulary_size: Tokens of the vocabulary; by default that of --size.
-      seed: Random seed for the stream, the splits, parameter initialisation and data order.
       masks: Parameters that dynamic evaluation updates (all, bias, embedding); '' skips it.
       rates: Learning rates of dynamic evaluation; the best on validation text is used.
       tuning_documents: Validation documents on which --rates are compared, spread evenly.
@@ -43,8 +43,6 @@ class Gap(Options):
       tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
       topics: Number of topics learned from the training text; 0 learns none.
       emerging_least: Mentions in the test documents that an emerging word needs.
-      jobs: Processes that run at once; 0 is one for each core.
-      bindings: Gin bindings for every training and evaluation.
       skip_bad: Leave out malformed documents.
     """
 
@@ -54,7 +52,6 @@ class Gap(Options):
     clean: bool = True
     size: Literal[*SIZES] = "small"
     vocabulary_size: Annotated[int | None, arg(name="vocab-size")] = None
-    seed: int = 0
     masks: Names = MASKS
     rates: Floats = (0.01, 0.03, 0.1, 0.3)
     tuning_documents: int = 200
@@ -62,24 +59,16 @@ class Gap(Options):
     tagger: str = "heuristic"
     topics: int = 0
     emerging_least: int = 50
-    jobs: int = 0
-    bindings: Bindings = ()
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        StudySettings.__post_init__(self)
+        Options.__post_init__(self)
         if self.tagger == "none":
-            object.__setattr__(self, "tagger", "")
+            self._set(tagger="")
         checks.require_choice(SIZES, **{"--size": self.size})
-        checks.require_int(
-            0,
-            **{
-                "--seed": self.seed,
-                "--jobs": self.jobs,
-                "--past-documents": self.past_documents,
-                "--topics": self.topics,
-            },
-        )
+        extra = {"--past-documents": self.past_documents, "--topics": self.topics}
+        checks.require_int(0, **extra)
         checks.require_size(**{"--emerging-least": self.emerging_least})
         if self.tagger and self.tagger != "heuristic":
             make_tagger(self.tagger, ())  # it is there
@@ -93,10 +82,6 @@ class Gap(Options):
             checks.require_size(**{"--tuning-documents": self.tuning_documents})
             if not self.rates:
                 raise UserError("No --rates are given for dynamic evaluation; give one or more.")
-
-    @property
-    def root(self) -> Path:
-        return Path(self.out)
 
     @property
     def options(self) -> Options:
@@ -149,9 +134,5 @@ class Settings:
         checks.require_int(0, **{"--epochs": self.epochs, "--seed": self.seed})
         checks.require_int(1, **{"--batch-size": self.batch_size})
         checks.require_int(4, **{"--length": self.length})
-        checks.require_positive(
-            **{
-                "--learning-rate": self.learning_rate,
-                "--clip-norm": self.clip_norm,
-            }
-        )
+        rates = {"--learning-rate": self.learning_rate, "--clip-norm": self.clip_norm}
+        checks.require_positive(**rates)

@@ -7,8 +7,8 @@ evaluation is a `t5x` process of its own.
 """
 
 import dataclasses
-import time
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
 from ckl_jax.papers.mind_the_gap.data.split_files import hold_out_past, split
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED, DUMP
 from ckl_jax.papers.mind_the_gap.settings import SIZES, Gap
-from ckl_jax.train import subprocess_runs
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
 from ckl_jax.world import stream
 
 RECORD = "mind_the_gap.json"
@@ -46,64 +47,36 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         last lines are in the message.
     """
     if gap.bindings:
-        subprocess_runs.refuse_own(gap.bindings, macros(gap, ARMS[0]))
+        studies.refuse_own(gap.bindings, macros(gap, STALE))
         values = _gin_values(gap)
         checks.require_int(1, **{f"--gin.{n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
-    with subprocess_runs.only_one(gap.root):
-        return _run(gap, progress)
+    with studies.open_study(gap, RECORD, "study", free=_free(gap)) as study:
+        study.step(f"Data: {gap.corpus or 'simulated stream'}")
+        prepare(gap, progress)
+        study.step("Training both arms")
+        study.run([training(gap, arm) for arm in ARMS])
+        study.step("Word losses of the test documents")
+        study.run([evaluation(gap, arm, _TEST, "none") for arm in ARMS])
+        study.step("Learning rates, on validation text")
+        pairs = itertools.product(gap.masks, gap.rates)
+        study.run([evaluation(gap, STALE, _TUNING, mask, rate) for mask, rate in pairs])
+        rates = choose_rates(gap)
+        study.step("Dynamic evaluation")
+        study.run([evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()])
+        study.step("Report")
+        return study.done(_report(gap, rates))
+
+
+def _free(gap: Gap) -> set[str]:
+    """Settings that may change; the folder of the splits keeps their options."""
+    free = {"masks", "rates", "tagger", "topics", "emerging_least"}
+    free |= set(dataclasses.asdict(gap.options)) - {"seed"}
+    return free if gap.skip_bad else {*free, "skip_bad"}
 
 
 def _gin_values(gap: Gap) -> dict[str, Any]:
     """{name: value} of the macros and parameters of the trainings."""
-    from ckl_jax.config import gin_config  # slow, and needed for this only
-
-    set_later = [f"{name} = None" for name in macros(gap, ARMS[0])]
-    read = gin_config.read(gin_files(gap), gap.bindings, overrides=set_later)
-    return {b.name: b.value for b in read.scan.bindings}
-
-
-def _run(gap: Gap, progress: Progress) -> Path:
-    began = time.monotonic()
-    settings = dataclasses.asdict(gap)
-    # The folder of the splits keeps their options, which may change until there are some.
-    free = ("out", "jobs", "masks", "rates", "tagger", "topics", "emerging_least")
-    for name in {*free, *dataclasses.asdict(gap.options)} - {"seed"}:
-        settings.pop(name)
-    if not gap.skip_bad:
-        settings.pop("skip_bad")
-    subprocess_runs.record(gap.root / RECORD, settings, "study")
-    print(f"1. Data: {gap.corpus or 'simulated stream'}", flush=True)
-    prepare(gap, progress)
-    with subprocess_runs.compiling_once() as environment:
-        print("2. Training both arms", flush=True)
-        _run_all(gap, [training(gap, arm) for arm in ARMS], environment)
-        print("3. Word losses of the test documents", flush=True)
-        _run_all(gap, [evaluation(gap, arm, _TEST, "none") for arm in ARMS], environment)
-        print("4. Learning rates, on validation text", flush=True)
-        _run_all(
-            gap,
-            [
-                evaluation(gap, STALE, _TUNING, mask, rate)
-                for mask in gap.masks
-                for rate in gap.rates
-            ],
-            environment,
-        )
-        rates = choose_rates(gap)
-        print("5. Dynamic evaluation", flush=True)
-        updates = [evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()]
-        _run_all(gap, updates, environment)
-    print("6. Report", flush=True)
-    report = _report(gap, rates)
-    print(f"Done in {time.monotonic() - began:.0f} s: {report}", flush=True)
-    return report
-
-
-def _run_all(
-    gap: Gap, jobs: Sequence[subprocess_runs.Training], environment: Mapping[str, str]
-) -> None:
-    width = max((len(job.name) for job in jobs), default=0)
-    subprocess_runs.run_all(jobs, gap.jobs, width, environment)
+    return studies.gin_values(gin_files(gap), macros(gap, STALE), gap.bindings)
 
 
 # --- data
@@ -167,46 +140,40 @@ def gin_files(gap: Gap) -> list[str]:
 def macros(gap: Gap, arm: str) -> dict[str, Any]:
     """The gin bindings of an arm's training."""
     return {
-        "MODEL_DIR": str(gap.root / arm),
-        "CACHE_DIRS": (str(gap.data / "tasks"),),
+        "CACHE_DIRS": (gap.data / "tasks",),
         "MIXTURE_OR_TASK_NAME": gap.task(arm, "train").name,
         "HELD_OUT_TASKS": (gap.task(arm, _VALIDATION).name,),
-        "VOCABULARY_PATH": str(gap.vocabulary(arm)),
+        "VOCABULARY_PATH": gap.vocabulary(arm),
         "RANDOM_SEED": gap.seed,
     }
 
 
-def training(gap: Gap, arm: str) -> subprocess_runs.Training:
+def training(gap: Gap, arm: str) -> Training:
     """The training of one arm."""
     from ckl_jax.config import gin_scan
 
     size = Vocabulary(gap.vocabulary(arm)).vocab_size
     tokens = f"{gin_scan.model_config(_gin_values(gap))}.vocab_size={size}"
-    command = subprocess_runs.t5x(
-        "train", gin_files(gap), macros(gap, arm), [tokens, *gap.bindings]
-    )
-    return subprocess_runs.Training(arm, gap.root / arm, command)
+    bindings = [tokens, *gap.bindings]
+    return Training.of(arm, gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
 
 
-def evaluation(
-    gap: Gap, arm: str, text: str, mask: str, rate: float | None = None
-) -> subprocess_runs.Training:
+def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = None) -> Training:
     """The losses of a text under the model of an arm, updated or not."""
     tuning = text == _TUNING
-    folder = gap.evaluation(arm, text, mask, rate)
-    macros = {
-        "EVAL_OUTPUT_DIR": str(folder),
-        "MIXTURE_OR_TASK_NAME": str(gap.task(arm, text)),
-        "MASK": mask,
-    }
+    macros = {"MIXTURE_OR_TASK_NAME": gap.task(arm, text), "MASK": mask}
     if rate is not None:
         macros["LEARNING_RATE"] = rate
-    if gap.past_documents and rate is not None and not tuning:
-        macros["PAST_TASKS"] = (str(gap.task(STALE, _PAST)),)
-    names = [str(gap.root / arm / "config.gin"), _EVALUATE]
-    name = f"{arm} {mask}" if rate is None else f"{mask} {rate:g}"
-    command = subprocess_runs.t5x("dynamic_eval", names, macros, ())
-    return subprocess_runs.Training(name, folder, command, given_up=DIVERGED if tuning else None)
+        if gap.past_documents and not tuning:
+            macros["PAST_TASKS"] = (gap.task(STALE, _PAST),)
+    return Training.of(
+        f"{arm} {mask}" if rate is None else f"{mask} {rate:g}",
+        gap.evaluation(arm, text, mask, rate),
+        [str(gap.root / arm / "config.gin"), _EVALUATE],
+        macros,
+        job="dynamic_eval",
+        given_up=DIVERGED if tuning else None,
+    )
 
 
 def choose_rates(gap: Gap) -> dict[str, float]:
@@ -229,22 +196,14 @@ def choose_rates(gap: Gap) -> dict[str, float]:
             )
         totals = read_totals(dumps)
         perplexities[mask] = {float(rate): t.perplexity()["all"] for rate, t in totals.items()}
-    write_json(
-        gap.root / "rates.json",
-        {
-            mask: {f"{rate:g}": value for rate, value in values.items()}
-            for mask, values in perplexities.items()
-        },
-    )
+    named = {m: {f"{r:g}": x for r, x in values.items()} for m, values in perplexities.items()}
+    write_json(gap.root / "rates.json", named)
     chosen = {mask: min(values, key=values.__getitem__) for mask, values in perplexities.items()}
     for mask, rate in chosen.items():
         ends = {min(gap.rates): "lowest", max(gap.rates): "highest"} if len(gap.rates) > 1 else {}
-        at_end = ""
-        if rate in ends:
-            at_end = f"  (the {ends[rate]} of --rates: a better one may lie beyond)"
-        print(
-            f"   {mask:<10} {rate:g}  perplexity {perplexities[mask][rate]:.2f}{at_end}", flush=True
-        )
+        at_end = f"  (the {ends.get(rate)} of --rates: a better one may lie beyond)"
+        found = f"{rate:g}  perplexity {perplexities[mask][rate]:.2f}"
+        print(f"   {mask:<10} {found}{at_end if rate in ends else ''}", flush=True)
     return chosen
 
 

@@ -1,8 +1,9 @@
-"""Extra evaluations of finished models of `ckl temporalwiki`, if the settings want them.
+"""Evaluations of finished models of `ckl temporalwiki`: later probes, and what the settings want.
 
-Light-tuning (TemporalWiki, appendices E and F): each model is tuned on facts of a class that are no
-probes, and asked for those that are. Proper nouns (Figure 2): what they cost in the new text of an
-interval, and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
+Later probes: those of the intervals that came after a model was trained. Light-tuning
+(TemporalWiki, appendices E and F): each model is tuned on facts of a class that are no probes, and
+asked for those that are. Proper nouns (Figure 2): what they cost in the new text of an interval,
+and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 """
 
 import csv
@@ -13,10 +14,19 @@ from typing import Any
 from ckl_jax.analysis.rows import EVAL
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
-from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, LIGHT_TUNED, NEW_TEXT, OLD_TEXT
-from ckl_jax.papers.temporalwiki.settings import Updates
-from ckl_jax.papers.temporalwiki.study_data import NOUNS, Data, Interval, intervals
-from ckl_jax.train import subprocess_runs
+from ckl_jax.papers.temporalwiki.analysis.results import (
+    INITIAL,
+    LATER,
+    LIGHT_TUNED,
+    NEW_TEXT,
+    OLD_TEXT,
+    probes_of,
+)
+from ckl_jax.papers.temporalwiki.data.snapshots import Interval
+from ckl_jax.papers.temporalwiki.settings import Model, Updates
+from ckl_jax.papers.temporalwiki.study_data import NOUNS, Data
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
 
 TUNING = "temporalwiki_light_tune.gin"
 TUNED_CLASSES = ("unchanged", "changed")
@@ -42,77 +52,68 @@ def _bindings(updates: Updates) -> list[str]:
 
 
 def _wanted_batch(updates: Updates) -> int:
-    from ckl_jax.config import gin_config
-
+    macros = {"CACHE_DIRS": (), "VOCABULARY_PATH": ""}
     names = [*updates.gin_files(INITIAL), TUNING]
-    macros = {"MODEL_DIR": "", "CACHE_DIRS": (), "VOCABULARY_PATH": ""}
-    bindings = [*(f"{k} = {v!r}" for k, v in macros.items()), *_bindings(updates)]
-    return {b.name: b.value for b in gin_config.read(names, bindings).scan.bindings}[_BATCH]
+    return studies.gin_values(names, macros, _bindings(updates))[_BATCH]
 
 
-def runs(
-    updates: Updates, data: Data, models: Sequence[subprocess_runs.Training]
-) -> list[subprocess_runs.Training]:
-    """The tunings and evaluations of trained models; none that was not asked for.
-
-    Args:
-      updates: what is made.
-      data: where.
-      models: the trainings of all models.
-    """
-    trainings, batch = [], _wanted_batch(updates) if updates.light_tuning else 0
+def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
+    """What finished models were not asked, because its interval came later."""
+    trainings = []
     for model in models:
-        if model.is_done:
-            own = [i for i in intervals(data.snapshots) if model.name in (INITIAL, _name(i, model))]
-            trainings += _tunings(updates, data, model, own, batch) if updates.light_tuning else []
-            trainings += [_nouns(updates, data, model, own)] if updates.proper_nouns else []
+        folder = data.updates.model_dir(model)
+        asked = probes_of(folder)
+        if missing := tuple(f for f in data.fact_files() if Path(f).stem not in asked):
+            out = folder / LATER / data.snapshots[-1].date
+            macros = {"FACT_PROBES": missing, "CACHE_DIRS": ()}
+            trainings.append(_evaluation(data, model, model.name, out, macros, "probes"))
     return trainings
 
 
-def _method(model: subprocess_runs.Training) -> str:
-    return model.name.rpartition(" ")[2]
+def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
+    """The tunings and evaluations of finished models; none that was not asked for."""
+    trainings, batch = [], _wanted_batch(data.updates)
+    for model in models:
+        own = [i for i in data.intervals if model.interval in (None, i)]
+        if data.updates.light_tuning:
+            trainings += _tunings(data, model, own, batch)
+        if data.updates.proper_nouns:
+            trainings.append(_nouns(data, model, own))
+    return trainings
 
 
-def _name(interval: Interval, model: subprocess_runs.Training) -> str:
-    return f"{interval.name} {_method(model)}"
-
-
-def _macros(updates: Updates, model: subprocess_runs.Training) -> dict[str, Any]:
-    data = Data(updates.root, ())
+def _macros(data: Data, model: Model) -> dict[str, Any]:
     return {
-        "MODEL_DIR": str(model.folder),
+        "MODEL_DIR": data.updates.model_dir(model),
         "CACHE_DIRS": (),
-        "VOCABULARY_PATH": str(data.vocabulary),
-        "RANDOM_SEED": updates.seed,
+        "VOCABULARY_PATH": data.updates.vocabulary,
+        "RANDOM_SEED": data.updates.seed,
     }
 
 
-def _tunings(
-    updates: Updates,
-    data: Data,
-    model: subprocess_runs.Training,
-    own: Sequence[Interval],
-    batch: int,
-) -> Iterator[subprocess_runs.Training]:
-    names = [*updates.gin_files(_method(model)), TUNING]
+def _tunings(data: Data, model: Model, own: Sequence[Interval], batch: int) -> Iterator[Training]:
+    updates = data.updates
     for interval in own:
         for kind in TUNED_CLASSES:
-            facts = data.tuning_facts(interval, kind)
-            asked = data.fact_file(interval, kind)
+            facts, asked = data.tuning_facts(interval, kind), data.fact_file(interval, kind)
             if not (facts.is_file() and asked.is_file()):
                 continue
             name = f"{interval.name}_{kind}"
-            macros = _macros(updates, model) | {
-                "LIGHT_TUNE_FACTS": str(facts),
+            macros = {
+                "LIGHT_TUNE_FACTS": facts,
                 "LIGHT_TUNE_NAME": name,
-                "FACT_PROBES": (str(asked),),
+                "FACT_PROBES": (asked,),
             }
             # There may be fewer facts than were asked for, of changed ones above all.
             fitting = f"{_BATCH} = {min(batch, _number_of(facts))}"
-            command = subprocess_runs.t5x("train", names, macros, [*_bindings(updates), fitting])
-            folder = model.folder / LIGHT_TUNED / name
-            title = name if model.name == INITIAL else kind  # the others are asked their own
-            yield subprocess_runs.Training(f"{model.name}, tuned: {title}", folder, command)
+            title = name if model.interval is None else kind  # the others are asked their own
+            yield Training.of(
+                f"{model.name}, tuned: {title}",
+                updates.model_dir(model) / LIGHT_TUNED / name,
+                [*updates.gin_files(model.method), TUNING],
+                _macros(data, model) | macros,
+                [*_bindings(updates), fitting],
+            )
 
 
 def _number_of(facts: Path) -> int:
@@ -120,27 +121,29 @@ def _number_of(facts: Path) -> int:
         return sum(1 for _ in csv.DictReader(f))
 
 
-def _nouns(
-    updates: Updates, data: Data, model: subprocess_runs.Training, own: Sequence[Interval]
-) -> subprocess_runs.Training:
-    out = model.folder / EVAL
-    macros = _macros(updates, model) | {
-        "CHECKPOINT_PATH": str(model.folder),
-        "INITIAL_CHECKPOINT_PATH": None,
-        "EVAL_OUTPUT_DIR": str(out),
+def _nouns(data: Data, model: Model, own: Sequence[Interval]) -> Training:
+    macros = {
         "FACT_PROBES": (),
-        "CACHE_DIRS": (str(data.rows(NOUNS)),),
-        "PROPER_NOUN_ROWS": updates.proper_nouns,
+        "CACHE_DIRS": (data.rows(NOUNS),),
+        "PROPER_NOUN_ROWS": data.updates.proper_nouns,
         "PROPER_NOUN_TASKS": tuple(f"{i.name}_{k}" for i in own for k in (NEW_TEXT, OLD_TEXT)),
     }
-    names = [*updates.gin_files(_method(model)), "temporalwiki_eval.gin"]
-    command = subprocess_runs.t5x("eval", names, macros, updates.training_bindings)
-    marker = "proper_nouns/rows_*.jsonl"
-    return subprocess_runs.Training(f"{model.name}, proper nouns", out, command, marker=marker)
+    out = data.updates.model_dir(model) / EVAL
+    return _evaluation(data, model, f"{model.name}, proper nouns", out, macros, "proper_nouns")
 
 
-def build(updates: Updates, data: Data, vocabulary: Any, length: int) -> None:
-    """Makes the rows in which proper nouns are looked for: the new text, and the rest."""
-    if updates.proper_nouns:
-        for interval in intervals(data.snapshots):
-            data.make_noun_rows(interval, vocabulary, length)
+def _evaluation(
+    data: Data, model: Model, name: str, out: Path, macros: dict[str, Any], rows: str
+) -> Training:
+    """A `t5x eval` of a model, which leaves its rows in a folder of that name."""
+    updates = data.updates
+    start = {"CHECKPOINT_PATH": updates.model_dir(model), "INITIAL_CHECKPOINT_PATH": None}
+    return Training.of(
+        name,
+        out,
+        [*updates.gin_files(model.method), "temporalwiki_eval.gin"],
+        _macros(data, model) | start | macros,
+        updates.training_bindings,
+        job="eval",
+        marker=f"{rows}/rows_*.jsonl",
+    )

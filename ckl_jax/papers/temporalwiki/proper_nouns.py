@@ -1,7 +1,7 @@
 """The perplexity of proper nouns in running text while a model trains (TemporalWiki, Figure 2)."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,11 @@ from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.papers.temporalwiki.analysis.text_losses import summarize
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.losses import GroupLosses
-from ckl_jax.train.configs import DatasetConfig
-
-Scores = dict[str, dict[str, float]]
+from ckl_jax.train.held_out import HeldOutTasks, Scores
 
 
 @dataclasses.dataclass(frozen=True)
-class ProperNouns:
+class ProperNouns(HeldOutTasks):
     """An evaluation of `train.train.train`: "proper_noun_eval/<task>", and rows of every text.
 
     `<folder>/proper_nouns/rows_<step>.jsonl` says of each row of each task the summed loss and the
@@ -28,24 +26,17 @@ class ProperNouns:
     their ratios to those of another model from them.
 
     Attributes:
-      tasks: cached tasks of running text, by folder or by name in `cache_dirs`; () is none. The
-        paper has the diffset, and the rest of the snapshot (`ckl data rest`).
+      tasks: of running text. The paper has the diffset, and the rest of the snapshot (`ckl data
+        rest`).
       folder: MODEL_DIR.
-      task_feature_lengths: as in training.
-      cache_dirs: folders of cached tasks.
       tagger: "heuristic", "spacy", "spacy:<pipeline>" or "nltk"; see `data.word_classes`.
       groups: of tokens: "proper_nouns", "all", "nouns", "verbs", "numbers".
-      batch_size: rows at once.
       rows: of each task at most, spread over it evenly.
     """
 
-    tasks: Sequence[str] = ()
     folder: str = "."
-    task_feature_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    cache_dirs: Sequence[str] = ()
     tagger: str = "heuristic"
     groups: Sequence[str] = ("proper_nouns", "all")
-    batch_size: int = 64
     rows: int = 10_000
 
     def __post_init__(self) -> None:
@@ -90,9 +81,7 @@ class ProperNouns:
         return evaluate
 
     def _marks(self, name: str, model: DecoderOnlyModel, width: int) -> Marks:
-        dataset = DatasetConfig(
-            name, self.task_feature_lengths, self.batch_size, cache_dirs=self.cache_dirs
-        )
+        dataset = self.dataset(name)
         task = dataset.open(name)
         dataset.reading(model, [task])  # refuses one of another vocabulary
         return mark_rows(task, model.output_vocabulary, self.tagger, self.rows, width)

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +31,12 @@ from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT
 from ckl_jax.papers.temporalwiki.data import diffsets, probes
 from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
-from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
+from ckl_jax.papers.temporalwiki.data.snapshots import Interval, Snapshot
+from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
 NOUNS = "nouns"
 CLASSES = ("unchanged", "changed", "deleted")
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """Two snapshots that follow each other."""
-
-    old: Snapshot
-    new: Snapshot
-
-    @property
-    def name(self) -> str:
-        return f"{self.old.date}-{self.new.date}"
-
-
-def intervals(snapshots: Sequence[Snapshot]) -> list[Interval]:
-    return [Interval(*pair) for pair in itertools.pairwise(snapshots)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,26 +59,26 @@ class Data:
     """The files, and how they are made.
 
     Attributes:
-      root: folder of everything.
+      updates: the settings.
       snapshots: in order.
-      seed: of the sample of probes.
-      unchanged_share: fraction of the unchanged facts that become probes.
-      workers: processes.
       progress: shows the work on one line.
-      light_tuning: further facts of each class to tune on.
     """
 
-    root: Path
+    updates: Updates
     snapshots: Sequence[Snapshot]
-    seed: int = 0
-    unchanged_share: float = 1.0
-    workers: int = 1
     progress: Progress = no_progress
-    light_tuning: int = 0
 
     @property
-    def vocabulary(self) -> Path:
-        return self.root / "data" / "vocabulary.model"
+    def root(self) -> Path:
+        return self.updates.root
+
+    @property
+    def intervals(self) -> list[Interval]:
+        return [Interval(*pair) for pair in itertools.pairwise(self.snapshots)]
+
+    @property
+    def workers(self) -> int:
+        return self.updates.jobs or len(os.sched_getaffinity(0))
 
     def rows(self, name: str) -> Path:
         """The folder of an interval's cached tasks, or of the first snapshot's."""
@@ -104,7 +89,7 @@ class Data:
 
     def fact_files(self) -> list[str]:
         """The probes of all intervals that hold a fact."""
-        paths = [self.fact_file(i, c) for i in intervals(self.snapshots) for c in CLASSES]
+        paths = [self.fact_file(i, c) for i in self.intervals for c in CLASSES]
         return [str(path) for path in paths if path.is_file()]
 
     def fact_file(self, interval: Interval, kind: str) -> Path:
@@ -113,7 +98,8 @@ class Data:
 
     def tuning_facts(self, interval: Interval, kind: str) -> Path:
         """The facts that are no probes; missing where there are no probes of the class."""
-        return self.folder(interval, "probes") / f"lighttuning_{kind}_{self.light_tuning}.csv"
+        name = f"lighttuning_{kind}_{self.updates.light_tuning}.csv"
+        return self.folder(interval, "probes") / name
 
     # --- making them
 
@@ -123,20 +109,19 @@ class Data:
         options = diffsets.Options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
         made = self._diffset(plan)
-        rules = FactRules(site=plan.new.wiki or "enwiki")
         job = Job(
             old=interval.old.wikidata,
             new=interval.new.wikidata,
             diffset=str(diffset),
             wikipedia=interval.new.wikipedia,
             out=out,
-            rules=rules,
-            unchanged_share=self.unchanged_share,
-            seed=self.seed,
+            rules=FactRules(site=plan.new.wiki or "enwiki"),
+            unchanged_share=self.updates.share,
+            seed=self.updates.seed,
         )
+        tuning = self.updates.light_tuning
         facts = _anew(
-            out,
-            lambda: probes.build(job, self.workers, self.progress, light_tuning=self.light_tuning),
+            out, lambda: probes.build(job, self.workers, self.progress, light_tuning=tuning)
         )
         self._publish(interval, facts["files"])
         sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
@@ -174,30 +159,32 @@ class Data:
 
     def train_vocabulary(self, documents: Path, size: int) -> None:
         """Trains a vocabulary on the first snapshot, if there is none."""
-        if not self.vocabulary.exists():
+        if not self.updates.vocabulary.exists():
             lines = (
                 line
                 for document in read_documents(documents)
                 for line in document_text(document).split("\n")
             )
-            train_vocabulary(lines, self.vocabulary, size)
+            train_vocabulary(lines, self.updates.vocabulary, size)
 
-    def make_rows(
-        self, first: Path, whole: Collection[str], vocabulary: Any, **settings: Any
-    ) -> None:
+    def new_documents(self, interval: Interval) -> Path:
+        """The file of the diffset's documents."""
+        folder = self.folder(interval, "diffset")
+        return folder / read_json(folder / "manifest.json")["documents"]
+
+    def make_rows(self, first: Path, whole: bool, vocabulary: Any, **settings: Any) -> None:
         """Makes the cached tasks.
 
         Args:
           first: documents of the first snapshot.
-          whole: dates of the later snapshots that are trained on whole.
+          whole: whether the later snapshots are trained on whole, too.
           vocabulary: of the model.
           **settings: of the rows; see `data.causal.prepare_rows`.
         """
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
-        for interval in intervals(self.snapshots):
-            folder = self.folder(interval, "diffset")
-            sources = {"d1": folder / read_json(folder / "manifest.json")["documents"]}
-            if interval.new.date in whole:
+        for interval in self.intervals:
+            sources = {"d1": self.new_documents(interval)}
+            if whole:
                 sources["whole"] = self.whole_text(interval.new)
             prepare_rows(sources, self.rows(interval.name), vocabulary, **settings)
 
@@ -213,8 +200,7 @@ class Data:
         old = len(CachedTask.open(self.rows(FIRST) / "d0"))
         short = {}
         for method, wanted in drawn.items():
-            names = [i.name for i in intervals(self.snapshots)] if wanted.task != "d0" else [FIRST]
-            for name in names:
+            for name in [FIRST] if wanted.task == "d0" else [i.name for i in self.intervals]:
                 rows = len(CachedTask.open(self.rows(name) / wanted.task))
                 rows += min(old, int(rows * wanted.reviewed))
                 if rows < wanted.batch:
@@ -226,15 +212,16 @@ class Data:
                 f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
             )
 
-    def make_noun_rows(self, interval: Interval, vocabulary: Any, length: int) -> None:
-        """Makes cached tasks of the new text of an interval and of the rest of its new snapshot."""
-        folder = self.folder(interval, "diffset")
-        rest = self.root / "data" / interval.name / "rest.jsonl"
-        if not rest.exists():
-            write_rest(self.whole_text(interval.new), folder, rest, seed=self.seed)
-        new = folder / read_json(folder / "manifest.json")["documents"]
-        sources = {f"{interval.name}_{NEW_TEXT}": new, f"{interval.name}_{OLD_TEXT}": rest}
-        prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
+    def make_noun_rows(self, vocabulary: Any, length: int) -> None:
+        """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""
+        for interval in self.intervals:
+            rest = self.folder(interval, "rest.jsonl")
+            if not rest.exists():
+                whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
+                write_rest(whole, diffset, rest, seed=self.updates.seed)
+            sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
+            sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
+            prepare_rows(sources, self.rows(NOUNS), vocabulary, length)
 
 
 def _has_rows(path: Path) -> bool:

@@ -10,7 +10,6 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.facts.offices import Term, office_questions, read_terms
 from ckl_jax.data.facts.questions import (
     Question,
-    by_date,
     question_batch,
     question_rows,
     read_questions,
@@ -229,7 +228,6 @@ def test_only_answers_count(tmp_path):
     assert batch["decoder_input_tokens"][:, 0].tolist() == [eos, eos]
     assert len(rows[1][0]) + len(rows[1][1]) == length  # the passage was cut, the question not
     assert vocabulary.decode(rows[1][0]).endswith("What is it ?")
-    assert [year for year, _ in by_date(questions)] == ["2018", "2019"]
     assert batch["decoder_loss_weights"].dtype == np.float32
 
 

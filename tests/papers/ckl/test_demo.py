@@ -41,11 +41,11 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
 def test_a_killed_parent_takes_its_child_along():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE)
-    child = int(parent.stdout.readline())
-    assert not ended(child)
-    parent.kill()
-    parent.wait()
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        child = int(parent.stdout.readline())
+        assert not ended(child)
+        parent.kill()
     deadline = time.monotonic() + 30
     while not ended(child):
         assert time.monotonic() < deadline
@@ -113,7 +113,11 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_prepare", lambda demo: None)
 
     def make(code, *bindings):
-        monkeypatch.setattr(job, "command", lambda demo, name: [sys.executable, "-c", code, name])
+        def training(demo, name):
+            return subprocess_runs.Training(name, demo.root / name, (*python, code, name))
+
+        python = (sys.executable, "-c")
+        monkeypatch.setattr(job, "training", training)
         return job.Demo(out=str(tmp_path), methods=("vanilla",), bindings=bindings)
 
     return make
@@ -165,7 +169,7 @@ def test_lines_are_short_and_aligned(tmp_path, capsys):
     line = "train lora  step 20/100  epoch 2  loss 1.235  0.5 s/step  2,000 tokens/s  0:40 left\n"
     log.write_text("t5x: of an earlier start\n" + line)
     lora = subprocess_runs.Training("lora", tmp_path, ())
-    training = subprocess_runs.Running(lora, 0, log, 25, 12)
+    training = subprocess_runs.Started(lora, 0, log, 25, 12)
     assert training.progress() == "step 20/100  epoch 2  loss 1.235  0.5 s/step  0:40 left"
     assert training.failure() == line.strip()
     (tmp_path / "summary.json").write_text(json.dumps({"steps": 100, "train_seconds": 51.4}))

@@ -26,6 +26,7 @@ from ckl_jax.data.buckets import hash64
 from ckl_jax.data.process_pool import (
     Progress,
     batches,
+    file_identity,
     no_progress,
     open_folder,
     ordered_map,
@@ -145,7 +146,7 @@ def clean(
     refuse_to_replace(out, *inputs)
     out = Path(out)
     record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
-    settings = {"inputs": [_identity(path) for path in inputs]} | dataclasses.asdict(options)
+    settings = {"inputs": [file_identity(path) for path in inputs]} | dataclasses.asdict(options)
     settings["latest"] = latest_of(options)
     if out.is_file() and (done := _finished(record, settings)):
         return done
@@ -162,14 +163,7 @@ def clean(
             raise
         counts |= _mark(folder, options, progress)
         tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
-        finished = 0
-
-        def done_one(_):
-            nonlocal finished
-            finished += 1
-            progress(finished, len(tasks), "shards tokenised")
-
-        run_tasks(finish_shard, tasks, pool, done_one)
+        run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
     _merge(_shards(folder / "done"), out)
     report = {"settings": settings, "backends": backends, "documents": counts}
     write_json(record, report)
@@ -180,11 +174,6 @@ def clean(
 def latest_of(options: Options) -> str:
     """The last date that a document may have."""
     return options.latest or datetime.date.today().isoformat()
-
-
-def _identity(path: str | os.PathLike) -> dict[str, Any]:
-    with os_errors(path, "read"):
-        return {"name": Path(path).name, "bytes": os.path.getsize(path)}
 
 
 def _finished(record: Path, settings: dict[str, Any]) -> dict[str, Any] | None:

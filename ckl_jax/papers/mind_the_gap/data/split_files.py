@@ -12,7 +12,7 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.compressed import read_lines
-from ckl_jax.data.process_pool import Progress, no_progress, open_folder
+from ckl_jax.data.process_pool import Progress, file_identity, no_progress, open_folder
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
 from ckl_jax.papers.mind_the_gap.data import time_index, time_splits
@@ -54,7 +54,7 @@ def split(
     out = Path(out)
     index = time_index.read_index(corpus, options.seed, progress)
     plans = plan(index, options, variant, steps)
-    open_folder(out, {"corpus": _identity(corpus)} | settings_of(options, variant, steps))
+    open_folder(out, {"corpus": file_identity(corpus)} | settings_of(options, variant, steps))
     _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
     return write_reports(out, plans)
 
@@ -123,10 +123,6 @@ def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
         if p.report:
             write_json(out / p.folder / "split.json", p.report)
     return [p.report for p in plans if p.report]
-
-
-def _identity(path: str | os.PathLike) -> dict[str, Any]:
-    return {"name": Path(path).name, "bytes": os.path.getsize(path)}
 
 
 def _write(

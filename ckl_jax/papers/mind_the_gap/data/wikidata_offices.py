@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ckl_jax.data.facts.offices import Term
-from ckl_jax.data.facts.wikidata_json import entity_lines
+from ckl_jax.data.facts.wikidata_json import entity_lines, item_of, label_of
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write
@@ -94,9 +94,9 @@ def _statements(path, properties, kinds, language, progress) -> Iterator[_Statem
             progress(i, 0, "entities searched for offices")
         if any(mark in line for mark in marks):
             entity = _parse(path, number, line)
-            place = _name(entity, language)
+            place = label_of(entity, language)
             claims = entity.get("claims") or {}
-            instance_of = {_item(claim.get("mainsnak")) for claim in _of(claims, _INSTANCE)}
+            instance_of = {item_of(claim.get("mainsnak") or {}) for claim in _of(claims, _INSTANCE)}
             of_kind = not kinds or kinds & instance_of
             for prop in properties if place and of_kind else ():
                 for claim in _of(claims, prop):
@@ -119,16 +119,9 @@ def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
     qualifiers = claim.get("qualifiers") or {}
     start, end = (_time(qualifiers.get(name)) for name in (_START, _END))
-    if (holder := _item(claim.get("mainsnak"))) and (start or end):
-        office = _item((qualifiers.get(_OFFICE) or [None])[0])
+    if (holder := item_of(claim.get("mainsnak") or {})) and (start or end):
+        office = item_of((qualifiers.get(_OFFICE) or [{}])[0])
         yield _Statement(place, prop, holder, office, start, end)
-
-
-def _item(snak: dict[str, Any] | None) -> str:
-    value = ((snak or {}).get("datavalue") or {}).get("value")
-    if not isinstance(value, dict) or value.get("entity-type") != "item":
-        return ""
-    return value.get("id") or f"Q{value.get('numeric-id')}"  # dumps before 2016 have no id
 
 
 def _time(snaks: list[dict[str, Any]] | None) -> str:
@@ -152,14 +145,8 @@ def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[st
             entity = _parse(path, number, line)
             aliases = entity.get("aliases") or {}
             others = aliases.get(language, []) if isinstance(aliases, dict) else []
-            if label := _name(entity, language):
+            if label := label_of(entity, language):
                 yield entity["id"], [label, *(a["value"] for a in others)]
-
-
-def _name(entity: dict[str, Any], language: str) -> str:
-    labels = entity.get("labels") or {}
-    label = (labels.get(language) or labels.get("mul") or {}) if isinstance(labels, dict) else {}
-    return " ".join(label.get("value", "").split())
 
 
 def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:

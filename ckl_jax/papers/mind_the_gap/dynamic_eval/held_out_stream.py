@@ -1,8 +1,7 @@
 """The loss of held documents, read as running text with a memory, while a model trains."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,14 @@ from ckl_jax.data.tasks.contiguous_batches import LaneSource, lane_source
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.answering import fetch
-from ckl_jax.train.configs import DatasetConfig
-from ckl_jax.train.held_out import Scores
+from ckl_jax.train.held_out import HeldOutTasks, Scores, perplexity
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 _WORDS = "pieces_per_word"  # a feature with one entry a word
 
 
 @dataclasses.dataclass(frozen=True)
-class StreamLoss:
+class StreamLoss(HeldOutTasks):
     """An evaluation of `train.train.train`: "training_eval/<task>" of each task of documents.
 
     Every piece of every document is scored after what is before it, in the chunk and in the
@@ -30,23 +28,16 @@ class StreamLoss:
     vocabularies, those by piece cannot.
 
     Attributes:
-      tasks: cached tasks, by folder or by name in `cache_dirs`; () evaluates nothing.
-      task_feature_lengths: {"targets": T}, tokens of a chunk.
-      cache_dirs: folders of cached tasks.
-      batch_size: rows at once.
       memory_length: slots of the memory; None is the model's own.
       documents: of each task at most, spread over it evenly; None is all.
     """
 
-    tasks: Sequence[str] = ()
-    task_feature_lengths: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    cache_dirs: Sequence[str] = ()
     batch_size: int = 8
     memory_length: int | None = None
     documents: int | None = None
 
     def __post_init__(self) -> None:
-        checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
+        super().__post_init__()
         checks.require_int(HELD_OUT_DOCUMENTS=self.documents, EVAL_MEMORY_LENGTH=self.memory_length)
 
     def __call__(
@@ -87,15 +78,13 @@ class StreamLoss:
     def _source(self, name: str, model: BaseTransformerModel) -> tuple[LaneSource, int]:
         """The lanes of a task, and how many words they have (0: it does not tell)."""
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
-        lengths = self.task_feature_lengths
-        dataset = DatasetConfig(name, lengths, self.batch_size, cache_dirs=self.cache_dirs)
-        task = dataset.open(name)
+        task = self.dataset(name).open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)
         source = lane_source(
             task,
             getattr(model.output_vocabulary, "eos_id", 1),
             self.batch_size,
-            lengths["targets"],
+            self.task_feature_lengths["targets"],
             most=self.documents,
             score_eos=False,
         )
@@ -106,9 +95,5 @@ class StreamLoss:
 
 def _scores(loss: float, tokens: float, words: int) -> dict[str, float]:
     mean = loss / max(tokens, 1.0)
-    scores = {"loss": mean, "perplexity": _exp(mean), "tokens": tokens}
-    return {**scores, "word_perplexity": _exp(loss / words), "words": words} if words else scores
-
-
-def _exp(x: float) -> float:
-    return math.exp(min(x, 700.0))
+    by_word = {"word_perplexity": perplexity(loss / words), "words": words} if words else {}
+    return {"loss": mean, "perplexity": perplexity(mean), "tokens": tokens, **by_word}

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -34,11 +32,13 @@ from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import (
     UpdateConfig,
 )
 from ckl_jax.papers.mind_the_gap.dynamic_eval.step import StreamState
-from ckl_jax.train import adapters, artifacts
+from ckl_jax.train import artifacts
+from ckl_jax.train.held_out import perplexity
 from ckl_jax.train.progress import ProgressBar
 from ckl_jax.train.restore import RestoredModel, phase_from
+from ckl_jax.train.saving import describe
 from ckl_jax.train.setup import Shapes
-from ckl_jax.train.state import all_finite
+from ckl_jax.train.state import all_finite, as_dict
 from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten
 
@@ -55,6 +55,7 @@ class KeepSnapshots(KeepBest):
         return [step for step, value in values.items() if value]
 
 
+@dataclasses.dataclass
 class DynamicRun:
     """A configured run; arguments as those of `dynamic_eval.dynamic_eval`.
 
@@ -62,39 +63,35 @@ class DynamicRun:
       UserError: the settings do not fit the model.
     """
 
-    def __init__(
-        self,
-        restored: RestoredModel,
-        task: DatedTask,
-        output_dir: str,
-        mask: Mask,
-        include_output_bias: bool,
-        updates: UpdateConfig,
-        stream: StreamConfig,
-        statistics: GradientStatistics | None,
-        past: PastText | None,
-        keep_snapshots: bool,
-        checkpoint_period: int,
-        progress: str,
-    ):
-        self.restored, self.task, self.dir = restored, task, Path(output_dir)
-        self.mask, self.updates, self.period = mask, updates, checkpoint_period
-        self.progress = progress
-        model, params = restored.model, restored.shapes.params
-        self.stream = stream.for_model(model)
+    restored: RestoredModel
+    task: DatedTask
+    output_dir: str
+    mask: Mask
+    include_output_bias: bool
+    updates: UpdateConfig
+    stream: StreamConfig
+    statistics: GradientStatistics | None
+    past: PastText | None
+    keep_snapshots: bool
+    checkpoint_period: int
+    progress: str
+
+    def __post_init__(self) -> None:
+        self.dir = Path(self.output_dir)
+        model, params = self.restored.model, self.restored.shapes.params
+        self.stream = self.stream.for_model(model)
         self.patterns = patterns_of(
-            mask,
+            self.mask,
             list(flatten(params)),
-            include_output_bias=include_output_bias,
+            include_output_bias=self.include_output_bias,
             architecture=type(model.config).__name__,
         )
         self.shapes = Shapes(params, *self._split(params))
-        self.tx = updates.transformation() if self.patterns else None
-        self.statistics = statistics or GradientStatistics()
+        self.tx = self.updates.transformation() if self.patterns else None
+        self.statistics = self.statistics or GradientStatistics()
         if self._wants_statistics():
             self.statistics.open()
-        self.past = past if past and past.tasks else None
-        kept = KeepSnapshots(_SNAPSHOT) if keep_snapshots else None
+        kept = KeepSnapshots(_SNAPSHOT) if self.keep_snapshots else None
         self.store = CheckpointStore(str(self.dir), keep=1, keep_best=kept)
         self.seconds, self.pieces = 0.0, 0
 
@@ -148,7 +145,7 @@ class DynamicRun:
         return summary if done else None
 
     def _forgetting(self) -> Forgetting | None:
-        if self.past is None:
+        if not (self.past and self.past.tasks):
             return None
         return Forgetting(
             self.past,
@@ -174,7 +171,7 @@ class DynamicRun:
                 state = state.replace(opt_state=opt_state)
             return 0, state
         shapes = self.runner.state_shapes(self.shapes.trainable)
-        latest, held = self.store.restore(_as_dict(shapes, np.int32(0)))
+        latest, held = self.store.restore({**as_dict(shapes), "step": np.int32(0)})
         digest = self.store.metadata(latest).get("frozen_digest")
         if digest and digest != self.frozen_digest:
             raise UserError(
@@ -213,7 +210,7 @@ class DynamicRun:
                 writer.add(document)
                 meter.add(document, pieces)
 
-            segments = self.runner.segments(self.task, start, self.period)
+            segments = self.runner.segments(self.task, start, self.checkpoint_period)
             try:
                 for segment, after in self.runner.run(state, frozen, segments, take):
                     meter.pause()
@@ -251,25 +248,24 @@ class DynamicRun:
         )
 
     def _save(self, segment: Segment, state: StreamState, seconds: float) -> None:
-        restored, config = self.restored, self.restored.model.config
-        base = str(Path(restored.paths[0]).absolute())
+        restored = self.restored
         metadata = {
             "ckl_jax": __version__,
-            "method": restored.method,
             "phase": phase_from(restored.paths[0]),
-            **adapters.record(config),
-            "scan_layers": config.scan_layers,
-            "vocabulary_digest": digest_of(restored.model.output_vocabulary),
-            "base_checkpoint": base,
-            "base_from_model_dir": os.path.relpath(base, self.dir.absolute()),
-            "frozen_digest": self.frozen_digest,
-            "frozen_paths": sorted(flatten(self.shapes.frozen)),
+            **describe(
+                restored.model,
+                restored.method,
+                self.dir,
+                restored.paths[0],
+                self.shapes.frozen,
+                self.frozen_digest,
+            ),
             "month": segment.month,
             "mask": self.mask,
         }
         position = {"next_step": segment.end, "epoch": 0, "seconds": seconds}
         metrics = {_SNAPSHOT: 1.0} if segment.month_end else {}
-        tree = _as_dict(state, np.int32(segment.end))
+        tree = {**as_dict(state), "step": np.int32(segment.end)}
         self.store.save(segment.end, tree, metadata, position, metrics)
 
     def _about(self) -> dict[str, Any]:
@@ -288,7 +284,7 @@ class DynamicRun:
             "memory_length": self.stream.memory_length,
             "reset_at_doc": self.stream.reset_at_doc,
             "score_eos": self.stream.score_eos,
-            "checkpoint_period": self.period,
+            "checkpoint_period": self.checkpoint_period,
             "updates": updates,
         }
 
@@ -305,8 +301,8 @@ class DynamicRun:
             **_perplexity(*map(sum, zip(*months.values(), strict=True))),
             "pieces": pieces,
             "mask": self.mask,
-            "trainable_parameters": _count(self.shapes.trainable),
-            "total_parameters": _count(self.shapes.params),
+            "trainable_parameters": artifacts.count(self.shapes.trainable),
+            "total_parameters": artifacts.count(self.shapes.params),
             "learning_rate": self.updates.learning_rate if self.tx is not None else None,
             "seconds": round(self.seconds, 3),
             "pieces_per_second": round(pieces / max(self.seconds, 1e-9), 1),
@@ -361,7 +357,7 @@ def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
         "documents": int(documents),
         "words": int(words),
         "nll": nll,
-        "word_perplexity": math.exp(min(mean, 700.0)),
+        "word_perplexity": perplexity(mean),
     }
 
 
@@ -371,12 +367,3 @@ def _name(function: Any) -> str:
         return f"{_name(function.func)} {sorted(function.keywords.items())}"
     inner = getattr(function, "__wrapped__", function)
     return f"{inner.__module__}.{inner.__name__}" if hasattr(inner, "__name__") else "an object"
-
-
-def _count(tree: Any) -> int:
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(tree))
-
-
-def _as_dict(state: StreamState, step: Any) -> dict[str, Any]:
-    fields = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    return {"step": step, **fields}

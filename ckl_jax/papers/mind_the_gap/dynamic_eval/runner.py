@@ -1,7 +1,6 @@
-"""Reads a dated task through a model chunk by chunk: settings, compiled step, and losses."""
+"""Reads a dated task through a model chunk by chunk, and returns its losses."""
 
 import collections
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,136 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ckl_jax import checks
 from ckl_jax.data.tasks import chunks
 from ckl_jax.data.tasks.dated_task import DatedTask
 from ckl_jax.data.tasks.word_losses import WordLosses
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
-from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-from ckl_jax.optim.clipping import clip_by_global_norm
-from ckl_jax.papers.mind_the_gap.dynamic_eval.step import REDUCTIONS, StreamState, make_stream_step
+from ckl_jax.papers.mind_the_gap.dynamic_eval.step import (
+    StreamConfig,
+    StreamState,
+    UpdateConfig,
+    make_stream_step,
+)
 from ckl_jax.parallel.mesh import Partitioner
 
 _BLOCKS_BEHIND = 2  # blocks that the host reads behind the device, so that neither waits
-
-
-@dataclasses.dataclass(frozen=True)
-class StreamConfig:
-    """How a stream is read.
-
-    Attributes:
-      chunk_len: T, pieces that are scored at once, and learned from at once.
-      memory_length: positions of the model's memory; None is the model's own, of an
-        encoder-decoder `chunk_len`: its encoder reads the previous chunk. 0 is for models without.
-      reset_at_doc: whether the memory is emptied where a document begins.
-      score_eos: also score the end of a document, as a word of its own.
-      block_rows: chunks of one call of the compiled step.
-      lengths: how many lengths of chunks are compiled: T, its half, its quarter, ..., so that a
-        short document is not computed as a long one.
-      lanes: documents that are read side by side where nothing is learned and the memory is
-        emptied between them: faster on an accelerator.
-    """
-
-    chunk_len: int = 512
-    memory_length: int | None = None
-    reset_at_doc: bool = True
-    score_eos: bool = False
-    block_rows: int = 64
-    lengths: int = 3
-    lanes: int = 1
-
-    def __post_init__(self) -> None:
-        checks.require_size(
-            CHUNK_LENGTH=self.chunk_len,
-            BLOCK_ROWS=self.block_rows,
-            CHUNK_LENGTHS=self.lengths,
-            LANES=self.lanes,
-        )
-        checks.require_int(0, MEMORY_LENGTH=self.memory_length)
-        checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
-
-    def for_model(self, model: BaseTransformerModel) -> "StreamConfig":
-        """The same with the memory's length; 0 is none.
-
-        Raises:
-          UserError: the model has fewer positions than a chunk, or has no memory where the settings
-            want one.
-        """
-        most = getattr(model.config, "max_positions", None)
-        if most is not None and self.chunk_len > most:
-            raise UserError(
-                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {most} positions; give "
-                f"{most} or fewer."
-            )
-        length = self.memory_length
-        if not jax.tree.leaves(jax.eval_shape(lambda: model.initial_memory(1))):
-            if length:
-                raise UserError(
-                    f"MEMORY_LENGTH is {length}, but a {type(model.config).__name__} has no "
-                    "memory; leave it at None."
-                )
-            length = 0
-        elif length is None:
-            own = getattr(model, "memory_length", None)
-            length = self.chunk_len if isinstance(model, EncoderDecoderModel) else own
-        lanes = self.lanes if self.reset_at_doc else 1
-        return dataclasses.replace(self, lanes=lanes, memory_length=length)
-
-
-@dataclasses.dataclass(frozen=True)
-class UpdateConfig:
-    """How a model learns from what it has just scored.
-
-    Attributes:
-      optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
-        `krause.rms_decay`.
-      learning_rate: a number; it does not change along the stream.
-      reduction: of a chunk's loss: "mean" over its tokens, or their "sum".
-      num_updates: K, steps on a chunk.
-      update_every: chunks for one step.
-      min_tokens: shorter chunks are scored and not learned.
-      clip_norm: bound of the global gradient norm, or None.
-    """
-
-    optimizer: Callable[..., optax.GradientTransformation] = optax.sgd
-    learning_rate: float = 1e-3
-    reduction: str = "mean"
-    num_updates: int = 1
-    update_every: int = 1
-    min_tokens: int = 1
-    clip_norm: float | None = None
-
-    def __post_init__(self) -> None:
-        if not callable(self.optimizer):
-            raise UserError(
-                f"OPTIMIZER is {self.optimizer!r}; give a function, such as @optax.sgd (without "
-                "parentheses)."
-            )
-        at_least_0 = {"LEARNING_RATE": self.learning_rate}
-        checks.require_number("a finite number, 0 or more", 0.0, **at_least_0)
-        if self.learning_rate is None:
-            raise UserError("LEARNING_RATE is None; give a number.")
-        checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
-        checks.require_size(
-            NUM_UPDATES=self.num_updates,
-            UPDATE_EVERY=self.update_every,
-            MIN_TOKENS=self.min_tokens,
-        )
-        checks.require_positive(CLIP_NORM=self.clip_norm)
-        if self.num_updates > 1 and self.update_every > 1:
-            raise UserError(
-                f"NUM_UPDATES is {self.num_updates} and UPDATE_EVERY {self.update_every}: several "
-                "steps on one chunk and one step for several exclude each other; give 1 for one."
-            )
-
-    def transformation(self) -> optax.GradientTransformation:
-        tx = self.optimizer(self.learning_rate)
-        return optax.chain(clip_by_global_norm(self.clip_norm), tx) if self.clip_norm else tx
-
-    def step_options(self) -> dict[str, Any]:
-        names = ("reduction", "num_updates", "update_every", "min_tokens")
-        return {name: getattr(self, name) for name in names}
 
 
 class DivergedError(UserError):
@@ -183,15 +66,7 @@ class StreamRunner:
         self._rate = updates.learning_rate if tx else None
         self._guessing = float(np.log(model.config.vocab_size))
         self._initial_memory = lambda: model.initial_memory(stream.lanes, stream.memory_length)
-        step = make_stream_step(
-            model,
-            tx,
-            lengths=self.lengths,
-            lanes=stream.lanes,
-            memory_length=stream.memory_length,
-            reset_at_doc=stream.reset_at_doc,
-            **updates.step_options(),
-        )
+        step = make_stream_step(model, tx, stream, updates, self.lengths)
         shapes = self.state_shapes(trainable)
         out = jax.tree.map(lambda x: x.sharding, shapes)
         lowered = jax.jit(step, donate_argnums=0, out_shardings=(out, None)).lower(

@@ -1,4 +1,4 @@
-"""The compiled step of dynamic evaluation: scores chunks of a stream, each before it is learned.
+"""Settings and compiled step of dynamic evaluation: scores chunks, each before it is learned.
 
 One call runs over all rows of a block. Of each row, one forward and backward pass gives the losses
 under the parameters before the update, the gradient that the update is made of, and the memory for
@@ -6,6 +6,7 @@ the next chunk. The gradient is taken with respect to the trainable tree only; w
 is a forward pass.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,11 +15,129 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from ckl_jax import checks
+from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.products import gradients_in_row_order
+from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.trees.partition import merge
 
 REDUCTIONS = ("mean", "sum")
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamConfig:
+    """How a stream is read.
+
+    Attributes:
+      chunk_len: T, pieces that are scored at once, and learned from at once.
+      memory_length: positions of the model's memory; None is the model's own, of an
+        encoder-decoder `chunk_len`: its encoder reads the previous chunk. 0 is for models without.
+      reset_at_doc: whether the memory is emptied where a document begins.
+      score_eos: also score the end of a document, as a word of its own.
+      block_rows: chunks of one call of the compiled step.
+      lengths: how many lengths of chunks are compiled: T, its half, its quarter, ..., so that a
+        short document is not computed as a long one.
+      lanes: documents that are read side by side where nothing is learned and the memory is
+        emptied between them: faster on an accelerator.
+    """
+
+    chunk_len: int = 512
+    memory_length: int | None = None
+    reset_at_doc: bool = True
+    score_eos: bool = False
+    block_rows: int = 64
+    lengths: int = 3
+    lanes: int = 1
+
+    def __post_init__(self) -> None:
+        checks.require_size(
+            CHUNK_LENGTH=self.chunk_len,
+            BLOCK_ROWS=self.block_rows,
+            CHUNK_LENGTHS=self.lengths,
+            LANES=self.lanes,
+        )
+        checks.require_int(0, MEMORY_LENGTH=self.memory_length)
+        checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
+
+    def for_model(self, model: BaseTransformerModel) -> "StreamConfig":
+        """The same with the memory's length; 0 is none.
+
+        Raises:
+          UserError: the model has fewer positions than a chunk, or has no memory where the settings
+            want one.
+        """
+        most = getattr(model.config, "max_positions", None)
+        if most is not None and self.chunk_len > most:
+            raise UserError(
+                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {most} positions; give "
+                f"{most} or fewer."
+            )
+        length = self.memory_length
+        if not jax.tree.leaves(jax.eval_shape(lambda: model.initial_memory(1))):
+            if length:
+                raise UserError(
+                    f"MEMORY_LENGTH is {length}, but a {type(model.config).__name__} has no "
+                    "memory; leave it at None."
+                )
+            length = 0
+        elif length is None:
+            own = getattr(model, "memory_length", None)
+            length = self.chunk_len if isinstance(model, EncoderDecoderModel) else own
+        lanes = self.lanes if self.reset_at_doc else 1
+        return dataclasses.replace(self, lanes=lanes, memory_length=length)
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateConfig:
+    """How a model learns from what it has just scored.
+
+    Attributes:
+      optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
+        `krause.rms_decay`.
+      learning_rate: a number; it does not change along the stream.
+      reduction: of a chunk's loss: "mean" over its tokens, or their "sum".
+      num_updates: K, steps on a chunk.
+      update_every: chunks for one step.
+      min_tokens: shorter chunks are scored and not learned.
+      clip_norm: bound of the global gradient norm, or None.
+    """
+
+    optimizer: Callable[..., optax.GradientTransformation] = optax.sgd
+    learning_rate: float = 1e-3
+    reduction: str = "mean"
+    num_updates: int = 1
+    update_every: int = 1
+    min_tokens: int = 1
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.optimizer):
+            raise UserError(
+                f"OPTIMIZER is {self.optimizer!r}; give a function, such as @optax.sgd (without "
+                "parentheses)."
+            )
+        at_least_0 = {"LEARNING_RATE": self.learning_rate}
+        checks.require_number("a finite number, 0 or more", 0.0, **at_least_0)
+        if self.learning_rate is None:
+            raise UserError("LEARNING_RATE is None; give a number.")
+        checks.require_choice(REDUCTIONS, LOSS_REDUCTION=self.reduction)
+        checks.require_size(
+            NUM_UPDATES=self.num_updates,
+            UPDATE_EVERY=self.update_every,
+            MIN_TOKENS=self.min_tokens,
+        )
+        checks.require_positive(CLIP_NORM=self.clip_norm)
+        if self.num_updates > 1 and self.update_every > 1:
+            raise UserError(
+                f"NUM_UPDATES is {self.num_updates} and UPDATE_EVERY {self.update_every}: several "
+                "steps on one chunk and one step for several exclude each other; give 1 for one."
+            )
+
+    def transformation(self) -> optax.GradientTransformation:
+        tx = self.optimizer(self.learning_rate)
+        return optax.chain(clip_by_global_norm(self.clip_norm), tx) if self.clip_norm else tx
 
 
 @struct.dataclass
@@ -51,38 +170,28 @@ class StreamState:
 def make_stream_step(
     model: BaseTransformerModel,
     tx: optax.GradientTransformation | None,
-    *,
+    stream: StreamConfig,
+    updates: UpdateConfig,
     lengths: Sequence[int],
-    lanes: int = 1,
-    memory_length: int | None = None,
-    reset_at_doc: bool = True,
-    reduction: str = "mean",
-    num_updates: int = 1,
-    update_every: int = 1,
-    min_tokens: int = 1,
 ) -> Callable:
     """Builds `step(state, frozen, rows, count) -> (state, losses)`, ready for `jax.jit`.
 
     Args:
       model: has `stream_losses`.
       tx: the optimizer of the trainable leaves; None updates nothing.
+      stream: how it is read; `lanes` is B.
+      updates: how a chunk is learned. With several steps on a chunk the gradient is computed anew
+        for each; where one step takes several chunks it is of their mean (their sum with "sum").
       lengths: that a row may have, ascending; the last is T. The graph has the model once for each.
-      lanes: B.
-      memory_length: see the model's `initial_memory`.
-      reset_at_doc: whether a document begins with an empty memory.
-      reduction: of a chunk's loss: "mean" over its tokens, or their "sum".
-      num_updates: K, steps on a chunk; the gradient is computed anew for each.
-      update_every: chunks whose gradients make one step, by their mean (their sum with "sum").
-      min_tokens: shorter chunks are scored and not learned.
 
     Returns:
       The step. `rows` are those of `data.chunks.Block`; the first `count` of them, () int32, are
       run. Losses are [N, B, T] float32, in nats.
     """
-    axes = _batch_axes(model, memory_length)
+    axes, update_every = _batch_axes(model, stream.memory_length), updates.update_every
 
     def initial() -> Any:
-        return model.initial_memory(lanes, memory_length)
+        return model.initial_memory(stream.lanes, stream.memory_length)
 
     def losses_of(params, row, memory, length):
         tokens = row["tokens"][:, : length + 1]
@@ -101,7 +210,7 @@ def make_stream_step(
     def objective(trainable, frozen, row, memory, length):
         losses, memory = losses_of(merge(trainable, frozen), row, memory, length)
         value = jnp.sum(losses)
-        if reduction == "mean":
+        if updates.reduction == "mean":
             value = value / jnp.float32(jnp.maximum(jnp.sum(row["lengths"]), 1))
         return value, (losses, memory)
 
@@ -132,37 +241,39 @@ def make_stream_step(
         return losses, memory, grads
 
     def update(params, opt_state, grads):
-        updates, opt_state = tx.update(grads, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
+        changes, opt_state = tx.update(grads, opt_state, params)
+        return optax.apply_updates(params, changes), opt_state
 
     def learn(state, grads, row, frozen):
         """The state after a chunk whose gradient is `grads`; its memory is still the old one."""
         if update_every > 1:
-            return _wait(state, grads, update, update_every, reduction)
+            return _wait(state, grads, update, update_every, updates.reduction)
         params, opt_state = update(state.params, state.opt_state, grads)
 
         def again(_, now):
             grads = differentiate(row, now[0], frozen, state.memory)[2]
             return update(*now, grads)
 
-        if num_updates > 1:
-            params, opt_state = jax.lax.fori_loop(1, num_updates, again, (params, opt_state))
+        if updates.num_updates > 1:
+            params, opt_state = jax.lax.fori_loop(
+                1, updates.num_updates, again, (params, opt_state)
+            )
         return state.replace(params=params, opt_state=opt_state)
 
     def step(state: StreamState, frozen: Any, rows: Any, count: jax.Array):
         def run(i, carried):
             state, out = carried
             row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
-            if reset_at_doc:
+            if stream.reset_at_doc:
                 memory = _reset(row["begins"], initial(), state.memory, axes)
                 state = state.replace(memory=memory)
             if tx is None:
                 losses, memory = score(row, frozen, state.memory)
             else:
                 losses, memory, grads = differentiate(row, state.params, frozen, state.memory)
-                if min_tokens > 1:
+                if updates.min_tokens > 1:
                     state = jax.lax.cond(
-                        jnp.sum(row["lengths"]) >= min_tokens,
+                        jnp.sum(row["lengths"]) >= updates.min_tokens,
                         lambda s, g: learn(s, g, row, frozen),
                         lambda s, g: s,
                         state,

@@ -207,18 +207,18 @@ def is_done(todo: Plan, shard: int) -> bool:
 
 
 def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) -> None:
-    total = len(todo.shards)
     if todo.options.unsorted:
         _sort_pages(todo, progress)
-    finished = itertools.count(total - len(mine) + 1)
+    total = len(todo.shards)
     with processes(workers) as pool:
         if len(mine) >= workers or pool is None:
             tasks = [(todo, i) for i in mine]
-            run_tasks(_shard, tasks, pool, lambda _: progress(next(finished), total, "shards"))
+            run_tasks(_shard, tasks, pool, progress, "shards", total - len(mine))
             return
-        for i in mine:  # too few shards to go round: this process reads, the others parse
+        for done, i in enumerate(mine, total - len(mine) + 1):
+            # Too few shards to go round: this process reads, the others parse.
             make_shard(todo, i, pool, workers, lambda n: progress(n, 0, "pages"))
-            progress(next(finished), total, "shards")
+            progress(done, total, "shards")
 
 
 def _sort_pages(todo: Plan, progress: Progress) -> None:

@@ -27,14 +27,19 @@ def read_page_map(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
     Raises:
       UserError: there is no such file, or a line of it is not of its form.
     """
+    check_page_map(path)
+    name = Path(path).name.removesuffix(".gz").removesuffix(".bz2")
+    readers = {".sql": _read_sql, ".json": _read_json}
+    yield from readers.get(Path(name).suffix, _read_tsv)(path)
+
+
+def check_page_map(path: str | os.PathLike) -> None:
+    """Raises `UserError` unless there is such a file."""
     if not Path(path).is_file():
         raise UserError(
             f"There is no page-to-item map {path}; give a TSV with the columns page_id and "
             "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks."
         )
-    name = Path(path).name.removesuffix(".gz").removesuffix(".bz2")
-    readers = {".sql": _read_sql, ".json": _read_json}
-    yield from readers.get(Path(name).suffix, _read_tsv)(path)
 
 
 def _read_tsv(path) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
 from ckl_jax.papers.temporalwiki.data.fact_store import Item
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
-from ckl_jax.papers.temporalwiki.data.page_map import PageMap
+from ckl_jax.papers.temporalwiki.data.page_map import PageMap, check_page_map
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo
 
@@ -90,11 +90,8 @@ def check_inputs(job: Job) -> None:
             raise UserError(
                 f"There is no Wikidata dump {path}; give a JSON dump, one entity a line."
             )
-    if job.page_map and not os.path.isfile(job.page_map):
-        raise UserError(
-            f"There is no page-to-item map {job.page_map}; give a TSV with the columns page_id and "
-            "wikidata_id, a page_props.sql dump, or leave --page-map out to go by sitelinks."
-        )
+    if job.page_map:
+        check_page_map(job.page_map)
     record_files(job.diffset)
 
 

@@ -62,14 +62,7 @@ class Run:
         folder = self.job.out / "steps" / name
         todo = [(folder, key, function, task) for key, task in tasks.items()]
         todo = [t for t in todo if not (folder / f"{t[1]}.json").is_file()]
-        done = len(tasks) - len(todo)
-
-        def finished(_: Any) -> None:
-            nonlocal done
-            done += 1
-            self.progress(done, len(tasks), name)
-
-        run_tasks(_task, todo, self.pool, finished)
+        run_tasks(_task, todo, self.pool, self.progress, name, len(tasks) - len(todo))
         counts: collections.Counter[str] = collections.Counter()
         for key in tasks:
             counts.update(read_json(folder / f"{key}.json"))

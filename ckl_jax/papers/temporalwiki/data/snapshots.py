@@ -43,6 +43,18 @@ class Snapshot:
         return f"{self.date}: {', '.join(parts)}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """Two snapshots that follow each other."""
+
+    old: Snapshot
+    new: Snapshot
+
+    @property
+    def name(self) -> str:
+        return f"{self.old.date}-{self.new.date}"
+
+
 def _all_files(path: str) -> list[str]:
     return [str(p) for p in Path(path).iterdir() if p.is_file()] if os.path.isdir(path) else [path]
 

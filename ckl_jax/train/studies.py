@@ -1,0 +1,176 @@
+"""What all studies share: a folder with its settings, steps, trainings, and checks of bindings.
+
+A study is a command that makes data, trains models on them and reports. It is started again to go
+on: what is finished stays, and other settings need another folder.
+"""
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import checks, files
+from ckl_jax.errors import UserError
+from ckl_jax.options import Bindings
+from ckl_jax.parallel import processes
+from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
+
+_UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
+_FREE = {"out", "jobs"}  # settings that may always change
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudySettings:
+    """The settings of every study.
+
+    Attributes:
+      out: Folder of everything.
+      seed: Random seed for the simulated world, parameter initialisation and data order.
+      jobs: Processes that run at once; 0 is one for each core.
+      bindings: Gin bindings for every training, such as "EPOCHS = 2".
+    """
+
+    out: str
+    seed: int = 0
+    jobs: int = 0
+    bindings: Bindings = ()
+
+    def __post_init__(self) -> None:
+        checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
+
+    def _set(self, **values: Any) -> None:
+        """Replaces values, such as "all" by what it stands for, before anything reads them."""
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.out)
+
+
+class Study:
+    """The folder of a study while one process, this one, fills it; see `open_study`."""
+
+    def __init__(self, settings: StudySettings, environment: Mapping[str, str]):
+        self._jobs, self._environment = settings.jobs, environment
+        self._steps, self._began = 0, time.monotonic()
+
+    def step(self, title: str) -> None:
+        """Prints the title of the next step, with its number."""
+        self._steps += 1
+        print(f"{self._steps}. {title}", flush=True)
+
+    def run(self, trainings: Sequence[Training]) -> None:
+        """Runs what is not done yet; see `subprocess_runs.run_all`."""
+        run_all(trainings, self._jobs, self._environment)
+
+    def done(self, report: Path) -> Path:
+        """Prints how long the study took, and returns the path of its report."""
+        print(f"Done in {time.monotonic() - self._began:.0f} s: {report}", flush=True)
+        return report
+
+
+@contextlib.contextmanager
+def open_study(
+    settings: StudySettings,
+    record: str,
+    what: str,
+    *,
+    free: Collection[str] = (),
+    replaced: Mapping[str, Any] | None = None,
+    may_become: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
+) -> Iterator[Study]:
+    """A `with` block in which no other process fills the folder of the settings, which is made.
+
+    The settings are kept in the folder. Bindings may change as long as there are no results: some
+    values fail only in a training. So may snapshots, of which one may turn out to be damaged. On a
+    CPU, trainings use what others compiled, until the block ends.
+
+    Args:
+      settings: of the study.
+      record: name of the file that keeps them.
+      what: is in the folder, for the message: "demo".
+      free: names of further settings that may change.
+      replaced: what is kept in place of some settings, or besides them.
+      may_become: (name, before, now): whether a setting may change so, beside the results there
+        are.
+
+    Raises:
+      UserError: the folder is being filled, or holds results of other settings.
+    """
+    kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
+    with files.os_errors(settings.root):
+        settings.root.mkdir(parents=True, exist_ok=True)
+    with processes.FolderLock() as lock:
+        lock.acquire(settings.root, "filled", "--out")
+        _record(settings.root / record, {**kept, **(replaced or {})}, what, may_become)
+        with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
+            yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
+
+
+def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> None:
+    settings = json.loads(json.dumps(settings))
+    if path.exists():
+        before = files.read_json(path)
+        different = [
+            k
+            for k in settings
+            if settings[k] != before.get(k) and not may_become(k, before.get(k), settings[k])
+        ]
+        if set(different) <= _UNTRIED and not any(path.parent.rglob("checkpoint_*")):
+            different = []
+        if different:
+            name = different[0]
+            other = f"other {name}" if name.endswith("s") else f"another {name}"
+            raise UserError(
+                f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
+                f"{settings[name]!r}); choose another --out or remove that folder."
+            )
+    files.write_json(path, settings)
+
+
+# --- gin bindings
+
+
+def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
+    """Refuses what is no binding, and what the command sets: results would go elsewhere.
+
+    Args:
+      bindings: the user's, such as "EPOCHS = 2".
+      macros: that the command sets besides MODEL_DIR.
+
+    Raises:
+      UserError: one of them is bound, or a binding is none.
+    """
+    for name, equals, _ in (binding.partition("=") for binding in bindings):
+        if not equals:
+            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
+        if name.strip() in {"MODEL_DIR", *macros}:
+            raise UserError(
+                f"--gin.{name.strip()}: the command sets it itself, for each training or by its "
+                "own flags (see --help); leave it out."
+            )
+
+
+def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:
+    """The macros of a training and the user's bindings as lines of a gin file."""
+    macros = {"MODEL_DIR": "", **macros}
+    return [*(f"{name} = {as_gin(value)!r}" for name, value in macros.items()), *bindings]
+
+
+def gin_values(
+    gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """{name: value} of the macros and parameters that gin files, macros and bindings set.
+
+    Raises:
+      UserError: a file is missing, or a binding binds nothing.
+    """
+    from ckl_jax.config import gin_config  # slow
+
+    read = gin_config.read(gin_files, gin_statements(macros, bindings))
+    return {b.name: b.value for b in read.scan.bindings}

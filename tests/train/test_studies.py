@@ -1,0 +1,52 @@
+"""The folder of a study: which settings may change in it, and what its trainings are told."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ckl_jax.errors import UserError
+from ckl_jax.train import studies
+from ckl_jax.train.subprocess_runs import Training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(studies.StudySettings):
+    methods: tuple[str, ...] = ("a",)
+    months: int = 2
+
+
+def test_only_some_settings_may_change(tmp_path, capsys):
+    def run(**changes):
+        settings = Settings(**{"out": str(tmp_path), **changes})
+        may_become = lambda name, before, now: name == "months" and now > before  # noqa: E731
+        with studies.open_study(
+            settings, "study.json", "study", free=("methods",), may_become=may_become
+        ) as study:
+            study.step("Data")
+            study.step("Report")
+            return study.done(tmp_path / "report.html")
+
+    assert run() == run(methods=("b",), jobs=3) == run(months=3) == tmp_path / "report.html"
+    assert capsys.readouterr().out.startswith("1. Data\n2. Report\nDone in 0 s: ")
+    run(months=3, bindings=("EPOCHS = 2",))  # nothing is trained yet
+    (tmp_path / "model" / "checkpoint_1").mkdir(parents=True)
+    kept = {"months": 3, "bindings": ("EPOCHS = 2",)}
+    for name, value in {"seed": 1, "months": 2, "bindings": ()}.items():
+        with pytest.raises(UserError, match=f"holds a study with (an)?other {name} "):
+            run(**{**kept, name: value})
+    with pytest.raises(UserError, match="--seed is -1; give 0 or more"):
+        run(seed=-1)
+
+
+def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):
+    macros = {"CACHE_DIRS": (tmp_path / "rows",), "EPOCHS": 2}
+    trained = Training.of("a", tmp_path / "a", ["a.gin"], macros, ["X = 1"])
+    rows = f"--gin.CACHE_DIRS={(str(tmp_path / 'rows'),)!r}"
+    assert trained.command[3:] == (
+        *("train", "--gin_file=a.gin", f"--gin.MODEL_DIR={str(tmp_path / 'a')!r}", rows),
+        *("--gin.EPOCHS=2", "--gin_bindings=X = 1"),
+    )
+    evaluated = Training.of("b", tmp_path / "b", [], {"MODEL_DIR": Path("a")}, job="eval")
+    assert f"--gin.EVAL_OUTPUT_DIR={str(tmp_path / 'b')!r}" in evaluated.command
+    assert "--gin.MODEL_DIR='a'" in evaluated.command
