@@ -16,6 +16,12 @@ from ckl_jax.errors import UserError
 
 ALL = "all"
 _OF_FOLDERS = ("config.gin", "model.gin")
+# What the `model.gin` of an imported model names besides: the readers of vocabularies.
+_READERS = {
+    ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
+    ("ckl_jax.data.text.masked_vocabulary", "MaskedVocabulary"),
+    ("ckl_jax.data.text.vocabularies", "Vocabulary"),
+}
 
 
 def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
@@ -94,12 +100,12 @@ def _references(value) -> Iterator[gin_scan.Reference]:
 
 
 class _Bundled:
-    """The modules that the bundled gin files import, and the names that they refer to."""
+    """The modules that gin files of this package import, and the names that they refer to."""
 
     def __init__(self) -> None:
         paths = sorted(gin_files.BUNDLED.rglob("*.gin"))
-        self.modules: set[str] = set()
-        self.references: set[tuple[str, str]] = set()
+        self.modules = {module for module, _ in _READERS}
+        self.references = set(_READERS)
         for path in paths:
             scan = gin_scan.scan_alone(path)
             imports = scan.imports.get(str(path), {})

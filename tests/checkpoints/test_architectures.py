@@ -177,7 +177,7 @@ def test_a_model_trains_with_lora_goes_out_and_is_ranked(hf, tmp_path, monkeypat
     macros = {
         "INITIAL_CHECKPOINT_PATH": str(ours),
         "CACHE_DIRS": (str(rows),),
-        "BATCH_SIZE": 4,
+        "BATCH_SIZE": 8,
         "MIXTURE_OR_TASK_NAME": "news",
         "HELD_OUT_TASKS": ("news",),
         "TRAIN_STEPS": 2,
@@ -188,6 +188,7 @@ def test_a_model_trains_with_lora_goes_out_and_is_ranked(hf, tmp_path, monkeypat
     files = ("temporalwiki_lora.gin", "quill.gin", ours / "model.gin")
     argv = [f"--gin_file={file}" for file in files]
     argv += [f"--gin_bindings={n} = {v!r}" for n, v in macros.items()]
+    argv.append(f"--trust_imports={__name__}")
     assert t5x.main(["train", *argv]) == 0
 
     like, back = hf / "config.json", tmp_path / "back"

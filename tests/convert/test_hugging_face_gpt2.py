@@ -54,7 +54,7 @@ def test_in_trained_and_out_again(hf, tmp_path, capsys):
     macros = {
         "INITIAL_CHECKPOINT_PATH": str(ours),
         "CACHE_DIRS": (str(rows),),
-        "BATCH_SIZE": 4,
+        "BATCH_SIZE": 8,
         "MIXTURE_OR_TASK_NAME": "news",
         "HELD_OUT_TASKS": ("news",),
         "TRAIN_STEPS": 3,

@@ -409,7 +409,9 @@ def test_a_model_without_the_seam_is_refused():
 )
 def test_pairs_outside_the_table_are_refused(name, base):
     method = {**METHODS, **GPT2_METHODS}[name]
-    with pytest.raises(UserError, match=r"needs the seams|has no encoder|not offered for"):
+    with pytest.raises(
+        UserError, match=r"side network does not have|has no encoder|not offered for"
+    ):
         model = model_of(method.extend(base))
         method.loss(model, model_of(base))
 

@@ -14,7 +14,7 @@ STEPS, K, T0, GAMMA = 50, 0.5, 20.0, 500.0
 
 
 def learning_rate(count):
-    return 1e-3 - jnp.float64(count) * 5e-6
+    return 1e-3 - jnp.asarray(count, float) * 5e-6
 
 
 def gradient(theta, step):

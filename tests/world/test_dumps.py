@@ -122,6 +122,7 @@ def test_every_fact_is_in_its_class(sim):
         assert found == fact_changes(old, new)
 
 
+@pytest.mark.filterwarnings("ignore:.*Light tuning has")
 def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     """The whole chain over the widest gap, against truth joined with truth."""
     old, new, before, after = sim.months[0], sim.months[-1], sim.path(0), sim.path(MONTHS - 1)
@@ -189,6 +190,7 @@ def _aligned_truth(old, new, truth):
     return found
 
 
+@pytest.mark.filterwarnings("ignore:.*No unchanged fact became a probe")
 def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
     before, after = sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))

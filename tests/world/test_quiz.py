@@ -45,6 +45,7 @@ def test_fewer_facts_leave_the_options(tmp_path):
     assert write_quiz(make_world(0, "tiny"), tmp_path / "all")  # the same again
 
 
+@pytest.mark.filterwarnings("ignore:.*two options are called")
 def test_real_facts_of_trex(tmp_path):
     data = shared_data("probes")
     command = ["data", "quiz", "--source", "wikidata", "--data", str(data.parent)]

@@ -38,6 +38,7 @@ CAPITAL = {"templates": ["[X]'s capital is [Y].", "[Y] is in [X]."]}
     [("BEAR", 60, 7731, 1902, 209_499), ("BEAR-big", 78, 40_916, 6535, 2_803_084)],
 )
 @pytest.mark.filterwarnings("ignore:.*`sub_label` is empty")
+@pytest.mark.filterwarnings("ignore:.*BEAR-big has no <relation>.jsonl")
 def test_bear_is_as_published(name, relations, instances, options, statements_per_template):
     bear = Dataset.from_path(shared_data("bear", name))
     assert len(bear) == relations and bear.name == name
@@ -57,6 +58,7 @@ def test_bear_has_46_relations_with_several_instances_an_answer():
 
 
 @pytest.mark.filterwarnings("ignore:.*`sub_label` is empty")
+@pytest.mark.filterwarnings("ignore:.*BEAR-big has no <relation>.jsonl")
 def test_bear_lies_in_bear_big():
     bear = Dataset.from_path(shared_data("bear", "BEAR"))
     big = Dataset.from_path(shared_data("bear", "BEAR-big"))
