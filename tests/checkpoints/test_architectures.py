@@ -211,7 +211,7 @@ def test_a_model_trains_with_lora_goes_out_and_is_ranked(hf, tmp_path, monkeypat
         np.testing.assert_array_equal(mine[path], theirs[path])
 
     dataset = Dataset.from_path(tmp_path / "golden" / "dataset")
-    asked = probe.Settings(templates=(0,))
+    asked = probe.Settings(templates=(0,), trusted=(__name__,))
     folders = (back, run, ours)
     exported, trained, before = (probe.probe(str(f), dataset, asked)["P1"].scores for f in folders)
     np.testing.assert_allclose(exported, trained, rtol=1e-5)
