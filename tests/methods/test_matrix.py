@@ -132,7 +132,7 @@ def run_steps(name, base, steps, dropout=True, microbatches=1, start=None, first
     method, config, params = prepare(name, base)
     trainable, frozen = split(params, method.trainable)
     tx, step = compiled_step(_step_of(name, base), base, config, dropout, microbatches)
-    state = start or first_state(method, config, trainable, frozen, tx)
+    state = start or first_state(name, base, tx)
     constants = frozen
     if method.loss is not None:
         before = {p: jnp.copy(x) for p, x in flatten(params).items() if p in base_paths(base)}
@@ -143,7 +143,11 @@ def run_steps(name, base, steps, dropout=True, microbatches=1, start=None, first
     return state, frozen
 
 
-def first_state(method, config, trainable, frozen, tx):
+@functools.cache
+def first_state(name, base, tx):
+    """Nothing changes it: the steps of these tests donate no buffers."""
+    method, config, params = prepare(name, base)
+    trainable, frozen = split(params, method.trainable)
     state = TrainState.create(trainable, tx)
     if method.init_opt_state is None:
         return state
