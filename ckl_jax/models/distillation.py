@@ -50,8 +50,9 @@ class Distillation:
         """
         if type(student).loss_fn is not BaseTransformerModel.loss_fn:
             raise UserError(
-                f"Distillation is not offered for a {type(student).__name__}, whose loss is its "
-                "own; choose another method, or a T5 or GPT-2."
+                f"LwF is not offered for a {type(student.config).__name__}, whose "
+                f"{type(student).__name__} has a loss of its own; choose another method, or a T5 "
+                "or GPT-2."
             )
 
         def loss_fn(params: Any, before: Any, batch: Batch, dropout_rng: jax.Array | None = None):

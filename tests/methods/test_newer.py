@@ -25,7 +25,6 @@ from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 from tests.helpers import (
     TINY,
-    TINY_XL,
     assert_trees_close,
     model_of,
     random_batch,
@@ -152,12 +151,6 @@ def test_the_reported_loss_is_the_cross_entropy():
     value, sums = jax.jit(model.loss_fn)(params, batch)
     np.testing.assert_allclose(metrics["loss"], value / sums["tokens"], rtol=1e-5)
     assert metrics["objective"] > metrics["loss"] * 1.001
-
-
-def test_a_model_with_its_own_loss_is_refused():
-    model = model_of(TINY_XL)
-    with pytest.raises(UserError, match="not offered for a RecurrentModel"):
-        Distillation()(model, model)
 
 
 def test_they_combine_with_what_fills_other_seams():
