@@ -6,12 +6,10 @@ import os
 
 import pytest
 
-# Toy models compile for longer than they run: compile fast instead of well.
-_FAST_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+from tests.xla_flags import xla_flags
+
 # Everything runs over a mesh of eight devices, unless it asks for less.
-_DEVICES = "--xla_force_host_platform_device_count=8"
-_FLAGS = (os.environ.get("XLA_FLAGS", ""), _FAST_COMPILE, _DEVICES)
-os.environ["XLA_FLAGS"] = " ".join(_FLAGS).strip()
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags(devices=8)}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 # Functions of dependencies that promote dtypes: they run under JAX's default rules.

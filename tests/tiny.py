@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from ckl_jax.cli import t5x
+from tests.xla_flags import xla_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,7 +50,8 @@ class Tiny:
         return [*(f"--gin_file={name}" for name in names), *bindings]
 
     def start(self, argv: list[str], log: Path, env: dict | None = None) -> subprocess.Popen:
-        """Starts `t5x` with these arguments in a process of its own."""
+        """Starts `t5x` with these arguments in a process of its own, with one device."""
+        device = {"XLA_FLAGS": xla_flags(devices=1)}
         cache = {"JAX_COMPILATION_CACHE_DIR": str(self.root / "compiled")}
         always = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
         paths = {"PYTHONPATH": str(ROOT)}
@@ -59,7 +61,7 @@ class Tiny:
                 stdout=f,
                 stderr=subprocess.STDOUT,
                 cwd=self.root,
-                env={**os.environ, **cache, **always, **paths, **(env or {})},
+                env={**os.environ, **device, **cache, **always, **paths, **(env or {})},
             )
 
 

@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from tests.xla_flags import xla_flags
+
 HEADER = """
 import sys
 import jax, jax.numpy as jnp, numpy as np, optax
@@ -33,10 +35,7 @@ def make_state(mesh_shape):
 
 
 def start(code: str, devices: int, *argv: str) -> subprocess.Popen:
-    env = os.environ | {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-    }
+    env = os.environ | {"XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
     program = HEADER + textwrap.dedent(code)
     return subprocess.Popen(
         [sys.executable, "-c", program, *argv], env=env, stderr=subprocess.PIPE, text=True

@@ -1,26 +1,14 @@
-"""Meshes and shardings; the parts that need 8 devices run in a process that fakes them."""
-
-import os
-import subprocess
-import sys
-import textwrap
+"""Meshes and shardings."""
 
 import jax
+import numpy as np
+import optax
 import pytest
+from flax import linen as nn
+from flax.linen import partitioning
 
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import mesh as meshes
-
-
-def run_on_8_devices(code: str) -> None:
-    env = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize(
@@ -88,58 +76,42 @@ def test_partitioner_takes_one_way_of_saying_the_mesh():
 
 
 def test_eight_devices_shard_and_compute_what_one_does():
-    run_on_8_devices("""
-        import jax, jax.numpy as jnp, numpy as np, optax
-        from flax import linen as nn
-        from flax.linen import partitioning
-        from ckl_jax.errors import UserError
-        from ckl_jax.parallel import mesh as meshes
+    class Mlp(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            param = partitioning.param_with_axes
+            init = nn.initializers.normal()
+            w = param("wi", init, (16, 32), axes=("embed", "mlp"))
+            v = param("wo", init, (32, 16), axes=("mlp", "embed"))
+            x = nn.with_logical_constraint(x, ("batch", "embed"))
+            return jax.nn.relu(x @ w) @ v
 
-        class Mlp(nn.Module):
-            @nn.compact
-            def __call__(self, x):
-                param = partitioning.param_with_axes
-                init = nn.initializers.normal()
-                w = param("wi", init, (16, 32), axes=("embed", "mlp"))
-                v = param("wo", init, (32, 16), axes=("mlp", "embed"))
-                x = nn.with_logical_constraint(x, ("batch", "embed"))
-                return jax.nn.relu(x @ w) @ v
+    x = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+    model, tx = Mlp(), optax.adam(1e-3)
+    variables = jax.eval_shape(model.init, jax.random.key(0), x)
+    axes = meshes.params_logical_axes(variables)
+    losses = []
+    for sizes in (None, {"fsdp": -1}, {"model": 4}, {"data": 2, "fsdp": 2, "model": 2}):
+        p = meshes.Partitioner(mesh_shape=sizes)
+        shardings = p.params_shardings(axes, variables["params"])
+        state = jax.eval_shape(tx.init, variables["params"])
+        state_shardings = p.state_shardings(state, variables["params"], shardings)
+        assert state_shardings[0].mu["wi"] == shardings["wi"]
+        assert state_shardings[0].count == p.replicated
+        with jax.set_mesh(p.mesh), nn.logical_axis_rules(p.rules):
+            init = jax.jit(lambda key: model.init(key, x)["params"], out_shardings=shardings)
+            params = init(jax.random.key(0))
+            batch = p.put_batch({"x": x})
+            loss = jax.jit(lambda w, b: (model.apply({"params": w}, b["x"]) ** 2).sum())
+            losses.append(float(loss(params, batch)))
+        local = params["wi"].addressable_shards[0].data.shape
+        assert local == (16 // p.mesh.shape["fsdp"], 32 // p.mesh.shape["model"])
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 
-        x = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
-        model, tx = Mlp(), optax.adam(1e-3)
-        variables = jax.eval_shape(model.init, jax.random.key(0), x)
-        axes = meshes.params_logical_axes(variables)
-        losses = []
-        for sizes in (None, {"fsdp": -1}, {"model": 4}, {"data": 2, "fsdp": 2, "model": 2}):
-            p = meshes.Partitioner(mesh_shape=sizes)
-            shardings = p.params_shardings(axes, variables["params"])
-            state = jax.eval_shape(tx.init, variables["params"])
-            state_shardings = p.state_shardings(state, variables["params"], shardings)
-            assert state_shardings[0].mu["wi"] == shardings["wi"]
-            assert state_shardings[0].count == p.replicated
-            with jax.set_mesh(p.mesh), nn.logical_axis_rules(p.rules):
-                init = lambda key: model.init(key, x)["params"]
-                params = jax.jit(init, out_shardings=shardings)(jax.random.key(0))
-                batch = p.put_batch({"x": x})
-                loss = jax.jit(lambda w, b: (model.apply({"params": w}, b["x"]) ** 2).sum())
-                losses.append(float(loss(params, batch)))
-            local = params["wi"].addressable_shards[0].data.shape
-            assert local == (16 // p.mesh.shape["fsdp"], 32 // p.mesh.shape["model"])
-        np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
-
-        p = meshes.Partitioner(mesh_shape={"fsdp": -1})
-        try:
-            p.params_shardings({"w": ("embed",)}, {"w": jax.ShapeDtypeStruct((12,), "float32")})
-        except UserError as e:
-            assert "Parameter w" in str(e) and "size 12" in str(e) and "8 parts" in str(e)
-        else:
-            raise AssertionError
-        try:
-            p.check_batch_size(12)
-        except UserError as e:
-            assert "BATCH_SIZE 12" in str(e)
-        else:
-            raise AssertionError
-        assert dict(meshes.Partitioner(num_partitions=2).mesh.shape) == {
-            "data": 4, "fsdp": 1, "model": 2}
-    """)
+    p = meshes.Partitioner(mesh_shape={"fsdp": -1})
+    with pytest.raises(UserError, match="Parameter w.*size 12.*8 parts"):
+        p.params_shardings({"w": ("embed",)}, {"w": jax.ShapeDtypeStruct((12,), "float32")})
+    with pytest.raises(UserError, match="BATCH_SIZE 12"):
+        p.check_batch_size(12)
+    shape = dict(meshes.Partitioner(num_partitions=2).mesh.shape)
+    assert shape == {"data": 4, "fsdp": 1, "model": 2}

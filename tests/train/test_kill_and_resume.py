@@ -29,8 +29,8 @@ SETTINGS = {
 def left_alone(tiny, tmp_path_factory):
     """The model folder of a run that nothing interrupts."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    argv = ["train", *tiny.argv("lora", folder, **SETTINGS)]
-    assert t5x.main(argv) == 0
+    argv, log = ["train", *tiny.argv("lora", folder, **SETTINGS)], folder.parent / "log"
+    assert tiny.start(argv, log).wait() == 0, log.read_text()
     return folder
 
 
@@ -89,9 +89,9 @@ def test_two_kills_and_a_sigterm_change_no_bit(tiny, left_alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sigterm_within_an_evaluation_changes_no_bit(
-    tiny, left_alone, tmp_path, monkeypatch, capsys
-):
+def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypatch, capsys):
+    alone = tmp_path / "alone"
+    assert t5x.main(["train", *tiny.argv("lora", alone, **SETTINGS, PROBE_BATCH_SIZE=4)]) == 0
     folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
 
     def counted(self, batch):
@@ -112,7 +112,7 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(
     assert not (folder / "probes" / "rows_000034.jsonl").exists()
     monkeypatch.undo()
     assert t5x.main(argv) == 0
-    assert_same(folder, left_alone)
+    assert_same(folder, alone)
 
 
 @pytest.mark.slow

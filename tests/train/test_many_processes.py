@@ -14,6 +14,7 @@ from ckl_jax.checkpoints.restore import find_checkpoint, restore_params
 from ckl_jax.parallel import processes
 from ckl_jax.trees.paths import flatten
 from tests.tiny import ROOT, newest_step, read_rows
+from tests.xla_flags import xla_flags
 
 STEPS = 17 * 2
 SETTINGS = {
@@ -32,7 +33,7 @@ def free_port():
 
 
 def devices(count):
-    return {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
+    return {"XLA_FLAGS": xla_flags(count)}
 
 
 class Group:
