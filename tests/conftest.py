@@ -1,5 +1,6 @@
 """Settings of the whole suite. They must precede the first import of jax."""
 
+import fcntl
 import functools
 import importlib
 import os
@@ -41,7 +42,16 @@ def strict():
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A tiny world with its Initial model, made once; see `tests.tiny.Tiny`."""
+    """A tiny world with its Initial model, made once for all workers; see `tests.tiny.Tiny`."""
     from tests.tiny import Tiny
 
-    return Tiny.make(tmp_path_factory.mktemp("tiny"))
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    made = root / "tiny" / "made"
+    with open(root / "tiny.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            Tiny.make(made.parent)
+            made.touch()
+    return Tiny(made.parent)

@@ -25,6 +25,7 @@ T5_LARGE = T5Config(
     num_encoder_layers=24,
     num_decoder_layers=24,
     logits_via_embedding=True,
+    scan_layers=True,  # traced once for all layers
 )
 K3 = (1, 11, 23)
 
@@ -54,7 +55,9 @@ def test_counts_equal_the_papers(name):
     assert (count(chosen), count(shapes)) == (trainable, total)
 
 
-GPT2_LARGE = GPT2Config(vocab_size=50262, emb_dim=1280, num_heads=20, num_layers=36, mlp_dim=5120)
+GPT2_LARGE = GPT2Config(
+    vocab_size=50262, emb_dim=1280, num_heads=20, num_layers=36, mlp_dim=5120, scan_layers=True
+)
 # TemporalWiki's: its "103M" is what trains beside 39,357,440 adapter parameters when the embedding
 # does too.
 LEGACY = dict(trunk=(), legacy_train_embedding=True)
