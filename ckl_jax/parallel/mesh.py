@@ -5,11 +5,12 @@ parameters (each device holds a slice and gathers a layer when it needs it), `mo
 mlp and vocabulary. `parallel.shardings` says what that means for each array.
 """
 
+import collections
 import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -141,6 +142,12 @@ def _named(shape: Mapping[str, int] | Sequence[int] | None) -> dict[str, int]:
     return {"data": math.prod(shape[:-1]), "model": shape[-1]}
 
 
+def _rows_of(indices: Iterable[tuple[slice, ...]], batch_size: int) -> np.ndarray:
+    """The rows, ascending, of devices that hold these slices of a batch."""
+    starts = {index[0].indices(batch_size)[:2] for index in indices}
+    return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
+
+
 def _nothing() -> None:
     pass
 
@@ -226,18 +233,60 @@ class Partitioner:
         """Returns the shardings of optimizer state, see `like_params`."""
         return like_params(state, params, param_shardings, self.mesh)
 
+    def process_rows(self, batch_size: int) -> np.ndarray:
+        """Returns which rows of a global batch this process reads, ascending, int [b].
+
+        They are the rows that its devices hold. Processes that the `model` axis joins hold, and
+        read, the same ones.
+
+        Raises:
+          UserError: the batch does not divide over the mesh.
+        """
+        self.check_batch_size(batch_size)
+        held = self.batch_sharding.addressable_devices_indices_map((batch_size,))
+        return _rows_of(held.values(), batch_size)
+
+    def data_shard(self) -> tuple[int, int]:
+        """Returns (i, n): this process reads the i-th of n shards of a stream of examples.
+
+        Raises:
+          UserError: two processes hold some rows of a batch in common, and others not.
+        """
+        held = collections.defaultdict(list)
+        for device, index in self.batch_sharding.devices_indices_map((self.batch_parts,)).items():
+            held[device.process_index].append(index)
+        rows = {p: tuple(_rows_of(found, self.batch_parts)) for p, found in held.items()}
+        shards = sorted(set(rows.values()))
+        if len({len(shard) for shard in shards}) > 1 or sum(map(len, shards)) != self.batch_parts:
+            raise UserError(
+                f"The mesh {dict(self.mesh.shape)} gives two processes some rows of a batch in "
+                "common and others not, and a SeqIO task is read in shards; let 'model' divide "
+                "the devices of a process, or be a multiple of them."
+            )
+        return shards.index(rows[jax.process_index()]), len(shards)
+
     def put_batch(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Returns the global batch on the devices.
 
         Args:
-          batch: this process's rows of each feature, [B / processes, ...].
+          batch: this process's rows of each feature, [b, ...]; see `process_rows`.
         """
         self.before_batch()
-        sharding = self.batch_sharding
-        return {
-            name: jax.make_array_from_process_local_data(sharding, value)
-            for name, value in batch.items()
-        }
+        sharding, parts = self.batch_sharding, self.batch_parts
+        held = len(self.process_rows(parts))
+
+        def put(value: np.ndarray) -> jax.Array:
+            size = len(value) // held * parts
+            rows = self.process_rows(size)
+
+            def part(index: tuple[slice, ...]) -> np.ndarray:
+                start, stop, _ = index[0].indices(size)
+                first = np.searchsorted(rows, start)  # rows of one device are consecutive
+                return value[first : first + stop - start]
+
+            return jax.make_array_from_callback((size, *value.shape[1:]), sharding, part)
+
+        return {name: put(value) for name, value in batch.items()}
 
     def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
         """Returns the global batch on the devices, where every process has all rows, [B, ...].

@@ -16,6 +16,7 @@ import numpy as np
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.data.text.vocabularies import digest_of
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.t5x_api.task_errors import explained, load_vocabulary
 from ckl_jax.train.inputs import Example
 
@@ -67,8 +68,10 @@ def get_task(name: Any) -> Any:
         ) from e
 
 
-def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
+def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None, partitioner: Partitioner) -> Any:
     """The tf.data of a `DatasetConfig` in an encoder-decoder's features, not batched.
+
+    It is this process's shard of the examples, of those that `partitioner` makes.
 
     Raises:
       UserError: no such task or split, or it is to be read from a cache that is not there.
@@ -89,7 +92,7 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None) -> Any:
             use_cached=cfg.use_cached,
             shuffle=cfg.shuffle,
             num_epochs=epochs,
-            shard_info=seqio.ShardInfo(jax.process_index(), jax.process_count()),
+            shard_info=seqio.ShardInfo(*partitioner.data_shard()),
             seed=seed,
             verbose=False,
         )
@@ -116,18 +119,15 @@ def check_split(cfg: Any) -> None:
 class TaskStream:
     """The training batches of a SeqIO task; the counterpart of `data.pipeline.BatchSource`."""
 
-    def __init__(self, cfg: Any, total_steps: int | None, seed: int, model: Any):
+    def __init__(
+        self, cfg: Any, total_steps: int | None, seed: int, model: Any, partitioner: Partitioner
+    ):
         if total_steps is None:
             raise UserError("A SeqIO task has no number of rows: set TRAIN_STEPS, not EPOCHS.")
         check_vocabulary(cfg, model)
-        processes = jax.process_count()
-        if cfg.batch_size % processes:
-            raise UserError(
-                f"BATCH_SIZE {cfg.batch_size} is not a multiple of the {processes} processes."
-            )
         self.plan = StreamPlan(cfg.batch_size, total_steps)
-        self._rows = cfg.batch_size // processes
-        dataset = dataset_of(cfg, epochs=None, seed=seed)
+        self._rows = len(partitioner.process_rows(cfg.batch_size))
+        dataset = dataset_of(cfg, epochs=None, seed=seed, partitioner=partitioner)
         self._dataset = dataset.map(
             lambda example: {name: example[name] for name in FEATURES if name in example}
         ).batch(self._rows, drop_remainder=True)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckl_jax.errors import UserError
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.answering import fetch
 from ckl_jax.t5x_api.metrics import of_batch, of_sums, summarize
 from ckl_jax.t5x_api.seqio_data import (
@@ -28,18 +29,18 @@ from ckl_jax.t5x_api.seqio_data import (
 class TrainEvaluation:
     """The loss of a split under teacher forcing, as T5X's `training_eval`."""
 
-    def __init__(self, cfg: Any, steps: int, model: Any, put_batch: Callable[..., Any]):
+    def __init__(self, cfg: Any, steps: int, model: Any, partitioner: Partitioner):
         def step(params, batch):
             return {**of_sums(*model.loss_fn(params, batch, None)), **of_batch(batch)}
 
-        self._step, self._put, self._rows = jax.jit(step), put_batch, cfg.batch_size
-        rows = cfg.batch_size // jax.process_count()
+        self._step, self._put, self._rows = jax.jit(step), partitioner.put_batch, cfg.batch_size
+        rows = len(partitioner.process_rows(cfg.batch_size))
         say_what_is_left_out("training_eval", cfg)
         # The tasks of a mixture apart, each repeated until there are enough batches.
         self._parts = [
             (
                 one,
-                dataset_of(one, epochs=None, seed=cfg.seed)
+                dataset_of(one, epochs=None, seed=cfg.seed, partitioner=partitioner)
                 .batch(rows, drop_remainder=True)
                 .take(steps),
             )

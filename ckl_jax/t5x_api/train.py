@@ -194,7 +194,7 @@ def native_arguments(
 def _train_evaluation(cfg, steps, model, partitioner):
     from ckl_jax.t5x_api.seqio_evaluation import TrainEvaluation
 
-    return TrainEvaluation(cfg, steps, model, partitioner.put_batch)
+    return TrainEvaluation(cfg, steps, model, partitioner)
 
 
 def _inference_evaluation(cfg, evaluator_cls, folder, model, partitioner):

@@ -13,6 +13,7 @@ from ckl_jax.checkpoints.restore import stored_step
 from ckl_jax.config import missing_modules
 from ckl_jax.errors import UserError
 from ckl_jax.optim import schedules
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.t5x_api import checkpoints, names
 from ckl_jax.train import configs
 
@@ -90,6 +91,7 @@ class DatasetConfig:
         total_steps: int | None,
         seed: int,
         model: Any,
+        partitioner: Any = None,
     ) -> Any:
         """The batches of training, see `train.configs.DatasetConfig.make_source`."""
         seed = seed if self.seed is None else self.seed
@@ -98,7 +100,12 @@ class DatasetConfig:
                 self.mixture_or_task_name, self.task_feature_lengths, self.batch_size, seed=seed
             )
             return native.make_source(
-                method, epochs=epochs, total_steps=total_steps, seed=seed, model=model
+                method,
+                epochs=epochs,
+                total_steps=total_steps,
+                seed=seed,
+                model=model,
+                partitioner=partitioner,
             )
         from ckl_jax.t5x_api import seqio_data
 
@@ -107,7 +114,7 @@ class DatasetConfig:
                 f"Method {method.name!r} wants earlier data, which needs cached tasks: bind "
                 "train.configs.DatasetConfig as the train_dataset_cfg, or give a SeqIO mixture."
             )
-        return seqio_data.TaskStream(self, total_steps, seed, model)
+        return seqio_data.TaskStream(self, total_steps, seed, model, partitioner or Partitioner())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
@@ -18,6 +19,7 @@ from ckl_jax.data.tasks.converters import Converter, Masking, converter_of
 from ckl_jax.data.tasks.epochs import EpochPlan
 from ckl_jax.data.tasks.pipeline import Batch, BatchSource
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -79,6 +81,7 @@ class DatasetConfig:
         total_steps: int | None,
         seed: int,
         model: Any,
+        partitioner: Partitioner | None = None,
     ) -> BatchSource | LaneSource:
         """Opens the tasks and plans which rows come when.
 
@@ -88,6 +91,7 @@ class DatasetConfig:
           total_steps: where `epochs` is None.
           seed: not used: the order is that of this record's own seed.
           model: whose vocabulary must be the tasks'.
+          partitioner: says which rows of a batch this process reads; None is all.
 
         Raises:
           UserError: a task is missing, empty, was made with another vocabulary or for another
@@ -96,7 +100,7 @@ class DatasetConfig:
         """
         del seed
         if self.contiguous:
-            return self._lanes(method, model, epochs, total_steps)
+            return self._lanes(method, model, epochs, total_steps, partitioner)
         tasks = [self.open(self.mixture_or_task_name)]
         if epochs is None:  # review only adds to the rows of an epoch
             epochs = -(-total_steps // max(1, -(-len(tasks[0]) // self.batch_size)))
@@ -121,26 +125,37 @@ class DatasetConfig:
             )
         if (shortage := plan.shortage()) and jax.process_index() == 0:
             print(shortage, file=sys.stderr, flush=True)
-        return self._source(plan, tasks, model)
+        return self._source(plan, tasks, model, partitioner)
 
-    def _source(self, plan: EpochPlan, tasks: list[CachedTask], model: Any) -> BatchSource:
+    def _source(
+        self,
+        plan: EpochPlan,
+        tasks: list[CachedTask],
+        model: Any,
+        partitioner: Partitioner | None,
+    ) -> BatchSource:
         convert, lengths = self.reading(model, tasks)
         return BatchSource(
             plan,
             tasks,
             lengths,
             convert=convert,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
+            rows=self._rows(partitioner),
         )
 
-    def earlier(self, method: Any, model: Any, examples: int) -> Iterator[Batch]:
+    def _rows(self, partitioner: Partitioner | None) -> np.ndarray | None:
+        return None if partitioner is None else partitioner.process_rows(self.batch_size)
+
+    def earlier(
+        self, method: Any, model: Any, examples: int, partitioner: Partitioner | None = None
+    ) -> Iterator[Batch]:
         """Batches of `examples` rows of the earlier corpus, drawn by `seed`, or of all it has.
 
         Args:
           method: that wants them, for the complaint.
           model: whose vocabulary must be the task's.
           examples: how many; whole batches are drawn.
+          partitioner: says which rows of a batch this process reads; None is all.
 
         Raises:
           UserError: no earlier corpus is named, or it is missing, empty or of another vocabulary.
@@ -148,7 +163,7 @@ class DatasetConfig:
         task = self._earlier_task(method)
         check_task_vocabulary(task, self.replay_task_name, model.output_vocabulary)
         plan = EpochPlan(len(task), 0, None, self.batch_size, 1, self.seed)
-        source = self._source(plan, [task], model)
+        source = self._source(plan, [task], model, partitioner)
         return (source[step] for step in range(min(len(source), -(-examples // self.batch_size))))
 
     def _earlier_task(self, method: Any) -> CachedTask:
@@ -160,7 +175,12 @@ class DatasetConfig:
         return self.open(self.replay_task_name)
 
     def _lanes(
-        self, method: Any, model: Any, epochs: int | None, total_steps: int | None
+        self,
+        method: Any,
+        model: Any,
+        epochs: int | None,
+        total_steps: int | None,
+        partitioner: Partitioner | None,
     ) -> LaneSource:
         if method.reads_earlier_data:
             raise UserError(
@@ -194,8 +214,7 @@ class DatasetConfig:
             epochs=epochs,
             total_steps=total_steps,
             seed=self.seed,
-            process_index=jax.process_index(),
-            process_count=jax.process_count(),
+            batch_rows=self._rows(partitioner),
         )
 
     def reading(self, model: Any, tasks: Sequence[CachedTask]) -> tuple[Converter, dict[str, int]]:

@@ -115,9 +115,8 @@ class Prepared:
             return state
 
         def examples(count: int) -> Iterator[Any]:
-            return map(
-                self.partitioner.put_batch, self.dataset.earlier(self.method, self.model, count)
-            )
+            rows = self.dataset.earlier(self.method, self.model, count, self.partitioner)
+            return map(self.partitioner.put_batch, rows)
 
         if jax.process_index() == 0 and self.method.reads_earlier_data:
             print(f"Reading earlier text for the initial state of {self.method.name} ...")
@@ -214,6 +213,7 @@ def prepare(
         total_steps=None if total_steps is None else total_steps - first_step,
         seed=random_seed,
         model=model,
+        partitioner=partitioner,
     )
     if total_steps is None:
         total_steps = first_step + source.plan.total_steps

@@ -132,6 +132,25 @@ def test_two_processes_equal_one(tiny, alone, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "each", "mesh"),
+    [
+        (2, 1, {"fsdp": 2}),
+        (2, 1, {"model": 2}),
+        (2, 2, {"fsdp": 2, "model": 2}),
+        (4, 1, {"data": 2, "model": 2}),
+        (4, 1, {"data": 2, "fsdp": 2}),
+        (4, 1, {"fsdp": 2, "model": 2}),
+    ],
+)
+def test_a_mesh_whose_axes_cross_processes_equals_one(tiny, alone, tmp_path, count, each, mesh):
+    argv = ["train", *tiny.argv("lora", tmp_path / "run", **SETTINGS, MESH_SHAPE=mesh)]
+    group = Group(tiny, argv, tmp_path / "logs", count, each)
+    assert group.wait() == [0] * count, group.text()
+    assert_close(tmp_path / "run", alone)
+
+
+@pytest.mark.slow
 def test_the_launcher_of_one_machine_starts_two(tiny, tmp_path):
     argv = tiny.argv("lora", tmp_path / "run", **SETTINGS, PROBES=None, TRAIN_STEPS=5)
     command = [sys.executable, "-m", "ckl_jax", "train", *argv]

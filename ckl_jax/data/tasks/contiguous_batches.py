@@ -123,7 +123,7 @@ class LaneSource:
       eos_id: follows each document.
       rows: int [documents], rows of the task that the plan is of; None is all.
       score_eos: whether the loss counts the end of a document.
-      process_index, process_count: this host, of how many.
+      batch_rows: int [b], which rows of a batch this host builds; None is all.
     """
 
     def __init__(
@@ -134,25 +134,18 @@ class LaneSource:
         *,
         rows: np.ndarray | None = None,
         score_eos: bool = True,
-        process_index: int = 0,
-        process_count: int = 1,
+        batch_rows: np.ndarray | None = None,
     ):
-        if plan.batch_size % process_count:
-            raise UserError(
-                f"batch_size={plan.batch_size} is not a multiple of the {process_count} processes."
-            )
         self.plan, self.task, self.eos_id, self.score_eos = plan, task, eos_id, score_eos
         self.rows = np.arange(len(plan.sizes)) if rows is None else np.asarray(rows)
-        per_process = plan.batch_size // process_count
-        self._mine = slice(process_index * per_process, (process_index + 1) * per_process)
+        self._mine = np.arange(plan.batch_size) if batch_rows is None else batch_rows
 
     def __len__(self) -> int:
         return self.plan.total_steps
 
     def shapes(self) -> Batch:
         """Arrays of the shapes and dtypes of this host's part of a batch; reads nothing."""
-        mine = self._mine
-        ids = np.zeros((mine.stop - mine.start, self.plan.length), np.int32)
+        ids = np.zeros((len(self._mine), self.plan.length), np.int32)
         return {name: ids for name in FEATURES} | {WEIGHTS: ids.astype(np.float32)}
 
     def iterate(self, start_step: int = 0) -> Iterator[Batch]:

@@ -15,8 +15,7 @@ Batch = dict[str, np.ndarray]
 class BatchSource:
     """The batches of a run, by step. Stateless: `source[step]` is always the same.
 
-    With several hosts, each builds its own contiguous rows of the global batch, [b, ...] with
-    b = batch_size / process_count: the layout of `jax.make_array_from_process_local_data`.
+    With several hosts, each builds the rows of the global batch that its devices hold, [b, ...].
     """
 
     def __init__(
@@ -25,8 +24,7 @@ class BatchSource:
         tasks: Sequence[CachedTask],
         lengths: Mapping[str, int],
         *,
-        process_index: int = 0,
-        process_count: int = 1,
+        rows: np.ndarray | None = None,
         convert: Converter | None = None,
     ):
         """Binds a plan to its corpora.
@@ -36,33 +34,27 @@ class BatchSource:
           tasks: the new corpus, then (if the plan replays) the old one, then that of earlier
             phases: the order of the plan's `source` values.
           lengths: of each feature that is read: {"inputs": S, "targets": T}.
-          process_index: this host.
-          process_count: all hosts.
+          rows: int [b], which rows of a batch this host builds, see `Partitioner.process_rows`;
+            None is all.
           convert: makes the batch; None is that of an encoder-decoder.
 
         Raises:
-          UserError: a corpus is missing or has other rows than the plan, or the hosts cannot share
-            the batch evenly.
+          UserError: a corpus is missing or has other rows than the plan.
         """
-        for name, rows, i in (
+        for name, planned, i in (
             ("main", plan.main, 0),
             ("replay", plan.replay, 1),
             ("review", plan.review, 2),
         ):
             found = len(tasks[i]) if i < len(tasks) and tasks[i] is not None else 0
-            if rows != found:
+            if planned != found:
                 raise UserError(
-                    f"The plan's corpus {name!r} has {rows} rows and the cached task {found}; "
+                    f"The plan's corpus {name!r} has {planned} rows and the cached task {found}; "
                     "make the plan from the tasks that are trained on."
                 )
-        if plan.batch_size % process_count:
-            raise UserError(
-                f"batch_size={plan.batch_size} is not a multiple of the {process_count} processes."
-            )
         self.plan, self.tasks, self.lengths = plan, tuple(tasks), dict(lengths)
         self._convert = convert or converter_of(("inputs", "targets"))
-        per_process = plan.batch_size // process_count
-        self._mine = slice(process_index * per_process, (process_index + 1) * per_process)
+        self._mine = slice(None) if rows is None else rows
 
     def __len__(self) -> int:
         return self.plan.total_steps
