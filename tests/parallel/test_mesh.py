@@ -115,3 +115,43 @@ def test_eight_devices_shard_and_compute_what_one_does():
         p.check_batch_size(12)
     shape = dict(meshes.Partitioner(num_partitions=2).mesh.shape)
     assert shape == {"data": 4, "fsdp": 1, "model": 2}
+
+
+def test_one_process_reads_every_row():
+    p = meshes.Partitioner(mesh_shape={"data": 2, "fsdp": 2, "model": 2})
+    np.testing.assert_array_equal(p.process_rows(8), np.arange(8))
+    assert p.data_shard() == (0, 1)
+    batch = {"x": np.arange(24).reshape(8, 3)}
+    np.testing.assert_array_equal(p.put_batch(batch)["x"], batch["x"])
+    with pytest.raises(UserError, match="BATCH_SIZE 6 does not divide into 4 parts"):
+        p.process_rows(6)
+
+
+_Device = collections.namedtuple("_Device", ("process_index", "id"))
+
+
+@pytest.mark.parametrize(
+    ("processes", "shard"),
+    [
+        ([[0, 0], [1, 1]], (1, 2)),  # of two devices each: [data, model] of processes
+        ([[0, 1], [0, 1]], (0, 1)),  # `model` joins them: both read all
+        ([[0, 1], [2, 3]], (0, 2)),
+        ([[0, 0, 1], [1, 2, 2]], None),
+    ],
+)
+def test_processes_that_hold_the_same_rows_read_the_same_shard(processes, shard, monkeypatch):
+    rows = len(processes)
+    held = {
+        _Device(process, (i, j)): (slice(i, i + 1),)
+        for i, row in enumerate(processes)
+        for j, process in enumerate(row)
+    }
+    sharding = types.SimpleNamespace(devices_indices_map=lambda shape: held)
+    monkeypatch.setattr(meshes.Partitioner, "batch_sharding", sharding)
+    monkeypatch.setattr(meshes.Partitioner, "batch_parts", rows)
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    if shard is None:
+        with pytest.raises(UserError, match="gives two processes some rows of a batch in common"):
+            meshes.Partitioner().data_shard()
+    else:
+        assert meshes.Partitioner().data_shard() == shard
