@@ -1,5 +1,8 @@
 """Meshes and shardings."""
 
+import collections
+import types
+
 import jax
 import numpy as np
 import optax
