@@ -221,7 +221,7 @@ def main() -> None:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     measure.use_cores(1)
     from ckl_jax.data.facts.relational import Dataset
-    from ckl_jax.papers.lm_pub_quiz.probe import Settings, open_scorer
+    from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = Dataset.from_path(args.dataset)
@@ -232,7 +232,7 @@ def main() -> None:
             make_bert(folder, dataset, args.shape, args.pieces or 28996)
         else:
             make_gpt2(folder, dataset, args.shape, args.tokenizer, args.pieces or 4000)
-        evaluator = Evaluator(open_scorer(folder, Settings()), args.shape)
+        evaluator = Evaluator(open_scorer(folder), args.shape)
         score = theirs(folder, args.dataset, args.shape)
         for number, relation in enumerate(spread(list(dataset), args.relations)):
             if number == 0:

@@ -58,11 +58,11 @@ def _dataset(args, count):
 
 def one(args, count):
     """Scores one size in this process."""
-    from ckl_jax.papers.lm_pub_quiz.probe import Settings, open_scorer
+    from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = _dataset(args, count)
-    evaluator = Evaluator(open_scorer(args.model, Settings()))
+    evaluator = Evaluator(open_scorer(args.model))
     evaluator.evaluate_relation(next(iter(dataset)).subsample(1), 0)
     before, start = peak(), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,6 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
@@ -177,12 +176,34 @@ def _rank_hugging_face(
     folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
 ) -> DatasetResults:
     compile_cache.enable()
-    return _rank(open_scorer(folder, settings), str(folder), dataset, settings, progress)
+    names = ("bos", "target", "pll_metric", "batch_size", "dtype")
+    scorer = open_scorer(folder, **{name: getattr(settings, name) for name in names})
+    return _rank(scorer, str(folder), dataset, settings, progress)
 
 
-def open_scorer(folder: Path, settings: Settings) -> Any:
-    """The scorer of a model in a Hugging Face folder."""
-    config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
+def open_scorer(
+    folder: str | Path,
+    *,
+    bos: bool | None = None,
+    target: str = TARGETS[0],
+    pll_metric: str = SCHEMES[0],
+    batch_size: int | None = None,
+    dtype: str | None = None,
+) -> Any:
+    """Returns the scorer of a model in a Hugging Face folder.
+
+    Args:
+      folder: with config.json, weights and tokenizer.
+      bos, target, pll_metric, batch_size, dtype: see `Settings`.
+
+    Raises:
+      UserError: the folder is no model of a kind that ranks, or a setting is not for its kind.
+    """
+    settings = Settings(
+        bos=bos, target=target, pll_metric=pll_metric, batch_size=batch_size, dtype=dtype
+    )
+    folder = Path(folder)
+    config, params = load_hf(folder, **({"dtype": dtype} if dtype else {}))
     architecture = architectures.of_config(config)
     files = architecture.vocabulary
     model = architecture.build(config, files.reader(files.path(folder)))
@@ -227,8 +248,7 @@ def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults
     if settings.out is not None:
         with os_errors(settings.out):
             Path(settings.out).mkdir(parents=True, exist_ok=True)
-    digest = tree_digest(scorer.params)[:16]
-    return Evaluator(scorer, name, settings.conditional_score, digest).evaluate_dataset(
+    return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
         dataset,
         settings.templates,
         subsample=settings.subsample,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax import __version__, checks
+from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.errors import UserError
@@ -33,14 +34,11 @@ class Evaluator:
       scorer: a model that scores tokens, see `papers.lm_pub_quiz.scorers`.
       model_name: for the results.
       conditional_score: only tokens from the first one of the answer on are scored.
-      parameters: digest of the model's, so that what other ones scored is not taken for theirs;
-        None compares names of models alone.
     """
 
     scorer: Any
     model_name: str = "model"
     conditional_score: bool = False
-    parameters: str | None = None
 
     def evaluate_dataset(
         self,
@@ -61,23 +59,30 @@ class Evaluator:
           dataset: the relations.
           template_index: one template, some, or None for all.
           subsample: score so many instances of each relation.
-          save_path: a folder in LM-PUB-QUIZ's layout of results.
+          save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters of the
+            scorer by a digest.
           reduction: "sum", "mean", or None for token scores.
           progress: called before a relation is scored: its code, its number, relations in all.
 
         Raises:
           UserError: there is no such template, a statement is too long, a score is no number, or
-            `save_path` holds results of other settings.
+            `save_path` holds results of other settings or parameters.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         checks.require_int(subsample=subsample)
         for relation in dataset:
             _templates(relation, template_index)
         results = DatasetResults(dataset.name)
+        parameters = None
         if save_path is not None:
             results = DatasetResults.open(save_path, dataset.name)
+            # What other parameters scored is not taken for theirs, whatever the model is called.
+            parameters = tree_digest(self.scorer.params)[:16]
         for number, relation in enumerate(dataset):
-            metadata = self._metadata(dataset, relation, template_index, reduction, subsample)
+            metadata = {
+                **self._metadata(dataset, relation, template_index, reduction, subsample),
+                "parameters": parameters,
+            }
             if results.has(relation.code, metadata):
                 results.describe(relation.code, _info(relation))
                 continue
@@ -197,7 +202,6 @@ class Evaluator:
             "conditional_score": self.conditional_score,
             "dataset_path": dataset.path,
             "dataset_name": dataset.name,
-            "parameters": self.parameters,
             "facts": relation.digest(),
         }
 

@@ -6,6 +6,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,6 +15,8 @@ from ckl_jax.cli import ckl, t5x
 from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
@@ -157,6 +160,17 @@ def test_a_transformer_xl_is_ranked_by_its_model_gin(golden, tmp_path, capsys):
     scorer = CausalScorer(model_of(config, vocabulary=vocabulary), random_params(config))
     direct = Evaluator(scorer).evaluate_relation(Dataset.from_path(golden / "dataset")["P1"])
     np.testing.assert_allclose(result.scores, direct.scores, atol=1e-4)
+
+
+def test_scores_of_earlier_parameters_are_refused_in_python_too(golden, tmp_path):
+    dataset, scorer = Dataset.from_path(golden / "dataset"), open_scorer(golden / "model")
+    first = Evaluator(scorer).evaluate_dataset(dataset, 0, save_path=tmp_path)
+    scorer.params = jax.tree.map(lambda x: x + 0.01, scorer.params)
+    with pytest.raises(UserError, match="P1 scored by other parameters of the model"):
+        Evaluator(scorer).evaluate_dataset(dataset, 0, save_path=tmp_path)
+    assert np.abs(Evaluator(scorer).evaluate_dataset(dataset, 0)["P1"].scores).sum() > 0
+    stored = DatasetResults.from_path(tmp_path)["P1"].scores
+    np.testing.assert_allclose(stored, first["P1"].scores, atol=1e-6)
 
 
 def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
