@@ -379,8 +379,22 @@ def base_of(run: Run) -> Run | None:
 
 
 def initial_scores(run: Run) -> dict[str, Scored] | None:
-    """What the run knew before its first step: its own rows of step 0, else its base's last."""
-    if 0 in run.files:
-        return run.at(0)
-    base = base_of(run)
-    return base.last if base else None
+    """What the run's base model knew: the base's own rows, else the run's of step 0.
+
+    The base's come first because parameters that a method adds may answer differently from the
+    start: a side network that is random at step 0 is no part of the base. They are left where the
+    base was put to other items, or not at the checkpoint that the run started from.
+    """
+    own, base = run.at(0) if 0 in run.files else None, base_of(run)
+    if base is not None:
+        name = Path(run.summary["base_checkpoint"]).name
+        step = int(name.removeprefix("checkpoint_")) if name.startswith("checkpoint_") else None
+        if step is None or step in base.steps:
+            scores = base.last if step is None else base.at(step)
+            if own is None or _same_items(own, scores):
+                return scores
+    return own
+
+
+def _same_items(a: Mapping[str, Scored], b: Mapping[str, Scored]) -> bool:
+    return all(probe in b and b[probe].items == scored.items for probe, scored in a.items())

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.bases import common_base
+from ckl_jax.analysis.bases import Base, common_base
 from ckl_jax.analysis.ledger import fact_states
-from ckl_jax.analysis.rows import NotProbed, Run, Scored, initial_scores
+from ckl_jax.analysis.rows import NotProbed, Run, Scored, base_of, initial_scores
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 
@@ -112,12 +112,30 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     if first is not None:
         initial = Entry("initial", first, first.last)
     else:
-        scores = base.scores if base else None
-        scores = scores or next(filter(None, map(initial_scores, runs)), None)
-        initial = Entry("initial", None, scores) if scores else None
+        scores, note = _scores_before(base, runs)
+        initial, notes = Entry("initial", None, scores) if scores else None, [*notes, *note]
     study = _answered(Study(initial, _entries(updated), tuple(notes)))
     _check_items(study)
     return study
+
+
+def _scores_before(
+    base: Base | None, runs: Sequence[Run]
+) -> tuple[dict[str, Scored] | None, list[str]]:
+    """What the model before all of `runs` knew, and a note where that is not its answers alone."""
+    if base is not None and base.source is not None and (scores := base.scores):
+        return scores, []
+    # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base.
+    by_size = sorted(runs, key=lambda run: run.summary.get("total_parameters", 0))
+    for run in by_size:
+        if scores := initial_scores(run):
+            added = run.summary.get("added_parameters", 0) if base_of(run) is None else 0
+            note = (
+                f"Initial is {_label(run.name)} before its first step, with {added:,} parameters "
+                "that the method added: the model that it started from was not probed."
+            )
+            return scores, [note] * bool(added)
+    return None, []
 
 
 def _label(name: str) -> str:

@@ -100,6 +100,7 @@ class Saver:
         run, step = self._run, int(state.step)
         if jax.process_index() == 0:
             trainable = run.shapes.trainable if run.method.trains else {}
+            leaves = flatten(run.shapes.params)
             files.write_json(
                 Path(self._run.model_dir) / "summary.json",
                 {
@@ -109,6 +110,7 @@ class Saver:
                     "steps_per_epoch": run.source.plan.steps_per_epoch,
                     "trainable_parameters": count(trainable),
                     "total_parameters": count(run.shapes.params),
+                    "added_parameters": count([leaves[path] for path in run.shapes.added]),
                     "train_seconds": self._telemetry.seconds,
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,

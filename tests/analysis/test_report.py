@@ -17,6 +17,7 @@ from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
 from ckl_jax.probes.forgetting import fuar
 from tests.analysis.helpers import METHODS, make_demo, make_run
+from tests.tiny import read_rows
 
 FIGURES = {
     "curves",
@@ -225,6 +226,37 @@ def test_a_copy_of_a_demo_and_a_second_phase_have_one_initial_model(tmp_path):
         found = load_study([demo / name for name in names])
         assert (found.initial.scores["new_lama"].em == expected).all()
         assert len(found.methods) == 2
+
+
+def _not_probed(run, added):
+    """As if the model that a run started from had not been probed."""
+    summary = json.loads((run / "summary.json").read_text())
+    summary |= {"base_checkpoint": "/gone/hf/checkpoint_0", "added_parameters": added}
+    summary["total_parameters"] += added
+    (run / "summary.json").write_text(json.dumps(summary))
+
+
+def test_a_random_side_network_is_no_part_of_initial(tmp_path):
+    demo = make_demo(tmp_path, ("initial", "vanilla", "k_adapter_k2"))
+    expected = load_study([demo / "initial"]).initial.scores["new_lama"].em
+    rows = demo / "k_adapter_k2" / "probes" / "rows_000000.jsonl"
+    noisy = [{**row, "em": 0} for row in read_rows(rows)]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in noisy))
+    adapter, vanilla = demo / "k_adapter_k2", demo / "vanilla"
+
+    def initial(*runs):
+        study = load_study(runs)
+        return study.initial.scores["new_lama"].em, " ".join(study.notes)
+
+    assert (initial(adapter)[0] == expected).all()  # its base was probed
+    _not_probed(adapter, 300_000)
+    _not_probed(vanilla, 0)
+    for order in ((adapter, vanilla), (vanilla, adapter)):
+        assert (initial(*order)[0] == expected).all()
+        assert "before its first step" not in initial(*order)[1]
+    scores, notes = initial(adapter)
+    assert not scores.any()
+    assert "K-Adapter (k=2) before its first step, with 300,000 parameters" in notes
 
 
 STRANGERS = (
