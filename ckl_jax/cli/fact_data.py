@@ -87,10 +87,9 @@ def benchmark(
     for probe in dict.fromkeys((*builder.PROBES, *manifest["items"])):
         found = manifest["with_evidence"].get(probe, {})
         named = ", ".join(f"{what} answer {n:,}" for what, n in found.items())
-        print(
-            f"{manifest['items'].get(probe, 0):10,}  {probe}"
-            + f"; with sentences of {named}" * bool(named)
-        )
+        count = manifest["items"].get(probe, 0)
+        more = f"; with sentences of {named}" if named else "" if count else ": not written"
+        print(f"{count:10,}  {probe}{more}")
     for side, count in manifest["documents"].items():
         print(f"{count:10,}  documents {'of ' * (side != 'later')}{side}")
     for corpus, count in manifest.get("rows", {}).items():

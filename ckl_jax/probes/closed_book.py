@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import PROBES, prompt_of, read_probe
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json_object
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.beam_rules import RULES
 from ckl_jax.probes import metrics
@@ -125,7 +127,10 @@ class ClosedBookEvaluator:
             )
         self._check_beams()
         self._check_lengths()
-        self._items = {name: _read(config, name) for name in config.names}
+        read = {name: _read(config, name) for name in config.names}
+        self._items = {name: items for name, items in read.items() if items is not None}
+        if config.names and not self._items:
+            raise UserError(f"No probe in {config.data_dir} has items; set PROBES to None.")
         generator_cls = kinds[model.task_features]
         self._continues = generator_cls is DecoderOnlyGenerator
         self._generator = generator_cls(
@@ -249,13 +254,21 @@ def judge(
     }
 
 
-def _read(config: ClosedBook, name: str) -> list[ProbeItem]:
+def _read(config: ClosedBook, name: str) -> list[ProbeItem] | None:
+    """The items of a probe; None if the folder's manifest says that none were left of it."""
     if not Path(config.data_dir).is_dir():
         raise UserError(
             f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
             "to the folder with CKL's probe files."
         )
-    return read_probe(config.records[name], config.data_dir)
+    manifest, probe = Path(config.data_dir) / "manifest.json", config.records[name]
+    if manifest.is_file() and not probe.path(config.data_dir).exists():
+        items = read_json_object(manifest).get("items")
+        if isinstance(items, Mapping) and not items.get(name):
+            if jax.process_index() == 0:
+                print(f"Leaving out the probe {name}: {manifest} says that it has no items.")
+            return None
+    return read_probe(probe, config.data_dir)
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

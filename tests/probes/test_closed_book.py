@@ -1,6 +1,7 @@
 """Closed-book probes of a model that continues text: what it is asked, and what counts of it."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -71,6 +72,19 @@ def test_a_decoder_continues_what_is_before_the_blank(asked):
     ]
     assert [row["em"] for row in rows] == [1, 0]
     assert rows[0]["predictions"] == ["France.", "Mali"] and rows[1]["hit_rank"] == 2
+
+
+def test_a_probe_without_items_is_left_out_by_name(asked, folder, capsys):
+    probes = ("new_lama", "invariant_lama")
+    with pytest.raises(UserError, match=r"newLAMA.csv"):  # without a manifest it is missing
+        asked(False, probes)
+    manifest = {"items": {"invariant_lama": 2, "updated_lama": 0}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert {row["probe"] for row in asked(False, probes)[1]} == {"invariant_lama"}
+    said = f"Leaving out the probe new_lama: {folder}/manifest.json says that it has no items.\n"
+    assert capsys.readouterr().out == said
+    with pytest.raises(UserError, match="No probe in .* has items; set PROBES to None"):
+        asked(False, ("new_lama", "updated_lama"))
 
 
 def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
