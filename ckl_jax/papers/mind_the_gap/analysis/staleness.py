@@ -222,11 +222,11 @@ class Curve:
       labels: [N] of the bins.
       places: [N] of the bins in time; those without a word of the group are left out.
       values: [N] percent.
-      low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin with
-        one document, which says nothing on the spread of documents.
+      low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin where
+        one document alone has words of the group, which says nothing on the spread of documents.
       documents, words: [N] how many a bin has.
       slopes: [B] of the line through each bootstrap sample.
-      overall: of all bins together: "value", "low", "high", NaN where each has one document.
+      overall: of all bins together: "value", "low", "high", NaN where each has one such document.
     """
 
     labels: tuple[str, ...]
@@ -267,7 +267,8 @@ def relative_increase(
     """The curve of Figures 1 to 3 and 5.
 
     The bootstrap draws documents within each bin, the same for both models. Bins in which the
-    group has no word are left out.
+    group has no word are left out; a sample of a bin without a word of it has no value, and is
+    drawn again.
 
     Args:
       model, control: as `read_totals` gives them.
@@ -288,16 +289,17 @@ def relative_increase(
     labels, places = (tuple(of[i] for i in kept) for of in (bins.labels, bins.places))
     parts = [both[slice(*bins.spans[i])] for i in kept]
     documents = np.array(list(map(len, parts)), np.float64)
-    sums = np.stack(
-        [generator.multinomial(n := len(p), np.full(n, 1.0 / n), size=samples) @ p for p in parts]
-    )  # [N, B, 2]
+    drawn = [_draw(part, samples, generator) for part in parts]
+    sums = np.stack([having for _, having in drawn])  # [N, B, 2]
     gaps, counts = np.stack([part.sum(0) for part in parts], 1)
     values = _percent(gaps, counts)
-    # A sample may lack the words of a rare group; the value then stands for it.
-    curves = np.where(sums[..., 1] > 0, _percent(*np.moveaxis(sums, 2, 0)), values[:, None])
-    low, high = np.where(documents > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
-    several = 1.0 if (documents > 1).any() else np.nan
-    whole = interval(several * _percent(*sums.sum(0).T))
+    curves = _percent(*np.moveaxis(sums, 2, 0))
+    with_words = np.array([np.count_nonzero(part[:, 1]) for part in parts])
+    low, high = np.where(with_words > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
+    several = 1.0 if (with_words > 1).any() else np.nan
+    every = sum(first for first, _ in drawn)  # [B, 2] of all bins together
+    every = every[every[:, 1] > 0]
+    whole = interval(several * _percent(*every.T)) if len(every) else (math.nan, math.nan)
     value = float(_percent(gaps.sum(), counts.sum()))
     return Curve(
         labels=labels,
@@ -310,6 +312,22 @@ def relative_increase(
         slopes=several * _slopes(curves.T, places),
         overall={"value": value, "low": whole[0], "high": whole[1]},
     )
+
+
+def _draw(
+    part: np.ndarray, samples: int, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums [B, 2] over samples of a bin's documents [D, 2]; and of those that have words alone."""
+    n = len(part)
+
+    def draw(count: int) -> np.ndarray:
+        return generator.multinomial(n, np.full(n, 1.0 / n), size=count) @ part
+
+    first = draw(samples)
+    having = first.copy()
+    while (lacking := having[:, 1] == 0).any():
+        having[lacking] = draw(np.count_nonzero(lacking))
+    return first, having
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Curves of staleness against sums written out, a pooled regression, and hand-made documents."""
 
+import itertools
 import math
 
 import numpy as np
@@ -130,14 +131,14 @@ class Named:
         return np.array([[float(word == self.names[0]) for word in document.words]])
 
 
-def _few(tmp_path, words, factors, name="few"):
+def _few(tmp_path, words, factors, name="few", date="2018-{:02d}-01"):
     """A document a month, of the words given; its losses are log(100 factor) a word."""
     return _dump(
         tmp_path / name,
         [
             WordLosses(
                 f"d{i}",
-                f"2018-{i + 1:02d}-01",
+                date.format(i + 1),
                 list(text),
                 np.full(len(text), np.log(100 * factor), np.float32),
                 np.ones(len(text), np.int32),
@@ -161,6 +162,32 @@ def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
     # Of one document a month nothing is known about the spread of documents.
     assert all(map(np.isnan, [*curve.low, *curve.high, curve.overall["low"], *curve.slopes]))
     assert curve.as_dict()["line"]["slope"] == pytest.approx(10, rel=1e-4)
+
+
+def test_documents_without_a_word_of_the_group_do_not_narrow_its_interval(tmp_path):
+    """Against all 4^4 equally likely samples of a month's documents."""
+    factors, date = [1.1, 9, 9, 1.4], "2018-05-{:02d}"
+    dumps = {}
+    for name, words in {"two": ("a", "b", "b", "a"), "one": ("a", "b", "b", "b")}.items():
+        dumps[f"{name} control"] = _few(tmp_path, words, [1] * 4, f"{name} control", date)
+        dumps[name] = _few(tmp_path, words, factors, name, date)
+
+    def curve(name):
+        totals = staleness.read_totals(
+            {n: dumps[n] for n in (name, f"{name} control")}, [Named("a")]
+        )
+        return staleness.relative_increase(totals[name], totals[f"{name} control"], group="a")
+
+    samples = [np.bincount(s, minlength=4) for s in itertools.product(range(4), repeat=4)]
+    defined = [s for s in samples if s[0] + s[3]]
+    logs = [(s[0] * math.log(1.1) + s[3] * math.log(1.4)) / (s[0] + s[3]) for s in defined]
+    expected = np.percentile(100 * np.expm1(logs), [2.5, 97.5], method="nearest")
+    found = curve("two")
+    np.testing.assert_allclose([*found.low, *found.high], expected, rtol=1e-4)
+    np.testing.assert_allclose([found.overall["low"], found.overall["high"]], expected, rtol=1e-4)
+    assert expected[0] < found.values[0] < expected[1]
+    alone = curve("one")
+    assert all(map(np.isnan, [*alone.low, *alone.high, alone.overall["low"]]))
 
 
 def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_path):
