@@ -1,7 +1,8 @@
 """CKL's corpora and probes as SeqIO tasks, over the same files as the cached tasks.
 
 `register_ckl(directory, vocabulary)` registers those whose files are in `directory`; with the
-environment variables CKL_DATA_DIR and CKL_VOCABULARY set, importing this module does so.
+environment variables CKL_DATA_DIR and CKL_VOCABULARY set, importing this module does so
+(`--gin.MIXTURE_OR_TASK_MODULE="'ckl_jax.tasks.ckl'"`).
 
 Corpora (split train): ckl_wikipedia_span, ckl_wikipedia_small_span, ckl_recent_news_span,
 ckl_recent_news_small_span, ckl_recent_news_small1_span, ckl_recent_news_small2_span.
@@ -21,7 +22,7 @@ import tensorflow as tf
 from ckl_jax.data.facts.ckl_files import CORPORA, available_probes, read_corpus, read_probe
 from ckl_jax.data.text.vocabularies import space_sentinels
 from ckl_jax.probes.metrics import exact_match, f1
-from tasks.rows import register_rows
+from ckl_jax.tasks.rows import register_rows
 
 CORPUS_TASKS = {
     "ckl_wikipedia_span": "d0",

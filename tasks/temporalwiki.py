@@ -17,7 +17,7 @@ from ckl_jax.data.facts.fact_files import read_probe_csv
 from ckl_jax.data.process_pool import read_json
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
-from tasks.rows import Rows, register_rows
+from ckl_jax.tasks.rows import Rows, register_rows
 
 
 def register_diffset(folder: str | os.PathLike, vocabulary: seqio.Vocabulary) -> str:

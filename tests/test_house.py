@@ -166,6 +166,15 @@ def test_models_and_methods_open_no_files():
             assert not names & {"open", "exec", "eval"}, path
 
 
+def test_an_installation_takes_no_name_but_ours():
+    """`tasks` and `gin_configs` are names of users' own folders; the package links to ours."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert settings["tool"]["setuptools"]["packages"]["find"]["include"] == ["ckl_jax*"]
+    for name in ("tasks", "gin_configs"):
+        assert (ROOT / "ckl_jax" / name).resolve() == ROOT / name
+    assert not (ROOT / "tasks" / "__init__.py").exists(), "it would hide a user's folder tasks/"
+
+
 def test_only_tasks_imports_seqio():
     for path in ROOT.glob("**/*.py"):
         relative = path.relative_to(ROOT)

@@ -392,14 +392,14 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
     _check_processes(args)
     try:
         from ckl_jax.config import gin_config, gin_scan
+        from ckl_jax.data import plugins
         from ckl_jax.parallel import processes
         from ckl_jax.t5x_api import names
     except ImportError as e:
         raise UserError(f"{e}; install the package's requirements.") from e
     _require_job(name, mode.entry)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its greetings would hide what matters
-    if os.getcwd() not in sys.path:  # gin files import task modules from here, as `python -m` would
-        sys.path.append(os.getcwd())
+    plugins.import_from_here()
     if not args.dry_run:
         processes.initialize(
             args.coordinator_address,

@@ -7,7 +7,7 @@ from pathlib import Path
 import ckl_jax
 from ckl_jax.errors import UserError, nearest
 
-BUNDLED = Path(ckl_jax.__file__).resolve().parent.parent / "gin_configs"
+BUNDLED = (Path(ckl_jax.__file__).parent / "gin_configs").resolve()
 # Of T5X's own files those for which there is nothing here.
 _OF_T5X_ALONE = (
     "t5x/configs/runs/export",

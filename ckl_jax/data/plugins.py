@@ -15,6 +15,15 @@ from ckl_jax.errors import UserError
 PlugIn = Callable[..., list[str]]
 
 
+def import_from_here() -> None:
+    """Puts the working directory first among the places of modules, as `python -m` does.
+
+    A user's `tasks` or `data` module is then theirs, whatever is installed under that name.
+    """
+    here = os.getcwd()
+    sys.path[:] = [here, *(path for path in sys.path if path != here)]
+
+
 def load(name: str, flag: str) -> PlugIn | None:
     """Returns the function that "package.module:function" names, checked at each call; None of "".
 
@@ -28,8 +37,7 @@ def load(name: str, flag: str) -> PlugIn | None:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise UserError(f"{flag} is {name!r}; give module:function.")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    import_from_here()
     try:
         function = getattr(importlib.import_module(module), attribute)
     except Exception as e:  # the user's module may raise anything

@@ -14,7 +14,7 @@ def seqio():
 
 @pytest.fixture(scope="module")
 def prepared(seqio, tmp_path_factory):
-    from tasks.ckl import register_ckl
+    from ckl_jax.tasks.ckl import register_ckl
 
     folder = tmp_path_factory.mktemp("world")
     build_world(folder, 0, "tiny")

@@ -47,7 +47,7 @@ def built(tmp_path_factory):
 
 def test_seqio_tasks(built):
     seqio = pytest.importorskip("seqio")
-    from tasks.temporalwiki import register_diffset, register_probes
+    from ckl_jax.tasks.temporalwiki import register_diffset, register_probes
 
     diff, probes = built
     vocabulary = seqio.ByteVocabulary()
@@ -73,7 +73,7 @@ def test_tfds_needs_no_tensorflow(built, tmp_path):
     pytest.importorskip("tensorflow_datasets")
     code = (
         "import sys, json\n"
-        "from tasks.temporalwiki_tfds import TwikiDiffset\n"
+        "from ckl_jax.tasks.temporalwiki_tfds import TwikiDiffset\n"
         f"b = TwikiDiffset(source={str(built[0])!r}, data_dir={str(tmp_path)!r})\n"
         "b.download_and_prepare(file_format='array_record')\n"
         "source = b.as_data_source()['train']\n"
