@@ -227,24 +227,25 @@ def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @png
 def plot_balance(table: Mapping[str, Any]):
-    """What was forgotten against what was gained; the area of a point is its training time."""
+    """What was forgotten against what was gained; a point's area is the FLOPs of its training."""
     rows = _with_fuar(table)
     if not rows:
         return None
     figure, (ax,) = panels(1, size=(7.4, 4.8))
-    longest = max((row["seconds"] or 0) for row in rows) or 1.0
+    largest = max((row["flops"] or 0) for row in rows) or 1.0
     gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
     for i, (row, x, y) in enumerate(zip(rows, gains, losses, strict=True)):
         ax.scatter(
             x,
             y,
-            s=60 + 340 * (row["seconds"] or 0) / longest,
+            s=60 + 340 * (row["flops"] or 0) / largest,
             color=labels.color(row["key"], i),
             marker=labels.marker(row["key"], i),
             edgecolor="white",
             linewidth=0.8,
             zorder=3,
-            label=row["label"] + ("" if row["seconds"] is None else f", {row['seconds']:,.0f} s"),
+            label=row["label"]
+            + ("" if row["flops"] is None else f", {row['flops'] / 1e12:.3g} TFLOP"),
         )
     right, top = 1.12 * max(*gains, 1e-3, 0), 1.2 * max(*losses, 1e-3, 0)
     ax.set_xlim(-0.04 * right, right)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis import labels
-from ckl_jax.analysis.sections import Cell, Section, compact, estimate, ratio, whole
+from ckl_jax.analysis.rows import training_flops
+from ckl_jax.analysis.sections import COSTS, Cell, Section, compact, costs, estimate, ratio
 from ckl_jax.analysis.statistics import (
     SAMPLES,
     bootstrap_means,
@@ -102,7 +103,7 @@ def compute_table(
 
     Returns:
       {"metric", "probes", "labels": {probe: short}, "columns": {"<probe>/<column>": title}, "fuar",
-      "baseline", "rows": [{"key", "label", "trainable", "total", "added", "flops", "seconds",
+      "baseline", "rows": [{"key", "label", "trainable", "total", "added", "flops", "cpu_seconds",
       "steps", "scores": {probe: {"value", "low", "high", "right", "items"}}, "columns":
       {"<probe>/<column>": value}, "fuar": {"value" (None: no gain), "low", "high"} or None,
       "tests": {probe or "fuar": {"difference", "p", "p_holm"}}}]}. A missing number is None.
@@ -171,15 +172,14 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
     total = entry.summary.get("total_parameters")
     summary = {} if entry is study.initial else entry.summary
     before = study.initial.summary.get("total_parameters") if summary and study.initial else None
-    per_step = summary.get("matmul_flops_per_step")
     return {
         "key": entry.key,
         "label": entry.label,
         "trainable": summary.get("trainable_parameters"),
         "total": total,
         "added": None if total is None or before is None else total - before,
-        "flops": None if per_step is None else per_step * summary["steps"],
-        "seconds": summary.get("train_seconds"),
+        "flops": training_flops(summary),
+        "cpu_seconds": summary.get("train_cpu_seconds"),
         "steps": summary.get("steps"),
         "scores": scores,
         "columns": {
@@ -252,7 +252,7 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
 
 
 def cell_value(row: dict, column: str) -> float | None:
-    """The number of a cell: a score, "fuar", one of "columns", or a number such as "seconds"."""
+    """The number of a cell: a score, "fuar", one of "columns", or a number such as "flops"."""
     if column in row["scores"]:
         return row["scores"][column]["value"]
     if column == "fuar":
@@ -283,11 +283,11 @@ def section(table: dict[str, Any], **about: Any) -> Section:
             compact(row["trainable"]),
             compact(row["total"]),
             *(_cell(row, column, ranks[column].get(row["key"], 0)) for column in columns),
-            whole(row["seconds"]),
+            *costs(row["flops"], row["cpu_seconds"]),
         ]
         for row in table["rows"]
     ]
-    headers = ["Method", "Trainable", "Total", *columns.values(), "Seconds"]
+    headers = ["Method", "Trainable", "Total", *columns.values(), *COSTS]
     return Section(headers=headers, rows=rows, notes=[_legend(table)], wide=headers[1:3], **about)
 
 

@@ -378,6 +378,15 @@ def base_of(run: Run) -> Run | None:
     return None
 
 
+def training_flops(summary: Mapping[str, Any]) -> int | None:
+    """FLOPs of the matrix products of a training, by its `summary.json`; None if they are not told.
+
+    Those of gradients, and of what is computed again for them, are among them.
+    """
+    per_step = summary.get("matmul_flops_per_step")
+    return None if per_step is None else per_step * summary["steps"]
+
+
 def initial_scores(run: Run) -> dict[str, Scored] | None:
     """What the run's base model knew: the base's own rows, else the run's of step 0.
 

@@ -52,6 +52,15 @@ def whole(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+# Seconds of a clock on the wall say nothing where runs share cores.
+COSTS = ("TFLOP", "CPU s")
+
+
+def costs(flops: float | None, cpu_seconds: float | None) -> list[str]:
+    """The cells of `COSTS`, of matrix products and of processor time in training."""
+    return ["–" if flops is None else f"{flops / 1e12:.3g}", whole(cpu_seconds)]
+
+
 def ratio(value: float | None) -> str:
     """Two decimals; "no gain" for None."""
     return "no gain" if value is None else f"{value:.2f}"

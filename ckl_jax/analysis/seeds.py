@@ -10,9 +10,11 @@ from ckl_jax.analysis import labels
 from ckl_jax.analysis.main_table import cell_value, compute_table, titles
 from ckl_jax.analysis.report import find_runs, is_run
 from ckl_jax.analysis.sections import (
+    COSTS,
     Cell,
     Section,
     compact,
+    costs,
     estimate,
     ratio,
     two,
@@ -101,7 +103,7 @@ def of_demos(
         for folder in folders
     ]
     shown = {column: title for table in tables for column, title in titles(table).items()}
-    names = dict.fromkeys([*shown, "fuar", "trainable", "seconds"])
+    names = dict.fromkeys([*shown, "fuar", "trainable", "flops", "cpu_seconds"])
     seeds = [{r["key"]: {n: cell_value(r, n) for n in names} for r in t["rows"]} for t in tables]
     no_gain = collections.Counter(
         row["key"]
@@ -114,16 +116,19 @@ def of_demos(
         label = labels.method_label(key)
         columns = {n: x | {"no_gain": no_gain[key] * (n == "fuar")} for n, x in columns.items()}
         rows.append({"key": key, "label": label, "columns": columns})
-        size, seconds = columns["trainable"]["mean"], columns["seconds"]
+        size, flops = columns["trainable"]["mean"], columns["flops"]["mean"]
         found = (_cell(columns[name]) for name in shown)
         cells.append(
-            [label, compact(size and round(size)), *found, estimate(seconds, whole, value="mean")]
+            [
+                *(label, compact(size and round(size)), *found, costs(flops, None)[0]),
+                estimate(columns["cpu_seconds"], whole, value="mean"),
+            ]
         )
     note = (
         f"Mean over {len(tables)} demos; below it, the smallest and the largest. A mean of FUAR "
         "is over the demos in which something was gained."
     )
-    headers = ["Method", "Trainable", *shown.values(), "Seconds"]
+    headers = ["Method", "Trainable", *shown.values(), *COSTS]
     return Section(headers=headers, rows=cells, notes=[note]), rows
 
 

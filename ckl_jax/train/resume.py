@@ -28,7 +28,7 @@ class Begun:
       frozen: the parameters that do not train.
       frozen_digest: of `frozen`, for the metadata of checkpoints.
       constants: what every step is given beside the state.
-      seconds: of training before this start.
+      seconds, cpu_seconds: of training before this start.
       owes_evaluation: whether the checkpoint was saved without the evaluation that is due there.
       metrics: of that checkpoint's step.
       finished: whether nothing is left to do.
@@ -40,6 +40,7 @@ class Begun:
     frozen_digest: str
     constants: Any
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     owes_evaluation: bool = False
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     finished: bool = False
@@ -123,6 +124,7 @@ def _restored(
         begun,
         state=swapped(TrainState(**restored)),
         seconds=float(dataset.get("train_seconds", 0.0)),
+        cpu_seconds=float(dataset.get("train_cpu_seconds", 0.0)),
         owes_evaluation=owes,
         metrics=metadata.get(METRICS, {}) if owes else {},
         finished=finished,

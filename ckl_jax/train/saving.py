@@ -73,13 +73,17 @@ class Saver:
         dataset = {
             "next_step": step,
             "epoch": run.epoch(step),
-            "train_seconds": self._telemetry.seconds,
+            **self._times(),
         }
         if owes_evaluation:
             dataset["owes_evaluation"] = True
         self._mirror.push()
         metrics = self._telemetry.metrics_at(step)
         self._store.save(step, as_dict(swapped(state)), metadata, dataset, metrics)
+
+    def _times(self) -> dict[str, float]:
+        told = self._telemetry
+        return {"train_seconds": told.seconds, "train_cpu_seconds": told.cpu_seconds}
 
     def check_finite(self, state: TrainState) -> None:
         """Stops the run rather than probing or saving parameters that are not finite."""
@@ -111,7 +115,7 @@ class Saver:
                     "trainable_parameters": count(trainable),
                     "total_parameters": count(run.shapes.params),
                     "added_parameters": count([leaves[path] for path in run.shapes.added]),
-                    "train_seconds": self._telemetry.seconds,
+                    **self._times(),
                     "matmul_flops_per_step": flops,
                     "device": jax.devices()[0].device_kind,
                     "base_checkpoint": _absolute(run.checkpoint_cfg.restore.path),

@@ -25,7 +25,7 @@ class Telemetry:
       folder: its MODEL_DIR.
       name: of the run, for the progress bar.
       step: that training goes on from.
-      seconds: of training before that.
+      seconds, cpu_seconds: of training before that.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
       is_boundary: whether a step is followed by an evaluation or a checkpoint.
@@ -33,6 +33,8 @@ class Telemetry:
 
     Attributes:
       seconds: of training so far, pauses for evaluations and checkpoints left out.
+      cpu_seconds: of this process in them, all its threads together. They are what can be compared
+        where runs share cores.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Telemetry:
         name: str,
         step: int,
         seconds: float,
+        cpu_seconds: float,
         log_period: int,
         progress: str,
         is_boundary: Callable[[int], bool],
@@ -59,8 +62,8 @@ class Telemetry:
         self._steps: list[Fetched] = []  # since the last row
         self._newest: dict[str, tuple[int, dict[str, float]]] = {}  # row and scores, by step
         self._once: dict[str, float] = {}  # goes into the next row
-        self._waits, self._clock = True, time.monotonic()
-        self.seconds = seconds
+        self._waits, self._began = True, _clocks()
+        self.seconds, self.cpu_seconds = seconds, cpu_seconds
 
     def __enter__(self) -> "Telemetry":
         self._writer.__enter__()
@@ -81,7 +84,7 @@ class Telemetry:
 
     def resume(self) -> None:
         """Begins to count seconds, before the first batch and after a pause."""
-        self._waits, self._clock = True, time.monotonic()
+        self._waits, self._began = True, _clocks()
 
     def batch_is_there(self) -> None:
         """Begins to count the seconds of a step, if it is the first after a pause."""
@@ -98,7 +101,9 @@ class Telemetry:
         """Waits for the steps that were sent ahead, and stops counting seconds."""
         for fetched in self._late.flush():
             self._log(fetched)
-        self.seconds += time.monotonic() - self._clock
+        (began, cpu_began), (now, cpu_now) = self._began, _clocks()
+        self.seconds += now - began
+        self.cpu_seconds += cpu_now - cpu_began
 
     def evaluated(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
         """Writes the scores of an evaluation, {split: {name: score}}, and says the main ones."""
@@ -145,6 +150,10 @@ class Telemetry:
     def _speed(self) -> dict[str, float]:
         seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
         return speed(seconds, self._run.source.plan.batch_size, tokens) if seconds else {}
+
+
+def _clocks() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
 
 
 def _in_a_line(step: int, epoch: int, scores: Mapping[str, Mapping[str, float]]) -> str:

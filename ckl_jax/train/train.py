@@ -165,6 +165,7 @@ def train(
             name=context["run"],
             step=step,
             seconds=begun.seconds,
+            cpu_seconds=begun.cpu_seconds,
             log_period=log_period,
             progress=progress,
             is_boundary=lambda step: due.evaluation(step) or due.checkpoint(step),

@@ -108,6 +108,7 @@ def make_run(
             "trainable_parameters": trainable,
             "total_parameters": 1_800_000,
             "train_seconds": 12.5 * sum(per_epoch) / 20,
+            "train_cpu_seconds": 21.5 * sum(per_epoch) / 20,
             "device": "cpu",
             "matmul_flops_per_step": 10**9,
             "base_checkpoint": None if name == "initial" else str(folder.parent / "initial"),

@@ -103,7 +103,7 @@ def test_the_table_is_made_of_the_rows(report, study):
     before, after = ({p: s["value"] for p, s in r["scores"].items()} for r in (initial, vanilla))
     expected = fuar([before, after], ["invariant_lama"], "updated_lama", "new_lama")
     assert vanilla["fuar"]["value"] == pytest.approx(expected.value)
-    assert initial["fuar"] is None and initial["seconds"] is None
+    assert initial["fuar"] is None and initial["cpu_seconds"] is None
     assert vanilla["tests"] == {} and initial["tests"] == {}
 
 
@@ -111,7 +111,7 @@ def test_best_and_second_best_are_marked(study):
     table = compute_table(study, samples=50)
     assert best(table, "invariant_lama") == {"modular": 1, "k_adapter_k3": 2}
     assert best(table, "fuar")["modular"] == 1
-    assert best(table, "seconds") == {}
+    assert best(table, "cpu_seconds") == {}
     marked = section(table).markdown()
     value = next(r for r in table["rows"] if r["key"] == "modular")["scores"]["invariant_lama"]
     assert f"**{value['value']:.2f}**" in marked and "**80.00**" not in marked

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.sections import Cell, Section, two, whole
+from ckl_jax.analysis.rows import training_flops
+from ckl_jax.analysis.sections import COSTS, Cell, Section, costs, two
 from ckl_jax.files import read_json, read_jsonl
 
 ARMS = ("time_stratified", "control")
@@ -44,9 +45,9 @@ def _models(root: Path) -> Section:
     for arm in ARMS:
         summary = read_json(root / arm / "summary.json")
         counts = (summary[name] for name in ("total_parameters", "steps"))
-        seconds, held = whole(summary["train_seconds"]), word_perplexity(root / arm)
-        rows.append([arm.replace("_", " "), *counts, seconds, held])
-    headers = ["Model", "Parameters", "Steps", "Seconds", "Word perplexity, its validation"]
+        cost = costs(training_flops(summary), summary.get("train_cpu_seconds"))
+        rows.append([arm.replace("_", " "), *counts, *cost, word_perplexity(root / arm)])
+    headers = ["Model", "Parameters", "Steps", *COSTS, "Word perplexity, its validation"]
     return Section("", headers, rows)
 
 

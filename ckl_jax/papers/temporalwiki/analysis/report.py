@@ -3,14 +3,23 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import figures
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.report import configs, versions
-from ckl_jax.analysis.sections import Cell, Section, compact, estimate, ratio, write_page
+from ckl_jax.analysis.sections import (
+    COSTS,
+    Cell,
+    Section,
+    compact,
+    costs,
+    estimate,
+    ratio,
+    write_page,
+)
 from ckl_jax.files import atomic_write, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
@@ -28,8 +37,8 @@ _LEGEND = (
     "on the facts of the interval that it was updated by last; Initial is the model before any "
     "update. Un: unchanged facts; C: changed ones; Avg: their mean. Below them 95 % intervals of a "
     "bootstrap over facts: they say how far the choice of facts matters, not how far the random "
-    "seed does. Bold is best of its column, underlined second best. Seconds are of training alone, "
-    "a mean over the intervals."
+    "seed does. Bold is best of its column, underlined second best. TFLOP (of matrix products) and "
+    "CPU seconds are of training alone, a mean over the intervals."
 )
 _MATRIX = (
     "Perplexity of changed facts. Rows: the interval that the model was updated by last; columns: "
@@ -149,16 +158,21 @@ def section_3(study: Study, three: Rows) -> Section:
         ranked = [(row["intervals"][i][n], ranks[i, n].get(row["method"], 0)) for i, n in columns]
         return [*_costs(row), *(_perplexity(x, rank) for x, rank in ranked)]
 
-    headers = ["Trainable", "Total", "Seconds"]
+    headers = ["Trainable", "Total", *COSTS]
     headers += [f"{study.label(i)} {_SHORT[name]}" for i, name in columns]
     about = {"notes": [_LEGEND], "anchor": "scores"}
     return _by_method("Perplexity of facts", headers, three, cells, **about)
 
 
 def _costs(row: dict[str, Any]) -> list[str]:
-    seconds = [s for s in row["seconds"].values() if s is not None]
-    mean = f"{sum(seconds) / len(seconds):,.1f}" if seconds else "–"
-    return [compact(row["trainable"] if row["seconds"] else None), compact(row["total"]), mean]
+    trained = bool(row["steps"])
+    means = (_mean(row[name].values()) for name in ("flops", "cpu_seconds"))
+    return [compact(row["trainable"] if trained else None), compact(row["total"]), *costs(*means)]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [x for x in values if x is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:

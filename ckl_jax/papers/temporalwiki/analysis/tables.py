@@ -19,7 +19,7 @@ from ckl_jax.analysis.perplexity import (
     rounded,
     score,
 )
-from ckl_jax.analysis.rows import EVAL, Run
+from ckl_jax.analysis.rows import EVAL, Run, training_flops
 from ckl_jax.analysis.statistics import SAMPLES, interval
 from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
@@ -73,7 +73,8 @@ def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
     """Un, C and Avg of each model on the facts of the interval that it was updated by last.
 
     Returns:
-      [{"method", "trainable", "total", "seconds": {interval: s}, "steps": {interval: n},
+      [{"method", "trainable", "total", "flops": {interval: n}, "cpu_seconds": {interval: s},
+      "steps": {interval: n},
       "intervals": {interval: {"unchanged", "changed", "avg", "updated", "new", "deleted"}}}], cells
       as of `Perplexities.cell`.
     """
@@ -88,7 +89,10 @@ def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
                 "method": method,
                 "trainable": one.summary.get("trainable_parameters"),
                 "total": one.summary.get("total_parameters"),
-                "seconds": {m.interval: m.summary.get("train_seconds") for m in models.values()},
+                "flops": {m.interval: training_flops(m.summary) for m in models.values()},
+                "cpu_seconds": {
+                    m.interval: m.summary.get("train_cpu_seconds") for m in models.values()
+                },
                 "steps": {m.interval: m.summary.get("steps") for m in models.values()},
                 "intervals": {i: _cells(numbers, at[i], i) for i in study.intervals},
             }

@@ -62,7 +62,8 @@ def write_run(folder, label, at, intervals=range(4)):
             "steps": 10,
             "trainable_parameters": 100,
             "total_parameters": 200,
-            "train_seconds": 2.5,
+            "train_cpu_seconds": 2.5,
+            "matmul_flops_per_step": 3 * 10**11,
         },
     )
     return folder
