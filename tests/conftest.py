@@ -40,6 +40,12 @@ def strict():
     jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture
+def one_device_each(monkeypatch):
+    """Gives every process that a test starts one device, on which any batch size trains."""
+    monkeypatch.setenv("XLA_FLAGS", _FAST_COMPILE)
+
+
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """A tiny world with its Initial model, made once for all workers; see `tests.tiny.Tiny`."""

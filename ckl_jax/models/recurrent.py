@@ -124,7 +124,7 @@ class RecurrentModel(DecoderOnlyModel):
 
         memory = self.initial_memory(batch, width - 1 + max_decode_length)
         if width > 1:
-            real = jnp.arange(width - 1) < prompt_lengths[:, None] - 1
+            real = jnp.arange(width - 1)[None] < prompt_lengths[:, None] - 1
             _, memory = step(prompts[:, :-1], memory, real)
         last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
         return self.decode_fn(

@@ -203,7 +203,8 @@ def prepare(
     checks.require_positive(CLIP_NORM=clip_norm)
     extended = model.with_method(method)
     _check_batch(dataset.batch_size, num_microbatches, partitioner)
-    learning_rate(total_steps=total_steps or 1)  # raises for a rate that is none
+    # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
+    learning_rate(total_steps=total_steps or 10**6)
     if make_inputs is not None:
         make_inputs()
     setup.check_vocabulary(extended)

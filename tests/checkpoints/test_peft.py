@@ -60,6 +60,7 @@ def test_there_and_back_is_the_same_model(tmp_path, scan, phase):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # peft's
 def test_peft_computes_the_same_logits(tmp_path):
     torch = pytest.importorskip("torch")
     loaded = pytest.importorskip("peft")

@@ -91,6 +91,7 @@ def our_logits(params, config, settings):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # peft's
 @pytest.mark.parametrize("targets", [("query", "value"), ALL])
 def test_peft_computes_the_same_logits(tmp_path, targets):
     loaded = pytest.importorskip("peft")
@@ -112,6 +113,7 @@ def test_peft_computes_the_same_logits(tmp_path, targets):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`")  # peft's
 def test_an_adapter_that_peft_trains_is_imported(tmp_path):
     """Its B is of no form: each of the three projections gets all of its ranks."""
     torch = pytest.importorskip("torch")

@@ -13,6 +13,7 @@ from tests.xla_flags import xla_flags
 HEADER = """
 import sys
 import jax, jax.numpy as jnp, numpy as np, optax
+from ckl_jax import __version__
 from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import restore_params
 from ckl_jax.checkpoints.store import CheckpointStore
@@ -75,7 +76,8 @@ def test_two_processes_write_and_read_one_folder(tmp_path):
             for step in (1, 2, 2):
                 s.save(step, state, {"step": step}, {"next_step": step})
             step, restored = s.restore(state)
-        assert step == 2 and s.metadata() == {"step": 2} and s.all_steps() == [2]
+        assert step == 2 and s.all_steps() == [2]
+        assert s.metadata() == {"ckl_jax": __version__, "step": 2}
         for key in ("params", "opt_state", "step"):
             for a, b in zip(jax.tree.leaves(restored[key]), jax.tree.leaves(state[key])):
                 for x, y in zip(a.addressable_shards, b.addressable_shards):

@@ -29,7 +29,7 @@ for model, *more in json.loads(sys.argv[1]):
         "precompile", f"--gin_file=t5x/examples/t5/{model}.gin",
         "--gin_file=t5x/configs/runs/precompile.gin", "--gin.MIXTURE_OR_TASK_NAME='none'",
         "--gin.TASK_FEATURE_LENGTHS={'inputs': 8, 'targets': 8}", "--gin.DROPOUT_RATE=0.0",
-        "--gin.BATCH_SIZE=4", *more,
+        "--gin.BATCH_SIZE=8", *more,
     ])
     print("END", flush=True)
 """

@@ -102,7 +102,7 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypat
         return put_whole(self, batch)
 
     monkeypatch.setattr(mesh.Partitioner, "put_whole", counted)
-    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, PROBE_BATCH_SIZE=4)]
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, PROBE_BATCH_SIZE=8)]
     with pytest.raises(SystemExit) as end:
         t5x.main(argv)
     said = capsys.readouterr().out

@@ -141,7 +141,7 @@ def test_a_run_is_tuned_on_facts_as_a_whole_and_asked(runs, capsys):
     assert t5x.main(argv) == 2 and "LIGHT_TUNE_FACTS is not set" in capsys.readouterr().err
     argv += [f"--gin.LIGHT_TUNE_FACTS={str(tune)!r}", "--gin.LIGHT_TUNE_NAME='changed'"]
     # Beyond the published setting, so that something is learnt of nine facts.
-    argv += ["--gin.BATCH_SIZE=3", "--gin.EPOCHS=30", "--gin.LEARNING_RATE=3e-3"]
+    argv += ["--gin.BATCH_SIZE=8", "--gin.EPOCHS=90", "--gin.LEARNING_RATE=3e-3"]
     assert t5x.main(argv) == 0
     folder = runs.root / "lora" / "light_tuned" / "changed"
     summary = json.loads((folder / "summary.json").read_text())

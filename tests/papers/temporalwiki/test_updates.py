@@ -181,7 +181,7 @@ def rows_of(run):
 
 
 @pytest.mark.slow
-def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, capsys):
+def test_interrupted_updates_go_on_and_a_month_is_added(one_device_each, tmp_path, capsys):
     """All of it at the smallest size: killed in a training, done, then given one more month."""
     out = tmp_path / "out"
     settings = ["EPOCHS=2", "BATCH_SIZE=4"]
@@ -227,7 +227,7 @@ def test_interrupted_updates_go_on_and_a_month_is_added(tmp_path, monkeypatch, c
 
 
 @pytest.mark.slow
-def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
+def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, tmp_path, capsys):
     out = tmp_path / "out"
     argv = [
         "temporalwiki",
@@ -256,7 +256,7 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_model_of_hugging_face_is_updated(dumps, tmp_path, capsys):
+def test_a_model_of_hugging_face_is_updated(one_device_each, dumps, tmp_path, capsys):
     """`--model`: its vocabulary and weights as they are, then an update of each interval."""
     config = dataclasses.replace(TINY_GPT2, vocab_size=300, max_positions=32)
     save_hf(tmp_path / "hf", random_params(config), config)
