@@ -43,7 +43,7 @@ def strict():
 @pytest.fixture
 def one_device_each(monkeypatch):
     """Gives every process that a test starts one device, on which any batch size trains."""
-    monkeypatch.setenv("XLA_FLAGS", _FAST_COMPILE)
+    monkeypatch.setenv("XLA_FLAGS", xla_flags(devices=1))
 
 
 @pytest.fixture(scope="session")
