@@ -71,14 +71,15 @@ def newest_step(model_dir: Path) -> int:
     return max([int(n.split("_")[1]) for n in names if n.split("_")[1].isdigit()], default=-1)
 
 
-def stop_at(process: subprocess.Popen, model_dir: Path, step: int, delay: float, number: int):
-    """Sends a signal `delay` seconds after the checkpoint of `step`; returns the exit code."""
+def stop_at(process: subprocess.Popen, model_dir: Path, step: int, delay: float, *numbers: int):
+    """Sends signals `delay` seconds after the checkpoint of `step`; returns the exit code."""
     deadline = time.monotonic() + 120
     while newest_step(model_dir) < step and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     time.sleep(delay)
-    process.send_signal(number)
+    for number in numbers:
+        process.send_signal(number)
     return process.wait(timeout=60)
 
 

@@ -42,6 +42,7 @@ from ckl_jax.checkpoints.restore import (
 from ckl_jax.errors import UserError
 
 METRICS = "metrics"
+_UNTIL_NEXT = "until_next"
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
 _OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
 _FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
@@ -121,6 +122,7 @@ class CheckpointStore:
         self.keep_best = keep_best
         self.checksum = checksum
         self._checkpointer = None
+        self._until_next: set[int] = set()  # steps of checkpoints that the next one replaces
 
     def __enter__(self) -> "CheckpointStore":
         return self
@@ -148,6 +150,8 @@ class CheckpointStore:
         metadata: Mapping[str, Any] | None = None,
         dataset: Mapping[str, Any] | None = None,
         metrics: Mapping[str, float] | None = None,
+        *,
+        until_next: bool = False,
     ) -> None:
         """Starts to write a checkpoint and returns once the arrays are copied to the host.
 
@@ -160,6 +164,7 @@ class CheckpointStore:
           metadata: JSON: package versions, scan_layers, vocabulary digest, hash of frozen leaves.
           dataset: JSON: the position in the data.
           metrics: numbers by which `keep_best` may choose; kept in the metadata.
+          until_next: delete it when the next one is complete, whatever `keep` says.
 
         Raises:
           UserError: the folder cannot be written, also if an earlier save failed.
@@ -174,6 +179,9 @@ class CheckpointStore:
             if jax.process_count() > 1:  # none looks before the first has cleared the place
                 multihost_utils.sync_global_devices(f"ready for {path.name}")
             metadata = {"ckl_jax": __version__, **(metadata or {})}
+            if until_next:
+                metadata[_UNTIL_NEXT] = True
+                self._until_next.add(step)
             if metrics:
                 metadata[METRICS] = {name: float(value) for name, value in metrics.items()}
             if self.checksum and jax.process_count() == 1:
@@ -266,16 +274,21 @@ class CheckpointStore:
             for path in self.model_dir.iterdir():
                 if _LEFTOVER.fullmatch(path.name) and step_of(path) is None:
                     path.rmtree(missing_ok=True)
+            # Only the newest can be one: a save deletes those before it.
+            with contextlib.suppress(UserError):
+                if self.metadata().get(_UNTIL_NEXT):
+                    self._until_next.add(self.latest_step())
 
     def _wait_and_prune(self) -> None:
         self.wait()
-        if self.keep and self._checkpointer is not None and jax.process_index() == 0:
+        if self._checkpointer is not None and jax.process_index() == 0:
             steps = self.all_steps()
             for step in set(steps) - set(self._kept(steps)):
                 _remove(self.model_dir / f"{PREFIX}{step}")
 
     def _kept(self, steps: list[int]) -> list[int]:
-        newest = steps[-self.keep :]
+        steps = [s for s in steps if s == steps[-1] or s not in self._until_next]
+        newest = steps[-(self.keep or 0) :]
         if self.keep_best is None or len(newest) == len(steps):
             return newest
         return newest + self.keep_best.stay({step: self._metric(step) for step in steps})

@@ -59,6 +59,7 @@ _TRAIN = (
     ("RANDOM_SEED", "of weights, dropout and the order of the data"),
     ("CHECKPOINT_PERIOD", "steps between checkpoints; None: every epoch"),
     ("CHECKPOINTS_KEPT", "how many of them stay"),
+    ("CHECKPOINT_MINUTES", "save after so many minutes without a checkpoint, until the next one"),
     ("PROBES", "None: ask nothing"),
     ("DATA_DIR", "'folder' of the data; the embedded world is made there"),
     ("WORLD_SIZE", "'tiny', 'small', ... of the embedded world"),

@@ -24,7 +24,6 @@ from ckl_jax.config import (
     gin_files,
     gin_scan,
     missing_modules,
-    old_names,
     trust,
     user_tracebacks,
 )
@@ -139,8 +138,7 @@ def _search_in(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def _open(path: str) -> io.StringIO:
-    """A gin file as text, with the names that are today's."""
-    text = io.StringIO(old_names.translate(Path(path).read_text(encoding="utf-8")))
+    text = io.StringIO(gin_scan.read_text(Path(path)))
     text.name = path  # gin's complaints name it
     return text
 

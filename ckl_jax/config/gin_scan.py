@@ -13,7 +13,7 @@ from typing import Any
 
 from gin import config_parser
 
-from ckl_jax.config import gin_files, old_names
+from ckl_jax.config import gin_files, moved_folders, old_names
 from ckl_jax.errors import UserError, nearest
 
 COMMAND_LINE = "the command line"
@@ -191,7 +191,7 @@ def parts_of(value: Any, kind: type) -> Iterator[Any]:
 def scan_alone(path: Path) -> Scan:
     """A file without what it includes."""
     result = Scan()
-    _collect(_statements(_text(path), str(path)), str(path), None, result, [])
+    _collect(_statements(read_text(path), str(path)), str(path), None, result, [])
     return result
 
 
@@ -199,16 +199,18 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
     if path in stack:
         raise UserError(f"{path} includes itself through {stack[-1]}.")
     result.roots.setdefault(str(path), str([*stack, path][0]))
-    _collect(_statements(_text(path), str(path)), str(path), folders, result, [*stack, path])
+    _collect(_statements(read_text(path), str(path)), str(path), folders, result, [*stack, path])
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a gin file, with today's names and places."""
     try:
-        return old_names.translate(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
         raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
     except OSError as e:
         raise UserError(f"Cannot read the gin file {path}: {e}.") from e
+    return moved_folders.translate(path, old_names.translate(text))
 
 
 def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) -> None:

@@ -17,6 +17,7 @@ from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.checkpoints.scan_layout import is_stacked
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.data.text.vocabulary_copy import save_copy
 from ckl_jax.errors import UserError
 from ckl_jax.methods.lora import merge_lora
 from ckl_jax.train.artifacts import count
@@ -62,6 +63,7 @@ def import_checkpoint(
     with new_model_dir(out, params, metadata):
         if vocabulary:
             copy([Path(folder) / name for name in files_of.files], Path(out))
+            save_copy(files_of.open(Path(out), added), out)
         path = files_of.path(Path(out)) if vocabulary else None
         write_model_gin(out, config, path, added)
     return (

@@ -5,9 +5,11 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.config.quiet_imports import quiet_imports
 from ckl_jax.errors import UserError
@@ -20,6 +22,8 @@ except ImportError:  # not a Unix: no locks
 
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
 
 COMPILED_FOR_THIS_CPU = "CKL_COMPILED_FOR_THIS_CPU"  # names the folder: `train.compile_cache`
 _PARENT = "CKL_PARENT_PROCESS"
@@ -123,7 +127,7 @@ def initialize(
     CKL_MULTIPROCESS=1, or a TPU pod (several names in TPU_WORKER_HOSTNAMES) leaves them to what
     JAX finds in the environment.
 
-    With `stop_together` SIGTERM to one of them no longer ends it: `StopSignal.asked` tells all.
+    With `stop_together`, SIGTERM to one of them no longer ends it: `StopSignal.asked` tells all.
 
     Raises:
       UserError: the others do not answer.
@@ -204,42 +208,50 @@ class Stopped(Exception):
 
 
 class StopSignal:
-    """A `with` block in which SIGTERM does not end the process: `asked` says that it is to stop.
+    """A `with` block in which SIGTERM and Ctrl-C do not end the process: `asked` says to stop.
 
     A preempted machine gets some seconds: the train loop asks after each step and before each batch
-    of an evaluation, saves a checkpoint and returns. A second SIGTERM to a process that is alone
-    ends it at once. Of several processes one may get the signal, or each at another moment: JAX's
-    preemption service lets all of them agree on the next question that none has asked yet.
+    of an evaluation, saves a checkpoint and returns. A second signal to a process that is alone
+    ends it at once, unless it comes with the first: a terminal and the parent may both send one. Of
+    several processes one may get the signal, or each at another moment: JAX's preemption service
+    lets all of them agree on the next question that none has asked yet.
 
     Attributes:
-      reply: what to print as soon as the signal is there; asked for from another thread, because
-        the main one may be in a long computation. Several processes only print JAX's own line.
+      reply: what to print, behind the signal's name, as soon as it is there; called from another
+        thread, because the main one may be in a long computation. Several processes only print
+        JAX's own line.
       received: whether `asked` was true.
+      exit_code: of a process that was stopped: 130 by Ctrl-C, else 143.
     """
 
-    def __init__(self, reply: Callable[[], str] = lambda: "SIGTERM: stopping."):
+    def __init__(self, reply: Callable[[], str] = lambda: "stopping."):
         self.reply = reply
         self.received = False
-        self._before = None
+        self.exit_code = 128 + signal.SIGTERM
+        self._before: dict[int, Any] = {}
+        self._since: float | None = None
         self._several = are_several()
         self._questions = 0
 
     def __enter__(self) -> "StopSignal":
-        if self._several:
-            return self
+        receive = {number: self._receive for number in _STOPS}
+        if self._several:  # SIGTERM is the preemption service's
+            receive = {signal.SIGINT: self._pass_on}
         try:
-            self._before = signal.signal(signal.SIGTERM, self._receive)
+            self._before = {n: signal.signal(n, handler) for n, handler in receive.items()}
         except ValueError:  # not the main thread: the host program handles signals
             return self
-        pipe, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        self._wake_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        threading.Thread(target=self._answer, args=(pipe,), daemon=True).start()
+        if not self._several:
+            pipe, self._wake = os.pipe()
+            os.set_blocking(self._wake, False)
+            self._wake_before = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+            threading.Thread(target=self._answer, args=(pipe,), daemon=True).start()
         return self
 
     def __exit__(self, *exception) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if self._before and not self._several:
             signal.set_wakeup_fd(self._wake_before)
             os.close(self._wake)  # ends the thread
 
@@ -258,11 +270,21 @@ class StopSignal:
             raise Stopped
 
     def _receive(self, number: int, frame: types.FrameType | None) -> None:
-        self.received = True
-        signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
+        now = time.monotonic()
+        if not self.received:
+            self.received, self._since, self.exit_code = True, now, 128 + number
+        elif now - self._since > _TOGETHER_SECONDS:
+            signal.signal(number, self._before[number])
+            os.kill(os.getpid(), number)
+
+    def _pass_on(self, number: int, frame: types.FrameType | None) -> None:
+        signal.signal(number, self._before[number])  # the second ends the process
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _answer(self, pipe: int) -> None:
+        told = False
         with open(pipe, "rb", buffering=0) as numbers:
             while number := numbers.read(1):
-                if number[0] == signal.SIGTERM:
-                    print(self.reply(), flush=True)
+                if number[0] in _STOPS and not told:
+                    told = True
+                    print(f"{signal.Signals(number[0]).name}: {self.reply()}", flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from ckl_jax.checkpoints.layout import checkpoint_names
+from ckl_jax.data.text.vocabulary_copy import save_copy
 from ckl_jax.files import write_file
 from ckl_jax.trees import keys
 
@@ -58,6 +59,12 @@ def write_model_info(
     """Writes `model_info(...)` to `model-info.txt`, on the first process only."""
     if jax.process_index() == 0:
         write_file(Path(model_dir) / "model-info.txt", model_info(shapes, state, logical_axes))
+
+
+def copy_vocabulary(model_dir: str | Path, vocabulary: Any) -> None:
+    """Copies the files of a run's vocabulary into its folder, on the first process only."""
+    if jax.process_index() == 0:
+        save_copy(vocabulary, model_dir)
 
 
 def write_config(model_dir: str | Path) -> str:

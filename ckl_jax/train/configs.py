@@ -269,6 +269,8 @@ class SaveCheckpointConfig:
     Attributes:
       period: steps between them; None is once an epoch. The last step is always saved.
       keep: how many of the newest stay; None is all.
+      minutes: also save where the last checkpoint is so old, so that a crash costs no more; such a
+        checkpoint stays until the next. None is never.
       checkpoint_steps: further steps at which to save.
       first: also save what training starts from, as T5X does.
       keep_best: which others stay too, by a metric "<split>/<name>" of the run's metrics such as
@@ -278,12 +280,14 @@ class SaveCheckpointConfig:
 
     period: int | None = None
     keep: int | None = 1
+    minutes: float | None = 10.0
     checkpoint_steps: Sequence[int] = ()
     first: bool = False
     keep_best: KeepBest | None = None
 
     def __post_init__(self) -> None:
         checks.require_int(CHECKPOINT_PERIOD=self.period, CHECKPOINTS_KEPT=self.keep)
+        checks.require_positive(CHECKPOINT_MINUTES=self.minutes)
 
     def is_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether to save after `step`."""

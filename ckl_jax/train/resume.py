@@ -90,6 +90,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
     if jax.process_index() == 0:
         files.remove_parts(folder)
         forget_later_steps(folder, run.first_step if latest is None else latest)
+    artifacts.copy_vocabulary(folder, run.model.output_vocabulary)
     artifacts.write_model_info(folder, run.shapes, run.state_shapes)
     return dataclasses.replace(begun, config_text=artifacts.write_config(folder))
 

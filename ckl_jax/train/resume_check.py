@@ -22,6 +22,7 @@ FREE_MACROS = {
     "MODEL_DIR",
     "CHECKPOINT_PERIOD",
     "CHECKPOINTS_KEPT",
+    "CHECKPOINT_MINUTES",
     "COMPILE",
     "MESH_SHAPE",
     "NUM_MICROBATCHES",
@@ -43,6 +44,7 @@ FREE_PARAMETERS = {
     "partitioner",
     "remat_policy",
     "keep",
+    "minutes",
     "period",
 }
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh

@@ -3,11 +3,14 @@
 import importlib.metadata
 import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.restore import is_remote
@@ -23,6 +26,8 @@ from ckl_jax.train.resume import Begun
 from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped
 from ckl_jax.train.telemetry import Telemetry
 from ckl_jax.trees.paths import flatten
+
+_STEPS_TO_ASK = 20  # that several processes agree in whether a checkpoint is overdue
 
 
 class Saver:
@@ -49,9 +54,17 @@ class Saver:
     ):
         self._run, self._store, self._begun = run, store, begun
         self._telemetry, self._context, self._mirror = telemetry, context, mirror
+        self._saved = time.monotonic()  # or begun
 
-    def save(self, state: TrainState, *, owes_evaluation: bool = False) -> None:
-        """Writes a checkpoint of `state`; a run that resumes there evaluates first if it owes it.
+    def save(
+        self, state: TrainState, *, owes_evaluation: bool = False, until_next: bool = False
+    ) -> None:
+        """Writes a checkpoint of `state`.
+
+        Args:
+          state: what is saved.
+          owes_evaluation: whether a run that resumes there evaluates first.
+          until_next: whether the next checkpoint takes its place, whatever is to be kept.
 
         Raises:
           UserError: the folder cannot be written.
@@ -79,7 +92,23 @@ class Saver:
             dataset["owes_evaluation"] = True
         self._mirror.push()
         metrics = self._telemetry.metrics_at(step)
-        self._store.save(step, as_dict(swapped(state)), metadata, dataset, metrics)
+        self._store.save(
+            step, as_dict(swapped(state)), metadata, dataset, metrics, until_next=until_next
+        )
+        self._saved = time.monotonic()
+
+    def is_overdue(self, step: int) -> bool:
+        """Whether the last checkpoint is older than it may be; the same in all processes."""
+        minutes = self._run.checkpoint_cfg.save.minutes
+        if minutes is None:
+            return False
+        overdue = time.monotonic() - self._saved > 60 * minutes
+        if jax.process_count() == 1:
+            return overdue
+        # Clocks differ, so the first decides. To ask it costs a round of the network.
+        if step % _STEPS_TO_ASK:
+            return False
+        return bool(multihost_utils.broadcast_one_to_all(np.asarray(overdue)))
 
     def _times(self) -> dict[str, float]:
         told = self._telemetry

@@ -200,7 +200,9 @@ def run_all(
             free.append(_wait(running))
     finally:
         for started in running:
-            started.process.terminate()  # it saves a checkpoint and stops
+            started.process.terminate()
+        if running:
+            print("   stopping; each training saves where it is ...", flush=True)
         for started in running:
             started.process.wait()
 
@@ -222,6 +224,9 @@ def _start(training: Training, slot: int, width: int, environment: Mapping[str, 
                 training.command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                # Ctrl-C reaches a terminal's whole process group: only the parent is to get it,
+                # which asks the trainings to stop, once.
+                start_new_session=True,
                 env={**processes.child_environment(), **environment},
             )
     return dataclasses.replace(started, process=process)

@@ -181,7 +181,7 @@ def train(
         with telemetry, stop:
             telemetry.text(step, "gin_config", begun.config_text)
             if begun.owes_evaluation or (step == run.first_step and eval_first):
-                _evaluate_first(begun, evaluation, saver, store, telemetry)
+                _evaluate_first(begun, evaluation, saver, store, telemetry, stop)
             if save_cfg.first and store.latest_step() is None:
                 saver.save(state)
             if step < run.last_step:
@@ -211,12 +211,13 @@ def _evaluate_first(
     saver: Saver,
     store: CheckpointStore,
     telemetry: Telemetry,
+    stop: StopSignal,
 ) -> None:
     """Evaluates what training starts from, or what an interrupted run left unevaluated."""
     step = int(begun.state.step)
     telemetry.remember(step, begun.metrics)
     if not evaluation(begun.state, begun.frozen, telemetry):
-        _end_early(store, step)
+        _end_early(store, step, stop)
     if begun.owes_evaluation and store.keep_best:  # the metric to choose it by
         saver.save(begun.state)
 
@@ -245,17 +246,18 @@ def _loop(
         state, metrics = compiled(state, begun.constants, batch, key)
         step += 1
         telemetry.step(step, metrics)
-        evaluate, save, stopping = due.evaluation(step), due.checkpoint(step), stop.asked()
-        if not (evaluate or save or stopping):
+        evaluate, save = due.evaluation(step), due.checkpoint(step)
+        stopping, overdue = stop.asked(), saver.is_overdue(step)
+        if not (evaluate or save or stopping or overdue):
             continue
         telemetry.pause()
         saver.check_finite(state)
         # Rows first: a run killed in between probes again and writes the same rows.
         owes = evaluate and not evaluation(state, begun.frozen, telemetry)
-        if save or stopping or owes:
-            saver.save(state, owes_evaluation=owes)
+        if save or stopping or owes or overdue:
+            saver.save(state, owes_evaluation=owes, until_next=not save)
         if owes or (stopping and step < run.last_step):
-            _end_early(store, step)
+            _end_early(store, step, stop)
         telemetry.resume()
     return state
 
@@ -345,11 +347,11 @@ class _Evaluation:
         return {f"inference_eval/{probe}": values for probe, values in scores.items()}
 
     def _reply(self) -> str:
-        """What is printed when SIGTERM comes."""
+        """What is printed when the signal comes: nothing is saved yet."""
         if self._at is None:
-            return "SIGTERM: stopping; steps that were sent ahead end first, the last is saved."
-        saved = f", saving step {self._at}" if self._at > self._run.first_step else ""
-        return f"SIGTERM: stopping after this batch of the evaluation{saved}."
+            return "stopping; the steps that were sent ahead end first, then the last is saved."
+        saved = f"; then step {self._at} is saved" if self._at > self._run.first_step else ""
+        return f"stopping after this batch of the evaluation{saved}."
 
 
 def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> NoReturn:
@@ -357,11 +359,11 @@ def _diverged(run: Prepared, store: CheckpointStore, step: int, what: str) -> No
     stop_training(run, store, what)
 
 
-def _end_early(store: CheckpointStore, step: int) -> NoReturn:
+def _end_early(store: CheckpointStore, step: int, stop: StopSignal) -> NoReturn:
     store.close()
     saved = store.latest_step() == step
     _say(f"Stopped at step {step}{', which is saved' * saved}: start again to go on.")
-    raise SystemExit(143)
+    raise SystemExit(stop.exit_code)
 
 
 def _say(sentence: str) -> None:

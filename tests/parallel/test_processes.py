@@ -12,14 +12,26 @@ import pytest
 from ckl_jax.parallel import mesh, processes
 
 
-def test_sigterm_sets_a_flag_and_is_given_back_afterwards():
-    before = signal.getsignal(signal.SIGTERM)
-    with processes.StopSignal() as stop:
-        assert not stop.asked()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked()
-        assert signal.getsignal(signal.SIGTERM) == before  # the second ends the process
-    assert signal.getsignal(signal.SIGTERM) == before
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypatch):
+    def ends(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, ends)
+    try:
+        with processes.StopSignal() as stop:
+            assert not stop.asked()
+            # A terminal and a parent may both send one.
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.asked() and stop.exit_code == 128 + number
+            monkeypatch.setattr(processes, "_TOGETHER_SECONDS", 0.0)
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) == ends
+    finally:
+        signal.signal(number, before)
 
 
 def test_sigterm_is_answered_within_a_long_computation():

@@ -1,5 +1,6 @@
 """`t5x eval` and `t5x infer` say of a checkpoint what training said of it."""
 
+import dataclasses
 import inspect
 import json
 import shutil
@@ -7,18 +8,22 @@ import shutil
 import jax
 import pytest
 
+from ckl_jax.checkpoints.hf_t5 import config_to_hf
 from ckl_jax.checkpoints.restore import find_checkpoint
-from ckl_jax.cli import t5x
+from ckl_jax.cli import ckl, t5x
 from ckl_jax.data.facts.ckl_files import CsvFormat
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoding import Decoded, beam_search
+from ckl_jax.models.t5 import T5Config
 from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import infer as infer_job
 from ckl_jax.train import setup
 from ckl_jax.train.inputs import InferenceData
 from ckl_jax.train.restore import RestoredModel, phase_from
+from tests.moved import move
 from tests.tiny import read_rows
 
 
@@ -132,6 +137,23 @@ def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
     path.write_text(json.dumps({**metadata, "frozen_digest": "0" * 64}))
     with pytest.raises(UserError, match="has been replaced since"):
         setup.load_params(str(path.parent.parent))
+
+
+def test_a_run_is_asked_and_exported_where_it_was_moved(trained, tmp_path, tiny, monkeypatch):
+    for folder in (trained, tiny.root / "initial"):
+        move(folder, tmp_path / "elsewhere" / folder.name, tiny.root, trained.parent)
+    sizes = dict(vocab_size=1024, emb_dim=32, num_heads=2, head_dim=16, mlp_dim=64)
+    config = T5Config(**sizes, num_encoder_layers=1, num_decoder_layers=1)
+    config = dataclasses.replace(config, mlp_activations=("relu",), logits_via_embedding=True)
+    (tmp_path / "config.json").write_text(json.dumps(config_to_hf(config)))
+    monkeypatch.chdir(tmp_path)
+    run, out = tmp_path / "elsewhere" / "run", tmp_path / "out"
+    assert evaluate("elsewhere/run", PROBE_DIR=str(tiny.probes), EVAL_OUTPUT_DIR=str(out)) == 0
+    rows = "probes/rows_000034.jsonl"
+    assert read_rows(out / rows) == read_rows(trained / rows)
+    argv = ["--model", "elsewhere/run", "--like", "config.json", "--out", "hf"]
+    assert ckl.main(["export-hf", *argv]) == 0
+    assert Vocabulary("hf/spiece.model").digest == Vocabulary(run / "spiece.model").digest
 
 
 def test_data_that_have_moved_are_not_made_anew(trained, tmp_path, capsys):

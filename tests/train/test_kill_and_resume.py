@@ -50,6 +50,10 @@ def content(model_dir):
     return found
 
 
+def names(folder, pattern):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
 def assert_same(killed, alone):
     killed, alone = content(killed), content(alone)
     assert sorted(killed) == sorted(alone)
@@ -64,7 +68,7 @@ def assert_same(killed, alone):
 def run_with_kills(tiny, folder, kills, seed):
     """Kills a run `kills` times at random moments; returns its command line and log."""
     rng, log = random.Random(seed), folder.parent / "log"
-    argv = ["train", *tiny.argv("lora", folder, **SETTINGS)]
+    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, CHECKPOINT_MINUTES=0.005)]
     moments = sorted(rng.randrange(-14, STEPS - 7) for _ in range(kills))
     hit = 0
     for step in moments:
@@ -75,17 +79,21 @@ def run_with_kills(tiny, folder, kills, seed):
     return argv, log
 
 
-def test_two_kills_and_a_sigterm_change_no_bit(tiny, left_alone, tmp_path):
+def test_two_kills_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
     folder = tmp_path / "run"
     argv, log = run_with_kills(tiny, folder, kills=2, seed=3)
     killed = newest_step(folder)
-    code = stop_at(tiny.start(argv, log), folder, killed + 1, 0.02, signal.SIGTERM)
+    both = (signal.SIGINT, signal.SIGTERM)  # of a terminal and of a parent
+    code = stop_at(tiny.start(argv, log), folder, killed + 1, 0.02, *both)
     saved = newest_step(folder)
-    assert code == 143 and killed < saved < STEPS, log.read_text()
+    assert code == 130 and killed < saved < STEPS, log.read_text()
+    assert f"Stopped at step {saved}, which is saved" in log.read_text()
     assert tiny.start(argv, log).wait() == 0, log.read_text()
     assert f"Resuming from {folder}/checkpoint_{saved}" in log.read_text()
     assert "train run  step 102/102" in log.read_text() and "Traceback" not in log.read_text()
     assert_same(folder, left_alone)
+    # Those saved by time, and by the signals, are gone.
+    assert names(folder, "checkpoint_*") == names(left_alone, "checkpoint_*")
 
 
 @pytest.mark.slow
@@ -107,7 +115,7 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypat
         t5x.main(argv)
     said = capsys.readouterr().out
     assert end.value.code == 143 and len(after) == 2, said
-    assert "SIGTERM: stopping after this batch of the evaluation, saving step 34.\n" in said
+    assert "SIGTERM: stopping after this batch of the evaluation; then step 34 is saved.\n" in said
     assert "Stopped at step 34, which is saved" in said and newest_step(folder) == 34
     assert not (folder / "probes" / "rows_000034.jsonl").exists()
     monkeypatch.undo()

@@ -12,6 +12,7 @@ from ckl_jax.data.tasks.converters import Masking, masked_batch
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary, open_vocabulary
 from ckl_jax.models.bert import BertConfig, Transformer
 from ckl_jax.models.masked import MaskedModel
+from tests.moved import assert_ranks_elsewhere
 from tests.parity.ranked import unpack
 from tests.tiny import read_rows
 
@@ -125,3 +126,4 @@ def test_a_bert_is_trained_and_ranked_while_it_trains(tmp_path):
     ranked = [m["accuracy"] for m in lines if m["split"] == "inference_eval/dataset"]
     assert len(ranked) == len(losses) == 11
     assert (tmp_path / "run/ranking/dataset/000050/P1_results.jsonl").is_file()
+    assert_ranks_elsewhere(tmp_path / "run", tmp_path / "moved", tmp_path)

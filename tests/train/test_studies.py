@@ -1,13 +1,23 @@
 """The folder of a study: which settings may change in it, and what its trainings are told."""
 
+import contextlib
 import dataclasses
+import os
+import random
+import re
+import subprocess
+import sys
+import time
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 
 import pytest
 
 from ckl_jax.errors import UserError
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
+from tests.tiny import ROOT, newest_step
+from tests.xla_flags import xla_flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,3 +60,36 @@ def test_a_training_says_where_its_files_go_and_paths_as_text(tmp_path):
     evaluated = Training.of("b", tmp_path / "b", [], {"MODEL_DIR": Path("a")}, job="eval")
     assert f"--gin.EVAL_OUTPUT_DIR={str(tmp_path / 'b')!r}" in evaluated.command
     assert "--gin.MODEL_DIR='a'" in evaluated.command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [(SIGINT,), (SIGTERM,), (SIGINT, SIGTERM)])
+def test_signals_to_the_whole_process_group_lose_no_step(tmp_path, together):
+    """As a terminal sends them: to the command and to what it started, at random moments."""
+    rng, folders = random.Random(str(together)), [tmp_path / name for name in ("vanilla", "lora")]
+    flags = ["--size=tiny", "--methods=vanilla,lora", f"--out={tmp_path}", "--gin.PROBES=None"]
+    flags += ["--gin.EPOCHS=150", "--gin.CHECKPOINT_PERIOD=1000000"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(devices=1)}
+    codes, stopped = [], 0
+    while 0 not in codes:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ckl_jax.cli.ckl", "demo", *flags],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        logs = [f / "log.txt" for f in folders]
+        before = [len(log.read_text()) if log.exists() else 0 for log in logs]
+        if len(codes) < 8:
+            time.sleep(rng.uniform(8.0, 24.0))
+            with contextlib.suppress(ProcessLookupError):
+                for number in together:
+                    os.killpg(process.pid, number)
+        codes.append(process.wait(timeout=300))
+        for folder, log, start in zip(folders, logs, before, strict=True):
+            text = log.read_text()[start:] if log.exists() else ""
+            stopped += "which is saved" in text
+            reached = map(int, re.findall(r"step (\d+)[/,]", text))
+            assert newest_step(folder) >= max(reached, default=-1), text
+    assert stopped and set(codes) <= {0, 130, 143}, codes
+    assert not any("Traceback" in (f / "log.txt").read_text() for f in folders)

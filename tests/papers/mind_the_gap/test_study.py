@@ -13,6 +13,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import write_json
 from ckl_jax.papers.mind_the_gap import study as job
 from ckl_jax.papers.mind_the_gap.dynamic_eval.job import DIVERGED
+from tests.moved import assert_ranks_elsewhere
 
 
 @pytest.fixture
@@ -106,6 +107,7 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
     assert main(arguments) == 0  # goes on: nothing is left but the report
     assert {path: os.stat(path).st_mtime_ns for path in written} == written
     assert 'id="made"' in (out / "report.html").read_text()
+    assert_ranks_elsewhere(out / "time_stratified", tmp_path / "moved", out)
     assert main([*arguments, "--seed", "1"]) == 2
     assert "seed" in capsys.readouterr().err
     arguments[arguments.index("0.03,0.1")] = "0.03,0.1,0.2"  # what was tried stays

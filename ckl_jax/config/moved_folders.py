@@ -1,0 +1,42 @@
+"""The `config.gin` and `model.gin` of a model's folder, read where the folder lies now.
+
+They name the folder and the vocabulary as they were when they were written. A folder that has been
+moved, or is read from another working directory, holds a copy of the vocabulary:
+`data.text.vocabulary_copy`.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from ckl_jax.files import read_json_object
+
+_RECORD = "vocabulary.json"  # of the copy
+_MODEL_DIR = re.compile(r"^MODEL_DIR *= *(?:\\\n *)?(['\"])(?P<folder>.*)\1[ \t]*$", re.M)
+_COPY = """
+from ckl_jax.data.text import vocabulary_copy
+VOCABULARY = @vocabulary_copy.open_copy()
+vocabulary_copy.open_copy.folder = {folder!r}
+"""
+
+
+def translate(path: str | Path, text: str) -> str:
+    """The text of a gin file, with statements at its end that say where its folder is.
+
+    Raises:
+      UserError: the record of the copy cannot be read.
+    """
+    path = Path(path).absolute()
+    folder = path.parent
+    if path.name not in ("config.gin", "model.gin") or not any(folder.glob("checkpoint_*")):
+        return text
+    named = _MODEL_DIR.search(text)
+    if named and Path(named["folder"]).absolute() != folder:
+        text += f"\nMODEL_DIR = {str(folder)!r}\n"
+    if re.search(r"^VOCABULARY *=", text, re.M) and _has_moved(folder / _RECORD):
+        text += _COPY.format(folder=str(folder))
+    return text
+
+
+def _has_moved(record: Path) -> bool:
+    return record.is_file() and not os.path.exists(str(read_json_object(record).get("copied_from")))

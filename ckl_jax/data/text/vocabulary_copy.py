@@ -1,0 +1,51 @@
+"""The copy of its vocabulary in the folder of a model, with which the folder may be moved.
+
+The files have the names that Hugging Face gives them; `vocabulary.json` says which class reads
+them.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary
+from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
+from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors, read_json_object, write_file, write_json
+
+RECORD = "vocabulary.json"
+_SENTENCE_PIECE = "spiece.model"
+_READERS = {cls.__name__: cls for cls in (Vocabulary, ByteLevelVocabulary, MaskedVocabulary)}
+
+
+def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
+    """Copies the files of a vocabulary of this project into a folder; others are left alone."""
+    if vocabulary is None or type(vocabulary).__reduce__ is object.__reduce__:
+        return
+    reader, (path, *arguments) = vocabulary.__reduce__()[:2]
+    if reader not in _READERS.values():
+        return
+    sources = getattr(vocabulary, "files", None) or [path]
+    for source in map(Path, sources):
+        name = _SENTENCE_PIECE if reader is Vocabulary else source.name
+        target = Path(folder) / name
+        if target.absolute() != source.absolute():
+            with os_errors(source, "read"):
+                write_file(target, source.read_bytes())
+    record = {"reader": reader.__name__, "arguments": arguments, "copied_from": os.fspath(path)}
+    write_json(Path(folder) / RECORD, record)
+
+
+def open_copy(folder: str) -> Any:
+    """The vocabulary that was copied into the folder of a model.
+
+    Raises:
+      UserError: its record or its files are missing or malformed.
+    """
+    path = Path(folder) / RECORD
+    record = read_json_object(path)
+    reader, arguments = _READERS.get(record.get("reader")), record.get("arguments")
+    if reader is None or not isinstance(arguments, list):
+        raise UserError(f"{path} names no vocabulary of this version; bind VOCABULARY instead.")
+    return reader(Path(folder) / _SENTENCE_PIECE if reader is Vocabulary else folder, *arguments)
