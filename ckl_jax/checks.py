@@ -114,6 +114,13 @@ def require_bool(**values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give True or False.")
 
 
+def require_folder(**values: Any) -> None:
+    """Raises `UserError` for a path among `values` that is a file; folders need not exist."""
+    for name, value in values.items():
+        if os.path.isfile(value):
+            raise UserError(f"{name} is {value}, which is a file; give a folder.")
+
+
 def require_text(**values: Any) -> None:
     """Raises `UserError` unless each of `values` is text or a path, and not empty."""
     for name, value in values.items():

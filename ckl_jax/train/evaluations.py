@@ -7,6 +7,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.analysis import perplexity
+from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes import closed_book
@@ -15,6 +16,14 @@ from ckl_jax.probes.facts import FactEvaluator, FactProbes
 
 Row = Mapping[str, Any]
 Probes = ClosedBook | FactProbes
+
+
+def check_probes(probes: Any) -> None:
+    """Raises `UserError` unless PROBES is a record of probes or None."""
+    if probes is not None and not hasattr(probes, "evaluator"):
+        raise UserError(
+            f"PROBES is {probes!r}; give a record such as @closed_book.ClosedBook(), or None."
+        )
 
 
 def make_evaluator(

@@ -5,7 +5,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
+from ckl_jax.train.evaluations import Probes, check_probes, make_evaluator
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 from ckl_jax.train.step_metrics import StepMetrics
@@ -188,15 +189,20 @@ def prepare(
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
     make_inputs: Callable[[], Any] | None = None,
+    probes: Probes | None = None,
+    evaluations: Sequence[Callable[[BaseTransformerModel, Partitioner], Any]] = (),
 ) -> Prepared:
     """Checks the settings of `train.train` and derives what follows from shapes alone.
 
-    Nothing of vocabulary, corpus or base checkpoint is read before `make_inputs` was called.
+    Nothing of vocabulary, corpus or probes is read before `make_inputs` was called, nothing of the
+    base checkpoint before what that returns was called. The latter may train for long: probes and
+    evaluations are tried before it.
 
     Raises:
       UserError: something in the configuration, the corpus or the base checkpoint does not fit.
     """
     checks.require_text(MODEL_DIR=model_dir)
+    checks.require_folder(MODEL_DIR=model_dir)
     _check_length(epochs, total_steps, first_step)
     _check_method(method, optimizer)
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
@@ -205,8 +211,8 @@ def prepare(
     _check_batch(dataset.batch_size, num_microbatches, partitioner)
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
-    if make_inputs is not None:
-        make_inputs()
+    check_probes(probes)
+    make_base = make_inputs() if make_inputs is not None else None
     setup.check_vocabulary(extended)
     source = dataset.make_source(
         method,
@@ -216,6 +222,11 @@ def prepare(
         model=model,
         partitioner=partitioner,
     )
+    if make_base is not None:
+        make_evaluator(probes, extended, partitioner)
+        for make in evaluations:
+            make(extended, partitioner)
+        make_base()
     if total_steps is None:
         total_steps = first_step + source.plan.total_steps
     rate = learning_rate(total_steps=total_steps)

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.checkpoints.restore import (
     UnreadableCheckpoint,
     complete_steps,
@@ -67,8 +68,7 @@ def check_same_run(
     Returns:
       With what the run was trained that is now otherwise, see `first_difference`.
     """
-    if Path(model_dir).is_file():
-        raise UserError(f"{setting} is {model_dir}, which is a file; give a folder.")
+    checks.require_folder(**{setting: model_dir})
     if not complete_steps(model_dir):
         return None
     with contextlib.suppress(UnreadableCheckpoint), warnings.catch_warnings():

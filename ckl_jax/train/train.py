@@ -101,8 +101,9 @@ def train(
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
       legacy_microbatch_means: see `step.make_train_step`.
-      make_inputs: makes what the run reads and what is missing of it, such as data and base model
-        of the embedded world. Called once every setting has been checked.
+      make_inputs: makes what is missing of what the run reads, such as data of the embedded world.
+        Called once every setting has been checked. It may return a function that makes the base
+        model; that is called once the data have been found to fit.
 
     Returns:
       The last step and state.
@@ -132,6 +133,8 @@ def train(
         metrics=metrics,
         legacy_microbatch_means=legacy_microbatch_means,
         make_inputs=make_inputs,
+        probes=probes,
+        evaluations=evaluations,
     )
     if restore.path and not restore.assignment_map:  # which may leave the embedding out
         check_same_vocabulary(restore.path, run.model.output_vocabulary, warn=True)

@@ -15,6 +15,7 @@ import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
+from ckl_jax.papers.ckl import simulated
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import prepare
 from tests.tiny import newest_step
@@ -96,7 +97,11 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),
         ({"CHECKPOINTS_KEPT": 0}, "CHECKPOINTS_KEPT is 0; give 1 or more"),
         ({"CHECKPOINT_PERIOD": 0}, "CHECKPOINT_PERIOD is 0; give 1 or more"),
+        ({"CHECKPOINT_MINUTES": 0}, "CHECKPOINT_MINUTES is 0; give a finite number above 0"),
         ({"EVAL_PERIOD": 0}, "EVAL_PERIOD is 0"),
+        ({"PROBES": 3}, "PROBES is 3; give a record such as @closed_book.ClosedBook(), or None"),
+        ({"NUM_MICROBATCHES": 5}, "NUM_MICROBATCHES=5 does not divide BATCH_SIZE"),
+        ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
         ({"WORLD_SIZE": "huge"}, "No world has the size 'huge'; there are tiny"),
         ({"WORLD_SIZE": "small"}, "of seed 0, size 'tiny', not of seed 0, size 'small'; choose"),
@@ -135,13 +140,18 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "no folder nowhere to read the probe"),
     ],
 )
-def test_values(fails, macros, expected):
+def test_values(fails, macros, expected, tmp_path, monkeypatch):
+    """They are refused before a base model is trained, which may take long."""
+    trained = []
+    monkeypatch.setattr(simulated, "_train_initial", lambda *given: trained.append(given))
+    macros = {"INITIAL_DIR": str(tmp_path / "initial"), **macros}
     flags = []
     if macros.get("PROBES") == "@":
         macros = {k: v for k, v in macros.items() if k != "PROBES"}
         macros = {k.replace("ClosedBook", "closed_book.ClosedBook"): v for k, v in macros.items()}
         flags = ["--gin.PROBES=@closed_book.ClosedBook()"]
     assert expected in fails(*flags, **macros)
+    assert not trained
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ which a training makes what it reads. It only fills in what is not there.
 import dataclasses
 import functools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ def make_inputs(
     initial: str | None = None,
     initial_dir: str | None = None,
     initial_gin_files: Sequence[str] = (),
-) -> None:
+) -> Callable[[], None] | None:
     """Makes what a run of the embedded world reads and what is missing of it.
 
     Args:
@@ -139,12 +139,15 @@ def make_inputs(
       initial_dir: MODEL_DIR of the Initial model, which is trained if it is missing and `initial`.
       initial_gin_files: the job that trains it.
 
+    Returns:
+      What trains the Initial model, or None if nothing is to be trained.
+
     Raises:
       UserError: there is no such world, the folder holds another, or a training failed.
     """
     path = Path(data_dir) / "prepared" / "vocabulary.model"
     if getattr(vocabulary, "path", None) != str(path):
-        return
+        return None
     _check_world(data_dir, seed, size)
     if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
         prepare(data_dir, seed, size)
@@ -158,8 +161,9 @@ def make_inputs(
             packed=rows.packed,
             legacy=rows.legacy,
         )
-    if initial is not None and initial == initial_dir:
-        _train_initial(initial_dir, initial_gin_files, data_dir, seed, size)
+    if initial is None or initial != initial_dir or _is_trained(initial_dir):
+        return None
+    return functools.partial(_train_initial, initial_dir, initial_gin_files, data_dir, seed, size)
 
 
 def _documents(data_dir: Path, task: str) -> Path:
@@ -186,11 +190,13 @@ def _check_world(data_dir: str, seed: int, size: str) -> None:
         )
 
 
+def _is_trained(path: str) -> bool:
+    return (Path(path) / "summary.json").exists() and bool(complete_steps(path))
+
+
 def _train_initial(
     path: str, gin_files: Sequence[str], data_dir: str, seed: int, size: str
 ) -> None:
-    if (Path(path) / "summary.json").exists() and complete_steps(path):
-        return
     names = " and ".join(gin_files)
     print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
     macros = {"MODEL_DIR": path, "DATA_DIR": data_dir, "WORLD_SIZE": size, "WORLD_SEED": seed}
