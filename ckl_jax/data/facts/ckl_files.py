@@ -7,7 +7,6 @@ complaint names file, line and column. The simulated world writes the same files
 import csv
 import dataclasses
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError, nearest, nearest_name
-from ckl_jax.files import os_errors
+from ckl_jax.files import os_errors, read_json_object
 
 BLANK = "<extra_id_0>"
 _BLANKS = re.compile(r"<extra_id_\d+>|\[BLANK\]|\[MASK\]|_X_|_{3,}")
@@ -351,14 +350,7 @@ def available_probes(directory: str | os.PathLike) -> list[str]:
 def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:
     if not form.answers or not (form.updated or path.is_file()):
         return None
-    with open_text(path) as f, os_errors(path, "read"):
-        try:
-            answers = json.load(f)
-        except json.JSONDecodeError as e:
-            raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}).") from e
-    if not isinstance(answers, dict):
-        raise UserError(f"{path} must map ids to answers, but is no JSON object.")
-    return answers
+    return read_json_object(path)
 
 
 def _item(

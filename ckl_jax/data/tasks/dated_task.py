@@ -148,13 +148,7 @@ class DatedTask:
 
     def documents(self, start: int = 0) -> Iterator[dict[str, str]]:
         """Yields {id, date, text} of the rows from `start` on."""
-        path = self.folder / SIDE_FILE
-        if start == 0:
-            yield from read_jsonl(path)
-            return
-        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
-            for line in itertools.islice(f, start, None):
-                yield json.loads(line)
+        yield from read_jsonl(self.folder / SIDE_FILE, start)
 
 
 def prepare_dated(

@@ -31,7 +31,6 @@ from ckl_jax.data.process_pool import (
     open_folder,
     ordered_map,
     processes,
-    read_json,
     run_tasks,
 )
 from ckl_jax.data.text.documents import (
@@ -45,7 +44,7 @@ from ckl_jax.data.text.documents import (
 from ckl_jax.data.text.languages import make_language_id
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
+from ckl_jax.files import atomic_write, os_errors, read_json, refuse_to_replace, write_json
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
 from ckl_jax.papers.mind_the_gap.data.shingles import PERMUTATIONS, WIDTH, signatures

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import email.utils
 import hashlib
-import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 from ckl_jax.data.compressed import read_blocks, read_lines
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
+from ckl_jax.files import BadJson, parse_json
 
 Record = tuple[int, bytes]  # its number in the file from 1 (of a line, the line's), what it is
 
@@ -70,11 +70,9 @@ def lines(path: str | os.PathLike) -> Iterator[Record]:
 
 def _json(record: Record) -> dict:
     try:
-        value = json.loads(record[1])
-    except UnicodeDecodeError:
-        raise BadRecord("it is not UTF-8") from None
-    except ValueError as e:
-        raise BadRecord(f"it is not JSON ({e})") from None
+        value = parse_json(record[1])
+    except BadJson as e:
+        raise BadRecord(str(e)) from None
     if not isinstance(value, dict):
         raise BadRecord("it is no JSON object")
     return value

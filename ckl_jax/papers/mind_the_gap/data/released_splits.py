@@ -22,7 +22,7 @@ from ckl_jax.data.compressed import read_lines
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.text.documents import parse_document
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json
+from ckl_jax.files import parse_json, write_json
 from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES
 
@@ -179,7 +179,7 @@ def _place(line: bytes, corpus, number: int, listed: _Lists, files, report) -> N
     date = datetime.date.fromordinal(int(listed.days[at])).isoformat()
     if date != document.date:
         report["other_date"] += 1
-        line = json.dumps(json.loads(line) | {"date": date}, ensure_ascii=False).encode()
+        line = json.dumps(parse_json(line) | {"date": date}, ensure_ascii=False).encode()
     for i, f in enumerate(files):
         if listed.bits[at] >> i & 1:
             f.write(line + b"\n")

@@ -1,7 +1,6 @@
 """Which page belongs to which item: files of (page id, Q-id), as two sorted columns of numbers."""
 
 import csv
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import numpy as np
 
 from ckl_jax.data.compressed import read_blocks, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import NAMES_ONCE, atomic_write, os_errors, parse_json
 
 _PROPS = re.compile(rb"\((\d+),'wikibase_item','[Qq](\d+)'")
 _LONGEST_TUPLE = 64  # bytes of what _PROPS matches
@@ -72,9 +71,9 @@ def _read_sql(path) -> Iterator[tuple[int, int]]:
 
 def _read_json(path) -> Iterator[tuple[int, int]]:
     try:
-        for item, page in json.loads(b"".join(read_blocks(path))).items():
+        for item, page in parse_json(b"".join(read_blocks(path)), NAMES_ONCE).items():
             yield int(page), int(item.lstrip("Qq"))
-    except (ValueError, AttributeError) as e:
+    except (ValueError, TypeError, AttributeError) as e:
         raise UserError(f'{path} is not JSON of the form {{"Q1": page id}} ({e}).') from e
 
 
