@@ -176,13 +176,13 @@ class BadJson(ValueError):
 
 def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value := dict(pairs)) < len(pairs):
-        (name, count), *_ = collections.Counter(name for name, _ in pairs).most_common(1)
-        raise BadJson(f"an object has {name[:40]!r} {count:,} times")
+        ((name, count),) = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise BadJson(f"not JSON ({name[:40]!r} occurs {count:,} times in an object)")
     return value
 
 
 def _no_number(name: str) -> None:
-    raise BadJson(f"{name} is no number")
+    raise BadJson(f"not JSON ({name} is no number)")
 
 
 _SURROGATE = re.compile(r"\\u[dD]")  # or half of one
@@ -191,34 +191,42 @@ FINITE = json.JSONDecoder(parse_constant=_no_number)
 NAMES_ONCE = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_names_once)
 
 
-def parse_json(text: str | bytes, decoder: json.JSONDecoder = FINITE) -> Any:
+def parse_json(
+    text: str | bytes, decoder: json.JSONDecoder = FINITE, lone_surrogates: bool = False
+) -> Any:
     """Returns the value of a JSON text; all JSON that the package reads is read here.
 
+    Args:
+      text: a whole file or a line.
+      decoder: `FINITE`, `NAMES_ONCE` or `ANY_NUMBER`.
+      lone_surrogates: take halves of surrogate pairs, which JSON can write and UTF-8 cannot.
+
     Raises:
-      BadJson: the text is not JSON or not UTF-8, nests too deep for the parser, has a number too
-        long for it or one that `decoder` refuses, or half of a surrogate pair, which cannot be
-        written again.
+      BadJson: the text is not JSON or not UTF-8, nests too deep, has a number of too many digits or
+        one that `decoder` refuses, or half of a surrogate pair.
     """
     try:
         text = (text.decode() if isinstance(text, bytes) else text).removeprefix("\ufeff")
         value = decoder.decode(text)
-        if "\\" in text and _SURROGATE.search(text):  # a search for one character is the fastest
+        # To look for one character first is the fastest.
+        if "\\" in text and not lone_surrogates and _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
-    except BadJson:
-        raise
-    except json.JSONDecodeError as e:
-        raise BadJson(f"not JSON ({e.msg})", e.lineno) from e
     except UnicodeDecodeError as e:
         line = e.object.count(b"\n", 0, e.start) + 1
         raise BadJson(f"not UTF-8 (the byte 0x{e.object[e.start]:02x})", line) from e
+    except json.JSONDecodeError as e:
+        raise BadJson(f"not JSON ({e.msg})", e.lineno) from e
     except UnicodeEncodeError as e:
-        raise BadJson(f"\\u{ord(e.object[e.start]):04x} is half of a surrogate pair") from e
+        half = f"\\u{ord(e.object[e.start]):04x}"
+        raise BadJson(f"not JSON ({half} is half of a surrogate pair)") from e
     except RecursionError as e:
         raise BadJson("not JSON (too deep)") from e
+    except BadJson:
+        raise
     except ValueError as e:
         digits = sys.get_int_max_str_digits()
-        raise BadJson(f"it has a number of more than {digits:,} digits") from e
+        raise BadJson(f"not JSON (a number of more than {digits:,} digits)") from e
 
 
 def json_value(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Beam, Workers, count_workers
+from ckl_jax.cli.work import Beam, RecordLimit, Workers, count_workers
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
 from ckl_jax.options import Flat, Names
@@ -88,6 +89,7 @@ def rest(
     share: float = 1.0,
     seed: int = 0,
     language: str = "en",
+    record_limit: RecordLimit = RECORD_BYTES,
 ) -> None:
     """Extract the text of a dump that its diffset lacks (TemporalWiki's NON-Diffset).
 
@@ -101,7 +103,15 @@ def rest(
     """
     from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 
-    counts = write_rest(snapshot, diffset, out, share=share, seed=seed, language=language)
+    counts = write_rest(
+        snapshot,
+        diffset,
+        out,
+        share=share,
+        seed=seed,
+        language=language,
+        record_limit=record_limit,
+    )
     for name, pages in counts.items():
         print(f"{pages:12,}  {name}")
     print(out)

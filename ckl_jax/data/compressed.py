@@ -4,7 +4,10 @@ A file that ends too early or is damaged is a `UserError` that names the byte.
 """
 
 import bz2
+import gzip
+import io
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import IO
@@ -16,6 +19,7 @@ BLOCK_BYTES = 1 << 18
 # A line, page or entity that is longer is refused before it fills the memory. Wikipedia's articles
 # have 2 MB at most, and Wikidata's entities 5.
 RECORD_BYTES = 1 << 24
+ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
 
 
@@ -110,6 +114,8 @@ def read_lines(
     Raises:
       UserError: as `read_blocks`; or a line is longer than `limit` bytes.
     """
+    if limit < 1:
+        raise UserError(f"--record-limit is {limit}; give 1 or more.")
     number, offset, parts, size = 1, 0, [], 0
     for block in read_blocks(path):
         lines = block.split(b"\n")
@@ -129,6 +135,23 @@ def read_lines(
             raise too_long(path, f"line {number}", limit)
     if size:
         yield number, offset, b"".join(parts)
+
+
+def text_lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file with their ends, through gzip if its name ends in .gz.
+
+    A byte order mark, with which some editors begin a file, is not part of the text.
+
+    Raises:
+      UserError: the file cannot be read, is not UTF-8, or a line has more than `limit` characters.
+    """
+    with os_errors(path, "read"):
+        raw = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+        with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as f:
+            for number, line in enumerate(iter(lambda: f.readline(limit + 1), ""), 1):
+                if len(line) > limit:
+                    raise too_long(path, f"line {number}", limit)
+                yield line
 
 
 def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:

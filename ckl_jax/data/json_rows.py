@@ -34,3 +34,16 @@ def numbered_rows(
         if not isinstance(row, dict):
             raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
         yield where, row
+
+
+def text_field(row: dict[str, Any], field: str, where: str) -> str:
+    """A field of a row as text, with single blanks.
+
+    Raises:
+      UserError: it is missing, blank or no text; the sentence begins with `where`.
+    """
+    value = row.get(field)
+    if not isinstance(value, str) or not value.strip():
+        what = "missing" if field not in row else f"{str(value)[:40]!r}"
+        raise UserError(f"{where}: the field {field!r} is {what}; give a text.")
+    return " ".join(value.split())

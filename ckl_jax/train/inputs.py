@@ -8,9 +8,10 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import PROBES, read_probe
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, read_jsonl
+from ckl_jax.files import os_errors
 
 _TEXT = (".txt", ".jsonl")
 
@@ -136,8 +137,9 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
             # A blank line is an input too: line n of the output is of line n.
             yield from (_example(vocabulary, line.strip(), None) for line in f)
         return
-    for number, row in enumerate(read_jsonl(path), 1):
+    for where, row in numbered_values(path):
         row = {"inputs": row} if isinstance(row, str) else row
+        row = row if isinstance(row, dict) else {}
         values = []
         for feature in ("inputs", "targets"):
             value = row.get(feature, row.get(f"{feature}_pretokenized"))
@@ -146,7 +148,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
             values.append(value)
         if not isinstance(values[0], str) or not isinstance(values[1], str | None):
             raise UserError(
-                f"{path}, row {number}: no text in 'inputs'; a row is a string or "
+                f"{where}: no text in 'inputs'; a row is a string or "
                 '{"inputs": "...", "targets": "..."}.'
             )
         yield _example(vocabulary, *values)

@@ -13,7 +13,7 @@ from tyro.conf import Suppress
 
 from ckl_jax.data.compressed import read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import parse_json
+from ckl_jax.files import BadJson, parse_json
 
 Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
@@ -111,10 +111,8 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             line[0],
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
-        if isinstance(e, ValueError) and not isinstance(e, UserError):
-            what = f"not JSON ({e})"
-        else:
-            what = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
+        no_entity = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
+        what = e if isinstance(e, BadJson) else no_entity
         raise UserError(
             f"{path}, line {line[0]} (byte {line[1]:,} of the JSON): {what}; fetch the dump again."
         ) from e

@@ -3,15 +3,14 @@
 import dataclasses
 import datetime
 import gzip
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import Any
 
 from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, json_value, os_errors
+from ckl_jax.files import atomic_write, json_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,17 +50,6 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
-
-
-def open_text(path: str | os.PathLike) -> IO[str]:
-    """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines.
-
-    A byte order mark, with which some editors begin a file, is not part of the text.
-    """
-    with os_errors(path, "read"):
-        if os.fspath(path).endswith(".gz"):
-            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
-        return open(path, encoding="utf-8-sig", newline="")
 
 
 def read_documents(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Document]:
