@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.facts.ckl_files import PROBES, read_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors
 
 _TEXT = (".txt", ".jsonl")
 
@@ -133,9 +133,8 @@ def _example(vocabulary: Any, text: str, target: str | None) -> Example:
 
 def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
     if path.endswith(".txt"):
-        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
-            # A blank line is an input too: line n of the output is of line n.
-            yield from (_example(vocabulary, line.strip(), None) for line in f)
+        # A blank line is an input too: line n of the output is of line n.
+        yield from (_example(vocabulary, line.strip(), None) for line in text_lines(path))
         return
     for where, row in numbered_values(path):
         row = {"inputs": row} if isinstance(row, str) else row

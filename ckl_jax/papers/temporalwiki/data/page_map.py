@@ -44,15 +44,15 @@ def check_page_map(path: str | os.PathLike) -> None:
 def _read_tsv(path) -> Iterator[tuple[int, int]]:
     columns = None
     for number, _, line in read_lines(path):
-        row = next(csv.reader([line.decode("utf-8", "replace")], delimiter="\t"), [])
         try:
+            row = next(csv.reader([line.decode("utf-8", "replace")], delimiter="\t"), [])
             if columns is None:
                 columns = row.index("page_id"), row.index("wikidata_id")
             elif row:
                 page, item = (row[i] for i in columns)
                 if item:
                     yield int(page), int(item.lstrip("Qq"))
-        except (ValueError, IndexError) as e:
+        except (ValueError, IndexError, csv.Error) as e:
             raise UserError(
                 f"{path}, line {number}: {'no number' if columns else 'no header'} ({e}); the "
                 "columns are page_id and wikidata_id, with tabs between them."
