@@ -161,7 +161,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
 
 def twice(dump: str, rows: Iterable[str | bytes]) -> UserError:
     """The error of an item that is in a dump twice, from its rows."""
-    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(json.loads, rows))
+    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(parse_json, rows))
     return UserError(
         f"{dump}, line {second}: item Q{number} was there before, in line {first}; a dump has "
         "every item once."
