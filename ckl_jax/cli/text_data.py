@@ -47,7 +47,7 @@ def prepare(
     from ckl_jax.data.facts.ckl_files import CORPORA
     from ckl_jax.data.tasks.prepare import prepare_ckl
 
-    checks.require_int(5, **{"--vocab-size": vocab_size})
+    checks.require_int(5, 2**31 - 1, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
     checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
     prepared = prepare_ckl(

@@ -41,7 +41,7 @@ class DatedVocabulary:
     seed: int = 0
 
     def __post_init__(self):
-        checks.require_int(300 if self.byte_fallback else 5, size=self.size)
+        checks.require_int(300 if self.byte_fallback else 5, 2**31 - 1, size=self.size)
         checks.require_int(1, max_bytes=self.max_bytes)
 
     def train(

@@ -80,7 +80,7 @@ class Plan:
 
 def _check(variant: str, steps: int | None) -> None:
     checks.require_choice(VARIANTS, variant=variant)
-    checks.require_int(1, steps=steps)
+    checks.require_int(1, 9999, steps=steps)
 
 
 def plan(index: Index, options: Options, variant: str, steps: int | None) -> list[Plan]:
