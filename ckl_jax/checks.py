@@ -9,9 +9,11 @@ import numpy as np
 
 from ckl_jax.errors import UserError, nearest
 
+LARGEST = 2**63 - 1  # that NumPy and files hold
 
-def require_int(least: int = 1, **values: Any) -> None:
-    """Raises `UserError` unless each of `values` is a whole number of at least `least`, or None."""
+
+def require_int(least: int = 1, most: int = LARGEST, /, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a whole number in [least, most], or None."""
     for name, value in values.items():
         if value is None:
             continue
@@ -19,6 +21,8 @@ def require_int(least: int = 1, **values: Any) -> None:
             raise UserError(f"{name} is {value!r}; give a whole number, {least} or more.")
         if value < least:
             raise UserError(f"{name} is {value}; give {least} or more.")
+        if value > most:
+            raise UserError(f"{name} is {value}; give {most:,} or less.")
 
 
 def require_vocabulary(**values: Any) -> None:

@@ -1,11 +1,22 @@
 """The one exception that the command lines turn into a sentence and exit code 2."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_LONG_WORD = re.compile(r"[^\s/;,]{200,}")  # no part of a path is so long
 
 
 class UserError(Exception):
-    """Bad input. The message is one sentence: what is wrong, where, and what to do about it."""
+    """Bad input. The message is one sentence: what is wrong, where, and what to do about it.
+
+    Of a word of hundreds of characters, such as a number, it has the beginning.
+    """
+
+    def __init__(self, message: str):
+        super().__init__(
+            _LONG_WORD.sub(lambda word: f"{word[0][:40]}...[{len(word[0]):,} characters]", message)
+        )
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -16,5 +27,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     """Returns the choice nearest to `name`, None if none is near."""
-    match = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
-    return match[0] if match else None
+    plain = {choice.lstrip("-"): choice for choice in choices}
+    name = name.lstrip("-")
+    match = difflib.get_close_matches(name, plain, n=1, cutoff=0.6)
+    swapped = (word for word in plain if sorted(word) == sorted(name))  # two letters, as in "fh"
+    found = match[0] if match else next(swapped, None)
+    return plain.get(found)

@@ -1,11 +1,15 @@
 """Files that are either whole or absent: write beside the target, sync, rename."""
 
+import collections
 import contextlib
 import gzip
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -155,6 +159,99 @@ def _umask() -> int:
     return mask
 
 
+# --- JSON
+
+
+class BadJson(ValueError):
+    """What is wrong with a text that should be JSON, in a few words.
+
+    Attributes:
+      line: of the text, from 1; 0 if it is not known.
+    """
+
+    def __init__(self, reason: str, line: int = 0):
+        super().__init__(reason)
+        self.line = line
+
+
+def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(value := dict(pairs)) < len(pairs):
+        ((name, count),) = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise BadJson(f"not JSON ({name[:40]!r} occurs {count:,} times in an object)")
+    return value
+
+
+def _no_number(name: str) -> None:
+    raise BadJson(f"not JSON ({name} is no number)")
+
+
+_SURROGATE = re.compile(r"\\u[dD]")  # or half of one
+ANY_NUMBER = json.JSONDecoder()  # for results, in which a loss may be NaN
+FINITE = json.JSONDecoder(parse_constant=_no_number)
+NAMES_ONCE = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_names_once)
+
+
+def parse_json(
+    text: str | bytes, decoder: json.JSONDecoder = FINITE, lone_surrogates: bool = False
+) -> Any:
+    """Returns the value of a JSON text; all JSON that the package reads is read here.
+
+    Args:
+      text: a whole file or a line.
+      decoder: `FINITE`, `NAMES_ONCE` or `ANY_NUMBER`.
+      lone_surrogates: take halves of surrogate pairs, which JSON can write and UTF-8 cannot.
+
+    Raises:
+      BadJson: the text is not JSON or not UTF-8, nests too deep, has a number of too many digits or
+        one that `decoder` refuses, or half of a surrogate pair.
+    """
+    try:
+        text = (text.decode() if isinstance(text, bytes) else text).removeprefix("\ufeff")
+        value = decoder.decode(text)
+        # To look for one character first is the fastest.
+        if "\\" in text and not lone_surrogates and _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeDecodeError as e:
+        line = e.object.count(b"\n", 0, e.start) + 1
+        raise BadJson(f"not UTF-8 (the byte 0x{e.object[e.start]:02x})", line) from e
+    except json.JSONDecodeError as e:
+        raise BadJson(f"not JSON ({e.msg})", e.lineno) from e
+    except UnicodeEncodeError as e:
+        half = f"\\u{ord(e.object[e.start]):04x}"
+        raise BadJson(f"not JSON ({half} is half of a surrogate pair)") from e
+    except RecursionError as e:
+        raise BadJson("not JSON (too deep)") from e
+    except BadJson:
+        raise
+    except ValueError as e:
+        digits = sys.get_int_max_str_digits()
+        raise BadJson(f"not JSON (a number of more than {digits:,} digits)") from e
+
+
+def json_value(
+    text: str | bytes,
+    path: str | os.PathLike,
+    line: int = 0,
+    decoder: json.JSONDecoder = FINITE,
+) -> Any:
+    """Returns the value of a JSON text of the file `path`, of one of its lines if `line` > 0.
+
+    Raises:
+      UserError: see `parse_json`; the sentence names file and line.
+    """
+    try:
+        return parse_json(text, decoder)
+    except BadJson as e:
+        where = f", line {line or e.line}" if line or e.line else ""
+        raise UserError(f"{os.fspath(path)}{where}: {e}; mend it, or make the file again.") from e
+
+
+def as_json(value: Any) -> Any:
+    """A value as it comes back from JSON: tuples become lists, and keys text."""
+    return json.loads(json.dumps(value))
+
+
 def write_json(path: str | os.PathLike, value: Any) -> None:
     """Writes `value` as indented JSON, atomically."""
     with atomic_write(path) as f:
@@ -162,26 +259,26 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
         f.write("\n")
 
 
-def read_json(path: str | os.PathLike) -> Any:
+def read_json(path: str | os.PathLike, decoder: json.JSONDecoder = ANY_NUMBER) -> Any:
     """Returns the JSON value of a file.
 
     Raises:
-      UserError: the file cannot be read, or is not JSON.
+      UserError: the file cannot be read, or is not JSON; see `parse_json`.
     """
-    with os_errors(path, "read"), open(path, encoding="utf-8-sig") as f:
-        try:
-            return json.load(f)
-        except json.JSONDecodeError as e:
-            raise UserError(f"{os.fspath(path)}, line {e.lineno}: not JSON ({e.msg}).") from e
+    with os_errors(path, "read"):
+        content = Path(path).read_bytes()
+    return json_value(content, path, decoder=decoder)
 
 
-def read_json_object(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns the JSON object of a file.
+def read_json_object(
+    path: str | os.PathLike, decoder: json.JSONDecoder = NAMES_ONCE
+) -> dict[str, Any]:
+    """Returns the JSON object of a file; by default numbers are finite and names occur once.
 
     Raises:
       UserError: see `read_json`; or it is another value.
     """
-    value = read_json(path)
+    value = read_json(path, decoder)
     if not isinstance(value, dict):
         raise UserError(
             f"{os.fspath(path)} holds {str(value)[:40]!r}, which is no JSON object {{...}}."
@@ -199,16 +296,15 @@ def write_jsonl(path: str | os.PathLike, rows: Any) -> int:
     return count
 
 
-def read_jsonl(path: str | os.PathLike) -> Iterator[dict]:
-    """Yields the JSON value of each non-empty line.
+def read_jsonl(path: str | os.PathLike, start: int = 0) -> Iterator[Any]:
+    """Yields the JSON value of each non-empty line of a file that a command wrote, from `start` on.
+
+    Lines of any length are read; `json_rows.numbered_rows` is for files that users give.
 
     Raises:
       UserError: the file cannot be read, or a line is not JSON.
     """
-    with os_errors(path, "read"), open(path, encoding="utf-8-sig") as f:
-        for number, line in enumerate(f, 1):
+    with os_errors(path, "read"), open(path, "rb") as f:
+        for number, line in enumerate(itertools.islice(f, start, None), start + 1):
             if line.strip():
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError as e:
-                    raise UserError(f"{path}, line {number}: not JSON ({e.msg}).") from e
+                yield json_value(line, path, number, ANY_NUMBER)

@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import json
 import os
 import re
 import sys
@@ -19,7 +18,7 @@ from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, read_jsonl
+from ckl_jax.files import ANY_NUMBER, BadJson, os_errors, parse_json, read_json_object, read_jsonl
 
 _NUMBER = (float, int)
 FIELDS = {
@@ -324,8 +323,8 @@ def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 def metrics_row(line: str) -> dict[str, Any] | None:
     """A line of a `metrics.jsonl`; None for one that is cut off or something else."""
     try:
-        row = json.loads(line) if line.endswith("\n") else None
-    except json.JSONDecodeError:
+        row = parse_json(line, ANY_NUMBER) if line.endswith("\n") else None
+    except BadJson:
         return None
     return row if isinstance(row, dict) and "step" in row and "split" in row else None
 
@@ -353,15 +352,7 @@ def _why_no_rows(path: Path) -> str:
 def _read_summary(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    with os_errors(path, "read"):
-        content = path.read_bytes()
-    try:
-        summary = json.loads(content)
-    except ValueError as e:  # not JSON, or not UTF-8
-        raise UserError(f"{path}: not JSON ({e}); remove the file.") from e
-    if not isinstance(summary, dict):
-        raise UserError(f"{path}: not a JSON object; remove the file.")
-    return summary
+    return read_json_object(path, ANY_NUMBER)
 
 
 def base_of(run: Run) -> Run | None:

@@ -5,7 +5,6 @@ tree of it tells which bytes of which file each array needs. Where that finds no
 TensorStore is reduced to the file it ends with and the cause behind it.
 """
 
-import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import tensorstore as ts
 from etils import epath
 
 from ckl_jax.checkpoints import from_t5x
+from ckl_jax.files import ANY_NUMBER, parse_json
 
 
 class CutOff(NamedTuple):
@@ -55,7 +55,7 @@ def unreadable(path: epath.Path, file: str) -> str | None:
     text = b""
     try:
         text = (path / file).read_bytes()
-        json.loads(text)
+        parse_json(text, ANY_NUMBER)
     except OSError as e:
         return f"its file {file} cannot be read: {e.strerror or e}"
     except ValueError:
@@ -67,7 +67,7 @@ def unreadable_object(path: epath.Path, file: str) -> str | None:
     """The same of a file that holds a JSON object with something in it."""
     if reason := unreadable(path, file):
         return reason
-    value = json.loads((path / file).read_bytes())
+    value = parse_json((path / file).read_bytes(), ANY_NUMBER)
     return None if isinstance(value, dict) and value else f"its file {file} was overwritten"
 
 

@@ -5,7 +5,6 @@ form (`from_t5x`). Whatever reads one here reads both.
 """
 
 import contextlib
-import json
 import re
 import warnings
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from etils import epath
 from ckl_jax.checkpoints import from_t5x, integrity, layout
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.errors import UserError
+from ckl_jax.files import ANY_NUMBER, parse_json
 from ckl_jax.trees import keys
 
 PREFIX = "checkpoint_"
@@ -108,7 +108,7 @@ def read_json_item(path: epath.Path, item: str) -> dict[str, Any]:
     check = integrity.unreadable_object if item == "metadata" else integrity.unreadable
     if reason := check(path, name):
         raise UnreadableCheckpoint(f"Checkpoint {path} is damaged: {reason}; {REMEDY}")
-    return json.loads((path / name).read_bytes())
+    return parse_json((path / name).read_bytes(), ANY_NUMBER)
 
 
 def stored_step(path: Any) -> int:

@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import io
+import itertools
 import os
 import re
 import signal
@@ -234,7 +235,24 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], int | None]:
         if parameter.default is parameter.empty and arguments[name] == ():
             flag = f"--{name}" if f"--{name} " in help_text() else name.upper()
             raise UserError(f"the following arguments are required: {flag}; see '{prog} --help'.")
+    for number in _huge(arguments):
+        i, word = next((i, w) for i, w in enumerate(argv) if str(number) in w)
+        flag = word.partition("=")[0] if word.startswith("--") else argv[i - 1]
+        raise UserError(f"{flag} is {number}; give a number of at most 18 digits.")
     return functools.partial(function, **arguments)
+
+
+def _huge(value: Any) -> Iterator[int]:
+    """The whole numbers in arguments that do not fit into 64 bits."""
+    match value:
+        case int() if not -(2**63) <= value < 2**63:
+            yield value
+        case dict():
+            yield from itertools.chain.from_iterable(map(_huge, value.values()))
+        case tuple():
+            yield from itertools.chain.from_iterable(map(_huge, value))
+        case _ if dataclasses.is_dataclass(value):
+            yield from _huge(vars(value))
 
 
 def _refuse(help_text: Callable[[], str], event: Any) -> None:
@@ -261,8 +279,9 @@ def _refuse(help_text: Callable[[], str], event: Any) -> None:
             raise UserError(f"{flag} lacks a value; {see}")
         case "InstantiationFailure":
             value = re.search(r"'.*'", event.message)
-            if value and (kind := _KINDS.get(argument and argument.lowered.metavar)):
-                raise UserError(f"{flag} is {value[0]}; give {kind}.")
+            if kind := _KINDS.get(argument and argument.lowered.metavar):
+                what = f"is {value[0]}" if value else "has too many digits"
+                raise UserError(f"{flag} {what}; give {kind}.")
             raise UserError(f"{flag or 'an argument'} is {event.message}.")
     raise UserError(f"these arguments do not go together; {see}")
 

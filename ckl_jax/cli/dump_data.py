@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Beam, Workers, count_workers
+from ckl_jax.cli.work import Beam, RecordLimit, Workers, count_workers
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
 from ckl_jax.options import Flat, Names
@@ -36,13 +37,13 @@ def diffsets(
       shard: Do every N-th shard only, from the I-th (0): I/N.
       dry_run: Print what would be done, and stop.
     """
+    from ckl_jax import checks
     from ckl_jax.papers.temporalwiki.data import diffsets as builder
 
     processes, part = count_workers(workers), _part(shard)
     if beam is not None and part != (0, 1):
         raise UserError("--beam shares the work out itself; leave --shard away.")
-    if settings.shards < 0:
-        raise UserError(f"--shards is {settings.shards}; give 0 or more.")
+    checks.require_int(0, 99_999, **{"--shards": settings.shards})
     todo = builder.plan(old, new, out, settings)
     if dry_run:
         for dump in filter(None, (todo.old, todo.new)):
@@ -88,6 +89,7 @@ def rest(
     share: float = 1.0,
     seed: int = 0,
     language: str = "en",
+    record_limit: RecordLimit = RECORD_BYTES,
 ) -> None:
     """Extract the text of a dump that its diffset lacks (TemporalWiki's NON-Diffset).
 
@@ -101,7 +103,15 @@ def rest(
     """
     from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 
-    counts = write_rest(snapshot, diffset, out, share=share, seed=seed, language=language)
+    counts = write_rest(
+        snapshot,
+        diffset,
+        out,
+        share=share,
+        seed=seed,
+        language=language,
+        record_limit=record_limit,
+    )
     for name, pages in counts.items():
         print(f"{pages:12,}  {name}")
     print(out)
@@ -127,15 +137,15 @@ def probes(
       keep: Keep the intermediate files.
       dry_run: Print what would be done, and stop.
     """
+    from ckl_jax import checks
     from ckl_jax.papers.temporalwiki.data import probes as builder
     from ckl_jax.papers.temporalwiki.data.dumps import open_dump
 
     processes = count_workers(workers)
     if not 0 < job.unchanged_share <= 1:
         raise UserError(f"--unchanged-share is {job.unchanged_share}; give a number in (0, 1].")
-    for flag, value in (("--buckets", job.buckets), ("--light-tuning", light_tuning)):
-        if value < 0:
-            raise UserError(f"{flag} is {value}; give 0 or more.")
+    checks.require_int(0, 99_999, **{"--buckets": job.buckets})
+    checks.require_int(0, **{"--light-tuning": light_tuning})
     site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"
     job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, site=site))
     if dry_run:

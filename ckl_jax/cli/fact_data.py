@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Replace
+from ckl_jax.cli.work import RecordLimit, Replace
 from ckl_jax.cli.world import WorldSettings
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
 from ckl_jax.options import Flat
@@ -63,6 +64,7 @@ def benchmark(
     dates: Annotated[tuple[str, str], arg(metavar="A B")],
     out: str,
     documents: Files = (),
+    record_limit: RecordLimit = RECORD_BYTES,
     replace: Replace = False,
 ) -> None:
     """Make CKL's probes of dated facts and dated text.
@@ -82,7 +84,14 @@ def benchmark(
     days = tuple(check_day(day, "--dates") for day in dates)
     with ProgressLine() as progress:
         manifest = builder.build(
-            facts, documents, days, out, settings, replace=replace, progress=progress
+            facts,
+            documents,
+            days,
+            out,
+            settings,
+            replace=replace,
+            progress=progress,
+            record_limit=record_limit,
         )
     for probe in dict.fromkeys((*builder.PROBES, *manifest["items"])):
         found = manifest["with_evidence"].get(probe, {})

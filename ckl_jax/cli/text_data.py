@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Beam, Replace, Workers, count_workers
+from ckl_jax.cli.work import Beam, RecordLimit, Replace, Workers, count_workers
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
 from ckl_jax.files import refuse_to_replace
 from ckl_jax.options import Flat, Repeated
@@ -46,7 +47,7 @@ def prepare(
     from ckl_jax.data.facts.ckl_files import CORPORA
     from ckl_jax.data.tasks.prepare import prepare_ckl
 
-    checks.require_int(5, **{"--vocab-size": vocab_size})
+    checks.require_int(5, 2**31 - 1, **{"--vocab-size": vocab_size})
     # The end of sequence takes one token.
     checks.require_int(2, **{"--input-length": input_length, "--target-length": target_length})
     prepared = prepare_ckl(
@@ -73,6 +74,7 @@ def rows(
     length: int = 512,
     pack: bool = False,
     legacy: bool = False,
+    record_limit: RecordLimit = RECORD_BYTES,
     replace: Replace = False,
 ) -> None:
     """Make cached tasks of running text for GPT-2 or BERT.
@@ -101,6 +103,7 @@ def rows(
         packed=pack,
         legacy=legacy,
         replace=replace,
+        record_limit=record_limit,
         progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
     )
     for folder in made.values():
@@ -128,6 +131,7 @@ def clean(
     documents: Files,
     out: str,
     keep_near_duplicates: bool = False,
+    record_limit: RecordLimit = RECORD_BYTES,
     beam: Beam = None,
     workers: Workers = 0,
 ) -> None:
@@ -145,10 +149,10 @@ def clean(
     if beam is not None:
         from ckl_jax.papers.mind_the_gap.data import beam_clean
 
-        report = beam_clean.run(documents, out, settings, beam)
+        report = beam_clean.run(documents, out, settings, beam, record_limit)
     else:
         with ProgressLine() as progress:
-            report = builder.clean(documents, out, settings, processes, progress)
+            report = builder.clean(documents, out, settings, processes, progress, record_limit)
     for what, count in report["documents"].items():
         print(f"{count:12,}  {what}")
 
@@ -161,6 +165,7 @@ def split(
     variant: Literal[*VARIANTS] = "main",
     steps: int | None = None,
     ids: str | None = None,
+    record_limit: RecordLimit = RECORD_BYTES,
     beam: Beam = None,
 ) -> None:
     """Make TIME-STRATIFIED and CONTROL splits of dated text.
@@ -179,16 +184,21 @@ def split(
 
         if ids:
             raise UserError("--beam does not join --ids; leave one of them out.")
-        _print_splits(beam_split.run(documents, out, settings, variant, steps, beam))
+        reports = beam_split.run(
+            documents, out, settings, variant, steps, beam, record_limit=record_limit
+        )
+        _print_splits(reports)
         return
     if len(documents) > 1:
         raise UserError("--documents takes one file; several are read with --beam.")
     (corpus,) = documents
     with ProgressLine() as progress:
         if not ids:
-            reports = split_files.split(corpus, out, settings, variant, steps, progress)
+            reports = split_files.split(
+                corpus, out, settings, variant, steps, progress, record_limit
+            )
         else:
-            joined = released_splits.join(corpus, ids, out, progress)
+            joined = released_splits.join(corpus, ids, out, progress, record_limit)
     if not ids:
         _print_splits(reports)
         return
@@ -209,7 +219,13 @@ def _print_splits(reports: list[dict[str, Any]]) -> None:
             print(f"{counted['documents']:12,}  {name}, {counted['words']:,} words, {dates}")
 
 
-def vocabulary(settings: Flat[DatedVocabulary], *, documents: File, out: str) -> None:
+def vocabulary(
+    settings: Flat[DatedVocabulary],
+    *,
+    documents: File,
+    out: str,
+    record_limit: RecordLimit = RECORD_BYTES,
+) -> None:
     """Train a SentencePiece vocabulary on dated text.
 
     Args:
@@ -217,11 +233,18 @@ def vocabulary(settings: Flat[DatedVocabulary], *, documents: File, out: str) ->
       out: File to write, .model.
     """
     refuse_to_replace(out, documents)
-    made = settings.train(documents, out)
+    made = settings.train(documents, out, record_limit)
     print(f"{made.vocab_size:10,}  pieces, {out}")
 
 
-def dated(*, documents: File, vocabulary: str, out: str, replace: Replace = False) -> None:
+def dated(
+    *,
+    documents: File,
+    vocabulary: str,
+    out: str,
+    record_limit: RecordLimit = RECORD_BYTES,
+    replace: Replace = False,
+) -> None:
     """Make a cached task of dated documents, word by word.
 
     Args:
@@ -239,5 +262,6 @@ def dated(*, documents: File, vocabulary: str, out: str, replace: Replace = Fals
             open_vocabulary(vocabulary),
             replace=replace,
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),
+            record_limit=record_limit,
         )
     print(f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: {Path(out)}")

@@ -16,6 +16,9 @@ Beam = Annotated[
         "--beam=''.",
     ),
 ]
+RecordLimit = Annotated[
+    int, arg(help="Bytes of a document's line in a file, at most; a longer one is an error.")
+]
 Replace = Annotated[bool, arg(help="Make anew what --out holds of other settings.")]
 
 

@@ -4,7 +4,10 @@ A file that ends too early or is damaged is a `UserError` that names the byte.
 """
 
 import bz2
+import gzip
+import io
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import IO
@@ -13,6 +16,10 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
 
 BLOCK_BYTES = 1 << 18
+# A line, page or entity that is longer is refused before it fills the memory. Wikipedia's articles
+# have 2 MB at most, and Wikidata's entities 5.
+RECORD_BYTES = 1 << 24
+ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
 
 
@@ -99,15 +106,57 @@ def _decompressed(path, f: IO[bytes], stop: int | None, new_decoder, decode) -> 
         )
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, int, bytes]]:
-    """Yields (line number from 1, byte offset in the decompressed file, line without newline)."""
-    number, offset, rest = 0, 0, b""
+def read_lines(
+    path: str | os.PathLike, limit: int = RECORD_BYTES
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yields (line number from 1, byte offset in the decompressed file, line without newline).
+
+    Raises:
+      UserError: as `read_blocks`; or a line is longer than `limit` bytes.
+    """
+    if limit < 1:
+        raise UserError(f"--record-limit is {limit}; give 1 or more.")
+    number, offset, parts, size = 1, 0, [], 0
     for block in read_blocks(path):
-        lines = (rest + block if rest else block).split(b"\n")
-        rest = lines.pop()
+        lines = block.split(b"\n")
+        if len(lines) > 1:
+            lines[0] = b"".join([*parts, lines[0]])
+            parts, size = [], 0
+        last = lines.pop()
         for line in lines:
-            number += 1
+            if len(line) > limit:
+                raise too_long(path, f"line {number}", limit)
             yield number, offset, line
+            number += 1
             offset += len(line) + 1
-    if rest:
-        yield number + 1, offset, rest
+        parts.append(last)
+        size += len(last)
+        if size > limit:
+            raise too_long(path, f"line {number}", limit)
+    if size:
+        yield number, offset, b"".join(parts)
+
+
+def text_lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file with their ends, through gzip if its name ends in .gz.
+
+    A byte order mark, with which some editors begin a file, is not part of the text.
+
+    Raises:
+      UserError: the file cannot be read, is not UTF-8, or a line has more than `limit` characters.
+    """
+    with os_errors(path, "read"):
+        raw = (gzip.open if os.fspath(path).endswith(".gz") else open)(path, "rb")
+        with io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as f:
+            for number, line in enumerate(iter(lambda: f.readline(limit + 1), ""), 1):
+                if len(line) > limit:
+                    raise too_long(path, f"line {number}", limit)
+                yield line
+
+
+def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:
+    """The error of a record of more than `limit` bytes."""
+    return UserError(
+        f"{os.fspath(path)}, {where}: it is longer than {limit:,} bytes, which no record may be; "
+        "cut it up, or give a larger --record-limit where the command has one."
+    )

@@ -1,38 +1,49 @@
 """JSON lines with the place of each, for complaints that name file and line."""
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from ckl_jax.data.text.documents import open_text
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import json_value
 
 
-def parse(text: str | bytes) -> Any:
-    """The value of a JSON text; `ValueError` too where it nests deeper than the parser can go."""
-    try:
-        return json.loads(text)
-    except RecursionError as e:
-        raise ValueError("too deep") from e
-
-
-def numbered_rows(path: str | os.PathLike) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields ("file, line n", object) of each line, plain or gzip, that is not blank.
+def numbered_values(
+    path: str | os.PathLike, limit: int = RECORD_BYTES
+) -> Iterator[tuple[str, Any]]:
+    """Yields ("file, line n", value) of each line, plain or compressed, that is not blank.
 
     Raises:
-      UserError: the file cannot be read, or a line is no JSON object.
+      UserError: the file cannot be read, or a line is not JSON or longer than `limit` bytes.
     """
-    with open_text(path) as f, os_errors(path, "read"):
-        for number, line in enumerate(f, 1):
-            if not line.strip():
-                continue
-            where = f"{os.fspath(path)}, line {number}"
-            try:
-                row = parse(line)
-            except ValueError as e:
-                raise UserError(f"{where}: not JSON ({getattr(e, 'msg', e)}).") from e
-            if not isinstance(row, dict):
-                raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
-            yield where, row
+    for number, _, line in read_lines(path, limit):
+        if line.strip():
+            yield f"{os.fspath(path)}, line {number}", json_value(line, path, number)
+
+
+def numbered_rows(
+    path: str | os.PathLike, limit: int = RECORD_BYTES
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields ("file, line n", object) of each line, as `numbered_values`.
+
+    Raises:
+      UserError: as `numbered_values`; or a line is no JSON object.
+    """
+    for where, row in numbered_values(path, limit):
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: give an object, not a {type(row).__name__}.")
+        yield where, row
+
+
+def text_field(row: dict[str, Any], field: str, where: str) -> str:
+    """A field of a row as text, with single blanks.
+
+    Raises:
+      UserError: it is missing, blank or no text; the sentence begins with `where`.
+    """
+    value = row.get(field)
+    if not isinstance(value, str) or not value.strip():
+        what = "missing" if field not in row else f"{str(value)[:40]!r}"
+        raise UserError(f"{where}: the field {field!r} is {what}; give a text.")
+    return " ".join(value.split())

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import itertools
-import json
 import multiprocessing
 import os
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, write_json
+from ckl_jax.files import as_json, os_errors, read_json_object, write_json
 
 Progress = Callable[[int, int, str], None]  # done, in all, of what
 
@@ -125,10 +124,9 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
     if not os.path.isdir(there):
         raise UserError(f"{there} is a file; give a folder as --out.")
     path = folder / "settings.json"
-    settings = json.loads(json.dumps(settings))
+    settings = as_json(settings)
     if path.is_file():
-        with os_errors(path, "read"):
-            settings_there = read_json(path)
+        settings_there = read_json_object(path)
         changed = [
             k for k in {**settings_there, **settings} if settings_there.get(k) != settings.get(k)
         ]
@@ -165,17 +163,3 @@ def _is_resized(before: Any, now: Any) -> bool:
         and "bytes" in now
         and {**before, "bytes": now["bytes"]} == now
     )
-
-
-def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-      UserError: it is none.
-    """
-    with os_errors(path, "read"):
-        text = Path(path).read_text(encoding="utf-8")
-    try:
-        return json.loads(text)
-    except ValueError as e:
-        raise UserError(f"{path} is not JSON ({e}); delete it and start again.") from e

@@ -6,13 +6,13 @@ component at which such a leaf departs from the base model is its part and phase
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.errors import UserError
+from ckl_jax.files import as_json
 
 _NUMBERED = re.compile(r"(.+)_(\d+)")
 
@@ -39,7 +39,7 @@ def check_settings(path: str, config: Any) -> None:
       UserError: a setting differs.
     """
     metadata = read_json_item(find_checkpoint(path), "metadata")
-    wanted = json.loads(json.dumps(record(config)))
+    wanted = as_json(record(config))
     if name := first_difference(metadata, wanted):
         held, mine = _settings(metadata)[name], _settings(wanted)[name]
         raise UserError(

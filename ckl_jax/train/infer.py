@@ -1,7 +1,6 @@
 """`t5x infer`: answers or scores of many inputs to JSON lines, in chunks that survive a kill."""
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -171,9 +170,7 @@ class _Output:
         self._chunks = path.with_name("tmp-" + path.name)
         for record in (self._done, self._chunks / "settings.json"):
             if record.exists():
-                with files.os_errors(record, "read"):
-                    text = record.read_text(encoding="utf-8")
-                if not text or json.loads(text) != settings:
+                if not record.stat().st_size or files.read_json(record) != settings:
                     raise UserError(
                         f"{record} belongs to an inference with other settings (checkpoint, "
                         "inputs or decoding); choose another INFER_OUTPUT_DIR or remove it."

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.facts.ckl_files import PROBES, read_probe
 from ckl_jax.data.facts.probe import Probe
+from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, read_jsonl
 
 _TEXT = (".txt", ".jsonl")
 
@@ -132,12 +133,12 @@ def _example(vocabulary: Any, text: str, target: str | None) -> Example:
 
 def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
     if path.endswith(".txt"):
-        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
-            # A blank line is an input too: line n of the output is of line n.
-            yield from (_example(vocabulary, line.strip(), None) for line in f)
+        # A blank line is an input too: line n of the output is of line n.
+        yield from (_example(vocabulary, line.strip(), None) for line in text_lines(path))
         return
-    for number, row in enumerate(read_jsonl(path), 1):
+    for where, row in numbered_values(path):
         row = {"inputs": row} if isinstance(row, str) else row
+        row = row if isinstance(row, dict) else {}
         values = []
         for feature in ("inputs", "targets"):
             value = row.get(feature, row.get(f"{feature}_pretokenized"))
@@ -146,7 +147,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
             values.append(value)
         if not isinstance(values[0], str) or not isinstance(values[1], str | None):
             raise UserError(
-                f"{path}, row {number}: no text in 'inputs'; a row is a string or "
+                f"{where}: no text in 'inputs'; a row is a string or "
                 '{"inputs": "...", "targets": "..."}.'
             )
         yield _example(vocabulary, *values)

@@ -1,7 +1,6 @@
 """How a run begins: from its own newest checkpoint, or from the parameters of its base model."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.checkpoints.restore import is_remote, restore_optimizer
 from ckl_jax.checkpoints.store import METRICS, CheckpointStore
 from ckl_jax.errors import UserError
+from ckl_jax.files import ANY_NUMBER, parse_json
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import artifacts, setup
 from ckl_jax.train.evaluations import forget_later_steps, rows_file
@@ -140,7 +140,7 @@ def _is_finished(run: Prepared, step: int) -> bool:
     if step > run.last_step:
         return True
     try:
-        summary = json.loads((Path(run.model_dir) / "summary.json").read_text(encoding="utf-8"))
+        summary = parse_json((Path(run.model_dir) / "summary.json").read_bytes(), ANY_NUMBER)
     except (OSError, ValueError):
         return False
     return step == run.last_step and isinstance(summary, dict) and summary.get("steps") == step

@@ -6,7 +6,6 @@ on: what is finished stays, and other settings need another folder.
 
 import contextlib
 import dataclasses
-import json
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -113,7 +112,7 @@ def open_study(
 
 
 def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> None:
-    settings = json.loads(json.dumps(settings))
+    settings = files.as_json(settings)
     if path.exists():
         before = files.read_json(path)
         different = [

@@ -8,7 +8,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.parallel import processes
 
 SUMMARY = "summary.json"  # the last file that a training writes
@@ -157,7 +157,7 @@ class Started:
         self.training.tidy()
         if self.training.marker != SUMMARY:
             return self.say("done")
-        summary = json.loads((self.training.folder / SUMMARY).read_text())
+        summary = read_json(self.training.folder / SUMMARY)
         if "steps" not in summary:
             return self.say("done")
         steps = labels.count(summary["steps"], "step")

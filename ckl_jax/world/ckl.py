@@ -1,6 +1,5 @@
 """Writes a world as CKL's published files: masked corpora, probes and their answers."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.spans import masked_rows
 from ckl_jax.data.text.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, sha256, write_json, write_jsonl
+from ckl_jax.files import os_errors, parse_json, sha256, write_json, write_jsonl
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import articles, pages
@@ -100,7 +99,7 @@ def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_bytes())
         _ = [manifest[key] for key in ("source", "seed", "size", "format", "files")]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path} is not a world's manifest; choose another folder.") from e

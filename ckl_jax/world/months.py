@@ -95,12 +95,12 @@ def months(world: World, count: int) -> Iterator[Month]:
 def month_starts(world: World, count: int) -> list[str]:
     """The first days of months (ISO) from the cut on."""
     year, month = (int(part) for part in world.cut.split("-")[:2])
-    numbers = range(year * 12 + month - 1, year * 12 + month - 1 + count)
-    dates = [f"{n // 12}-{n % 12 + 1:02d}-01" for n in numbers]
-    last = sum(date <= world.end for date in dates)
-    if count < 2 or last < count:
-        raise UserError(f"{count} months are asked for; this world has 2 to {max(last, 13)}.")
-    return dates
+    first = year * 12 + month - 1
+    end_year, end_month = (int(part) for part in world.end.split("-")[:2])
+    most = end_year * 12 + end_month - first
+    if not 2 <= count <= most:
+        raise UserError(f"{count} months are asked for; this world has 2 to {most}.")
+    return [f"{n // 12}-{n % 12 + 1:02d}-01" for n in range(first, first + count)]
 
 
 class _Wiki:

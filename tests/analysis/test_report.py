@@ -334,7 +334,7 @@ def test_a_damaged_summary_is_named_and_its_run_not_left_out(tmp_path, capsys):
     damaged = tmp_path / "lora" / "summary.json"
     damaged.write_text(damaged.read_text()[:40])
     assert ckl.main(["report", str(tmp_path)]) == 2
-    assert f"{damaged}: not JSON" in capsys.readouterr().err
+    assert f"{damaged}, line 4: not JSON" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
 
 

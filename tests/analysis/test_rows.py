@@ -117,7 +117,7 @@ def test_missing_and_broken_files_are_errors(tmp_path):
         Run.open(tmp_path)
     folder = make_run(tmp_path, "lora", sizes={"new_lama": 3})
     (folder / "summary.json").write_text("{")
-    with pytest.raises(UserError, match="summary.json: not JSON"):
+    with pytest.raises(UserError, match="summary.json, line 1: not JSON"):
         Run.open(folder)
     (folder / "summary.json").unlink()
     path = folder / "probes" / "rows_000020.jsonl"

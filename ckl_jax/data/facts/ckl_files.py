@@ -7,17 +7,16 @@ complaint names file, line and column. The simulated world writes the same files
 import csv
 import dataclasses
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.compressed import RECORD_BYTES, text_lines
 from ckl_jax.data.facts.probe import Probe, ProbeItem
-from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError, nearest, nearest_name
-from ckl_jax.files import os_errors
+from ckl_jax.files import read_json_object
 
 BLANK = "<extra_id_0>"
 _BLANKS = re.compile(r"<extra_id_\d+>|\[BLANK\]|\[MASK\]|_X_|_{3,}")
@@ -179,33 +178,39 @@ def read_table(
       UserError: the file cannot be read, lacks one of `columns`, or a row has more or fewer cells
         than the header.
     """
-    csv.field_size_limit(2**30)  # an article is longer than the default allows
-    with open_text(path) as f, os_errors(path, "read"):
-        reader = csv.reader(f)
-        header = [h.strip().removeprefix("\ufeff") for h in next(reader, [])]
-        if not header:
-            raise UserError(f"{path} is empty: it has no header.")
-        for column in columns:
-            if column not in header:
-                columns_there = ", ".join(header) or "nothing"
-                near = nearest_name(column, [h for h in header if h not in columns])
-                advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
-                raise UserError(
-                    f"{path} has no column {column!r}; its header has {columns_there}.{advice}"
-                )
-        for cells in _cells(reader, path):
-            if cells and len(cells) != len(header):
-                raise UserError(
-                    f"{path}, line {reader.line_num}: {len(cells)} cells where the header has "
-                    f"{len(header)}; quote cells that hold commas or line ends."
-                )
-            if cells:
-                yield reader.line_num, dict(zip(header, cells, strict=True))
+    rows = csv_rows(path)
+    header = [h.strip() for h in next(rows, (0, []))[1]]
+    if not header:
+        raise UserError(f"{path} is empty: it has no header.")
+    for column in columns:
+        if column not in header:
+            columns_there = ", ".join(header) or "nothing"
+            near = nearest_name(column, [h for h in header if h not in columns])
+            advice = f" If {near!r} is that column, rename it to {column!r}." if near else ""
+            raise UserError(
+                f"{path} has no column {column!r}; its header has {columns_there}.{advice}"
+            )
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise UserError(
+                f"{path}, line {line}: {len(cells)} cells where the header has "
+                f"{len(header)}; quote cells that hold commas or line ends."
+            )
+        yield line, dict(zip(header, cells, strict=True))
 
 
-def _cells(reader: Any, path: str | os.PathLike) -> Iterator[list[str]]:
+def csv_rows(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of its last line, cells) of each row of a CSV(.gz) file that is not empty.
+
+    Raises:
+      UserError: the file cannot be read, or is not CSV.
+    """
+    csv.field_size_limit(RECORD_BYTES)  # an article is longer than the default allows
+    reader = csv.reader(text_lines(path))
     try:
-        yield from reader
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
     except csv.Error as e:
         raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
 
@@ -351,14 +356,7 @@ def available_probes(directory: str | os.PathLike) -> list[str]:
 def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:
     if not form.answers or not (form.updated or path.is_file()):
         return None
-    with open_text(path) as f, os_errors(path, "read"):
-        try:
-            answers = json.load(f)
-        except json.JSONDecodeError as e:
-            raise UserError(f"{path}, line {e.lineno}: not JSON ({e.msg}).") from e
-    if not isinstance(answers, dict):
-        raise UserError(f"{path} must map ids to answers, but is no JSON object.")
-    return answers
+    return read_json_object(path)
 
 
 def _item(

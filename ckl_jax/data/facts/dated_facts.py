@@ -17,8 +17,7 @@ from typing import Any
 from ckl_jax.data.facts.offices import Term, check_date, read_terms, within
 from ckl_jax.data.facts.relational import ANSWER, SUBJECT
 from ckl_jax.data.facts.templates import KINDS, PREVIOUS
-from ckl_jax.data.json_rows import numbered_rows
-from ckl_jax.data.text.documents import encodable
+from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.errors import UserError
 
 UNKNOWN = "?"  # a date that is not known, where "" is one that there is not
@@ -144,7 +143,7 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     """`subject` and `object` are ids where there are names beside them, else the names."""
     kind_of_name = "_name" if "subject_name" in row else ""
     subject, relation, answer = (
-        _text(row, name, where)
+        text_field(row, name, where)
         for name in (f"subject{kind_of_name}", "relation", f"object{kind_of_name}")
     )
     days = {name: _date(row, name, where) for name in ("valid_from", "valid_to")}
@@ -168,14 +167,14 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
 
 def _trex(row: dict[str, Any], where: str, path: Path) -> Iterator[DatedFact]:
     """The relation is `predicate_id`, or what the file is called."""
-    names = [_text(row, name, where) for name in ("sub_label", "obj_label")]
+    names = [text_field(row, name, where) for name in ("sub_label", "obj_label")]
     relation = str(row.get("predicate_id") or path.name.split(".")[0])
     ids = [_id(row, name, where) for name in ("sub_uri", "obj_uri")]
     yield DatedFact(names[0], relation, names[1], *ids, where=where)
 
 
 def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
-    subject, relation = (_text(row, name, where) for name in ("subject", "relation"))
+    subject, relation = (text_field(row, name, where) for name in ("subject", "relation"))
     relation += PREVIOUS if row.get("slot") == "previous" else ""
     seen: dict[tuple[str, str], list[str]] = {}
     if not isinstance(row["objects"], dict) or not row["objects"]:
@@ -217,7 +216,7 @@ def _is_pair(value: Any) -> bool:
 
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     """An answer without any date says nothing; `point` alone is a day on which it was true."""
-    subject = _text(row, "subject", where)
+    subject = text_field(row, "subject", where)
     attribute = row.get("attribute") or f"chief executive of {subject}"
     prompts = row.get("prompts")
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
@@ -235,7 +234,7 @@ def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
         yield DatedFact(
             subject,
             attribute,
-            _text(answer, "name", inside),
+            text_field(answer, "name", inside),
             valid_from=days[0] or UNKNOWN,
             valid_to=days[1],
             cloze=f"{prompt.strip()} {ANSWER}." if prompt.strip() else "",
@@ -248,15 +247,7 @@ def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
 
 
 def _clean(text: str) -> str:
-    return " ".join(encodable(text).split())
-
-
-def _text(row: dict[str, Any], field: str, where: str) -> str:
-    value = row.get(field)
-    if not isinstance(value, str) or not value.strip():
-        what = "missing" if field not in row else f"{str(value)[:40]!r}"
-        raise UserError(f"{where}: the field {field!r} is {what}; give a text.")
-    return _clean(value)
+    return " ".join(text.split())
 
 
 def _id(row: dict[str, Any], field: str, where: str) -> str:

@@ -5,16 +5,15 @@ object. What a changed fact was before is in `<interval>_changed.jsonl`, where t
 """
 
 import collections
-import csv
 import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ckl_jax.data.text.documents import open_text
+from ckl_jax.data.facts.ckl_files import csv_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, read_jsonl
+from ckl_jax.files import read_jsonl
 
 COLUMNS = ("subject", "relation", "object")
 UNCHANGED, UPDATED, NEW, DELETED = "unchanged", "updated", "new", "deleted"
@@ -163,18 +162,16 @@ def read_probe_csv(path: str | os.PathLike) -> Iterator[dict[str, str]]:
     Raises:
       UserError: a column is missing, or a row has not all of them or an empty one.
     """
-    with os_errors(path, "read"), open_text(path) as f:
-        reader = csv.DictReader(f)
-        names = {name: name for name in reader.fieldnames or ()}
-        names["object"] = "object" if "object" in names else "objective"
-        if missing := [c for c in COLUMNS if names.get(c) not in (reader.fieldnames or ())]:
-            raise UserError(f"{path} has no column {missing[0]!r}; it has {reader.fieldnames}.")
-        for row in reader:
-            fields = {column: row[names[column]] for column in COLUMNS}
-            if None in fields.values():
-                raise UserError(f"{path}, line {reader.line_num}: a cell is missing.")
-            if empty := [c for c, label in fields.items() if not label.strip()]:
-                raise UserError(
-                    f"{path}, line {reader.line_num}: the {empty[0]} is empty; remove the line."
-                )
-            yield fields
+    rows = csv_rows(path)
+    _, header = next(rows, (0, []))
+    names = header if "object" in header else ["object" if n == "objective" else n for n in header]
+    if missing := [c for c in COLUMNS if c not in names]:
+        raise UserError(f"{path} has no column {missing[0]!r}; it has {header}.")
+    places = {column: names.index(column) for column in COLUMNS}
+    for line, cells in rows:
+        if len(cells) <= max(places.values()):
+            raise UserError(f"{path}, line {line}: a cell is missing.")
+        fields = {column: cells[i] for column, i in places.items()}
+        if empty := [c for c, label in fields.items() if not label.strip()]:
+            raise UserError(f"{path}, line {line}: the {empty[0]} is empty; remove the line.")
+        yield fields

@@ -13,11 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ckl_jax.data.facts.ckl_files import read_table
 from ckl_jax.data.facts.questions import Question
+from ckl_jax.data.json_rows import numbered_rows, text_field
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_jsonl
 
 _DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?")
 _ROLE = re.compile(r"(.+?) of (.+)")
@@ -60,15 +61,15 @@ def within(date: str) -> tuple[str, str]:
     return f"{year:04d}-{month:02d}-{day or 1:02d}", f"{year:04d}-{month:02d}-{day or last:02d}"
 
 
-def check_date(date: str, where: str) -> str:
+def check_date(date: Any, where: str) -> str:
     """Returns the date of a term.
 
     Raises:
       UserError: it is not of the form YYYY-MM-DD (or with 00, or cut).
     """
-    first = within(date)[0] if _valid(date) else ""
+    first = within(date)[0] if isinstance(date, str) and _valid(date) else ""
     if date and not first:
-        raise UserError(f"{where}: {date!r} is not of the form YYYY-MM-DD.")
+        raise UserError(f"{where}: {str(date)[:40]!r} is not of the form YYYY-MM-DD.")
     return date
 
 
@@ -173,12 +174,16 @@ def _csv(path: str | os.PathLike) -> Iterator[Term]:
 
 
 def _dyknow(path: str | os.PathLike) -> Iterator[Term]:
-    for number, row in enumerate(read_jsonl(path), 1):
-        where = f"{os.fspath(path)}, line {number}"
-        if not isinstance(row, dict) or not isinstance(row.get("answers"), list):
+    for where, row in numbered_rows(path):
+        if not isinstance(row.get("answers"), list):
             raise UserError(f"{where}: it has no list of 'answers'.")
-        office = _ROLE.fullmatch(row.get("attribute") or f"chief executive of {row['subject']}")
-        for answer in row["answers"] if office else ():
-            start, end = (check_date(answer.get(k) or "", where) for k in ("start", "end"))
+        attribute = row.get("attribute") or f"chief executive of {row.get('subject')}"
+        office = _ROLE.fullmatch(text_field({"attribute": attribute}, "attribute", where))
+        for number, answer in enumerate(row["answers"] if office else (), 1):
+            inside = f"{where}, answer {number}"
+            if not isinstance(answer, dict):
+                raise UserError(f"{inside}: it is no object with 'name', 'start' and 'end'.")
+            start, end = (check_date(answer.get(k) or "", inside) for k in ("start", "end"))
             if start or end:
-                yield Term(office[1].lower(), office[2], answer["name"], start, end)
+                name = text_field(answer, "name", inside)
+                yield Term(office[1].lower(), office[2], name, start, end)

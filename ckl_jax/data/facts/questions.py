@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_jsonl, write_jsonl
+from ckl_jax.files import write_jsonl
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +56,19 @@ def read_questions(path: str | os.PathLike) -> list[Question]:
     Raises:
       UserError: it cannot be read, has none, or one lacks a field or has no answer.
     """
-    known = {field.name for field in dataclasses.fields(Question)}
     questions = []
-    for number, row in enumerate(read_jsonl(path), 1):
-        if not isinstance(row, dict) or not all(row.get(k) for k in ("id", "question", "answers")):
-            raise UserError(
-                f"{os.fspath(path)}, question {number}: it needs an 'id', a 'question' and "
-                "'answers'."
-            )
-        fields = {k: v for k, v in row.items() if k in known}
-        questions.append(Question(**fields | {"answers": tuple(row["answers"])}))
+    for number, (where, row) in enumerate(numbered_rows(path), 1):
+        where = f"{where}, question {number}"
+        if not all(row.get(k) for k in ("id", "question", "answers")):
+            raise UserError(f"{where}: it needs an 'id', a 'question' and 'answers'.")
+        fields = {f.name: row[f.name] for f in dataclasses.fields(Question) if f.name in row}
+        answers = fields.pop("answers")
+        if not isinstance(answers, list) or not all(isinstance(a, str) for a in answers):
+            raise UserError(f"{where}: 'answers' is {str(answers)[:40]!r}; give a list of texts.")
+        for name, value in fields.items():
+            if not isinstance(value, str):
+                raise UserError(f"{where}: {name!r} is {str(value)[:40]!r}; give a text.")
+        questions.append(Question(**fields, answers=tuple(answers)))
     if not questions:
         raise UserError(f"{os.fspath(path)} has no questions.")
     return questions

@@ -12,8 +12,8 @@ from typing import Any
 from tyro.conf import Suppress
 
 from ckl_jax.data.compressed import read_lines
-from ckl_jax.data.json_rows import parse
 from ckl_jax.errors import UserError
+from ckl_jax.files import BadJson, parse_json
 
 Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
@@ -99,7 +99,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
       UserError: the line is not JSON or no entity; the message names file, line and byte.
     """
     try:
-        entity = parse(line[2])
+        entity = parse_json(line[2])
         if entity["id"][0] not in "QP":
             return None
         return Entity(
@@ -111,10 +111,8 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             line[0],
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
-        if isinstance(e, ValueError) and not isinstance(e, UserError):
-            what = f"not JSON ({e})"
-        else:
-            what = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
+        no_entity = f"no entity as Wikidata's dumps have them ({type(e).__name__}: {e})"
+        what = e if isinstance(e, BadJson) else no_entity
         raise UserError(
             f"{path}, line {line[0]} (byte {line[1]:,} of the JSON): {what}; fetch the dump again."
         ) from e

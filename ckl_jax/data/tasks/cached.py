@@ -12,7 +12,6 @@ gather over the memory map, without a Python loop over rows.
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, sha256, write_json
+from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, sha256, write_json
 
 FORMAT = 1
 _FLUSH_ROWS = 8192
@@ -154,7 +153,7 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
     """Returns the manifest of a complete cached task, or None if there is none."""
     path = Path(directory) / "manifest.json"
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = parse_json(path.read_bytes(), ANY_NUMBER)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as e:

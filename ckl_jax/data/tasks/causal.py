@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.ckl_files import prompt_of, read_originals, read_probe
 from ckl_jax.data.facts.fact_files import read_probe_csv
 from ckl_jax.data.facts.probe import Probe
@@ -106,6 +107,7 @@ def prepare_rows(
     legacy: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, Path]:
     """Makes cached tasks of running text; what is there of the same settings is left as it is.
 
@@ -116,6 +118,7 @@ def prepare_rows(
       length, packed, legacy: see `causal_rows`.
       replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
+      record_limit: bytes of a line of a file at most.
 
     Returns:
       name -> folder.
@@ -141,6 +144,7 @@ def prepare_rows(
             packed=packed,
             legacy=legacy,
             progress=progress,
+            record_limit=record_limit,
         )
         features = ("targets", "segments") if packed else ("targets",)
         folders[name] = Path(out) / name
@@ -252,8 +256,9 @@ def prepare_prompts(
     return Path(folder)
 
 
-def _rows(path, name, vocabulary, length, packed, legacy, progress) -> Iterator[Row]:
-    rows = causal_rows(read_documents(path), vocabulary, length, packed=packed, legacy=legacy)
+def _rows(path, name, vocabulary, length, packed, legacy, progress, record_limit) -> Iterator[Row]:
+    documents = read_documents(path, record_limit)
+    rows = causal_rows(documents, vocabulary, length, packed=packed, legacy=legacy)
     for done, row in enumerate(rows, 1):
         yield row
         if progress and done % _BATCH == 0:

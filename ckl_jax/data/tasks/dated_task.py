@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ckl_jax.data.compressed import ANY_LENGTH, RECORD_BYTES
 from ckl_jax.data.process_pool import batches
 from ckl_jax.data.tasks.cached import CachedTask, find_task, write_cached
 from ckl_jax.data.tasks.prepare import Progress, describe, make_task, vocabulary_meta
@@ -148,13 +149,7 @@ class DatedTask:
 
     def documents(self, start: int = 0) -> Iterator[dict[str, str]]:
         """Yields {id, date, text} of the rows from `start` on."""
-        path = self.folder / SIDE_FILE
-        if start == 0:
-            yield from read_jsonl(path)
-            return
-        with os_errors(path, "read"), open(path, encoding="utf-8") as f:
-            for line in itertools.islice(f, start, None):
-                yield json.loads(line)
+        yield from read_jsonl(self.folder / SIDE_FILE, start)
 
 
 def prepare_dated(
@@ -164,6 +159,7 @@ def prepare_dated(
     *,
     replace: bool = False,
     progress: Progress | None = None,
+    record_limit: int = RECORD_BYTES,
 ) -> DatedTask:
     """Makes a cached task of dated documents; memory does not grow with their number.
 
@@ -174,6 +170,7 @@ def prepare_dated(
       vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
       replace: make anew what the folder holds of other settings.
       progress: called with (name of the folder, documents done) now and then.
+      record_limit: bytes of a line of a file of documents at most.
 
     Raises:
       UserError: the file is missing or malformed or has no text, two documents have one id and
@@ -181,7 +178,7 @@ def prepare_dated(
     """
     folder = Path(folder)
     try:
-        _write(documents, folder, vocabulary, replace, progress)
+        _write(documents, folder, vocabulary, replace, progress, record_limit)
     except BaseException:
         with contextlib.suppress(OSError):
             folder.rmdir()  # what failed may have made it, and left it empty
@@ -195,13 +192,14 @@ def _write(
     vocabulary: Any,
     replace: bool,
     progress: Progress | None,
+    record_limit: int,
 ) -> None:
     if isinstance(documents, (str, os.PathLike)):
         meta = describe(folder.name, Path(documents), vocabulary, None) | {"rows": "dated"}
         make_task(
             folder,
             meta,
-            lambda: _rows(read_documents(documents), folder, vocabulary, progress),
+            lambda: _rows(read_documents(documents, record_limit), folder, vocabulary, progress),
             vocabulary,
             features=FEATURES,
             replace=replace,
@@ -285,4 +283,6 @@ def in_canonical_order(
         for run in runs:
             paths.append(Path(folder) / f"{len(paths):05d}.jsonl.gz")
             write_documents(paths[-1], run, level=1)
-        yield from heapq.merge(*map(read_documents, paths), key=canonical_key)
+        yield from heapq.merge(
+            *(read_documents(path, ANY_LENGTH) for path in paths), key=canonical_key
+        )

@@ -10,7 +10,6 @@ of other settings are refused unless they are to be replaced: runs were trained 
 import dataclasses
 import importlib.metadata
 import itertools
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from ckl_jax.data.tasks.cached import CachedTask, read_manifest, write_cached
 from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import sha256, write_json
+from ckl_jax.files import parse_json, sha256, write_json
 
 _BATCH = 1000
 Progress = Callable[[str, int], None]
@@ -171,7 +170,7 @@ def _trained(
 def _read_record(path: Path) -> Any:
     """Returns what the vocabulary was made from; None if that is not known."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
 

@@ -6,7 +6,6 @@ number of its first document, so that a run that was stopped goes on behind the 
 """
 
 import dataclasses
-import json
 import os
 import re
 import zipfile
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, write_json
+from ckl_jax.files import as_json, atomic_write, os_errors, read_json, write_json
 
 FORMAT = 1
 ABOUT = "dump.json"
@@ -117,7 +116,7 @@ class DumpWriter:
         self.folder, self.most = Path(folder), most
         self.next = resume_at
         self._pending: list[WordLosses] = []
-        about = json.loads(json.dumps({"format": FORMAT, **about}))
+        about = as_json({"format": FORMAT, **about})
         if resume_at:
             about_there = read_about(self.folder)
             changed = sorted(
@@ -171,12 +170,7 @@ def read_about(folder: str | os.PathLike) -> dict[str, Any]:
     path = Path(folder) / ABOUT
     if not path.is_file():
         raise UserError(f"{folder} holds no dump of word losses (no {ABOUT}).")
-    with os_errors(path, "read"):
-        text = path.read_text(encoding="utf-8")
-    try:
-        about = json.loads(text)
-    except ValueError as e:
-        raise UserError(f"{path} is not JSON ({e}); make the dump again.") from e
+    about = read_json(path)
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise UserError(f"{path} is not of a dump of format {FORMAT}; make the dump again.")
     return about

@@ -14,7 +14,7 @@ from typing import Any
 
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import ANY_NUMBER, os_errors, parse_json
 
 END = "<|endoftext|>"
 # What TemporalWiki's code added to GPT-2: ids 50257 to 50261.
@@ -188,6 +188,6 @@ def _from_pair(vocab: Path, merges: Path) -> Any:
 
 def digest_of_tokenizer(tokenizer: Any) -> str:
     """SHA-256 (hex) over pieces and merges."""
-    merges = json.loads(tokenizer.to_str())["model"].get("merges")
+    merges = parse_json(tokenizer.to_str(), ANY_NUMBER)["model"].get("merges")
     parts = (sorted(tokenizer.get_vocab().items()), merges)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

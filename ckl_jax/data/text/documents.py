@@ -3,14 +3,14 @@
 import dataclasses
 import datetime
 import gzip
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import Any
 
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import atomic_write, json_value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,28 +52,16 @@ def encodable(text: str) -> str:
     return text
 
 
-def open_text(path: str | os.PathLike) -> IO[str]:
-    """Opens a UTF-8 file for reading, through gzip if its name ends in .gz; keeps newlines.
-
-    A byte order mark, with which some editors begin a file, is not part of the text.
-    """
-    with os_errors(path, "read"):
-        if os.fspath(path).endswith(".gz"):
-            return io.TextIOWrapper(gzip.open(path, "rb"), encoding="utf-8-sig", newline="")
-        return open(path, encoding="utf-8-sig", newline="")
-
-
-def read_documents(path: str | os.PathLike) -> Iterator[Document]:
-    """Yields the documents of a JSONL(.gz) file; other fields than a document's are ignored.
+def read_documents(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Document]:
+    """Yields the documents of a JSONL file, plain or compressed; other fields are ignored.
 
     Raises:
-      UserError: the file cannot be read, or a line is not JSON, lacks `text` or `date`, or has a
-        date that is not ISO; the message names file, line and field.
+      UserError: the file cannot be read, or a line is longer than `limit` bytes, is not JSON, lacks
+        `text` or `date`, or has a date that is not ISO; the message names file, line and field.
     """
-    with open_text(path) as f, os_errors(path, "read"):
-        for number, line in enumerate(f, 1):
-            if line.strip():
-                yield parse_document(line, path, number)
+    for number, _, line in read_lines(path, limit):
+        if line.strip():
+            yield parse_document(line, path, number)
 
 
 def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> Document:
@@ -82,13 +70,8 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
     Raises:
       UserError: see `read_documents`.
     """
+    record = json_value(line, path, number)
     where = f"{os.fspath(path)}, line {number}"
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as e:
-        raise UserError(f"{where}: not JSON ({e.msg}).") from e
-    except UnicodeDecodeError as e:
-        raise UserError(f"{where}: not UTF-8; save the file as UTF-8.") from e
     for field in ("date", "text"):
         if not isinstance(record, dict) or not isinstance(record.get(field), str):
             raise UserError(f"{where}: the field {field!r} is missing or not a string.")
@@ -96,7 +79,7 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
         date = datetime.date.fromisoformat(record["date"]).isoformat()
     except ValueError as e:
         raise UserError(
-            f"{where}: the date {record['date']!r} is no day of the form YYYY-MM-DD."
+            f"{where}: the date {record['date'][:40]!r} is no day of the form YYYY-MM-DD."
         ) from e
     optional = {k: str(record.get(k) or "") for k in ("title", "url")}
     return Document(str(record.get("id", number)), date, text=record["text"], **optional)

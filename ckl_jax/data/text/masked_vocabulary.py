@@ -4,7 +4,6 @@ BERT's WordPiece (`tokenizer.json`, or `vocab.txt`) and RoBERTa's byte-level BPE
 or `vocab.json` and `merges.txt`).
 """
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from ckl_jax.data.text import byte_level
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, write_file
+from ckl_jax.files import os_errors, read_json_object, write_file
 
 _WORDS = "vocab.txt"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -150,8 +149,7 @@ def _word_pieces(path: Path) -> Any:
     """BERT's tokenizer out of its list of pieces; `tokenizer_config.json` says what case is."""
     settings = {}
     if (beside := path.with_name("tokenizer_config.json")).is_file():
-        with os_errors(beside, "read"):
-            settings = json.loads(beside.read_text(encoding="utf-8"))
+        settings = read_json_object(beside)
     with os_errors(path, "read"):
         pieces = path.read_text(encoding="utf-8").splitlines()
     vocabulary = {piece: i for i, piece in enumerate(pieces)}

@@ -19,7 +19,7 @@ import numpy as np
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
 from ckl_jax.data.facts.tables import table_files, table_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_write, read_json, write_json
+from ckl_jax.files import as_json, atomic_write, read_json, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
@@ -259,7 +259,7 @@ class DatasetResults:
             return False
         old = self.relations[code].metadata
         for key in sorted(settings.keys() - set(_VARIES)):
-            if _plain(old.get(key)) != _plain(settings[key]):
+            if as_json(old.get(key)) != as_json(settings[key]):
                 was = _CHANGED.get(
                     key, f"scored with {key}={old.get(key)!r}, now it is {settings[key]!r}"
                 )
@@ -416,11 +416,6 @@ def _developed(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, An
         "answers": metadata["answer_space_labels"],
         "subject": subject,
     }
-
-
-def _plain(value: Any) -> Any:
-    """A setting as JSON gives it back."""
-    return json.loads(json.dumps(value))
 
 
 def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:

@@ -21,12 +21,13 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.data.facts.wikidata_json import FactRules
-from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress, read_json
+from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.causal import document_text, prepare_rows
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT
 from ckl_jax.papers.temporalwiki.data import diffsets, probes
 from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest

@@ -16,6 +16,7 @@ from tyro.conf import arg
 from ckl_jax import checks
 from ckl_jax.data import plugins
 from ckl_jax.data.buckets import hash64
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts import templates as wordings
 from ckl_jax.data.facts.ckl_files import ProbeItem
 from ckl_jax.data.facts.ckl_writer import write_probe, write_rows
@@ -136,6 +137,7 @@ def build(
     *,
     replace: bool = False,
     progress: Progress = no_progress,
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
     """Builds the probes that there are facts and documents for.
 
@@ -145,6 +147,7 @@ def build(
       dates: the last days of D0 and of D1.
       out: folder to write: CKL's files, evidence.jsonl, manifest.json.
       replace: a benchmark that is there may go.
+      record_limit: bytes of a line of `corpora` at most.
 
     Returns:
       The manifest.
@@ -153,7 +156,7 @@ def build(
       UserError: bad input (nothing is written then), or nothing to ask.
     """
     _need_documents(options, corpora)
-    builder = _Builder(Period(*dates), options, progress)
+    builder = _Builder(Period(*dates), options, progress, record_limit)
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
     found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
@@ -249,8 +252,9 @@ Proof = list[tuple[str, str, list[Evidence]]]  # probe, id, what was found
 class _Builder:
     """Reads the corpora and makes items."""
 
-    def __init__(self, period: Period, options: Options, progress: Progress):
+    def __init__(self, period: Period, options: Options, progress: Progress, record_limit: int):
         _check(options)
+        self.record_limit = record_limit
         self.period, self.options, self.progress = period, options, progress
         self.documents: dict[str, int] = {}
         self.parts = Parts(options.small, options.half, options.seed)
@@ -348,7 +352,7 @@ class _Builder:
         """(side, document) of all documents of D0 and D1."""
         done: collections.Counter[str] = collections.Counter({"D0": 0, "D1": 0, "later": 0})
         for path in corpora:
-            for document in read_documents(path):
+            for document in read_documents(path, self.record_limit):
                 side = self.period.side(document.date)
                 done[side or "later"] += 1
                 if done.total() % 1000 == 0:

@@ -9,7 +9,6 @@ kept.
 import collections
 import dataclasses
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.facts.probe import SCORES, Probe
+from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.prepare import describe, make_task
-from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import os_errors, read_json
+from ckl_jax.files import read_json
 
 TRAIN, DEV = "train", "dev"
 CUT = "cut.json"  # beside a cached task: what its lengths cut
@@ -142,9 +141,9 @@ def read_kilt(path: str | os.PathLike) -> Iterator[KiltRecord]:
         answer; file, line and field are in the message.
     """
     empty = True
-    for _, record in _numbered(path):
+    for where, row in numbered_values(path):
         empty = False
-        yield record
+        yield _record(row, where)
     if empty:
         raise UserError(f"{os.fspath(path)} has no records.")
 
@@ -157,27 +156,17 @@ def read_dev(folder: str | os.PathLike, probe: str | KiltSet) -> list[KiltRecord
     """
     path = find_file(folder, probe, DEV)
     records: dict[str, KiltRecord] = {}
-    for line, record in _numbered(path):
+    for where, row in numbered_values(path):
+        record = _record(row, where)
         if record.id in records:
-            raise UserError(f"{path}, line {line}: the id {record.id!r} occurs twice.")
+            raise UserError(f"{where}: the id {record.id!r} occurs twice.")
         records[record.id] = record
     if not records:
         raise UserError(f"{path} has no records.")
     return list(records.values())
 
 
-def _numbered(path: str | os.PathLike) -> Iterator[tuple[int, KiltRecord]]:
-    with open_text(path) as f, os_errors(path, "read"):
-        for number, line in enumerate(f, 1):
-            if line.strip():
-                yield number, _record(line, f"{os.fspath(path)}, line {number}")
-
-
-def _record(line: str, where: str) -> KiltRecord:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as e:
-        raise UserError(f"{where}: not JSON ({e.msg}).") from e
+def _record(row: Any, where: str) -> KiltRecord:
     if not isinstance(row, dict):
         raise UserError(f"{where}: a record of KILT is a JSON object with 'id', 'input', 'output'.")
     if row.get("id") is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.beam import COUNTS, counted
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.text.documents import Document, canonical_key, write_documents
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
@@ -34,6 +35,7 @@ def run(
     out: str | os.PathLike,
     options: Options,
     arguments: str = "",
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
     """Writes `OUT/YYYY-MM.jsonl.gz` for each month, and `OUT/clean.json`.
 
@@ -42,6 +44,7 @@ def run(
       out: a folder that every worker can write to.
       options: see `clean.Options`.
       arguments: of the pipeline, such as `--runner=FlinkRunner`.
+      record_limit: bytes of a record at most.
 
     Returns:
       What `clean.json` says; see `clean.clean`.
@@ -52,7 +55,8 @@ def run(
     beam, pipeline = beam_runs.new_pipeline(arguments)
     options = dataclasses.replace(options, latest=clean.latest_of(options))
     backends = clean.backends_of(options)
-    _build(beam, pipeline, [os.fspath(path) for path in inputs], Path(out), options)
+    paths = [os.fspath(path) for path in inputs]
+    _build(beam, pipeline, paths, Path(out), options, record_limit)
     beam_runs.run(pipeline)
     counts = read_json(Path(out) / _COUNTS)
     (Path(out) / _COUNTS).unlink()
@@ -64,12 +68,14 @@ def run(
     return report
 
 
-def _build(beam, pipeline, inputs: list[str], out: Path, options: Options) -> None:
+def _build(
+    beam, pipeline, inputs: list[str], out: Path, options: Options, record_limit: int
+) -> None:
     """Puts the steps together."""
     tasks = (
         pipeline
         | "Files" >> beam.Create(inputs)
-        | "Cut" >> beam.FlatMap(clean.tasks_of, options)
+        | "Cut" >> beam.FlatMap(clean.tasks_of, options, record_limit)
         | "Spread" >> beam.Reshuffle()
     )
     outputs = beam_runs.outputs(beam, tasks, "Read", read_task, to=("documents", COUNTS))

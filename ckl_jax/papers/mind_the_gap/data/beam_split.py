@@ -14,7 +14,7 @@ import numpy as np
 
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.data.process_pool import batches
 from ckl_jax.data.text.documents import canonical_key, parse_document
 from ckl_jax.errors import UserError
@@ -37,6 +37,7 @@ def run(
     steps: int | None = None,
     arguments: str = "",
     part_bytes: int = _PART_BYTES,
+    record_limit: int = RECORD_BYTES,
 ) -> list[dict[str, Any]]:
     """Writes `OUT/NAME/YYYY-MM.jsonl.gz` for each split and month, and `split.json`.
 
@@ -46,6 +47,7 @@ def run(
       options, variant, steps: see `split_files.split`.
       arguments: of the pipelines, such as `--runner=FlinkRunner`.
       part_bytes: of text that goes to a worker at once.
+      record_limit: bytes of a line at most.
 
     Returns:
       What each `split.json` says.
@@ -54,18 +56,19 @@ def run(
       UserError: as `split_files.split`; or Beam is not installed or refuses an option.
     """
     out, paths = Path(out), [os.fspath(path) for path in inputs]
+    cut = paths, part_bytes, record_limit
     with os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     try:
         beam, pipeline = beam_runs.new_pipeline(arguments)
-        _build_index(beam, pipeline, paths, out, options.seed, part_bytes)
+        _build_index(beam, _parts(beam, pipeline, *cut), out, options.seed)
         beam_runs.run(pipeline)
         index = _index(out / _INDEX, paths)
         plans = split_files.plan(index, options, variant, steps)
         _save(out / _KEYS, index.keys)
         _save(out / _BITS, np.stack([p.bits for p in plans], 1))
         beam, pipeline = beam_runs.new_pipeline(arguments)
-        _build_files(beam, pipeline, paths, out, options.seed, plans, part_bytes)
+        _build_files(beam, _parts(beam, pipeline, *cut), out, options.seed, plans)
         beam_runs.run(pipeline)
     finally:
         for name in (_INDEX, _KEYS, _BITS):
@@ -73,37 +76,37 @@ def run(
     return split_files.write_reports(out, plans)
 
 
-def _parts(beam, pipeline, paths: list[str], part_bytes: int):
+def _parts(beam, pipeline, paths: list[str], part_bytes: int, record_limit: int):
     return (
         pipeline
         | "Files" >> beam.Create(paths)
-        | "Cut" >> beam.FlatMap(parts_of, part_bytes)
+        | "Cut" >> beam.FlatMap(parts_of, part_bytes, record_limit)
         | "Spread" >> beam.Reshuffle()
     )
 
 
-def _build_index(beam, pipeline, paths, out: Path, seed: int, part_bytes: int) -> None:
+def _build_index(beam, parts, out: Path, seed: int) -> None:
     _ = (
-        _parts(beam, pipeline, paths, part_bytes)
+        parts
         | "Index" >> beam.Map(index_part, seed)
         | "Together" >> beam.combiners.ToList()
         | "Write" >> beam.Map(write_index, os.fspath(out / _INDEX))
     )
 
 
-def _build_files(beam, pipeline, paths, out: Path, seed: int, plans: list[Plan], part_bytes: int):
+def _build_files(beam, parts, out: Path, seed: int, plans: list[Plan]) -> None:
     folders = [[os.fspath(out / p.folder / name) for name in p.names] for p in plans]
     _ = (
-        _parts(beam, pipeline, paths, part_bytes)
+        parts
         | "Where" >> beam.FlatMap(places_of, os.fspath(out), folders, seed)
         | "Of one month" >> beam.GroupByKey()
         | "Write" >> beam.Map(write_month)
     )
 
 
-def parts_of(path: str, part_bytes: int) -> Iterator[Part]:
+def parts_of(path: str, part_bytes: int, record_limit: int = RECORD_BYTES) -> Iterator[Part]:
     """Cuts a file."""
-    lines = ((number, line) for number, _, line in read_lines(path) if line.strip())
+    lines = ((number, line) for number, _, line in read_lines(path, record_limit) if line.strip())
     for part in batches(lines, lambda line: len(line[1]), part_bytes):
         yield path, part
 

@@ -23,6 +23,7 @@ from tyro.conf import Suppress
 
 from ckl_jax import checks
 from ckl_jax.data.buckets import hash64
+from ckl_jax.data.compressed import ANY_LENGTH, RECORD_BYTES
 from ckl_jax.data.process_pool import (
     Progress,
     batches,
@@ -31,7 +32,6 @@ from ckl_jax.data.process_pool import (
     open_folder,
     ordered_map,
     processes,
-    read_json,
     run_tasks,
 )
 from ckl_jax.data.text.documents import (
@@ -45,7 +45,7 @@ from ckl_jax.data.text.documents import (
 from ckl_jax.data.text.languages import make_language_id
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, refuse_to_replace, write_json
+from ckl_jax.files import atomic_write, os_errors, read_json, refuse_to_replace, write_json
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
 from ckl_jax.papers.mind_the_gap.data.shingles import PERMUTATIONS, WIDTH, signatures
@@ -125,6 +125,7 @@ def clean(
     options: Options,
     workers: int = 1,
     progress: Progress = no_progress,
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
     """Writes clean documents in the canonical order of a stream (`documents.canonical_key`).
 
@@ -134,6 +135,7 @@ def clean(
       options: how.
       workers: processes.
       progress: called with (done, of how many or 0, of what) now and then.
+      record_limit: bytes of a record at most.
 
     Returns:
       What `NAME.clean.json` says: settings, versions of the libraries, and how many documents were
@@ -156,7 +158,7 @@ def clean(
     options = dataclasses.replace(options, latest=settings["latest"])
     with processes(workers) as pool:
         try:
-            counts = _read(inputs, folder / "read", options, pool, workers, progress)
+            counts = _read(inputs, folder / "read", options, pool, workers, progress, record_limit)
         except UserError:
             if not _shards(folder / "read"):  # nothing to go on with
                 shutil.rmtree(folder)
@@ -227,15 +229,19 @@ class ReadTask:
     stem: Path = Path()
 
 
-def tasks_of(path: str | os.PathLike, options: Options) -> Iterator[ReadTask]:
+def tasks_of(
+    path: str | os.PathLike, options: Options, record_limit: int = RECORD_BYTES
+) -> Iterator[ReadTask]:
     """Cuts a file into tasks, which have no `stem` yet."""
-    records = SOURCES[options.source].records(path)
+    records = SOURCES[options.source].records(path, record_limit)
     for part in batches(records, lambda record: len(record[1]), options.shard_bytes):
         yield ReadTask(os.fspath(path), part, options)
 
 
-def _read(inputs, folder: Path, options: Options, pool, workers: int, progress) -> dict[str, int]:
-    parts = (task for path in inputs for task in tasks_of(path, options))
+def _read(
+    inputs, folder: Path, options: Options, pool, workers: int, progress, record_limit: int
+) -> dict[str, int]:
+    parts = (task for path in inputs for task in tasks_of(path, options, record_limit))
     tasks = (dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts))
     counts: collections.Counter[str] = collections.Counter()
     for found in ordered_map(read_shard, tasks, pool, 2 * workers):
@@ -393,7 +399,7 @@ def finish_shard(task: tuple[Path, int, Options]) -> None:
     kept = np.load(folder / "kept" / f"{number:06d}.npy")
     tokenize = make_tokenizer(options.tokenizer, options.language)
     rows = []
-    for document, repetition in zip(read_documents(read), kept.tolist(), strict=True):
+    for document, repetition in zip(read_documents(read, ANY_LENGTH), kept.tolist(), strict=True):
         if repetition:
             tokenised = finished(document, repetition, tokenize)
             rows.append(f"{canonical_key(tokenised)}\t{json_line(tokenised)}".encode())

@@ -10,15 +10,15 @@ import dataclasses
 import datetime
 import email.utils
 import hashlib
-import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 
-from ckl_jax.data.compressed import read_blocks, read_lines
+from ckl_jax.data.compressed import RECORD_BYTES, read_blocks, read_lines, too_long
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError
+from ckl_jax.files import BadJson, parse_json
 
 Record = tuple[int, bytes]  # its number in the file from 1 (of a line, the line's), what it is
 
@@ -32,13 +32,13 @@ class Source:
     """A kind of file.
 
     Attributes:
-      records: cuts a file.
+      records: cuts a file, of whose records none may have more bytes than a limit.
       document: makes a document and its language ("" if that is not said) of a record; None if
         there is no text in it; raises `BadRecord`.
       unit: what a record is called.
     """
 
-    records: Callable[[str | os.PathLike], Iterator[Record]]
+    records: Callable[[str | os.PathLike, int], Iterator[Record]]
     document: Callable[[Record], tuple[Document, str] | None]
     unit: str = "line"
 
@@ -61,20 +61,18 @@ def iso_date(text: object, what: str = "date") -> str:
         raise BadRecord(f"its {what} {text[:40]!r} is no day of the form YYYY-MM-DD") from None
 
 
-def lines(path: str | os.PathLike) -> Iterator[Record]:
+def lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record]:
     """Yields the lines of a file, plain or compressed, that are not blank."""
-    for number, _, line in read_lines(path):
+    for number, _, line in read_lines(path, limit):
         if line.strip():
             yield number, line
 
 
 def _json(record: Record) -> dict:
     try:
-        value = json.loads(record[1])
-    except UnicodeDecodeError:
-        raise BadRecord("it is not UTF-8") from None
-    except ValueError as e:
-        raise BadRecord(f"it is not JSON ({e})") from None
+        value = parse_json(record[1], lone_surrogates=True)  # `clean` replaces them
+    except BadJson as e:
+        raise BadRecord(f"it is {e}") from None
     if not isinstance(value, dict):
         raise BadRecord("it is no JSON object")
     return value
@@ -115,16 +113,15 @@ def wmt_news(record: Record) -> tuple[Document, str] | None:
 _RECORD = re.compile(rb"<record[\s>].*?</record\s*>", re.DOTALL)
 _BEGIN = re.compile(rb"<record[\s>]")
 _DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
-_MAX_RECORD = 1 << 24
 
 
-def arxiv_records(path: str | os.PathLike) -> Iterator[Record]:
+def arxiv_records(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record]:
     """The records of Kaggle's JSON lines, or of harvested OAI-PMH pages, one after another."""
     head = next(read_blocks(path), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    yield from _oai_records(path) if head.startswith(b"<") else lines(path)
+    yield from (_oai_records if head.startswith(b"<") else lines)(path, limit)
 
 
-def _oai_records(path: str | os.PathLike) -> Iterator[Record]:
+def _oai_records(path: str | os.PathLike, limit: int) -> Iterator[Record]:
     number, rest = 0, b""
     for block in read_blocks(path):
         rest += block
@@ -134,8 +131,8 @@ def _oai_records(path: str | os.PathLike) -> Iterator[Record]:
         for match in _RECORD.finditer(rest):
             number, end = number + 1, match.end()
             yield number, match[0]
-        if len(rest) - end > _MAX_RECORD:
-            raise UserError(f"{path}: record {number + 1} is longer than {_MAX_RECORD:,} bytes.")
+        if len(rest) - end > limit:
+            raise too_long(path, f"record {number + 1}", limit)
         rest = rest[end:]
     if _BEGIN.search(rest):
         raise UserError(f"{path} ends within record {number + 1}; the file is truncated.")

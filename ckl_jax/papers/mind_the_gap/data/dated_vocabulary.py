@@ -9,6 +9,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 
@@ -40,17 +41,22 @@ class DatedVocabulary:
     seed: int = 0
 
     def __post_init__(self):
-        checks.require_int(300 if self.byte_fallback else 5, size=self.size)
+        checks.require_int(300 if self.byte_fallback else 5, 2**31 - 1, size=self.size)
         checks.require_int(1, max_bytes=self.max_bytes)
 
-    def train(self, documents: str | os.PathLike, path: str | os.PathLike) -> Vocabulary:
+    def train(
+        self,
+        documents: str | os.PathLike,
+        path: str | os.PathLike,
+        record_limit: int = RECORD_BYTES,
+    ) -> Vocabulary:
         """Trains on the lines of a JSONL(.gz) file of documents, and writes a `.model` file.
 
         Raises:
           UserError: the file is missing or malformed, or has too little text.
         """
         return train_vocabulary(
-            sampled_lines(documents, self.max_bytes, self.seed),
+            sampled_lines(documents, self.max_bytes, self.seed, record_limit),
             path,
             self.size,
             max_lines=None,
@@ -61,11 +67,13 @@ class DatedVocabulary:
         )
 
 
-def sampled_lines(documents: str | os.PathLike, max_bytes: int, seed: int = 0) -> Iterator[str]:
+def sampled_lines(
+    documents: str | os.PathLike, max_bytes: int, seed: int = 0, record_limit: int = RECORD_BYTES
+) -> Iterator[str]:
     """Yields the lines of documents, of about `max_bytes` of text at most, drawn from all alike."""
-    total = sum(len(d.text.encode("utf-8", "replace")) for d in read_documents(documents))
+    total = sum(len(d.text.encode()) for d in read_documents(documents, record_limit))
     share = max_bytes / max(total, 1)
     rng = random.Random(f"vocabulary {seed}")
-    for document in read_documents(documents):
+    for document in read_documents(documents, record_limit):
         if share >= 1 or rng.random() < share:
-            yield from document.text.encode("utf-8", "replace").decode().split("\n")
+            yield from document.text.split("\n")

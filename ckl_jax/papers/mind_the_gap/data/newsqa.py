@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.data.compressed import text_lines
 from ckl_jax.data.facts.questions import Question
-from ckl_jax.data.text.documents import open_text
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, read_json
+from ckl_jax.files import read_json
 
 _PLACE = re.compile(r"cnn\.com/((?:19|20)\d\d)/(.*)")
 _DAY = re.compile(r"(?:^|/)(0[1-9]|1[0-2])/(0[1-9]|[12]\d|3[01])(?:/|$)")
@@ -32,9 +32,8 @@ def date_of_address(address: str) -> str:
 
 def read_dates(path: str | os.PathLike) -> dict[str, str]:
     """Returns story id -> date, of a list of addresses (one a line)."""
-    with open_text(path) as f, os_errors(path, "read"):
-        addresses = (line.strip() for line in f)
-        return {hashlib.sha1(a.encode()).hexdigest(): date_of_address(a) for a in addresses if a}
+    addresses = map(str.strip, text_lines(path))
+    return {hashlib.sha1(a.encode()).hexdigest(): date_of_address(a) for a in addresses if a}
 
 
 def read_newsqa(

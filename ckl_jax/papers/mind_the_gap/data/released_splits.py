@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.text.documents import parse_document
 from ckl_jax.errors import UserError
-from ckl_jax.files import write_json
+from ckl_jax.files import parse_json, write_json
 from ckl_jax.papers.mind_the_gap.data.split_files import gzip_lines
 from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES
 
@@ -112,6 +112,7 @@ def join(
     lists: str | os.PathLike,
     out: str | os.PathLike,
     progress: Progress = no_progress,
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
     """Writes the documents of published splits, with the dates that these have.
 
@@ -120,6 +121,7 @@ def join(
       lists: the folder of the lists.
       out: the folder to write `NAME.jsonl.gz` and `split.json` to.
       progress: called with (done, 0, of what) now and then.
+      record_limit: bytes of a line of `corpus` at most.
 
     Returns:
       What `split.json` says: for each list how many ids it has and how many of them were found, how
@@ -135,7 +137,7 @@ def join(
         files = [
             stack.enter_context(gzip_lines(Path(out) / f"{name}.jsonl.gz")) for name in listed.names
         ]
-        for number, _, line in read_lines(corpus):
+        for number, _, line in read_lines(corpus, record_limit):
             if line.strip():
                 _place(line, corpus, number, listed, files, report)
             if number % 5000 == 0:
@@ -179,7 +181,7 @@ def _place(line: bytes, corpus, number: int, listed: _Lists, files, report) -> N
     date = datetime.date.fromordinal(int(listed.days[at])).isoformat()
     if date != document.date:
         report["other_date"] += 1
-        line = json.dumps(json.loads(line) | {"date": date}, ensure_ascii=False).encode()
+        line = json.dumps(parse_json(line) | {"date": date}, ensure_ascii=False).encode()
     for i, f in enumerate(files):
         if listed.bits[at] >> i & 1:
             f.write(line + b"\n")

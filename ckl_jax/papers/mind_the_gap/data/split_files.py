@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.compressed import ANY_LENGTH, RECORD_BYTES, read_lines
 from ckl_jax.data.process_pool import Progress, file_identity, no_progress, open_folder
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, write_json
@@ -31,6 +31,7 @@ def split(
     variant: str = "main",
     steps: int | None = None,
     progress: Progress = no_progress,
+    record_limit: int = RECORD_BYTES,
 ) -> list[dict[str, Any]]:
     """Writes the splits of a corpus that are not finished yet.
 
@@ -43,6 +44,7 @@ def split(
         whole for test periods that end 1 to `steps` (5) years earlier, in `split_DATE/`.
       steps: see `variant`.
       progress: called with (done, of how many, of what) now and then.
+      record_limit: bytes of a line of `corpus` at most.
 
     Returns:
       What each `split.json` says.
@@ -52,7 +54,7 @@ def split(
     """
     _check(variant, steps)
     out = Path(out)
-    index = time_index.read_index(corpus, options.seed, progress)
+    index = time_index.read_index(corpus, options.seed, progress, record_limit)
     plans = plan(index, options, variant, steps)
     open_folder(out, {"corpus": file_identity(corpus)} | settings_of(options, variant, steps))
     _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
@@ -78,7 +80,7 @@ class Plan:
 
 def _check(variant: str, steps: int | None) -> None:
     checks.require_choice(VARIANTS, variant=variant)
-    checks.require_int(1, steps=steps)
+    checks.require_int(1, 9999, steps=steps)
 
 
 def plan(index: Index, options: Options, variant: str, steps: int | None) -> list[Plan]:
@@ -137,7 +139,7 @@ def _write(
                 targets.append((p.bits, [stack.enter_context(gzip_lines(path)) for path in paths]))
         if not targets:
             return
-        documents = (line for _, _, line in read_lines(corpus) if line.strip())
+        documents = (line for _, _, line in read_lines(corpus, ANY_LENGTH) if line.strip())
         for i, line in enumerate(documents):
             for bits, files in targets:
                 for k, f in enumerate(files):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ckl_jax.data.buckets import hash64
-from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.compressed import RECORD_BYTES, read_lines
 from ckl_jax.data.text.documents import Document, parse_document
 from ckl_jax.errors import UserError
 
@@ -81,16 +81,18 @@ def same_id(rows: np.ndarray) -> tuple[int, int] | None:
 def _row(document: Document, seed: int) -> tuple[int, int, int, int, int]:
     date = datetime.date.fromisoformat(document.date)
     text = document.text
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    size = len(text) if text.isascii() else len(text.encode())
     month = date.year * 12 + date.month - 1
     return date.toordinal(), month, len(text.split()), size, hash64(seed, document.id)
 
 
-def read_index(path: str | os.PathLike, seed: int = 0, progress=None) -> Index:
+def read_index(
+    path: str | os.PathLike, seed: int = 0, progress=None, record_limit: int = RECORD_BYTES
+) -> Index:
     """Indexes a JSONL(.gz) file of documents; refuses what `read_documents` refuses."""
 
     def documents():
-        for done, (number, _, line) in enumerate(read_lines(path), 1):
+        for done, (number, _, line) in enumerate(read_lines(path, record_limit), 1):
             if line.strip():
                 yield parse_document(line, path, number)
             if progress and done % 5000 == 0:

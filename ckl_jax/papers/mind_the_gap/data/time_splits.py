@@ -67,12 +67,12 @@ class Options:
     def __post_init__(self):
         checks.require_choice(UNITS, **{"--unit": self.unit})
         checks.require_choice(MEASURES, **{"--measure": self.measure})
+        months = {"--test-period": self.test_period, "--validation-months": self.validation_months}
+        checks.require_int(1, 9999, **months)
         checks.require_int(
             1,
             **{
-                "--test-period": self.test_period,
                 "--per-month": self.per_month,
-                "--validation-months": self.validation_months,
                 "--bin-months": self.bin_months,
                 "--control-per-month": self.control_per_month,
             },
@@ -106,7 +106,8 @@ class Period:
         return self.first - self.validation
 
     def last_training_day(self) -> str:
-        first = datetime.date(self.train_stop // 12, self.train_stop % 12 + 1, 1)
+        stop = max(self.train_stop, 13)  # of the year 1: dates know no earlier day before a month
+        first = datetime.date(stop // 12, stop % 12 + 1, 1)
         return (first - datetime.timedelta(days=1)).isoformat()
 
     @property

@@ -7,7 +7,6 @@ for the names of holders and offices; lines without either are not parsed.
 
 import csv
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -17,7 +16,7 @@ from ckl_jax.data.facts.offices import Term
 from ckl_jax.data.facts.wikidata_json import entity_lines, item_of, label_of
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write
+from ckl_jax.files import BadJson, atomic_write, parse_json
 
 # What the holder of an office is called where the statement does not say.
 ROLES = {
@@ -105,9 +104,9 @@ def _statements(path, properties, kinds, language, progress) -> Iterator[_Statem
 
 def _parse(path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        entity = json.loads(line)
-    except ValueError as e:
-        raise UserError(f"{path}, line {number}: not JSON ({e}); fetch the dump again.") from e
+        entity = parse_json(line)
+    except BadJson as e:
+        raise UserError(f"{path}, line {number}: {e}; fetch the dump again.") from e
     return entity if isinstance(entity, dict) else {}
 
 

@@ -15,7 +15,7 @@ from ckl_jax import checks
 from ckl_jax.data.tasks.cached import CachedTask, find_task
 from ckl_jax.data.tasks.chunks import Segment, StreamDocument
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import as_json, atomic_write, os_errors, parse_json
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.parallel.mesh import Partitioner
@@ -105,9 +105,7 @@ def collect(
     task = settings.open()
     check_task_vocabulary(task, settings.task, model.output_vocabulary)
     settings_of = {**dataclasses.asdict(settings), **dataclasses.asdict(stream)}
-    about = json.loads(
-        json.dumps({**about, **settings_of, "reduction": reduction, "made": task.manifest})
-    )
+    about = as_json({**about, **settings_of, "reduction": reduction, "made": task.manifest})
     if (kept := _read(path, about, trainable)) is not None:
         return kept
     shapes = jax.tree.map(
@@ -134,7 +132,7 @@ def _read(path: str | Path, about: dict[str, Any], like: Any) -> tuple[Any, int]
     if not Path(path).exists():
         return None
     with os_errors(path, "read"), np.load(path, allow_pickle=False) as kept:
-        held, count = json.loads(str(kept[_ABOUT]))
+        held, count = parse_json(str(kept[_ABOUT]))
         if held != about:
             return None
         return _put({name: kept[name] for name in kept.files if name != _ABOUT}, like), count

@@ -13,6 +13,7 @@ from typing import Any
 
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.process_pool import open_folder
+from ckl_jax.files import parse_json
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.diffsets import Plan, finish, is_done, shard_of, write_shard
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, Span, pieces
@@ -93,7 +94,7 @@ def pack(page: Page) -> bytes:
 
 
 def unpack(packed: bytes) -> Page:
-    return Page(**json.loads(zlib.decompress(packed)))
+    return Page(**parse_json(zlib.decompress(packed)))
 
 
 def compared(
@@ -124,5 +125,5 @@ def write(group: tuple[int, dict[str, Iterable]]) -> None:
     """Writes a shard, in the order of page ids."""
     (paths,) = group[1]["files"]
     pages_ = sorted(group[1]["records"])
-    records = (record for _, text in pages_ for record in json.loads(text))
+    records = (record for _, text in pages_ for record in parse_json(text))
     write_shard(*paths, records, dict(group[1]["reasons"]))

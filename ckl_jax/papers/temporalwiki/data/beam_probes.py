@@ -20,8 +20,7 @@ from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.beam import COUNTS, counted
 from ckl_jax.data.buckets import bucket_path, hash64
 from ckl_jax.data.facts.wikidata_json import FactRules, entity_lines
-from ckl_jax.data.process_pool import read_json
-from ckl_jax.files import read_jsonl
+from ckl_jax.files import parse_json, read_json, read_jsonl
 from ckl_jax.papers.temporalwiki.data import fact_store, probe_rows, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.beam_diffsets import PIECE_BYTES
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
@@ -241,7 +240,7 @@ def put_in_words(
     group: Group, buckets: int, relations: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields a row in words to the bucket of its page."""
-    row, words = json.loads(group[0]), dict([*group[1]["objects"], *group[1]["types"]])
+    row, words = parse_json(group[0]), dict([*group[1]["objects"], *group[1]["types"]])
     answer, *types = (words.get(k, "") for k in ("object", "subject type", "object type"))
     before = (words.get(former, "") for former in row[-1])
     counts = Counter()

@@ -27,11 +27,10 @@ from ckl_jax.data.process_pool import (
     open_folder,
     ordered_map,
     processes,
-    read_json,
     run_tasks,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_jsonl, remove_parts, write_json, write_jsonl
+from ckl_jax.files import atomic_write, read_json, read_jsonl, remove_parts, write_json, write_jsonl
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE

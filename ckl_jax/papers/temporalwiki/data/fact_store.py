@@ -19,9 +19,9 @@ import numpy as np
 
 from ckl_jax.data.buckets import bucket_files, bucket_path
 from ckl_jax.data.facts.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
-from ckl_jax.data.process_pool import Progress, batches, ordered_map, read_json
+from ckl_jax.data.process_pool import Progress, batches, ordered_map
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, write_json
+from ckl_jax.files import atomic_write, os_errors, parse_json, read_json, write_json
 
 INSTANCE_OF = "P31"
 _BATCH_BYTES = 4 << 20
@@ -44,7 +44,7 @@ class Item:
 
     @staticmethod
     def of(line: str | bytes) -> "Item":
-        number, label, title, revision, facts, _ = json.loads(line)
+        number, label, title, revision, facts, _ = parse_json(line)
         return Item(f"Q{number}", label, title, revision, [(f"P{p}", f"Q{q}") for p, q in facts])
 
 
@@ -161,7 +161,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
 
 def twice(dump: str, rows: Iterable[str | bytes]) -> UserError:
     """The error of an item that is in a dump twice, from its rows."""
-    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(json.loads, rows))
+    (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(parse_json, rows))
     return UserError(
         f"{dump}, line {second}: item Q{number} was there before, in line {first}; a dump has "
         "every item once."

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.buckets import hash64
+from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.data.text.sentences import Split, sentence_splitter
 from ckl_jax.errors import UserError
@@ -82,6 +83,7 @@ def write_rest(
     share: float = 1.0,
     seed: int = 0,
     language: str = "en",
+    record_limit: int = RECORD_BYTES,
 ) -> dict[str, int]:
     """Writes the documents of a snapshot without its diffset.
 
@@ -93,6 +95,7 @@ def write_rest(
       share: of the pages to take, by a hash of `seed` and the page's id.
       seed: of that.
       language: of the sentences.
+      record_limit: bytes of a line of `snapshot` at most.
 
     Returns:
       How many pages were read, were drawn, are whole, were cut, and had nothing left.
@@ -110,7 +113,7 @@ def write_rest(
     split = sentence_splitter(language)
 
     def documents() -> Iterator[Document]:
-        pages = _in_order(read_documents(snapshot), lambda d: d.id, snapshot)
+        pages = _in_order(read_documents(snapshot, record_limit), lambda d: d.id, snapshot)
         for page, document, records in _join(pages, _new_text(diffset)):
             counts["pages"] += 1
             if hash64(seed, page) >= share * _HASHES:

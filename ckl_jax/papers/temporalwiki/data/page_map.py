@@ -1,7 +1,6 @@
 """Which page belongs to which item: files of (page id, Q-id), as two sorted columns of numbers."""
 
 import csv
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ import numpy as np
 
 from ckl_jax.data.compressed import read_blocks, read_lines
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.files import NAMES_ONCE, atomic_write, os_errors, parse_json
 
 _PROPS = re.compile(rb"\((\d+),'wikibase_item','[Qq](\d+)'")
 _LONGEST_TUPLE = 64  # bytes of what _PROPS matches
@@ -45,15 +44,15 @@ def check_page_map(path: str | os.PathLike) -> None:
 def _read_tsv(path) -> Iterator[tuple[int, int]]:
     columns = None
     for number, _, line in read_lines(path):
-        row = next(csv.reader([line.decode("utf-8", "replace")], delimiter="\t"), [])
         try:
+            row = next(csv.reader([line.decode("utf-8", "replace")], delimiter="\t"), [])
             if columns is None:
                 columns = row.index("page_id"), row.index("wikidata_id")
             elif row:
                 page, item = (row[i] for i in columns)
                 if item:
                     yield int(page), int(item.lstrip("Qq"))
-        except (ValueError, IndexError) as e:
+        except (ValueError, IndexError, csv.Error) as e:
             raise UserError(
                 f"{path}, line {number}: {'no number' if columns else 'no header'} ({e}); the "
                 "columns are page_id and wikidata_id, with tabs between them."
@@ -72,9 +71,9 @@ def _read_sql(path) -> Iterator[tuple[int, int]]:
 
 def _read_json(path) -> Iterator[tuple[int, int]]:
     try:
-        for item, page in json.loads(b"".join(read_blocks(path))).items():
+        for item, page in parse_json(b"".join(read_blocks(path)), NAMES_ONCE).items():
             yield int(page), int(item.lstrip("Qq"))
-    except (ValueError, AttributeError) as e:
+    except (ValueError, TypeError, AttributeError) as e:
         raise UserError(f'{path} is not JSON of the form {{"Q1": page id}} ({e}).') from e
 
 

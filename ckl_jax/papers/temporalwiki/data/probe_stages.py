@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.buckets import KeySet, bucket_path, hash64, read_rows, write_rows
-from ckl_jax.data.process_pool import Progress, read_json, run_tasks
-from ckl_jax.files import atomic_write, read_jsonl, write_json
+from ckl_jax.data.process_pool import Progress, run_tasks
+from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json
 from ckl_jax.papers.temporalwiki.data import fact_store
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, id_ranges, open_dump

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.facts.fact_files import COLUMNS, SETS
-from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes, read_json
+from ckl_jax.data.process_pool import Progress, no_progress, open_folder, processes
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, write_json, write_jsonl
+from ckl_jax.files import atomic_write, read_json, write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.data import probe_notes, probe_rows, probe_stages
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.light_tuning import draw

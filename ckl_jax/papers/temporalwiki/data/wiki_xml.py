@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
-from ckl_jax.data.compressed import read_blocks
+from ckl_jax.data.compressed import RECORD_BYTES, read_blocks, too_long
 from ckl_jax.errors import UserError
 
 WIKITEXT = "wikitext"
@@ -193,6 +193,7 @@ class _Parser:
         self.site, self.site_done = site or SiteInfo(), site is not None
         self.pages: list[Page] = []
         self.depth, self.section, self.line = 0, "", 0
+        self.bytes = self.begun = 0  # what was read, and where in it the last record begins
         self.found: dict[str, str] = {}  # fields of <siteinfo>
         self.names: dict[str, int] = {}
         self.page: dict[str, str] = {}
@@ -209,10 +210,13 @@ class _Parser:
             self.feed(b"<mediawiki>")
 
     def feed(self, block: bytes) -> None:
+        self.bytes += len(block)
         try:
             self.expat.Parse(block)
         except expat.ExpatError as e:
             raise self._error(f"the XML is not well-formed ({expat.ErrorString(e.code)})") from e
+        if self.bytes - self.begun > RECORD_BYTES:
+            raise too_long(self.path, f"line {self.expat.CurrentLineNumber}", RECORD_BYTES)
 
     def close(self, whole: bool = True) -> None:
         """Checks that the input ended where it may."""
@@ -246,6 +250,8 @@ class _Parser:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
         depth = self.depth
+        if depth <= 3:  # a page, its revisions one after another, and their neighbours
+            self.begun = self.expat.CurrentByteIndex
         if depth == 1:
             if name != "mediawiki":
                 raise self._error(f"the root element is <{name}> and not <mediawiki>")
