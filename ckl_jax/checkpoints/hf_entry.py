@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError
 
 
@@ -41,7 +42,7 @@ def check_settings(
     Args:
       settings: the parsed file.
       fixed: fields that change the computation, and the one value that is implemented.
-      sizes: required fields.
+      sizes: required fields, whole numbers of at least 1.
       name: of the model.
     """
     for field, value in fixed.items():
@@ -54,6 +55,10 @@ def check_settings(
             f"config.json lacks {', '.join(missing)}: it is no {name}'s; give the folder that "
             "save_pretrained wrote."
         )
+    # Before anything is divided by them, or allocated.
+    checks.require_int(
+        1, 2**31 - 1, **{f"{field} of config.json": settings[field] for field in sizes}
+    )
 
 
 class Renamed(Mapping):

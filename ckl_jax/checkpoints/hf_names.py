@@ -5,6 +5,8 @@ them. The tables are those of the architectures' records (`architecture.HuggingF
 conversion is strict: every name on either side must be accounted for.
 """
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,6 +74,7 @@ def params_from_hf(
       UserError: a name is missing or not accounted for, or a shape does not fit.
     """
     form = _of_config(config)
+    _check_depth(state, config, source)
     table, (embedding, *copies) = form.entries(config), form.embedding_names(config)
     state = form.view(state)
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
@@ -82,6 +85,11 @@ def params_from_hf(
     flat, wrong = {}, []
     for entry in table:
         value = np.asarray(state[names.get(entry.name, entry.name)])
+        if value.dtype.kind in "biu":
+            raise UserError(
+                f"{source} holds {entry.name} as {value.dtype}: only floating-point weights can be "
+                "imported; save the model in float32 or bfloat16."
+            )
         value = value.T if entry.transposed else value
         if value.shape != entry.shape:
             wrong.append(f"{entry.name} is {value.shape}, the model has {entry.shape}")
@@ -125,6 +133,18 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
         value = np.asarray(flat[entry.path])
         state[entry.name] = np.ascontiguousarray(value.T if entry.transposed else value)
     return form.join(state)
+
+
+def _check_depth(state: Mapping[str, np.ndarray], config: Config, source: str) -> None:
+    """Refuses a model of more layers than there are arrays, whose table of names has no end."""
+    for field in dataclasses.fields(config):
+        if re.fullmatch(r"num_(\w+_)?layers", field.name):
+            layers = getattr(config, field.name)
+            if layers > len(state):
+                raise UserError(
+                    f"{source} has {len(state)} arrays, too few for the {layers:,} layers that its "
+                    "config.json says; check it."
+                )
 
 
 def _check_copies(state, embedding, copies, source):

@@ -91,6 +91,8 @@ class StackConfig:
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
         validate(self, (*sizes, "max_positions"))
+        name = f"{type(self).__name__}.layer_norm_epsilon"
+        checks.require_positive(**{name: self.layer_norm_epsilon})
 
     @property
     def projections(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -262,7 +263,7 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem] | None:
             "to the folder with CKL's probe files."
         )
     manifest, probe = Path(config.data_dir) / "manifest.json", config.records[name]
-    if manifest.is_file() and not probe.path(config.data_dir).exists():
+    if manifest.is_file() and not os.path.lexists(probe.path(config.data_dir)):
         items = read_json_object(manifest).get("items")
         if isinstance(items, Mapping) and not items.get(name):
             if jax.process_index() == 0:

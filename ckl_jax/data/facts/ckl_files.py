@@ -349,8 +349,11 @@ def _checked(item: Any, probe: Probe, path: Path) -> ProbeItem:
 
 
 def available_probes(directory: str | os.PathLike) -> list[str]:
-    """Returns the names of the probes whose CSV is in CKL's data folder `directory`."""
-    return [name for name, probe in PROBES.items() if probe.path(directory).is_file()]
+    """Returns the names of the probes whose CSV is in CKL's data folder `directory`.
+
+    What is there in its place, such as a folder or a broken link, counts: its reader says so.
+    """
+    return [name for name, probe in PROBES.items() if os.path.lexists(probe.path(directory))]
 
 
 def _read_answers(form: CsvFormat, path: Path) -> dict[str, Any] | None:

@@ -199,7 +199,13 @@ def _write(
         make_task(
             folder,
             meta,
-            lambda: _rows(read_documents(documents, record_limit), folder, vocabulary, progress),
+            lambda: _rows(
+                read_documents(documents, record_limit),
+                folder,
+                vocabulary,
+                progress,
+                os.fspath(documents),
+            ),
             vocabulary,
             features=FEATURES,
             replace=replace,
@@ -208,7 +214,7 @@ def _write(
         meta = vocabulary_meta(vocabulary) | {"task": folder.name, "rows": "dated"}
         write_cached(
             folder,
-            _rows(documents, folder, vocabulary, progress),
+            _rows(documents, folder, vocabulary, progress, "its corpus"),
             meta=meta,
             features=FEATURES,
             vocab_size=vocabulary.vocab_size,
@@ -217,9 +223,13 @@ def _write(
 
 
 def _rows(
-    documents: Iterable[Document], folder: Path, vocabulary: Any, progress: Progress | None
+    documents: Iterable[Document],
+    folder: Path,
+    vocabulary: Any,
+    progress: Progress | None,
+    source: str,
 ) -> Iterator[dict[str, list[int]]]:
-    """Yields the rows, and writes the side file on the way."""
+    """Yields the rows, and writes the side file on the way; `source` is for the complaint."""
     encode = WordEncoder(vocabulary)
     stream = in_canonical_order(d for d in documents if d.text.split())
     done = 0
@@ -234,7 +244,7 @@ def _rows(
             if progress:
                 progress(folder.name, done)
         if not done:
-            raise UserError(f"No rows to write to {folder}: no document of its corpus has a word.")
+            raise UserError(f"No rows to write to {folder}: no document of {source} has a word.")
         # Without a manifest nobody opens it while the side file is newer than the shards.
         with os_errors(folder):
             (folder / "manifest.json").unlink(missing_ok=True)

@@ -124,6 +124,8 @@ def write_rest(
             counts[state] += 1
             if text:
                 yield Document(document.id, document.date, document.title, text, document.url)
+        if not counts["pages"]:
+            raise UserError(f"{os.fspath(snapshot)} has no page; give the snapshot of a dump.")
 
     write_documents(out, documents())
     return counts
