@@ -217,7 +217,7 @@ def _is_pair(value: Any) -> bool:
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     """An answer without any date says nothing; `point` alone is a day on which it was true."""
     subject = text_field(row, "subject", where)
-    named = "attribute" in row
+    named = row.get("attribute") is not None
     attribute = text_field(row, "attribute", where) if named else f"chief executive of {subject}"
     prompts = row.get("prompts")
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
