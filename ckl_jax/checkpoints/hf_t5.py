@@ -69,7 +69,10 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
 
 def _is_scaled(settings):
     # T5 v1.0 ties its output to the embedding and scales it, v1.1 does neither. Up to transformers
-    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied.
+    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied. Of mT5,
+    # which is a v1.1, it writes only the latter.
+    if settings.get("model_type") == "mt5":
+        return False
     tied = settings.get("tie_word_embeddings", True)
     return settings.get("scale_decoder_outputs", tied)
 

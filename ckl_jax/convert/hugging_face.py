@@ -211,7 +211,13 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     if (table := flat.get("token_embedder/embedding")) is not None:  # it may have been grown
         config = dataclasses.replace(config, vocab_size=len(table))
     tokenizer = tokenizer_files(checkpoint, Path(like).parent, config)
-    save_hf(out, merged(params, checkpoint), config, settings=_settings(tokenizer, config))
+    kind = {
+        k: x
+        for k, x in files.read_json_object(like).items()
+        if k in ("model_type", "architectures")
+    }
+    settings = {**_settings(tokenizer, config), **kind}  # an mT5 is a T5 here
+    save_hf(out, merged(params, checkpoint), config, settings=settings)
     names = copy(tokenizer, Path(out))
     taken = f" and {', '.join(names)}" if names else ""
     return f"Wrote {out}/config.json, the weights{taken}."

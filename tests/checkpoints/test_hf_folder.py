@@ -144,6 +144,20 @@ def test_an_output_that_transformers_5_left_out_is_the_embedding(tmp_path):
         load_hf(tmp_path)
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_an_mt5_of_transformers_5_has_an_output_of_its_own(held, tmp_path):
+    """Its config.json calls it tied whatever it holds, and says nothing of a scale."""
+    params = make(GATED)
+    state = params_to_hf(params, GATED)
+    output = state["lm_head.weight"] if held else state["shared.weight"]
+    if not held:
+        del state["lm_head.weight"]
+    write(tmp_path, state, GATED, model_type="mt5", tie_word_embeddings=True)
+    config, found = load_hf(tmp_path)
+    assert not config.logits_via_embedding
+    np.testing.assert_array_equal(found["decoder"]["logits_dense"]["kernel"], output.T)
+
+
 def test_missing_and_unexpected_names_are_both_listed(tmp_path):
     state = params_to_hf(make(), TIED)
     state["encoder.block.0.layer.0.SelfAttention.z.weight"] = state.pop(

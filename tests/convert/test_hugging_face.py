@@ -1,9 +1,11 @@
 """`ckl import-hf` and `export-hf`, there and back through the command line."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
@@ -15,6 +17,7 @@ from ckl_jax.data.text.vocabularies import train_vocabulary
 from tests.helpers import (
     METHODS,
     TINY,
+    TINY_V1_1,
     assert_trees_close,
     logits_of,
     random_batch,
@@ -34,6 +37,19 @@ def test_import_then_export_gives_the_same_weights(tmp_path, capsys):
     config, again = load_hf(back)
     assert config.emb_dim == TINY.emb_dim
     assert_trees_close(again, params, rtol=0, atol=0)
+
+
+def test_an_mt5_goes_out_as_an_mt5(tmp_path):
+    config = dataclasses.replace(TINY_V1_1, dropout_rate=0.0)
+    save_hf(tmp_path / "hf", random_params(config), config, settings={"model_type": "mt5"})
+    assert main(["import-hf", "--model", f"{tmp_path}/hf", "--out", f"{tmp_path}/run"]) == 0
+    like = ["--like", f"{tmp_path}/hf/config.json"]
+    argv = ["export-hf", "--model", f"{tmp_path}/run", *like, "--out", f"{tmp_path}/out"]
+    assert main(argv) == 0
+    assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "mt5"
+    before, after = (load_file(tmp_path / f / "model.safetensors") for f in ("hf", "out"))
+    for name in before.keys() | after.keys():
+        np.testing.assert_array_equal(after[name], before[name])
 
 
 def test_pickled_weights_are_refused_with_the_reason(tmp_path, capsys):

@@ -24,6 +24,7 @@ SETTINGS = {
     "v1_0": dict(SIZES),
     "v1_1": dict(SIZES, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
 }
+MT5 = ("mt5", "mt5_tied")
 
 
 def load(version, **overrides):
@@ -89,20 +90,23 @@ def live_model(version, seed=0):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
-    settings = transformers.T5Config(**SETTINGS[version], decoder_start_token_id=0)
-    model = transformers.T5ForConditionalGeneration(settings).eval()
+    kind, sizes = ("MT5", SIZES) if version in MT5 else ("T5", SETTINGS[version])
+    settings = getattr(transformers, f"{kind}Config")(**sizes, decoder_start_token_id=0)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(settings).eval()
+    if version == "mt5":  # otherwise a new one is tied
+        model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
     with torch.no_grad():
         for p in model.parameters():
             p += 0.1 * torch.randn_like(p)
     return torch, transformers, model
 
 
-@pytest.mark.parametrize("version", SETTINGS)
+@pytest.mark.parametrize("version", [*SETTINGS, *MT5])
 def test_a_saved_transformers_model_is_read_and_computes_the_same(version, tmp_path):
     torch, _, model = live_model(version)
     model.save_pretrained(tmp_path)
     config, params = load_hf(tmp_path)
-    inputs, shifted, targets = golden_t5.batch_of(load(version)[3])
+    inputs, shifted, targets = golden_t5.batch_of(load("v1_1" if version in MT5 else version)[3])
     with torch.no_grad():
         ids = torch.tensor(inputs, dtype=torch.long)
         expected = model(
