@@ -18,6 +18,7 @@ import signal
 import sys
 import textwrap
 import threading
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -106,11 +107,21 @@ class _Terminated(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """A `with` block in which SIGTERM ends the command as Ctrl-C does, with what it started."""
+    """A `with` block in which SIGTERM ends the command as Ctrl-C does, with what it started.
+
+    What was started needs time to save. A second signal ends the command at once, unless it comes
+    with the first: a terminal and a parent may both send one.
+    """
+    from ckl_jax.parallel.processes import TOGETHER_SECONDS
+
+    received: list[float] = []
 
     def stop(number: int, frame: types.FrameType | None) -> None:
         if _is_finalizing(frame):  # Python would print what is raised there, and go on
             threading.Timer(_SHORTLY, os.kill, (os.getpid(), number)).start()
+            return
+        received.append(time.monotonic())
+        if received[0] < received[-1] <= received[0] + TOGETHER_SECONDS:
             return
         raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
 

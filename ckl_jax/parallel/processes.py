@@ -23,7 +23,7 @@ except ImportError:  # not a Unix: no locks
 HEARTBEAT_SECONDS = 30  # a process that is silent for so long is taken for dead
 _SHUTDOWN_SECONDS = 60  # at the end the slowest is waited for this long
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-_TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
+TOGETHER_SECONDS = 2.0  # signals within so many seconds are one request to stop
 
 COMPILED_FOR_THIS_CPU = "CKL_COMPILED_FOR_THIS_CPU"  # names the folder: `train.compile_cache`
 _PARENT = "CKL_PARENT_PROCESS"
@@ -273,7 +273,7 @@ class StopSignal:
         now = time.monotonic()
         if not self.received:
             self.received, self._since, self.exit_code = True, now, 128 + number
-        elif now - self._since > _TOGETHER_SECONDS:
+        elif now - self._since > TOGETHER_SECONDS:
             signal.signal(number, self._before[number])
             os.kill(os.getpid(), number)
 

@@ -26,7 +26,7 @@ def test_a_signal_sets_a_flag_and_a_later_one_ends_the_process(number, monkeypat
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
             assert stop.asked() and stop.exit_code == 128 + number
-            monkeypatch.setattr(processes, "_TOGETHER_SECONDS", 0.0)
+            monkeypatch.setattr(processes, "TOGETHER_SECONDS", 0.0)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)
         assert signal.getsignal(number) == ends
