@@ -7,17 +7,22 @@ options, the same for create, setup, run, logs and delete (or by the variable in
   --name NAME        of the TPU and of its request in the queue          [TPU_NAME]
   --zone ZONE        us-central2-b, ...                                  [TPU_ZONE]
   --project PROJECT  of Google Cloud                                     [TPU_PROJECT]
-  --type TYPE        v4-32, v5litepod-16, v5p-32, v6e-16, ...            [TPU_TYPE]
+  --type TYPE        v4-32, v5litepod-16, v5p-32, v6e-16, tpu7x-8, ...   [TPU_TYPE]
+  --slices N         so many TPUs of the type, joined over the network (default 1)
   --runtime VERSION  software image; default: the one of the type        [TPU_RUNTIME]
   --spot             a TPU that may be taken away: the default
   --on-demand        a TPU that stays
+  --reserved         a TPU of your reservation, which stays too
+  --network NAME     of your cloud; default: the one of the project
+  --service-account EMAIL  as whom the hosts act; default: the one of the project
   --source WHAT      what setup installs: a git checkout (default: this one) or a pip requirement
   --extras LIST      what else setup installs: gcs for gs:// folders, seqio for SeqIO tasks
                      (default gcs; "gcs,seqio"; "" for neither)
   --send PATH        setup sends this folder or file of yours to the home folder of every host,
                      where run starts commands: gin files, task modules, vocabularies. Repeatable
   --attempts N       how often run makes a preempted TPU again (default 100)
-  --worker N         logs: which host (default 0)
+  --stop             run: stop what runs, which saves, instead of starting a command
+  --worker N         logs: which host (default 0), of the slice --slice N (default 0)
   --lines N          logs: how many lines (default 50)
   --follow           logs: go on printing
   --dry-run          print the commands, run none
@@ -40,6 +45,13 @@ set_option() {
     --zone) ZONE=$2 ;;
     --project) PROJECT=$2 ;;
     --type) TYPE=$2 ;;
+    --slices)
+      SLICES=$(number "$1" "$2")
+      ((SLICES)) || fail "--slices is $2; give 1 or more."
+      ;;
+    --slice) SLICE=$(number "$1" "$2") ;;
+    --network) NETWORK=$2 ;;
+    --service-account) ACCOUNT=$2 ;;
     --runtime) RUNTIME=$2 ;;
     --source) SOURCE=$2 ;;
     --extras) EXTRAS=$2 ;;
@@ -65,14 +77,15 @@ number() {
 parse_arguments() {
   NAME=${TPU_NAME:-} ZONE=${TPU_ZONE:-} PROJECT=${TPU_PROJECT:-}
   TYPE=${TPU_TYPE:-} RUNTIME=${TPU_RUNTIME:-}
-  SPOT=1 DRY_RUN=0 FOLLOW=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
+  TIER=spot DRY_RUN=0 FOLLOW=0 STOP=0 ATTEMPTS=100 WORKER=0 LINES_SHOWN=50 COMMAND=() EXTRAS=gcs SEND=()
+  SLICES=1 SLICE=0 NETWORK='' ACCOUNT=''
   SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   while (($#)); do
     case "$1" in
       --) COMMAND=("${@:2}") && break ;;
       --help | -h) usage && exit 0 ;;
-      --spot) SPOT=1 ;;
-      --on-demand) SPOT=0 ;;
+      --spot | --on-demand | --reserved) TIER=${1#--} ;;
+      --stop) STOP=1 ;;
       --follow) FOLLOW=1 ;;
       --dry-run) DRY_RUN=1 ;;
       --*=*) set_option "${1%%=*}" "${1#*=}" ;;
@@ -94,13 +107,13 @@ check_type() {
   case "$TYPE" in
     v5e-* | v5lite-* | v5-*) fail "--type $TYPE is written v5litepod-$size (or v5p-$size)." ;;
   esac
-  if [[ $TYPE =~ ^(v2|v3|v4|v5p|v5litepod|v6e)-[1-9][0-9]*$ ]]; then
+  if [[ $TYPE =~ ^(v2|v3|v4|v5p|v5litepod|v6e|tpu7x)-[1-9][0-9]*$ ]]; then
     ((size % 8 == 0)) && return
-    [[ $TYPE =~ ^(v5litepod|v6e)-[14]$ ]] && return
+    [[ $TYPE =~ ^(v5litepod|v6e)-[14]$|^tpu7x-2$ ]] && return
     fail "--type $TYPE: there is none of $size; take a multiple of 8, e.g. ${TYPE%-*}-$(((size / 8 + 1) * 8))."
   fi
-  fail "--type $TYPE is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32 or v6e-16, in any" \
-    "size (GPUs: tpu_scripts/gpu)."
+  fail "--type $TYPE is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 or tpu7x-8, in" \
+    "any size (GPUs: tpu_scripts/gpu)."
 }
 
 # Stops if a setting or the COMMAND is missing, in one sentence that names all that are.
@@ -128,25 +141,61 @@ tpus() {
   fi
 }
 
-# on_workers WHICH COMMAND: runs a shell command on one host, or at once on all of them.
-on_workers() {
-  tpus tpu-vm ssh "$NAME" "--worker=$1" "--command=$2"
+# The names of the slices: one has the name of the request itself.
+slices() {
+  if ((SLICES == 1)); then echo "$NAME"; else printf "$NAME-%s\n" $(seq 0 $((SLICES - 1))); fi
 }
 
-# The state of the request (queued-resources) or of the TPU itself (tpu-vm); NONE: there is none.
+# on_all COMMAND: runs a shell command at once on all hosts of all slices. Its exit code is the
+# first one that is not 0.
+on_all() {
+  local slice pid code=0 pids=()
+  for slice in $(slices); do
+    if ((DRY_RUN)); then
+      tpus tpu-vm ssh "$slice" --worker=all "--command=$1"
+    else
+      tpus tpu-vm ssh "$slice" --worker=all "--command=$1" &
+      pids+=($!)
+    fi
+  done
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    wait "$pid" || code=${code/#0/$?}
+  done
+  return "$code"
+}
+
+# send_to_all FILE PLACE [OPTION]: copies a file or folder to all hosts.
+send_to_all() {
+  local slice
+  for slice in $(slices); do
+    tpus tpu-vm scp "${@:3}" "$1" "$slice:$2" --worker=all
+  done
+}
+
+# The state of the TPU: that of the first of its slices that is not READY.
+state_of_tpu() {
+  local slice state=READY
+  for slice in $(slices); do
+    state=$(state_of tpu-vm "$slice") || exit
+    [[ $state == READY ]] || break
+  done
+  echo "$state"
+}
+
+# The state of a request (queued-resources) or of a TPU itself (tpu-vm); NONE: there is none.
 state_of() {
   local errors text key=state
   [[ $1 == queued-resources ]] && key=state.state
   ((DRY_RUN)) && echo NONE && return
   errors=$(mktemp)
-  if text=$(tpus "$1" describe "$NAME" "--format=value($key)" 2>"$errors"); then
+  if text=$(tpus "$1" describe "$2" "--format=value($key)" 2>"$errors"); then
     echo "${text:-UNKNOWN}"
   elif grep -qi 'not[ _]found' "$errors"; then
     echo NONE
   else
     text=$(head -n 1 "$errors")
     rm -f "$errors"
-    fail "gcloud cannot say the state of $NAME: $text"
+    fail "gcloud cannot say the state of $2: $text"
   fi
   rm -f "$errors"
 }
@@ -158,6 +207,7 @@ runtime_of_type() {
     v5litepod-*) echo v2-alpha-tpuv5-lite ;;
     v5p-*) echo v2-alpha-tpuv5 ;;
     v6e-*) echo v2-alpha-tpuv6e ;;
+    tpu7x-*) echo v2-alpha-tpu7-ubuntu2404 ;;
     *) echo tpu-ubuntu2204-base ;;
   esac
 }
@@ -165,19 +215,22 @@ runtime_of_type() {
 delete_tpu() { tpus queued-resources delete "$NAME" --force --quiet; }
 
 request_tpu() {
-  local spot=()
-  ((SPOT)) && spot=(--spot)
-  tpus queued-resources create "$NAME" "--node-id=$NAME" "--accelerator-type=$TYPE" \
-    "--runtime-version=${RUNTIME:-$(runtime_of_type "$TYPE")}" ${spot[@]+"${spot[@]}"}
+  local how=("--node-id=$NAME")
+  ((SLICES == 1)) || how=("--node-prefix=$NAME" "--node-count=$SLICES")
+  how+=("--accelerator-type=$TYPE" "--runtime-version=${RUNTIME:-$(runtime_of_type "$TYPE")}")
+  [[ $TIER == on-demand ]] || how+=("--$TIER")
+  [[ -z $NETWORK ]] || how+=("--network=$NETWORK")
+  [[ -z $ACCOUNT ]] || how+=("--service-account=$ACCOUNT")
+  tpus queued-resources create "$NAME" "${how[@]}"
   MADE=1
 }
 
 # Whether the TPU can run a command now.
 is_ready() {
   local queued node
-  queued=$(state_of queued-resources) || exit
+  queued=$(state_of queued-resources "$NAME") || exit
   [[ $queued == ACTIVE ]] || return 1
-  node=$(state_of tpu-vm) || exit
+  node=$(state_of_tpu) || exit
   [[ $node == READY ]]
 }
 
@@ -187,9 +240,9 @@ ensure_tpu() {
   local queued node last=''
   MADE=0
   while true; do
-    queued=$(state_of queued-resources)
+    queued=$(state_of queued-resources "$NAME")
     node=''
-    [[ $queued == ACTIVE ]] && node=$(state_of tpu-vm)
+    [[ $queued == ACTIVE ]] && node=$(state_of_tpu)
     [[ $queued$node == "$last" ]] || say "$NAME: request $queued${node:+, TPU $node}"
     last=$queued$node
     case "$queued/$node" in

@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 parse_arguments "$@"
 require NAME ZONE PROJECT
-queued=$(state_of queued-resources)
+queued=$(state_of queued-resources "$NAME")
 if ((DRY_RUN)) || [[ $queued != NONE ]]; then
   delete_tpu
 else

@@ -10,4 +10,6 @@ parse_arguments "$@"
 require NAME ZONE PROJECT
 follow=''
 ((FOLLOW)) && follow=' --follow'
-on_workers "$WORKER" "tail --lines=$LINES_SHOWN$follow ~/ckl_run.log"
+slice=$(slices | sed -n "$((SLICE + 1))p")
+[[ -n $slice ]] || fail "--slice $SLICE: there are $SLICES, from 0."
+tpus tpu-vm ssh "$slice" "--worker=$WORKER" "--command=tail --lines=$LINES_SHOWN$follow ~/ckl_run.log"

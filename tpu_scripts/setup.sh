@@ -28,17 +28,19 @@ if [[ -d $SOURCE ]]; then
   trap 'rm -rf "${archive%/*}"' EXIT
   git -C "$SOURCE" archive --format=tar.gz --prefix=ckl_jax/ -o "$archive" HEAD ||
     fail "$SOURCE is no git repository with a commit."
-  tpus tpu-vm scp "$archive" "$NAME:ckl_jax.tar.gz" --worker=all
+  send_to_all "$archive" ckl_jax.tar.gz
   package="\"ckl-jax${EXTRAS:+[$EXTRAS]} @ file://\$HOME/ckl_jax.tar.gz\""
 fi
 for path in ${SEND[@]+"${SEND[@]}"}; do
-  tpus tpu-vm scp --recurse "${path%/}" "$NAME:" --worker=all
+  send_to_all "${path%/}" '' --recurse
 done
 # The images come with an older Python than JAX needs; uv brings one without root.
-on_workers all "set -e
+on_all "set -e
 python3 -m pip install --user --quiet uv
 uv=\$HOME/.local/bin/uv
 test -x ~/ckl_env/bin/python || \$uv venv --quiet --python 3.12 ~/ckl_env
 \$uv pip install --quiet --python ~/ckl_env/bin/python --upgrade 'jax[tpu]' $package
+# A libtpu that was there before must give way to the one that this jax pins.
+\$uv pip check --quiet --python ~/ckl_env/bin/python
 ~/ckl_env/bin/t5x --version"
 ((DRY_RUN)) || say "$NAME is set up; next: run.sh, with the same arguments and -- t5x train ..."

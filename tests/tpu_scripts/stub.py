@@ -11,10 +11,11 @@ _OWN = ("TPU_", "SLURM_", "JAX_", "CUDA_")  # what the scripts read, or their ch
 
 # One line a call, arguments apart by \x1f. `describe` and `ssh` answer with the next line of a
 # file, and with the last one for ever. What is asked for or deleted changes the answer at once.
+# An exit code 255 is a connection that is lost.
 _GCLOUD = r"""#!/usr/bin/env bash
 here=$(dirname "$0")/..
-printf '%s\x1f' "$@" | tr '\n' ' ' >>"$here/calls"
-echo >>"$here/calls"
+line=$(printf '%s\x1f' "$@")
+printf '%s\n' "${line//$'\n'/$'\x1e'}" >>"$here/calls"  # in one write: calls come together
 next() {
   head -n 1 "$here/$1"
   if (($(wc -l <"$here/$1") > 1)); then sed -i 1d "$here/$1"; fi
@@ -37,8 +38,16 @@ case "$*" in
     # exit code 255 with a state: the machine goes away under the command
     if [[ $code == 255:* ]]; then echo "${code#*:}" >"$here/queued"; exit 255; fi
     exit "$code" ;;
+  *"tpu-vm ssh"*"ckl_run.exit"*) next status ;;
 esac
 """
+_ANSWERS = {
+    "queued": ["NONE"],
+    "after_create": ["ACTIVE"],
+    "node": ["READY"],
+    "exits": ["0"],
+    "status": ["1"],
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +62,19 @@ class Cloud:
         path.write_text(text)
         path.chmod(0o755)
 
-    def gcloud(self, queued=("NONE",), after_create=("ACTIVE",), node=("READY",), exits=("0",)):
+    def gcloud(
+        self,
+        queued=("NONE",),
+        after_create=("ACTIVE",),
+        node=("READY",),
+        exits=("0",),
+        status=("1",),
+    ):
         """Puts `gcloud` there; each argument lists what it answers in turn."""
         self.put("gcloud", _GCLOUD)
-        answers = dict(queued=queued, after_create=after_create, node=node, exits=exits)
+        answers = dict(
+            queued=queued, after_create=after_create, node=node, exits=exits, status=status
+        )
         for name, lines in answers.items():
             (self.root / name).write_text("".join(f"{line}\n" for line in lines))
 
@@ -75,8 +93,8 @@ class Cloud:
     def calls(self):
         """The recorded calls, each a list of arguments without "compute tpus"."""
         path = self.root / "calls"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line.split("\x1f")[2:-1] for line in lines]
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [line.replace("\x1e", "\n").split("\x1f")[2:-1] for line in lines]
 
     def did(self):
         """The calls that change something: "create", "delete", "scp", "ssh"."""

@@ -1,7 +1,10 @@
 """The scripts ask the cloud for the right things, against a stand-in of its command line."""
 
+import dataclasses
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,8 +59,8 @@ def test_help_and_a_missing_setting(cloud, script):
         ((*WHERE, *TRAIN), "give --type (or the variable TPU_TYPE)."),
         (
             (*WHERE, "--type=h100"),
-            "--type h100 is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32 or v6e-16, in "
-            "any size (GPUs: tpu_scripts/gpu).",
+            "--type h100 is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 "
+            "or tpu7x-8, in any size (GPUs: tpu_scripts/gpu).",
         ),
         ((*WHERE, "--type=v5e-16"), "--type v5e-16 is written v5litepod-16 (or v5p-16)."),
         (
@@ -166,7 +169,7 @@ def test_setup_sends_the_commit_to_every_host(cloud):
     assert scp[:2] == ["tpu-vm", "scp"] and scp[3] == "pod:ckl_jax.tar.gz"
     assert "--worker=all" in scp and "--worker=all" in ssh
     requirement = '"ckl-jax[gcs] @ file://$HOME/ckl_jax.tar.gz"'
-    assert f"'jax[tpu]' {requirement} " in ssh[4] and "t5x --version" in ssh[4]
+    assert f"'jax[tpu]' {requirement}\n" in ssh[4] and "t5x --version" in ssh[4]
 
 
 @pytest.mark.parametrize(
@@ -207,16 +210,91 @@ def test_run_sends_the_same_words_to_every_host(cloud, tmp_path):
     assert "--worker=all" in call
     command = next(a for a in call if a.startswith("--command=")).removeprefix("--command=")
     # What a host does with it: the command sees its words as they were given.
-    home = tmp_path / "home"
-    (home / "ckl_env" / "bin").mkdir(parents=True)
-    t5x = home / "ckl_env" / "bin" / "t5x"
-    t5x.write_text('#!/bin/bash\nprintf "<%s>" "$@" "$CKL_MULTIPROCESS"\nexit 3\n')
-    t5x.chmod(0o755)
-    env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True)
+    host = Host(tmp_path / "home", 'printf "<%s>" "$@" "$CKL_MULTIPROCESS"; exit 3')
     expected = "".join(f"<{word}>" for word in (*TRAIN[2:], "1"))
-    assert (done.returncode, done.stdout) == (3, expected)
-    assert (home / "ckl_run.log").read_text() == expected
+    assert host.run(command) == (3, expected)
+    assert (host.home / "ckl_run.log").read_text() == expected
+
+
+@dataclasses.dataclass
+class Host:
+    """A host of a pod: a home folder with a `t5x` that is this script."""
+
+    home: Path
+    script: str
+
+    def __post_init__(self):
+        (self.home / "ckl_env" / "bin").mkdir(parents=True)
+        t5x = self.home / "ckl_env" / "bin" / "t5x"
+        t5x.write_text(f"#!/bin/bash\n{self.script}\n")
+        t5x.chmod(0o755)
+
+    def start(self, command):
+        env = {"HOME": str(self.home), "PATH": "/usr/bin:/bin"}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        # A connection that is lost takes its whole group with it.
+        return subprocess.Popen(
+            ["bash", "-c", command], env=env, text=True, start_new_session=True, **pipes
+        )
+
+    def run(self, command):
+        process = self.start(command)
+        out, _ = process.communicate(timeout=30)
+        return process.returncode, out
+
+
+def commands(cloud, *arguments):
+    """What the hosts are told by `run.sh`."""
+    cloud.gcloud(queued=["ACTIVE"])
+    cloud.run("run.sh", *FULL, *arguments)
+    calls = [call for call in cloud.calls() if call[1] == "ssh"]
+    words = (word for call in calls for word in call if word.startswith("--command="))
+    return [word.removeprefix("--command=") for word in words]
+
+
+def test_a_command_outlives_its_connection_and_is_attached_to_again(cloud, tmp_path):
+    start, stop = commands(cloud, *TRAIN) + commands(cloud, "--stop")[-1:]
+    host = Host(tmp_path / "home", "echo begun; trap 'echo saved; exit 143' TERM; sleep 30 & wait")
+    connection = host.start(start)
+    assert connection.stdout.readline() == "begun\n"
+    os.killpg(connection.pid, signal.SIGKILL)
+    other = commands(cloud, "--", "t5x", "eval")[-1]
+    assert host.run(other)[0] == 75  # one command at a time
+    connection = host.start(start)
+    assert connection.stdout.readline() == "begun\n"
+    assert host.run(stop)[0] == 0
+    assert connection.communicate(timeout=30)[0] == "saved\n" and connection.returncode == 143
+    assert (host.home / "ckl_run.log").read_text() == "begun\nsaved\n"
+    connection = host.start(other)  # the next prints its own lines alone
+    assert connection.stdout.readline() == "begun\n"
+    assert host.run(stop)[0] == 0 and connection.communicate(timeout=30)[0] == "saved\n"
+
+
+def test_a_lost_connection_is_made_again(cloud):
+    cloud.gcloud(queued=["ACTIVE"], exits=["255", "255", "0"], status=["running"])
+    done = cloud.run("run.sh", *FULL, *TRAIN)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the connection to pod was lost; the command goes on there") == 2
+    runs = [c[4] for c in cloud.calls() if c[1] == "ssh" and "ckl_run.lock" in c[4]]
+    assert len(runs) == 3 and len(set(runs)) == 1 and cloud.did().count("create") == 0
+
+
+def test_slices_reservations_networks_and_accounts(cloud):
+    more = ("--slices=2", "--reserved", "--network=n", "--service-account=a@b", "--type=tpu7x-8")
+    assert cloud.run("create.sh", *WHERE, *more).returncode == 0
+    (create,) = [call for call in cloud.calls() if call[1] == "create"]
+    assert create[3:5] == ["--node-prefix=pod", "--node-count=2"] and "--reserved" in create
+    assert {"--network=n", "--service-account=a@b", "--accelerator-type=tpu7x-8"} <= set(create)
+    assert "--runtime-version=v2-alpha-tpu7-ubuntu2404" in create and "--spot" not in create
+    cloud.gcloud(queued=["ACTIVE"], node=["READY"])
+    (cloud.root / "calls").unlink()
+    assert cloud.run("run.sh", *WHERE, *more, *TRAIN).returncode == 0
+    assert sorted(call[2] for call in cloud.calls() if call[1] == "ssh") == ["pod-0", "pod-1"]
+    assert cloud.run("logs.sh", *WHERE, *more, "--slice=1").returncode == 0
+    assert cloud.calls()[-1][2] == "pod-1"
+    done = cloud.run("logs.sh", *WHERE, *more, "--slice=2")
+    assert done.returncode == 2 and "--slice 2: there are 2, from 0" in done.stderr
+    assert "--slices is 0; give 1 or more" in cloud.run("run.sh", *WHERE, "--slices=0").stderr
 
 
 @pytest.mark.parametrize("state", ["SUSPENDED", "SUSPENDING"])
@@ -243,7 +321,7 @@ def test_run_ends_with_the_failure_of_the_command(cloud):
     cloud.gcloud(queued=["ACTIVE"], exits=["7"])
     done = cloud.run("run.sh", *FULL, *TRAIN)
     assert done.returncode == 7 and "exit code 7 on a TPU that is ready" in done.stderr
-    assert cloud.did() == ["ssh"]
+    assert cloud.did() == ["ssh", "ssh"]  # the second asks whether the command has ended
 
 
 def test_run_gives_up_after_so_many_preemptions(cloud):
