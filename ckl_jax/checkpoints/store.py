@@ -17,9 +17,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
+from orbax.checkpoint import type_handlers
 
 from ckl_jax import __version__
 from ckl_jax.checkpoints.layout import (
@@ -43,6 +45,7 @@ from ckl_jax.errors import UserError
 
 METRICS = "metrics"
 _UNTIL_NEXT = "until_next"
+_SLICE_BYTES = 1 << 20
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
 _OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
 _FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
@@ -268,7 +271,12 @@ class CheckpointStore:
         """Makes the folder and clears what killed runs left; only a run that writes does so."""
         for logger in ("absl", "asyncio"):
             logging.getLogger(logger).addFilter(_reported_elsewhere)  # adding twice is once
-        self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler())
+        handlers = ocp.CompositeCheckpointHandler(
+            state=ocp.PyTreeCheckpointHandler(type_handler_registry=_type_handlers()),
+            dataset=ocp.JsonCheckpointHandler(),
+            metadata=ocp.JsonCheckpointHandler(),
+        )
+        self._checkpointer = ocp.AsyncCheckpointer(handlers)
         self.model_dir.mkdir(parents=True, exist_ok=True)
         if jax.process_index() == 0:
             for path in self.model_dir.iterdir():
@@ -311,6 +319,20 @@ class CheckpointStore:
                 f"Cannot write the checkpoint {path}: {reason}; free space or choose another "
                 "MODEL_DIR, then restart: the run goes on from its newest complete checkpoint."
             ) from e
+
+
+def _type_handlers() -> type_handlers.TypeHandlerRegistry:
+    """Orbax's, but a device writes its slice of a replicated array only where that is large.
+
+    It compiles a program for each shape that it slices, which takes longer than to write the whole
+    of a small one.
+    """
+    scalars = type_handlers.ScalarHandler()
+    return type_handlers.create_type_handler_registry(
+        (jax.Array, type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SLICE_BYTES)),
+        (np.ndarray, type_handlers.NumpyHandler()),
+        *((kind, scalars) for kind in (int, float, np.number)),
+    )
 
 
 def _storage_reason(e: Exception) -> str | None:

@@ -388,7 +388,6 @@ def test_a_file_that_is_cut_short_or_gone_is_named_with_its_arrays(tmp_path):
 LIBRARY_TERMS = ("zarr", "OCDBT", "tensorstore", "JSONDecode", "Error", "line 1", "b-tree")
 SPOILT = {
     "state/_METADATA": ("is missing", "is cut off or overwritten", "is empty"),
-    "state/array_metadatas/process_0": (None, "is cut off or overwritten", "is empty"),
     "state/manifest.ocdbt": ("is missing", "cannot be read: Length in header", "is empty"),
     "state/d/*": ("is missing", "cannot be read: Requested byte range", "is empty"),
     "dataset/metadata": (None, "is cut off or overwritten", "is empty"),

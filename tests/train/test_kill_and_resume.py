@@ -75,13 +75,13 @@ def run_with_kills(tiny, folder, kills, seed):
         # Before the first checkpoint a delay may fall into imports and compilation.
         delay = rng.uniform(0, 6) if step < 0 else rng.uniform(0, 0.3)
         hit += kill_at(tiny.start(argv, log), folder, step, delay) == -signal.SIGKILL
-    assert hit >= kills - 2, f"only {hit} of {kills} kills met a running process"
+    assert hit >= max(kills - 2, 1), f"only {hit} of {kills} kills met a running process"
     return argv, log
 
 
-def test_two_kills_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
+def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
     folder = tmp_path / "run"
-    argv, log = run_with_kills(tiny, folder, kills=2, seed=3)
+    argv, log = run_with_kills(tiny, folder, kills=1, seed=3)
     killed = newest_step(folder)
     both = (signal.SIGINT, signal.SIGTERM)  # of a terminal and of a parent
     code = stop_at(tiny.start(argv, log), folder, killed + 1, 0.02, *both)

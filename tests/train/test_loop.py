@@ -64,15 +64,15 @@ def test_the_step_compiles_once_and_nothing_after_the_first_save(tiny, tmp_path,
     logger.addHandler(handler)
     try:
         with jax.log_compiles():
-            macros = {"PROBES": None, "EPOCHS": 3, "CHECKPOINT_PERIOD": 8}
+            macros = {"PROBES": None, "EPOCHS": 3, "CHECKPOINT_PERIOD": 40}
             argv = tiny.argv("mix_review", tmp_path / "run", **macros)
             assert t5x.main(["train", *argv, "--gin.NUM_MICROBATCHES=2"]) == 0
     finally:
         logger.removeHandler(handler)
     names = [text for _, text in handler.seen]
     assert sum("jit(step)" in name for name in names) == 1, names
-    # The first save compiles too: a check of its own, and orbax's slices of replicated arrays.
-    assert not [(n, text) for n, text in handler.seen if n > 8]
+    # The first save compiles a check of its own.
+    assert not [(n, text) for n, text in handler.seen if n > 40]
     assert len(steps) > 100
 
 
