@@ -1,12 +1,15 @@
 """Batches and inputs of SeqIO tasks: the one module of the package that reads them.
 
-Training streams: T5X's tasks may be larger than any cache. The order is a function of the seed, so
-a run that is started again skips what it has seen.
+Training streams: T5X's tasks may be larger than any cache. The order is a function of the seed. A
+run that is started again goes on with the iterator's saved state, or reads again what it has seen.
 """
 
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -128,10 +131,12 @@ class TaskStream:
         self.plan = StreamPlan(cfg.batch_size, total_steps)
         self._rows = len(partitioner.process_rows(cfg.batch_size))
         dataset = dataset_of(cfg, epochs=None, seed=seed, partitioner=partitioner)
-        self._dataset = dataset.map(
+        dataset = dataset.map(
             lambda example: {name: example[name] for name in FEATURES if name in example}
-        ).batch(self._rows, drop_remainder=True)
+        )
+        self._dataset = dataset.batch(self._rows, drop_remainder=True).prefetch(4)
         self._explained = functools.partial(explained_task, cfg)
+        self._position = _Position(f"{cfg} {seed} {self._rows} {self._dataset.element_spec}")
 
     def __len__(self) -> int:
         return self.plan.total_steps
@@ -143,15 +148,92 @@ class TaskStream:
             for name, spec in self._dataset.element_spec.items()
         }
 
-    def iterate(self, start_step: int) -> Iterator[dict[str, np.ndarray]]:
-        """Batches from `start_step` on."""
+    def iterate(
+        self, start_step: int, folder: str | None = None, step: int | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Batches from `start_step` on.
+
+        Args:
+          start_step: batches that have been read.
+          folder, step: what `save_position` was given then; None reads those batches again.
+        """
         empty = True
         with self._explained():
-            for batch in self._dataset.skip(start_step).prefetch(4).as_numpy_iterator():
+            iterator = iter(self._dataset)
+            if start_step and not self._position.restore(iterator, folder, step):
+                self._read_again(iterator, start_step)
+            self._position.iterator = iterator
+            for batch in iterator:
                 empty = False
                 yield {name: np.asarray(value, dtype_of(name)) for name, value in batch.items()}
         if empty:
             raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
+
+    def save_position(self, folder: str, step: int) -> None:
+        """Writes the state of the iterator, for the checkpoint of `step` in `folder`."""
+        self._position.save(folder, step)
+
+    def _read_again(self, iterator: Iterator[Any], count: int) -> None:
+        for _ in range(count):
+            next(iterator)
+
+
+class _Position:
+    """The state of an iterator of tf.data in files beside the checkpoints, by process.
+
+    Args:
+      made_of: what the order of its batches depends on; with another state is not restored.
+    """
+
+    def __init__(self, made_of: str):
+        self.iterator: Any = None
+        part = f"-{jax.process_index():05}-of-{jax.process_count():05}"
+        self._name = f"data_position_{{}}{part}".format
+        self._made_of = hashlib.sha256(made_of.encode()).hexdigest()
+        self._failed = False
+
+    def save(self, folder: str, step: int) -> None:
+        if self.iterator is None or self._failed:
+            return
+        import tensorflow as tf
+
+        files = tf.io.gfile
+        try:
+            # Of those that are gone, and of a run that was killed in here.
+            for path in files.glob(f"{folder}/{self._name('*')}*"):
+                kept = path.rsplit("/", 1)[1].split("_")[2].split("-")[0]
+                if not files.exists(f"{folder}/checkpoint_{kept}"):
+                    files.remove(path)
+            files.makedirs(folder)
+            prefix = f"{folder}/{self._name(step)}"
+            tf.train.Checkpoint(iterator=self.iterator).write(prefix)
+            with files.GFile(f"{prefix}.json", "w") as f:  # last: the rest is whole
+                f.write(json.dumps({"made_of": self._made_of, "tensorflow": tf.__version__}))
+        except tf.errors.OpError as e:
+            self._failed = True
+            print(
+                f"The position in the data cannot be saved ({e.message.splitlines()[0]}); a "
+                "restart reads again what it has seen.",
+                file=sys.stderr,
+            )
+
+    def restore(self, iterator: Any, folder: str | None, step: int | None) -> bool:
+        """Whether the state was there, and is that of `iterator` now."""
+        if folder is None:
+            return False
+        import tensorflow as tf
+
+        prefix = f"{folder}/{self._name(step)}"
+        try:
+            with tf.io.gfile.GFile(f"{prefix}.json") as f:
+                held = f.read()
+            now = {"made_of": self._made_of, "tensorflow": tf.__version__}
+            if held != json.dumps(now):
+                return False
+            tf.train.Checkpoint(iterator=iterator).read(prefix).assert_consumed()
+            return True
+        except tf.errors.OpError:
+            return False
 
 
 def dtype_of(name: str) -> Any:

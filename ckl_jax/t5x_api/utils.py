@@ -125,8 +125,8 @@ class SaveCheckpointConfig(configs.SaveCheckpointConfig):
       dtype: of the parameters; they are written as they are, in float32.
       period: steps between checkpoints; None or 0 is none but the last.
       keep: how many of the newest stay; None is all.
-      keep_dataset_checkpoints, save_dataset: not needed: the position in the data is a function of
-        the step, and every checkpoint has it.
+      keep_dataset_checkpoints, save_dataset: not needed: the position in the data is saved with
+        every checkpoint.
       checkpointer_cls, checkpoint_manager_cls: of `checkpoints`; `SaveBestCheckpointer`, or the
         manager with a metric_name_to_monitor, keeps the `keep` best and the newest.
     """

@@ -89,6 +89,13 @@ class Prepared:
         """Whether the update that made `step` is the last of its epoch."""
         return self.source.plan.is_last_of_epoch(step - 1 - self.first_step)
 
+    def batches(self, step: int) -> Iterator[Any]:
+        """The batches of the steps after `step`, of this process's rows."""
+        done = step - self.first_step
+        if hasattr(self.source, "save_position"):
+            return self.source.iterate(done, self.model_dir, step)
+        return self.source.iterate(done)
+
     def constants(self, frozen: Any, trainable: Any) -> Any:
         """What every step is given beside the state: the frozen leaves, and the base model's.
 

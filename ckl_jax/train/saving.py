@@ -92,6 +92,8 @@ class Saver:
             dataset["owes_evaluation"] = True
         self._mirror.push()
         metrics = self._telemetry.metrics_at(step)
+        if save_position := getattr(run.source, "save_position", None):
+            save_position(run.model_dir, step)  # before the checkpoint that it belongs to
         self._store.save(
             step, as_dict(swapped(state)), metadata, dataset, metrics, until_next=until_next
         )

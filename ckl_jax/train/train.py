@@ -241,7 +241,7 @@ def _loop(
     state, step = begun.state, int(begun.state.step)
     key = jax.random.key(run.seed + 1)
     telemetry.resume()
-    for batch in run.source.iterate(step - run.first_step):
+    for batch in run.batches(step):
         if step >= run.last_step:
             break
         telemetry.batch_is_there()

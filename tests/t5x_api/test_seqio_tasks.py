@@ -10,7 +10,7 @@ import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps, restore_params
 from ckl_jax.cli import t5x
-from ckl_jax.t5x_api import names
+from ckl_jax.t5x_api import names, seqio_data
 from ckl_jax.trees.paths import flatten
 
 pytestmark = pytest.mark.slow  # importing SeqIO takes many seconds
@@ -213,11 +213,23 @@ def trained(world):
     return folder
 
 
-def test_training_streams_and_goes_on_where_it_was(world, trained):
-    other = str(world[0] / "halved")
+@pytest.mark.parametrize("how", ["restored", "read again"])
+def test_training_streams_and_goes_on_where_it_was(world, trained, how, monkeypatch):
+    other, again = str(world[0] / how.replace(" ", "_")), []
+    read_again = seqio_data.TaskStream._read_again
+    monkeypatch.setattr(
+        seqio_data.TaskStream,
+        "_read_again",
+        lambda *given: again.append(given[2]) or read_again(*given),
+    )
     for steps in (4, 8):
+        if steps == 8 and how == "read again":
+            for path in Path(other).glob("data_position_4*"):
+                path.unlink()
         macros = [("MODEL_DIR", other), ("TRAIN_STEPS", steps)]
         assert run(world, "train", "pretrain", TRAIN, macros) == 0
+    assert again == ([4] if how == "read again" else [])
+    assert Path(other, "data_position_8-00000-of-00001.json").exists()
     whole, halved = (flatten(restore_params(f"{d}/checkpoint_8")) for d in (trained, other))
     for path in whole:
         assert (whole[path] == halved[path]).all(), path
