@@ -81,7 +81,7 @@ def test_the_encoder_reads_the_previous_chunk():
         "encoder_input_tokens": jnp.array([[1, 5, 6, 7]]),
         "decoder_target_tokens": chunk,
         "decoder_input_tokens": jnp.array([[0, 5, 6, 7]]),
-        "decoder_loss_weights": chunk > 0,
+        "decoder_loss_weights": jnp.float32(chunk > 0),
     }
     np.testing.assert_allclose(again[:, :3].sum(), -model.score_batch(params, whole)[0], rtol=1e-5)
 
