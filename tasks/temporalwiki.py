@@ -14,9 +14,9 @@ from pathlib import Path
 import seqio
 
 from ckl_jax.data.facts.fact_files import read_probe_csv
-from ckl_jax.data.process_pool import read_json
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.tasks.rows import Rows, register_rows
 
 

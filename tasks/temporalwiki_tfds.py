@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from ckl_jax.data.process_pool import read_json
+from ckl_jax.files import read_json
 from ckl_jax.papers.temporalwiki.data.diffsets import read_records
 
 

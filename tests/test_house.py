@@ -68,6 +68,17 @@ def imports(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def bound(path):
+    """Names that a file binds anywhere."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+
+
 def files(room):
     found = sorted((ROOT / room).rglob("*.py"))
     assert found, f"{room} has no module: mend this test"
@@ -128,6 +139,16 @@ def test_no_imports_go_in_circles():
                 target = target.rpartition(".")[0]
             graph[name] |= {target} - {name, "", "ckl_jax"}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, with the circle
+
+
+def test_names_that_modules_import_of_one_another_are_there():
+    """Also in modules that only slow tests import."""
+    names = {path: {*bound(path)} for path in files("ckl_jax") + files("tasks")}
+    for path in names:
+        for module, _, name in (n.rpartition(".") for n in imports(path)):
+            source = ROOT / (module.replace(".", "/") + ".py")
+            if source in names:
+                assert {name, "__getattr__"} & names[source], f"{path}: {module}.{name}"
 
 
 def test_tests_mirror_the_package():

@@ -189,4 +189,4 @@ def _latest(before: jax.Array, after: jax.Array) -> jax.Array:
     both = jnp.concatenate([before, after], axis=1)
     together = jnp.take_along_axis(both, jnp.argsort(both == 0, axis=1, stable=True), axis=1)
     skipped = jnp.maximum(jnp.sum(both > 0, axis=1, keepdims=True) - size, 0)
-    return jnp.take_along_axis(together, skipped + jnp.arange(size), axis=1)
+    return jnp.take_along_axis(together, skipped + jnp.arange(size)[None], axis=1)

@@ -323,7 +323,7 @@ class TaskInputs:
         self._cfg = cfg
         check_vocabulary(cfg, model)
         self.batch_size = cfg.batch_size
-        self.mixture_or_task_name = self.task = cfg.task_name
+        self.source = self.task = cfg.task_name
 
     def lengths(self) -> tuple[int, int]:
         """(S, T); T counts the start token of a decode."""

@@ -257,6 +257,7 @@ trainer.Trainer.num_microbatches = 2
     folder = world[0] / "lora"
     macros = [
         ("MODEL_DIR", str(folder)),
+        ("BATCH_SIZE", 16),
         ("TRAIN_STEPS", 12),
         ("INITIAL_CHECKPOINT_PATH", f"{trained}/checkpoint_8"),
     ]

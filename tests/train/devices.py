@@ -23,7 +23,7 @@ GRID = [
     for b in range(n + 1 - a)
 ]
 QUICK = [{"data": 2, "fsdp": 2}, {"data": 2, "fsdp": 2, "model": 2}]
-MESHES = ({"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "model": 2})
+LOOPED, SCANNED = QUICK[1:], [{"data": 8}, {"fsdp": 4, "model": 2}]
 
 
 def one_step(method, config, mesh):
@@ -71,15 +71,22 @@ def compare(name, method, config, all_sizes):
 
 
 def main(names):
+    seen = []
     for name in (n for n in names if not n.startswith("--")):
         model, _, kind = name.rpartition("/")
         base = dataclasses.replace(TINY_GPT2 if model == "gpt2" else TINY, dropout_rate=0.0)
         method = method_of(kind, base)
         config = method.extend(base)
-        if "--quick" in names or "--grid" in names:
-            if "--grid" in names:  # heads for 8 devices on `model`
-                config = dataclasses.replace(config, num_heads=8, head_dim=2)
-            compare(name, method, config, QUICK if "--quick" in names else GRID)
-            continue
-        compare(name, method, config, MESHES)
-        compare(name, method, dataclasses.replace(config, scan_layers=True), MESHES[:1])
+        step = (method.trainable, method.tx, method.wrap, config)
+        if step in seen:  # methods that differ in their data or loss alone share one
+            print(f"{name}: its step has been compared")
+        elif "--quick" in names:
+            compare(name, method, config, QUICK)
+        elif "--grid" in names:  # heads for 8 devices on `model`; one layer shows the same
+            layers = dict(num_encoder_layers=1, num_decoder_layers=1)
+            config = dataclasses.replace(config, num_heads=8, head_dim=2, **layers)
+            compare(name, method, config, GRID)
+        else:
+            compare(name, method, config, LOOPED)
+            compare(name, method, dataclasses.replace(config, scan_layers=True), SCANNED)
+        seen.append(step)

@@ -198,13 +198,13 @@ def test_infer_predicts_what_the_probe_saw(trained, tmp_path):
 @pytest.mark.slow
 def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys):
     inputs = tmp_path / "in.jsonl"
-    texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(9)]
+    texts = [{"inputs": f"A <extra_id_0> {i}.", "targets": "<extra_id_0> b"} for i in range(36)]
     inputs.write_text("".join(json.dumps(t) + "\n" for t in texts))
     settings = {
         "INFER_INPUTS": str(inputs),
         "INFER_LENGTHS": {"inputs": 16, "targets": 8},
         "INFER_MODE": "score",
-        "INFER_BATCH_SIZE": 2,
+        "INFER_BATCH_SIZE": 8,
     }
     chunks = {"infer.infer.checkpoint_period": 1}
     assert infer(trained, tmp_path / "whole", **settings) == 0
@@ -230,10 +230,10 @@ def test_infer_shards_scores_and_resumes(trained, tmp_path, monkeypatch, capsys)
     assert infer(trained, tmp_path / "cut", **settings, **chunks) == 130
     assert not (tmp_path / "cut" / "in-score.jsonl-00000-of-00001").exists()
     assert infer(trained, tmp_path / "cut", **settings, **chunks) == 0
-    assert calls == [0, 2, 4, 4, 6, 8]
+    assert calls == [0, 8, 16, 16, 24, 32]
     assert read_rows(tmp_path / "cut" / "in-score.jsonl-00000-of-00001") == whole
     capsys.readouterr()
-    assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 4}) == 2
+    assert infer(trained, tmp_path / "cut", **{**settings, "INFER_BATCH_SIZE": 16}) == 2
     assert "other settings" in capsys.readouterr().err
 
 

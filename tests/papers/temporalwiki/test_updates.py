@@ -237,10 +237,10 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
         "--months=2",
         "--gin=EPOCHS=2",
     ]
-    argv += ["--gin=LIGHT_TUNE_BATCH=21"]  # more than there are facts
-    assert ckl.main([*argv, "--light-tuning=20"]) == 0
+    argv += ["--gin=LIGHT_TUNE_BATCH=17"]  # more than there are facts
+    assert ckl.main([*argv, "--light-tuning=16"]) == 0
     capsys.readouterr()
-    assert ckl.main([*argv, "--light-tuning=20", "--proper-nouns=20"]) == 0  # asked later
+    assert ckl.main([*argv, "--light-tuning=16", "--proper-nouns=20"]) == 0  # asked later
     said = capsys.readouterr().out
     assert "vanilla, proper nouns" in said and "tuned: " not in said
     made = json.loads((out / "tables.json").read_text())
@@ -252,7 +252,7 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
     summary = out / "initial" / "light_tuned" / "20200501-20200601_changed" / "summary.json"
     assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
     assert ckl.main([*argv, "--light-tuning=10"]) == 2
-    assert "another light_tuning (20, not 10)" in capsys.readouterr().err
+    assert "another light_tuning (16, not 10)" in capsys.readouterr().err
 
 
 @pytest.mark.slow

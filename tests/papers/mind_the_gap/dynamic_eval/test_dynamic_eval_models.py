@@ -69,7 +69,7 @@ def test_the_encoder_reads_the_previous_chunk():
     model = make_model(TINY, Letters())
     params = model.init(jax.random.key(0))["params"]
     chunk = jnp.array([[5, 6, 7, 0]])
-    batch = {"decoder_target_tokens": chunk, "decoder_loss_weights": (chunk > 0) * 1.0}
+    batch = {"decoder_target_tokens": chunk, "decoder_loss_weights": jnp.float32(chunk > 0)}
     memory = model.initial_memory(1, 4)
     assert memory["tokens"].tolist() == [[1, 0, 0, 0]]
     losses, after = model.stream_losses(params, batch, memory)
@@ -81,7 +81,7 @@ def test_the_encoder_reads_the_previous_chunk():
         "encoder_input_tokens": jnp.array([[1, 5, 6, 7]]),
         "decoder_target_tokens": chunk,
         "decoder_input_tokens": jnp.array([[0, 5, 6, 7]]),
-        "decoder_loss_weights": chunk > 0,
+        "decoder_loss_weights": jnp.float32(chunk > 0),
     }
     np.testing.assert_allclose(again[:, :3].sum(), -model.score_batch(params, whole)[0], rtol=1e-5)
 
