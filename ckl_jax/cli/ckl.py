@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import ckl_jax
+from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -84,21 +85,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     where the answer is no.
     """
     warnings.formatwarning = lambda message, *place, **more: f"ckl: {message}\n"
+    return endings.run("ckl", functools.partial(_main, sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
     try:
-        run = parse(list(sys.argv[1:] if argv is None else argv))
+        run = parse(list(argv))
         with _terminable():
-            code = run() or 0
-        sys.stdout.flush()
-        return code
-    except UserError as e:
-        print(f"ckl: {e}", file=sys.stderr)
-        return 2
+            return run() or 0
     except KeyboardInterrupt as e:
-        print("ckl: interrupted; start it again to go on", file=sys.stderr)
+        endings.complain("ckl: interrupted; start it again to go on")
         return 143 if isinstance(e, _Terminated) else 130
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 class _Terminated(KeyboardInterrupt):

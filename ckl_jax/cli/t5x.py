@@ -5,6 +5,7 @@ Flags, macros and gin files are those of T5X; every flag is taken in every mode.
 
 import argparse
 import dataclasses
+import functools
 import os
 import sys
 import traceback
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 
 import ckl_jax
+from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
 
 
@@ -148,19 +150,20 @@ _ABSL = ("alsologtostderr", "logtostderr", "v", "verbosity", "stderrthreshold", 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns the exit code: 0, 2 for a user's error, 130 for Ctrl-C."""
     warnings.formatwarning = lambda message, *place, **more: f"t5x: {message}\n"
+    return endings.run("t5x", functools.partial(_main, sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
     try:
-        return run(list(sys.argv[1:] if argv is None else argv))
+        return run(list(argv))
     except UserError as e:
         if os.environ.get("CKL_JAX_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exception(e)
-        print(f"t5x: {e}", file=sys.stderr)
+        endings.complain(f"t5x: {e}")
         return _end(2)
     except KeyboardInterrupt:
-        print("t5x: interrupted", file=sys.stderr)
+        endings.complain("t5x: interrupted")
         return _end(130)
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as e:
         return _end(_explain(e))
 
@@ -172,7 +175,7 @@ def _explain(error: Exception) -> int:
     if not processes.are_several():
         raise error
     if sentence := processes.explain_loss(error):
-        print(f"t5x: {sentence}", file=sys.stderr)
+        endings.complain(f"t5x: {sentence}")
     else:
         traceback.print_exception(error)
     return 1

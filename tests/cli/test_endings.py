@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from ckl_jax.cli import ckl
 
 
@@ -22,6 +24,38 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 0
+
+
+HELP = {
+    "ckl": ["-m", "ckl_jax.cli.ckl", "--help"],
+    "ckl data split": ["-m", "ckl_jax.cli.ckl", "data", "split", "--help"],
+    "ckl experiment": ["-m", "ckl_jax.cli.ckl", "experiment", "list"],
+    "t5x": ["-m", "ckl_jax", "--help"],
+    "t5x train": ["-m", "ckl_jax", "train", "--help"],
+    "t5x --dry_run": ["-m", "ckl_jax", "train", "--gin_file=ckl_lora.gin", "--dry_run"],
+}
+
+
+@pytest.mark.parametrize(
+    "command", ["ckl", "t5x", *(pytest.param(c, marks=pytest.mark.slow) for c in HELP)]
+)
+def test_outputs_that_are_full_closed_or_not_read(command):
+    words = [word for word in HELP[command] if word != "--help"]
+
+    def run(redirection, *more):
+        shell = " ".join([sys.executable, *(more and [*words, *more] or HELP[command])])
+        done = subprocess.run(
+            ["bash", "-c", f"{shell} {redirection}"], capture_output=True, text=True
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    name = command.split()[0]
+    full = f"{name}: Cannot write to standard output: No space left on device.\n"
+    assert run(">/dev/full") == (2, "", full)
+    assert run(">&-") == run(">&- 2>&-") == (0, "", "")
+    assert run("| head -c 0")[2] == ""
+    assert run(">/dev/full 2>/dev/full") == (2, "", "")
+    assert run("2>/dev/full", "--nope") == run("2>&-", "--nope") == (2, "", "")
 
 
 def test_sigterm_ends_a_command_as_an_interrupt_does(capsys, monkeypatch):

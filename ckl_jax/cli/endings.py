@@ -1,0 +1,63 @@
+"""What `ckl` and `t5x` share of how a command ends, whatever its outputs are connected to."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+from ckl_jax.errors import UserError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
+
+
+def run(name: str, job: Callable[[], int]) -> int:
+    """Calls `job` and returns its exit code, or 2 after a sentence on standard error.
+
+    Standard output may be closed, which means that nobody reads it, or end early, as `head` does.
+
+    Args:
+      name: of the command, before its sentences.
+      job: the command.
+    """
+    _open_what_is_closed()
+    try:
+        code = job()
+        sys.stdout.flush()
+        return code
+    except UserError as e:
+        complain(f"{name}: {e}")
+        return 2
+    except BrokenPipeError:  # whoever read the output has seen enough
+        _silence(sys.stdout)
+        return 0
+    except OSError as e:
+        if e.filename is not None:  # of a path that was only looked at
+            complain(f"{name}: {UserError(f'Cannot use {e.filename}: {e.strerror}.')}")
+            return 2
+        if e.errno not in _FULL:
+            raise
+        _silence(sys.stdout)  # Python would try again when it ends
+        complain(f"{name}: Cannot write to standard output: {e.strerror}.")
+        return 2
+
+
+def complain(sentence: str) -> None:
+    """Writes a sentence to standard error, if that can be written."""
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except OSError:
+        _silence(sys.stderr)
+
+
+def _open_what_is_closed() -> None:
+    """Gives closed standard streams, which Python has as None, the null device.
+
+    The next file that is opened would take their number, and what C++ prints would go into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _silence(stream) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
