@@ -64,10 +64,14 @@ class MaskedModel(BaseTransformerModel):
     def hide(self, batch: Batch, key: jax.Array) -> Batch:
         """The batch of one step: masked tokens, which are the targets with weight 1."""
         tokens = batch["decoder_target_tokens"]
+        # Three draws that must not share a key: which tokens, how they are shown, by which other
+        # token.
         chosen, kind, other = jax.random.split(key, 3)
         hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
+        # `maskable` is 0 on padding and special tokens.
         hidden = hidden & (batch["maskable"] > 0)
         draw = jax.random.uniform(kind, tokens.shape)
+        # 10 % of the hidden tokens show a random one, which may be the right one, as in BERT.
         random = jax.random.randint(other, tokens.shape, 0, self.vocabulary.vocab_size)
         shown = jnp.where(draw < _SHOWN[1], random, tokens)
         shown = jnp.where(draw < _SHOWN[0], self.vocabulary.mask_id, shown)
@@ -81,6 +85,7 @@ class MaskedModel(BaseTransformerModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `BaseTransformerModel.loss_fn`; with a key the masked tokens are drawn anew."""
+        # Without a key (evaluation) the rows keep the masks that the data came with.
         if dropout_rng is not None:
             chosen, dropout_rng = jax.random.split(dropout_rng)
             batch = self.hide(batch, chosen)
@@ -100,6 +105,7 @@ class MaskedModel(BaseTransformerModel):
         Returns:
           [B, M] float32.
         """
+        # [B, M, V]: the output layer runs at the asked positions only.
         logits = self._apply(params, batch, None, places=batch["places"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)
@@ -108,6 +114,7 @@ class MaskedModel(BaseTransformerModel):
         """The number of tokens likelier than each target; see `score_places`. [B, M] float32."""
         logits = self._apply(params, batch, None, places=batch["places"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)
+        # Ties do not count against the target: its rank is optimistic.
         return jnp.sum(logits > chosen, axis=-1).astype(jnp.float32)
 
     def _apply(
