@@ -22,4 +22,5 @@ def replay(share: float = 0.05) -> Method:
       UserError: the share is not between 0 and 1.
     """
     checks.require_number("a number in [0, 1)", 0.0, 1.0, **{"replay.share": share})
+    # `Mixture` counts review rows per new row: a fraction s of the whole is s / (1 - s) of the new.
     return Method(name="replay", mixture=Mixture(share / (1.0 - share), decay=1.0))

@@ -60,6 +60,7 @@ def warmup_linear_to_fraction(
     decay_steps = max(1, total_steps - warmup_steps)
 
     def rate(step):
+        # Counted after the step, so that the first step has a rate above 0.
         done = jnp.asarray(step, jnp.float32) + 1.0
         rising = done / warmup_steps
         progress = jnp.clip((done - warmup_steps) / decay_steps, 0.0, 1.0)
@@ -209,6 +210,7 @@ def warmup_decay_legacy(
     _check_rate(peak)
     checks.require_number("a finite number, 1 or more", 1.0, WARMUP_DECAY_MULTIPLIER=multiplier)
     horizon = multiplier * total_steps
+    # ln(1) = 0 would divide by zero.
     warmup = max(2.0, warmup_fraction * horizon)
 
     def rate(step):
@@ -251,6 +253,7 @@ def _onecycle(peak: float, cycle_steps: int) -> Schedule:
     top = 0.1 * cycle_steps - 1.0
 
     def rate(step):
+        # PyTorch's scheduler raises past its last step; the rate stays at its end here.
         step = jnp.minimum(jnp.asarray(step, jnp.float32), cycle_steps - 1)
         rising = start + (peak - start) * step / top
         falling = peak + (low - peak) * (step - top) / (cycle_steps - 1 - top)
@@ -314,6 +317,7 @@ def t5x_factors(
     def rate(step):
         step = jnp.maximum(0.0, jnp.asarray(step, jnp.float32) - step_offset)
         cycles = jnp.maximum(0.0, (step - warmup_steps) / steps_per_cycle)
+        # T5X's formulas, term by term, in float32.
         late = jnp.sqrt(jnp.maximum(step, warmup_steps))
         decaying = 1.0 + decay_factor * (warmup_steps - step)
         values = {
