@@ -181,4 +181,5 @@ class Architecture:
 
 def gin_name(cls: type) -> str:
     """The name of a class in gin files that import its module by its last part."""
+    # gin's selector is as short as is unique: "t5.T5Config", not the whole module path.
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"

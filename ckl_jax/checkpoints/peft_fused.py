@@ -56,6 +56,7 @@ def fuse(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pa
     fused = {layer: _side_by_side(parts) for layer, parts in grouped.items()}
     if not _fused_layers(places):
         return fused
+    # PEFT has one rank for all layers; a zero column of A with a zero row of B adds nothing.
     rank = max((a.shape[1] for a, _ in fused.values()), default=0)
     return {layer: _filled_up(pair, rank) for layer, pair in fused.items()}
 
@@ -69,6 +70,7 @@ def _side_by_side(parts: Sequence[tuple[int | None, Pair]]) -> Pair:
         return parts[0][1]
     rows = []
     for part, (_, b) in parts:
+        # B_i acts on its own third of the output only.
         blocks = [np.zeros_like(b)] * _PARTS
         blocks[part] = b
         rows.append(np.concatenate(blocks, axis=1))
@@ -88,12 +90,14 @@ def split(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, P
     if not whole:
         return {path: pairs[layer] for path, (layer, _) in places.items() if layer in pairs}
     rank = next(iter(pairs.values()))[0].shape[1]
+    # The first form that every layer has; (query, value) is the papers' choice.
     for chosen in _CHOICES:
         r = rank // len(chosen)
         fits = (_fits(*p, chosen, r) if n in whole else _is_of(*p, r) for n, p in pairs.items())
         if rank % len(chosen) == 0 and all(fits):
             break
     else:
+        # No block form: each third gets the whole A and its own columns of B.
         chosen, r = (), rank
     found = {}
     for layer, (a, b) in pairs.items():
@@ -115,6 +119,7 @@ def _blocks(chosen: Sequence[int], r: int) -> Iterator[tuple[int, slice]]:
 def _fits(a: np.ndarray, b: np.ndarray, chosen: Sequence[int], r: int) -> bool:
     """Whether B has the form that `_side_by_side` makes."""
     del a
+    # What is left of B outside the blocks must be zero.
     rest = [third.copy() for third in np.split(b, _PARTS, axis=1)]
     for part, rows in _blocks(chosen, r):
         rest[part][rows] = 0

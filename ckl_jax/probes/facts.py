@@ -75,12 +75,14 @@ class FactEvaluator:
           UserError: a file is missing or malformed, or the model is no decoder-only model.
         """
         self.config, self.vocabulary = config, model.output_vocabulary
+        # Two groups: all tokens of the triple, and the object's.
         self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)
         self._generator = DecoderOnlyGenerator(model, config.batch_size, put_batch=put_batch)
         self._files = [(file, self._tokens(file.facts)) for file in read_all(config.files)]
 
     def _tokens(self, facts: Sequence[Fact]) -> list[tuple[list[int], list[int]]]:
         """The ids of each fact, and of each id whether it is (a part of) the object's."""
+        # One call of the tokenizer for all facts, which is much faster than one for each.
         ids = self.vocabulary.encode_many([fact.text for fact in facts])
         return [
             (row, mark_object(self.vocabulary.offsets(fact.text), len(fact.prompt)))
@@ -139,7 +141,12 @@ class FactEvaluator:
         prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
         found = self._generator.answers(
-            params, prompts, config.length, config.answer_tokens + 1, config.beam_size
+            # Generators count a start token, hence + 1.
+            params,
+            prompts,
+            config.length,
+            config.answer_tokens + 1,
+            config.beam_size,
         )
         for texts in found:
             yield [text.partition(".")[0].strip() for text in texts]
@@ -152,4 +159,5 @@ def mark_object(offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
       offsets: [start, end) in characters of each token.
       start: where the object begins, with the space before it: that is (a part of) its first token.
     """
+    # A token that straddles the border counts as the object's.
     return [_ALL | _OBJECT * (end > start) for _, end in offsets]
