@@ -51,6 +51,7 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
     right, old = now.em > 0, now.em_old > 0
     was_right, was_old = initial.em > 0, initial.em_old > 0
     conditions = [right & was_right, right & was_old, right, old, was_right | was_old]
+    # `np.select` takes the first condition that holds, the order of STATES; 5 is "never known".
     return np.select(conditions, range(5), default=5)
 
 
@@ -66,6 +67,7 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, list[int]]:
       matrix[i, j], how many facts are in STATES[i] and STATES[j]; and the facts that differ.
     """
     n = len(STATES)
+    # Pairs of states as one number, i * n + j, so that one pass counts them all.
     matrix = np.bincount(a * n + b, minlength=n * n).reshape(n, n)
     return matrix, np.flatnonzero(a != b).tolist()
 
@@ -94,6 +96,7 @@ def describe(
     """
     if limit < 0:
         raise UserError(f"--limit is {limit}; give 0 or more.")
+    # "never-known" and "never_known" are easier to type in a shell.
     if state is not None:
         state = state.replace("_", " ").replace("-", " ")
     if state is not None and state not in STATES:
@@ -108,6 +111,7 @@ def describe(
     other = Run.open(diff)
     base = base_of(run)
     is_base = base is not None and base.path.resolve() == other.path.resolve()
+    # Comparing a run with its own base needs one Initial model for both.
     then = given or (before if is_base else _initial(other))
     return "\n".join(_compare(run, other, before, then, state, limit))
 
@@ -166,6 +170,7 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
     seen: collections.Counter = collections.Counter()
     turns = []
     for i in chosen:
+        # Sorting by (how many of this state came before, state, item) interleaves the states.
         turns.append((seen[states[i]], states[i], i))
         seen[states[i]] += 1
     return [i for _, _, i in sorted(turns)]
