@@ -48,7 +48,7 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
 
     @functools.wraps(draw)
     def drawn(*args: Any, **options: Any) -> bytes | None:
-        # Imported late: it takes a second, which `--help` and tables do not need.
+        # Imported late: `--help` and tables need no matplotlib.
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 

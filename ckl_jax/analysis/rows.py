@@ -199,8 +199,7 @@ def _slim(row: dict[str, Any]) -> dict[str, Any]:
 
     def shared(value: Any) -> Any:
         if isinstance(value, list):
-            # Equal strings of several runs are one object: 20 runs of 30,000 items share their
-            # texts.
+            # Equal strings are one object: all runs of a study share the texts of their items.
             return tuple(sys.intern(str(part)) for part in value)
         return sys.intern(value) if isinstance(value, str) else value
 

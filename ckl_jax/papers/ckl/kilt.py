@@ -47,6 +47,7 @@ def score_answer(
     prediction = prediction.strip()
     if reading == KILT and not prediction:
         return dict.fromkeys(names, 0.0)
+    # Functions, so that only the metrics that are wanted are computed.
     scorers = {
         "accuracy": lambda: prediction in (answers if reading == KILT else answers[:1]),
         "em": lambda: metrics.exact_match(prediction, answers),
@@ -130,6 +131,7 @@ class KiltEvaluator:
             ids + [vocabulary.eos_id]
             for ids in vocabulary.encode_many([record.input for record in records])
         ]
+        # The start token takes one of `length` positions.
         cut = [
             all(len(ids) > length - 1 for ids in vocabulary.encode_many(record.answers))
             for record in records

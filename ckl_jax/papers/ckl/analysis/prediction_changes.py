@@ -50,6 +50,7 @@ def table_12(
     pair = [entries[key] for key in (beside, shown)]
     histories = {e.key: _history(e, probes) for e in pair}
     asked = [histories[entry.key][0] for entry in pair]
+    # The columns are epochs, which both runs must have.
     if asked[0] != asked[1]:
         note = ", and ".join(
             f"{e.run.path} after the epochs {', '.join(f'{x:g}' for x in epochs)}"
@@ -81,6 +82,7 @@ History = tuple[list[float], list[dict[str, Scored]]]
 def _history(entry: Entry, probes: Sequence[str]) -> History:
     """The epochs at which a run was probed, and its scores then."""
     run = entry.run
+    # Step 0 is before the first epoch.
     steps = [step for step in run.steps if step]
     kept = [{p: s for p, s in run.at(step).items() if p in probes} for step in steps]
     return [run.epoch_at(step) for step in steps], kept
@@ -94,6 +96,7 @@ def _picked(
     if any(scored is None for scored in last):
         return [], (0, 0)
     right = last[-2].em > 0
+    # last holds (beside, shown, Initial).
     wanted = np.flatnonzero(right & (last[-1].em == 0))
     missed = [i for i in wanted if last[0].em[i] == 0]
     chosen = [*missed, *(i for i in wanted if i not in set(missed))][:items]

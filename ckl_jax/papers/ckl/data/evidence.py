@@ -65,6 +65,7 @@ class Watch:
         return pair
 
     def _number(self, name: str) -> int:
+        # Only words count: punctuation in a name may be written in several ways.
         words = tuple(_WORD.findall(name)) or (name,)  # of marks alone: is never found
         number = self._names.setdefault(words, len(self._names))
         lengths = self._lengths.get(words[0], ())
@@ -74,9 +75,12 @@ class Watch:
 
     def read(self, document: Document, sentences: Sequence[str], side: str) -> None:
         """Looks through the sentences of a document."""
+        # The title names the subject of sentences such as "He was born in ...".
         about = self._named(document.title)
         for text in sentences:
             named = self._named(text)
+            # From the subjects that are named to their pairs: most sentences name none and cost one
+            # scan.
             for pair in {p for n in named | about for p in self._pairs_of.get(n, ())}:
                 answers, required = self._answers[pair]
                 if not named.isdisjoint(answers) and required <= named:
@@ -97,6 +101,7 @@ class Watch:
         entry = self.found.setdefault(key, Found())
         entry.count += 1
         if sentence not in entry.newest:
+            # Sentences sort by date, so that the newest are last.
             bisect.insort(entry.newest, sentence)
             del entry.newest[: -self.most]
 

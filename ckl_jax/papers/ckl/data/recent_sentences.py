@@ -105,6 +105,7 @@ def recent_sentences(
     before = ""
     for text in (" ".join(s.split()) for s in sentences):
         counts["sentences read"] += 1
+        # The finder is the slow part, so it runs last.
         spans = finder.find(text) if not (why := _unfit(text, standing)) else []
         answer, others = _choice(text, spans)
         why = why or ("" if answer else "with no entity to ask for beside another")
@@ -116,6 +117,7 @@ def recent_sentences(
                     document.id, document.date, document.title, text, answer, others, before.strip()
                 )
             )
+        # The end of what came before is what a pronoun refers to.
         before = f"{before} {text}"[-_CONTEXT:]
     # What names the year is likelier to report what is recent; `sort` keeps the order otherwise.
     found.sort(key=lambda r: document.date[:4] not in r.sentence)
@@ -141,7 +143,9 @@ def _unfit(text: str, standing: bool) -> str:
 def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
     """(the last entity that occurs once, the others); "" where there are no two."""
     names = [(text[start:end], label) for start, end, label in spans if label != "DATE"]
+    # The last one: a blank near the end leaves a decoder-only model the most to read.
     for name, _ in reversed(names):
+        # Another entity is what identifies the fact; parts of the answer's own name do not.
         others = tuple(dict.fromkeys(n for n, _ in names if n not in name and name not in n))
         if others and _can_be_asked(text, name):
             return name, others
@@ -157,6 +161,7 @@ def _can_be_asked(text: str, name: str) -> bool:
     before, blank, after = blanked(text, name).partition(BLANK)
     if not blank or (_HEAD.search(before) and not _FIRST.fullmatch(before)) or _TAIL.match(after):
         return False
+    # "World Health Organization (WHO)": the initials give the answer away.
     initials = "".join(word[0] for word in name.split() if word[0].isupper())
     return len(initials) < 2 or not _whole(initials).search(before + after)
 
@@ -186,6 +191,7 @@ def rewritten(
 
 def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
     done: dict[int, Recent] = {}
+    # The next sentence of a document is tried only if the one before was lost.
     for turn in range(_PER_DOCUMENT):
         todo = [i for i, s in enumerate(batch) if i not in done and len(s) > turn]
         if not todo:
@@ -203,6 +209,7 @@ def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
             pairs = [
                 (i, dataclasses.replace(r, sentence=text))
                 for i, r, text in zip(todo, items, new, strict=True)
+                # A rewriting must keep the answer, once.
                 if blanked(text, r.answer)
             ]
             counts[f"sentences whose answer {what} lost"] += len(items) - len(pairs)
@@ -216,6 +223,7 @@ def question(statement: str) -> str:
 
     A blank that is the subject becomes "Who or what"; else the statement itself is asked about.
     """
+    # A lower-case word behind a blank at the start is taken for its verb.
     after = re.fullmatch(rf"{re.escape(BLANK)} ([a-z]\w*)\b(.*?)[.!]", statement)
     if after and after[1] not in ("and", "or", "of", "in", "at", "on", "for", "with"):
         return f"Who or what {after[1]}{after[2]}?"

@@ -65,6 +65,7 @@ class _Writer:
     def __init__(self, world: World):
         self.world = world
         facts = world.at(world.before).values()
+        # Facts with three phrasings at least: eli5 uses each of them.
         self.facts = [f for f in facts if world.kind(f) != EVENT and len(self._said(f)) > 2]
         self.of: Mapping[str, list[Fact]] = collections.defaultdict(list)
         self.objects: Mapping[str, list[str]] = collections.defaultdict(list)
@@ -75,8 +76,10 @@ class _Writer:
 
     def is_dev(self, name: str, record: Record) -> bool:
         if name == "structured_zeroshot":
+            # Every fourth relation is asked and never trained on: that makes it zero-shot.
             known = sorted({f.relation for f in self.facts})
             return known.index(record["meta"]["relation"]) % 4 == 3
+        # By hash of the id, the same whatever the order.
         return share_of(f"kilt {self.world.seed} {record['id']}") < _DEV
 
     def _said(self, fact: Fact) -> Sequence[str]:
@@ -102,6 +105,8 @@ class _Writer:
 
     def fever(self) -> Iterator[Record]:
         for fact in self.facts:
+            # A false claim names the object of another fact of the relation, so that it is of the
+            # right type.
             others = [o for o in self.objects[fact.relation] if o != fact.object]
             wrong = bool(others) and self.rng.random() < 0.5
             stated = self.rng.choice(others) if wrong else fact.object
@@ -121,6 +126,7 @@ class _Writer:
 
     def _links(self, name: str, phrasing: int, around: Sequence[str] = ()) -> Iterator[Record]:
         for fact in self.facts:
+            # The marks of KILT's entity linking; the shortest alias, which has to be resolved.
             mention = f"[START_ENT] {self.world.answers(fact.object)[-1]} [END_ENT]"
             sentence = self._said(fact)[phrasing].format(
                 s=self.world.name(fact.subject), o=mention, d=fact.valid_from

@@ -37,6 +37,7 @@ class Parts:
     seed: int = 0
 
     def is_small(self, document_id: str) -> bool:
+        # hash64 is below 2^63.
         return hash64("small", self.seed, document_id) < self.share * 2**63
 
     def names(self, document_id: str, date: str) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ class Parts:
             )
         if self.half or len(known) < 2:
             return self
+        # {first day of P2: difference of the halves}.
         total, before, unequal = sum(days.values()), 0, {}
         for day, next_day in zip(known, known[1:], strict=False):
             before += days[day]
@@ -96,13 +98,16 @@ def write_corpora(
     with contextlib.ExitStack() as stack:
         writers: dict[str, csv.DictWriter] = {}
         for side, document in documents:
+            # A text that holds "<extra_id_0>" would look masked already.
             if has_sentinel(document.text):
                 counts["documents with sentinels of their own, not trained on"] += 1
                 continue
+            # keep_spanless, so that they can be counted here.
             found = list(masked_rows([document], finder, words, spans or None, keep_spanless=True))
             made = [row for row in found if row["output"]]
             counts["rows without an entity to mask, not trained on"] += len(found) - len(made)
             for name in _corpora(side, document, parts) if made else ():
+                # Opened by the first row: a corpus without rows leaves no file.
                 if name not in writers:
                     path = folder / CORPORA[name]
                     path.parent.mkdir(parents=True, exist_ok=True)

@@ -53,6 +53,7 @@ def draw(
     checks.require_int(0, **{"--seed": seed})
     asked = _Asked(read_probe("invariant_lama", path=invariant))
     counts: Counts = collections.Counter()
+    # A draw of `count` without replacement from a stream: the rows of the smallest hashes.
     lots: dict[int, dict[str, str]] = {}
     heap: list[int] = []  # of the lots, the largest first
     for row in _rows(facts, asked, counts):
@@ -60,6 +61,7 @@ def draw(
         if lot in lots:
             counts["twice in the facts"] += 1
             continue
+        # Negative, because heapq keeps the smallest first.
         heapq.heappush(heap, -lot)
         lots[lot] = row
         if len(heap) > count:
@@ -69,6 +71,7 @@ def draw(
         raise UserError(
             f"None of the facts is left to tune on ({lost}); give facts of {invariant}'s relations."
         )
+    # In the order of the hashes, which is random but reproducible.
     rows = [{"id": str(i), **lots[lot]} for i, lot in enumerate(sorted(lots))]
     counts["written"] = write_csv(
         Path(out), (_FORM.id, _FORM.input, _FORM.answer, "relation"), rows
@@ -90,6 +93,7 @@ class _Asked:
     def __contains__(self, fact: DatedFact) -> bool:
         """Whether an item of this answer, of this relation if it is known, names the subject."""
         answer = normalise(fact.object)
+        # "" holds items of files without relations.
         statements = (self._statements.get((r, answer), ()) for r in (fact.relation, ""))
         return any(fact.subject in text for some in statements for text in some)
 
