@@ -64,6 +64,7 @@ class ProperNouns(HeldOutTasks):
         partitioner.check_batch_size(self.batch_size, "The batch_size of ProperNouns")
         width = self.task_feature_lengths["targets"]
         losses = GroupLosses(model, len(GROUPS), width, self.batch_size, partitioner.put_whole)
+        # Tagged once: tags do not depend on the model.
         marks = {Path(name).name: self._marks(name, model, width) for name in self.tasks}
 
         def evaluate(params: Any, step: int, last: bool) -> Scores:

@@ -107,6 +107,7 @@ class Data:
     def build_interval(self, interval: Interval) -> None:
         """Makes the diffset and the probes of an interval, and says what they hold."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
+        # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = diffsets.Options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
         made = self._diffset(plan)
@@ -203,6 +204,7 @@ class Data:
         for method, wanted in drawn.items():
             for name in [FIRST] if wanted.task == "d0" else [i.name for i in self.intervals]:
                 rows = len(CachedTask.open(self.rows(name) / wanted.task))
+                # Review rows fill a batch too.
                 rows += min(old, int(rows * wanted.reviewed))
                 if rows < wanted.batch:
                     short[f"{name} {method}"] = rows

@@ -126,7 +126,8 @@ class _Writer:
 
     def _links(self, name: str, phrasing: int, around: Sequence[str] = ()) -> Iterator[Record]:
         for fact in self.facts:
-            # The marks of KILT's entity linking; the shortest alias, which has to be resolved.
+            # The marks of KILT's entity linking; the last alias, where there is one, which has to
+            # be resolved.
             mention = f"[START_ENT] {self.world.answers(fact.object)[-1]} [END_ENT]"
             sentence = self._said(fact)[phrasing].format(
                 s=self.world.name(fact.subject), o=mention, d=fact.valid_from

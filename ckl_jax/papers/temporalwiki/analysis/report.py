@@ -78,6 +78,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     """
     out = Path(out_dir or root)
     study = load(root)
+    # Bootstraps once; all tables take their cells from it.
     numbers = tables.Perplexities(study)
     made: dict[str, Any] = {
         "table_3": tables.table_3(study, numbers),
@@ -178,6 +179,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
     """{method: 1 for the best, 2 for the second}; ties share a rank."""
     perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
+    # Ranked as printed.
     known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
     best = sorted(set(known.values()))[:2] if len(known) > 1 else []
     return {m: best.index(v) + 1 for m, v in known.items() if v in best}

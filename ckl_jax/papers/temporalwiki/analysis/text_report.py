@@ -42,6 +42,7 @@ def compare(
 
 def _name(run: str | os.PathLike) -> str:
     path = Path(run).resolve()
+    # Folders of `t5x eval` are called "eval"; the run's name is the folder above.
     return labels.method_key(path.parent.name if path.name == EVAL else path.name)
 
 

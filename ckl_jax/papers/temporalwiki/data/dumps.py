@@ -82,6 +82,7 @@ class Dump:
         """Yields all pages of the spans that may hold such ids, in the order of the dump."""
         for i, span in enumerate(self.spans):
             following = self.spans[i + 1].first if i + 1 < len(self.spans) else None
+            # A span whose ids are all outside of the range is not decompressed.
             after = high is not None and span.first >= high
             before = following is not None and following <= low
             if not after and not before:
@@ -152,12 +153,14 @@ def _files(path: Path) -> list[tuple[Path, int]]:
 
 
 def _spans(path: Path, first: int) -> list[Span]:
+    # "...-multistream.xml.bz2" -> "...-multistream-index.txt.bz2".
     index = Path(re.sub(r"\.xml(\.bz2)?$", r"-index.txt\1", os.fspath(path)))
     if index == path or not index.is_file() or not is_multistream(path):
         return [Span(os.fspath(path), 0, None, first)]
     starts = list(read_index(index))
     if not starts or starts[-1][0] >= path.stat().st_size:
         raise UserError(f"{index} is not the index of {path}; fetch both again.")
+    # A stream ends where the next begins; the last one at the end of the file.
     bounds = itertools.pairwise([*starts, (None, 0)])
     return [Span(os.fspath(path), start, stop, i) for (start, i), (stop, _) in bounds]
 
@@ -179,6 +182,7 @@ def read_index(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
                 f"{path}, line {number}: not 'offset:page id:title' in the order of offsets; "
                 "fetch the index again."
             )
+        # The index has a line for each page; a hundred pages share a stream.
         if int(offset) > last[0]:
             if int(identifier) < last[1]:
                 raise UserError(
@@ -194,6 +198,7 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
 
     A dump of one span gives one range.
     """
+    # By compressed bytes, which the work is proportional to, not by ids.
     ends = list(itertools.accumulate(_sizes(dump.spans)))
     wanted = [ends[-1] * i / shards for i in range(1, shards)]
     cuts = [bisect.bisect_right(ends, byte) for byte in wanted]
@@ -243,6 +248,7 @@ def check_pair(old: Dump, new: Dump) -> None:
 
 def check_wikis(old: Dump, new: Dump) -> None:
     """Raises `UserError` if two dumps are of different wikis, by their names or their hosts."""
+    # By name if both have one, else by host.
     for wikis in ((old.wiki, new.wiki), tuple(map(_host, (old, new)))):
         if all(wikis):
             if wikis[0] != wikis[1]:

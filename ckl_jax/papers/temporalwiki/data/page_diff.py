@@ -53,6 +53,7 @@ def same_revision(old: Page, new: Page) -> str:
     """Says how two pages are known to be equal without parsing them; "" if they are not."""
     if old.revision and old.revision == new.revision:
         return "same revision"
+    # Equal texts under another revision: an edit and its revert.
     if old.sha1 and new.sha1:
         return "same sha1" if old.sha1 == new.sha1 else ""
     return "same text" if old.text == new.text else ""
@@ -65,6 +66,7 @@ def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
     """
     old, new = pair
     dropped = drop_reason(new, rules) if new else "not in the new dump"
+    # A version that does not count (a redirect, say) is as if it were not there.
     old = old if old and not drop_reason(old, rules) else None
     new = None if dropped else new
     if old and new and (same := same_revision(old, new)):
@@ -95,6 +97,7 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     if not old and not new:
         return [], "disambiguation"
     extractor, split = tools(rules)
+    # Shared by both versions: equal sections are parsed once.
     cache: dict[str, list[str]] = {}
     before = extractor.paragraphs(old.text, cache) if old else []
     after = extractor.paragraphs(new.text, cache) if new else []

@@ -74,9 +74,11 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
     left until all three hold of it (or one of each is left).
     """
     left = list(probes)
+    # The paper's order is unknown; a seeded shuffle makes it reproducible.
     random.Random(f"probes {seed}").shuffle(left)
     while True:
         before = len(left)
+        # Of the size before rule 3, for all three caps.
         limits = [int(before * s) for s in (SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE)]
         keys: tuple[Callable[[Probe], str], ...] = (
             lambda p: p.subject,
@@ -85,6 +87,7 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
         )
         for key, limit in zip(keys, limits, strict=True):
             left = _at_most(left, key, max(1, limit))
+        # Each cap shrinks the set, so that others may exceed their fraction again.
         if not fix_point or len(left) == before:
             return sorted(left, key=lambda p: p.ids)
 

@@ -36,6 +36,7 @@ def misdated(job: Job) -> str:
     manifest = read_manifest(job.diffset)
     dates = {side: (manifest[side] or {}).get("date", "") for side in ("old", "new")}
     for path, side, other in ((job.old, "old", "new"), (job.new, "new", "old")):
+        # Three dates: of the dump, of its own side, of the other side.
         days = [_day(date) for date in (date_of(path), dates[side], dates[other])]
         if None not in days and abs(days[0] - days[2]) < abs(days[0] - days[1]):
             return (

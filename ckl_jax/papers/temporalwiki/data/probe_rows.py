@@ -70,6 +70,7 @@ class Job:
     def sized(self) -> "Job":
         """The same with a number of buckets."""
         size = os.path.getsize(self.new) // _BUCKET_BYTES
+        # At most 512, as each bucket is an open file.
         return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
 
     def store(self, side: str) -> Path:
@@ -136,18 +137,21 @@ def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange,
     """The facts of one item that are considered, each with the version that names its subject."""
     item = new or old
     if old and new and old.revision and new.revision and old.revision != new.revision:
+        # Counted, because names of dumps may have no date: see `check_revisions`.
         counts["revisions " + ("forward" if old.revision < new.revision else "backward")] += 1
     if job.skip_new_subjects and not (old and old.facts):
         counts["items skipped as new"] += 1
         return
     for change in fact_diff.classify(old.facts if old else (), new.facts if new else ()):
         counts[f"{change.kind} all"] += 1
+        # Table 2's "initial" of UNCHANGED is this sample already.
         if change.kind != fact_diff.UNCHANGED or _is_drawn(job, item.id, change):
             counts[f"{change.kind} initial"] += 1
             yield change, item
 
 
 def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
+    # By hash: the same sample whatever the order and number of workers.
     drawn = hash64(job.seed, subject, change.relation, change.object) / 2**63
     return drawn < job.unchanged_share
 
@@ -251,6 +255,7 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
 def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
     """Whether the lower-case texts of a row's page (None: there are none) name its object."""
     counts[f"{row['kind']} text found"] += texts is not None
+    # A substring, lower-case, as in the released alignment.
     named = bool(texts) and any(row["object"].lower() in text for text in texts)
     if named:
         counts[f"{row['kind']} aligned"] += 1

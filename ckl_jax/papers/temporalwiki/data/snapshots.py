@@ -72,6 +72,7 @@ def find(place: str | os.PathLike) -> Snapshot:
     path = Path(place)
     if path.is_dir():
         files = [p for p in path.iterdir() if p.is_file()]
+    # FOLDER/20210801 where FOLDER holds the files of several dates.
     elif path.parent.is_dir() and (match := _DATE.fullmatch(path.name)):
         date = "".join(filter(None, match.groups()))
         files = [p for p in path.parent.iterdir() if p.is_file() and date_of(p).startswith(date)]
@@ -89,6 +90,7 @@ def find(place: str | os.PathLike) -> Snapshot:
 
 def _wikipedia(place: str | os.PathLike, files: list[Path]) -> Path:
     files = [p for p in files if "-index" not in p.name]
+    # A dump in parts is given by its folder.
     if len(files) > 1 and Path(place).is_dir() and all(_PART.search(p.name) for p in files):
         return Path(place)
     articles = [p for p in files if "pages-articles" in p.name]
