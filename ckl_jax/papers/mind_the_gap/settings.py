@@ -62,6 +62,7 @@ class Gap(StudySettings, Options):
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
+        # Both bases validate; neither calls the other.
         StudySettings.__post_init__(self)
         Options.__post_init__(self)
         if self.tagger == "none":

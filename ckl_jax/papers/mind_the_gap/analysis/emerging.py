@@ -56,6 +56,7 @@ class WordCounts:
         Raises:
           UserError: one of the two has no words.
         """
+        # Test documents first: training words are then counted only if they occur there.
         test_counts: collections.Counter[str] = collections.Counter()
         for words in test:
             test_counts.update(words)
@@ -124,6 +125,8 @@ class EmergingMentions:
             marks[0, [first, *later]] = 1
             marks[1, first] = 1
             if later:
+                # The first piece that attention can see while the chunk of the second mention is
+                # scored.
                 reach = document.context_start[later[0]] - self._memory
                 marks[2 if starts[first] >= reach else 3, later[0]] = 1
         return marks

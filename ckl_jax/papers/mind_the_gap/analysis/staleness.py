@@ -89,11 +89,14 @@ def read_totals(
     nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
     for documents in _side_by_side(dumps):
         first = next(iter(documents.values()))
+        # Group 0 is all words.
         every = np.ones((1, len(first.words)))
+        # [G, W]; computed once a document, as all models share its words.
         weights = np.concatenate([every, *(g.weights(first) for g in groupings)])
         dates.append(first.date)
         words.append(weights.sum(1))
         for model, document in documents.items():
+            # float64: sums over a corpus of float32 losses. [G]
             losses = weights @ document.nll.astype(np.float64)
             if not np.isfinite(losses).all():
                 raise UserError(
@@ -108,6 +111,7 @@ def read_totals(
 def _side_by_side(
     dumps: Mapping[str, str | os.PathLike],
 ) -> Iterator[dict[str, WordLosses]]:
+    # Read in parallel, document by document: no dump is held in memory.
     streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
     for number, documents in enumerate(itertools.zip_longest(*streams)):
         for folder, document in zip(dumps.values(), documents, strict=True):
@@ -168,6 +172,7 @@ def bins_of(
     if first > dates[0]:
         raise UserError(f"A test document is of {dates[0]}, before {first}, the first month.")
     labels = _months(first or dates[0], dates[-1])[::months] if unit == "month" else _weeks(dates)
+    # ISO dates and months compare as texts.
     starts = [*np.searchsorted(np.array(dates), np.array(labels)).tolist(), len(dates)]
     all_bins = list(zip(labels, itertools.pairwise(starts), strict=True))
     empty = [label for label, (start, stop) in all_bins if start == stop]
@@ -282,6 +287,7 @@ def relative_increase(
     model, control = model.group(group), control.group(group)
     bins = bins or bins_of(model.dates)
     generator = np.random.default_rng(seed)
+    # Gap of the losses and number of words: all that a bin's value is made of.
     both = np.stack([model.nll[0] - control.nll[0], model.words[0]], 1)  # [D, 2]
     kept = [i for i, (start, stop) in enumerate(bins.spans) if both[start:stop, 1].sum()]
     if not kept:
@@ -291,12 +297,14 @@ def relative_increase(
     documents = np.array(list(map(len, parts)), np.float64)
     drawn = [_draw(part, samples, generator) for part in parts]
     sums = np.stack([having for _, having in drawn])  # [N, B, 2]
+    # [N] each.
     gaps, counts = np.stack([part.sum(0) for part in parts], 1)
     values = _percent(gaps, counts)
     curves = _percent(*np.moveaxis(sums, 2, 0))
     with_words = np.array([np.count_nonzero(part[:, 1]) for part in parts])
     low, high = np.where(with_words > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
     several = 1.0 if (with_words > 1).any() else np.nan
+    # Resamples of all bins: within bins, as the test set is stratified by month.
     every = sum(first for first, _ in drawn)  # [B, 2] of all bins together
     every = every[every[:, 1] > 0]
     whole = interval(several * _percent(*every.T)) if len(every) else (math.nan, math.nan)
@@ -321,10 +329,12 @@ def _draw(
     n = len(part)
 
     def draw(count: int) -> np.ndarray:
+        # [B, D] counts of each document times [D, 2].
         return generator.multinomial(n, np.full(n, 1.0 / n), size=count) @ part
 
     first = draw(samples)
     having = first.copy()
+    # A resample without a word of the group has no perplexity; it is drawn again.
     while (lacking := having[:, 1] == 0).any():
         having[lacking] = draw(np.count_nonzero(lacking))
     return first, having
@@ -332,11 +342,13 @@ def _draw(
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
     """How much higher a perplexity is, of summed losses and words."""
+    # expm1: increases far below 1 % keep their digits.
     return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 
 
 def _slopes(curves: np.ndarray, places: Sequence[int]) -> np.ndarray:
     """[B], of lines through [B, N] points at N places; NaN of a single one."""
+    # The slope of least squares is linear in the values: all B lines in one product.
     x = np.array(places) - np.mean(places)
     return curves @ x / (float(x @ x) or np.nan)
 
@@ -393,12 +405,14 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     """
     if a.labels != b.labels or len(a.labels) < 3:
         raise UserError("Slopes are compared over the same bins, three at least.")
+    # Equal seeds drew the same documents for both, so that the difference is paired.
     spans = interval(a.slopes - b.slopes)
     if paired:
         line = fit_line(a.values - b.values, a.places)
         return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, *spans)
     one, two = a.line, b.line
     difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4
+    # For equal bins this is the t of the interaction term in the pooled regression.
     t, p = _t_test(difference, math.hypot(one.error, two.error), degrees)
     return SlopeTest(difference, t, p, degrees, *spans)
 

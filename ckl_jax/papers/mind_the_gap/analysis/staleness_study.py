@@ -94,12 +94,14 @@ def compute(study: DriftStudy) -> dict[str, Any]:
       UserError: see `read_totals`, `bins_of`, `WordCounts.of`, `Topics.fit`.
     """
     about = {name: read_about(folder) for name, folder in study.dumps.items()}
+    # Groups of words first; the dumps are then read once for all of them.
     words = _word_counts(study)
     speech = _parts_of_speech(study)
     topics = _topics(study)
     mentions = []
     if words:
         new_words = words.emerging(study.emerging_least, study.emerging_factor)
+        # The stale model's memory decides for all models: groups must hold the same words for each.
         memory = about[study.stale].get("memory_length") or 0
         mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
     groupings = [*speech, *topics, *mentions]
@@ -192,6 +194,7 @@ def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | 
 
 def _forgetting(dump: str) -> dict[str, Any] | None:
     """{period: {snapshot: percent}}: what the run beside a dump says of text of the past."""
+    # The dump lies in the folder of its run.
     path = Path(dump).parent / "summary.json"
     tasks = read_json(path).get("forgetting") if path.is_file() else None
     if not tasks:

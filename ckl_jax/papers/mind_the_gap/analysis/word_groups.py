@@ -38,13 +38,16 @@ class PartsOfSpeech:
     def weights(self, document: WordLosses) -> np.ndarray:
         """[G, W]; a word is of one group, that of the first tagged span which begins in it."""
         text = " ".join(document.words)
+        # Characters of the words in the joined text, blanks included.
         ends = np.cumsum([len(word) + 1 for word in document.words])
         group = np.full(len(document.words), len(self.names) - 1)
         (tagged,) = self._tagger.tag([text])
+        # Reversed, so that the first span of a word is written last and wins.
         for start, end, name in reversed(tagged):
             # A span may be of several words (a name).
             first, last = np.searchsorted(ends, [start, end - 1], side="right")
             group[first : last + 1] = self.names.index(name.replace("_", " "))
+        # [G] indices -> one-hot [G, W].
         return np.eye(len(self.names))[:, group]
 
 
@@ -71,6 +74,7 @@ class Topics:
         checks.require_choice(("hard", "soft"), **{"--topic-assignment": assignment})
         self._vectorizer, self._model, self.assignment = vectorizer, model, assignment
         vocabulary = vectorizer.get_feature_names_out()
+        # Stable, so that names of topics do not depend on the sorting algorithm.
         best = np.argsort(-model.components_, axis=1, kind="stable")[:, :_TOP_WORDS]
         self.names = tuple(
             f"topic {i + 1}: {' '.join(vocabulary[row])}" for i, row in enumerate(best)

@@ -35,9 +35,11 @@ def first_of_each(
       all compared with one another, but with those that no other is like: a text may then be kept
       that is like a kept one.
     """
+    # rank[row] is the place of a row in the order.
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     pairs_of_bands = [_pairs_of_band(signatures, i, order, bands, threshold) for i in range(bands)]
+    # np.unique sorts by the later text, which `not_kept` relies on.
     pairs = np.unique(np.concatenate(pairs_of_bands), axis=0)  # by the later one, in order
     kept = np.ones(len(order), bool)
     kept[list(not_kept(pairs.tolist()))] = False  # by rank
@@ -62,6 +64,7 @@ def _pairs_of_band(signatures, band, order, bands, threshold) -> np.ndarray:
     hashes = band_hashes(signatures, band, bands)[order]
     by_hash = np.argsort(hashes, kind="stable")  # within a bucket by rank
     same = np.diff(hashes[by_hash]) == 0
+    # Runs of equal hashes are buckets.
     edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
     parts = [np.zeros((0, 2), np.int64)]
     for start, stop in zip(edges[::2], edges[1::2], strict=True):
@@ -75,6 +78,7 @@ def band_hashes(signatures: np.ndarray, band: int, bands: int) -> np.ndarray:
     """Returns uint64 [N], a hash of one band of each signature."""
     rows = signatures.shape[1] // bands
     hashes = np.empty(len(signatures), np.uint64)
+    # Odd, full-width multipliers, another set for each band.
     multipliers = np.random.default_rng(band).integers(0, 2**64, rows, np.uint64) | np.uint64(1)
     for start in range(0, len(signatures), _CHUNK):
         part = signatures[start : start + _CHUNK, band * rows : (band + 1) * rows]
@@ -91,10 +95,12 @@ def pairs_of_bucket(members: np.ndarray, threshold: float = THRESHOLD) -> Iterat
     """
     least = threshold * members.shape[1]
     if len(members) <= _ALL_PAIRS:
+        # [N, N] positions at which signatures agree; N is 48 at most.
         agreeing = (members[:, None] == members[None]).sum(-1)
         yield np.argwhere(np.tril(agreeing >= least, -1))
         return
     left = np.arange(len(members))
+    # Large buckets: boilerplate such as weather reports. Quadratic work is avoided.
     while len(left) > 1:  # the first of them, and what is like it
         alike = (members[left[1:]] == members[left[0]]).sum(1) >= least
         duplicates = left[1:][alike]

@@ -108,6 +108,7 @@ def dynamic_eval(
             "{'data': 1, 'model': -1}, or None for one device."
         )
     if mask != "none":
+        # Learning is sequential: a second row would be scored before the first was learned from.
         stream = dataclasses.replace(stream, lanes=1)
     restored = RestoredModel(model, method, placed, restore_checkpoint_cfg)
     task = DatedTask.find(mixture_or_task_name, cache_dirs)

@@ -64,6 +64,7 @@ class GradientStatistics:
 def sum_of_squares() -> optax.GradientTransformation:
     """Moves nothing; its state is the sum of the squares of all gradients."""
 
+    # A transformation, so that the compiled step of the stream serves unchanged.
     def update(grads, state, params=None):
         del params
         return jax.tree.map(jnp.zeros_like, grads), jax.tree.map(

@@ -52,6 +52,7 @@ class StreamLoss(HeldOutTasks):
             weights = batch["decoder_loss_weights"]
             return (losses * weights).sum(-1), weights.sum(-1), memory
 
+        # The memory is donated: it is the largest array, and is replaced every time.
         compiled = jax.jit(chunk, donate_argnums=1)
         start = jax.jit(
             lambda: model.initial_memory(self.batch_size, self.memory_length),
@@ -63,6 +64,7 @@ class StreamLoss(HeldOutTasks):
             for step in range(len(source)):
                 batch = partitioner.put_whole(source[step])
                 *found, memory = compiled(params, memory, batch)
+                # float64 on the host: sums of millions of tokens.
                 total += [np.sum(x, dtype=np.float64) for x in fetch(tuple(found))]
             return tuple(total)
 

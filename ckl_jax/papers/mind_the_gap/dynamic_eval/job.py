@@ -106,7 +106,9 @@ class DynamicRun:
         artifacts.write_config(self.dir)
         artifacts.write_model_info(self.dir, self.shapes)
         trainable, frozen = self._split(params)
+        # The trees below hold the leaves; a second reference would keep donated buffers alive.
         del params
+        # Resuming checks that the frozen parameters are still the same.
         self.frozen_digest = tree_digest(frozen)
         self.runner = StreamRunner(
             self.restored.model,
@@ -119,9 +121,11 @@ class DynamicRun:
         )
         forgetting = self._forgetting()
         if forgetting:
+            # Before the first update: the base of all changes.
             forgetting.measure(merge(trainable, frozen), analysis.START, 0)
         start, state = self._start(trainable, frozen)
         del trainable
+        # Documents behind the checkpoint are dropped from the dump and scored again.
         writer = DumpWriter(self.dir / DUMP, self._about(), resume_at=start)
         self._read(start, state, frozen, writer, forgetting)
         self.store.close()
@@ -165,6 +169,7 @@ class DynamicRun:
                 mean, batches = self._collect(trainable, frozen)
                 opt_state = gradient_squares.with_statistics(state.opt_state, mean, batches)
                 shapes = self.runner.state_shapes(self.shapes.trainable).opt_state
+                # Statistics come from the host: laid out as the compiled step expects.
                 opt_state = jax.tree.map(
                     lambda x, like: jax.device_put(x, like.sharding), opt_state, shapes
                 )
@@ -212,6 +217,8 @@ class DynamicRun:
 
             segments = self.runner.segments(self.task, start, self.checkpoint_period)
             try:
+                # A checkpoint behind each segment; dump first, so that it never lacks scored
+                # documents.
                 for segment, after in self.runner.run(state, frozen, segments, take):
                     meter.pause()
                     writer.flush()
@@ -225,6 +232,7 @@ class DynamicRun:
             self.pieces = meter.pieces
 
     def _end_segment(self, segment: Segment, state, frozen, forgetting, seconds: float) -> None:
+        # Checked before saving: the last checkpoint must be one to go on from.
         if self.tx is not None and not bool(all_finite(state.params)):
             self.store.close()
             last = segment.documents[-1]
@@ -317,6 +325,7 @@ class DynamicRun:
             f"{summary['word_perplexity']:.2f}; {self.dir / SUMMARY} says it by month."
         )
         nats = sum(sums[2] for sums in months.values()) / max(pieces, 1)
+        # A uniform distribution over the vocabulary.
         guessing = float(np.log(self.restored.model.config.vocab_size))
         if nats > guessing:
             print(

@@ -73,6 +73,7 @@ class Forgetting:
         self._tasks = {name: DatedTask.find(name, past.cache_dirs) for name in past.tasks}
         for name, task in self._tasks.items():
             check_task_vocabulary(task.task, name, model.output_vocabulary)
+        # With a memory that passes from document to document their order matters: one row.
         lanes = past.lanes if stream.reset_at_doc else 1
         stream = dataclasses.replace(stream, lanes=lanes)
         self._runner = StreamRunner(model, {}, params, stream, UpdateConfig(), None, partitioner)
@@ -85,6 +86,7 @@ class Forgetting:
           snapshot: the month whose end it is, or "start".
           documents: that were learned from.
         """
+        # Zero-padded, so that names sort by documents.
         path = self._folder / f"rows_{documents:09}.jsonl"
         if snapshot == START and path.exists():  # the checkpoint is the same
             return

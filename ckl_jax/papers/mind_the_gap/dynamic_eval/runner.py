@@ -69,6 +69,8 @@ class StreamRunner:
         step = make_stream_step(model, tx, stream, updates, self.lengths)
         shapes = self.state_shapes(trainable)
         out = jax.tree.map(lambda x: x.sharding, shapes)
+        # Compiled ahead with shapes and shardings: the first block does not wait, and a mismatch
+        # shows here.
         lowered = jax.jit(step, donate_argnums=0, out_shardings=(out, None)).lower(
             shapes, frozen, self._row_shapes(), jax.ShapeDtypeStruct((), jnp.int32)
         )
@@ -97,6 +99,7 @@ class StreamRunner:
         return make(trainable)
 
     def _make(self, trainable: Any) -> StreamState:
+        # The caller keeps its arrays; the state's are donated.
         trainable = jax.tree.map(jnp.copy, trainable)
         return StreamState.create(trainable, self._tx, self._initial_memory(), self._every)
 
@@ -141,8 +144,10 @@ class StreamRunner:
         for segment, block, assembler, last in chunks.read_ahead(self._blocks(segments)):
             rows = jax.device_put(block.rows, self._partitioner.replicated)
             state, losses = self._compiled(state, frozen, rows, np.int32(block.count))
+            # The copy overlaps with the next block.
             losses.copy_to_host_async()
             late.append((segment, block, assembler, losses))
+            # The device is always some blocks ahead; at a segment's end all are taken.
             while len(late) > (0 if last else _BLOCKS_BEHIND):
                 self._take(*late.popleft(), take)
             if last:
@@ -155,6 +160,7 @@ class StreamRunner:
             made = chunks.blocks(
                 segment, self.lengths, config.block_rows, self.eos_id, config.lanes
             )
+            # One block behind, to know which is the segment's last.
             block = next(made)
             for following in made:
                 yield segment, block, assembler, False

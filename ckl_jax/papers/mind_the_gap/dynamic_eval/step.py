@@ -194,7 +194,9 @@ def make_stream_step(
         return model.initial_memory(stream.lanes, stream.memory_length)
 
     def losses_of(params, row, memory, length):
+        # [B, length + 1]: inputs and targets overlap but for one.
         tokens = row["tokens"][:, : length + 1]
+        # [B, length], False on padding.
         real = jnp.arange(length)[None] < row["lengths"][:, None]
         batch = {
             "decoder_input_tokens": tokens[:, :-1],
@@ -205,12 +207,14 @@ def make_stream_step(
             batch["decoder_segment_ids"] = real.astype(jnp.int32)
         losses, memory = model.stream_losses(params, batch, memory)
         losses = jnp.where(real, losses, 0.0)
+        # To T, so that all branches of the switch have one shape.
         return jnp.pad(losses, ((0, 0), (0, lengths[-1] - length))), memory
 
     def objective(trainable, frozen, row, memory, length):
         losses, memory = losses_of(merge(trainable, frozen), row, memory, length)
         value = jnp.sum(losses)
         if updates.reduction == "mean":
+            # "mean": a step does not grow with the length of a chunk.
             value = value / jnp.float32(jnp.maximum(jnp.sum(row["lengths"]), 1))
         return value, (losses, memory)
 
@@ -218,6 +222,7 @@ def make_stream_step(
         """`function(length, *operands)` of the length that the row is of."""
 
         def call(row, *operands):
+            # `length=length` binds the loop variable, which the lambda would read too late.
             branches = [
                 lambda row, *operands, length=length: function(length, row, *operands)
                 for length in lengths
@@ -235,6 +240,7 @@ def make_stream_step(
     @by_length
     def differentiate(length, row, trainable, frozen, memory):
         with gradients_in_row_order():
+            # One pass gives losses before the update, gradient and next memory.
             (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
                 trainable, frozen, row, memory, length
             )
@@ -251,6 +257,7 @@ def make_stream_step(
         params, opt_state = update(state.params, state.opt_state, grads)
 
         def again(_, now):
+            # The same chunk under the moved parameters; the memory is still that before the chunk.
             grads = differentiate(row, now[0], frozen, state.memory)[2]
             return update(*now, grads)
 
@@ -263,6 +270,7 @@ def make_stream_step(
     def step(state: StreamState, frozen: Any, rows: Any, count: jax.Array):
         def run(i, carried):
             state, out = carried
+            # Rows are indexed inside of the loop: one compiled body for any count.
             row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
             if stream.reset_at_doc:
                 memory = _reset(row["begins"], initial(), state.memory, axes)
@@ -281,10 +289,12 @@ def make_stream_step(
                     )
                 else:
                     state = learn(state, grads, row, frozen)
+            # The memory is that of the parameters before the update, without gradient.
             return state.replace(memory=memory), out.at[i].set(losses)
 
         size, lanes_, width = rows["tokens"].shape
         out = jnp.zeros((size, lanes_, width - 1), jnp.float32)
+        # A traced bound: the last block of a segment is shorter.
         return jax.lax.fori_loop(0, count, run, (state, out))
 
     return step
@@ -324,6 +334,7 @@ def _reset(begins: jax.Array, initial: Any, memory: Any, axes: Any) -> Any:
     """The memory, that of lanes [B] where a document begins exchanged for the initial one."""
 
     def one(new, old, axis):
+        # [B] -> broadcastable along the row axis of each leaf.
         shape = [1] * old.ndim
         shape[axis] = len(begins)
         return jnp.where(begins.reshape(shape), new, old)
