@@ -31,7 +31,9 @@ class StepMetrics:
         """
         del rows
         values = steps[-1].numbers
+        # The objective is what T5X calls "loss"; `t5x_api` has the rows with it.
         values = {name: value for name, value in values.items() if name != "objective"}
+        # T5X's names for the same two numbers, so that its dashboards work.
         values["loss_per_nonpadding_target_token"] = values["loss"]
         values["cross_ent_loss_per_nonpadding_target_token"] = values["loss"] - values["z_loss"]
         return values
