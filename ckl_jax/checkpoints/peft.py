@@ -80,10 +80,10 @@ def adapter_to_peft(
     adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
     if config.scan_layers:
         adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
-    form, places = require_peft(config, "The model"), peft_fused.layers(_entries(config))
+    form, layer_of = require_peft(config, "The model"), peft_fused.layers(_entries(config))
     pairs, arrays = {}, {}
     for path in sorted({p[: p.index("/lora_")] for p in adapters}):
-        if path not in places:
+        if path not in layer_of:
             raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
         # In the order of the phases, numerically: lora_10 comes after lora_9.
         mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
@@ -92,7 +92,7 @@ def adapter_to_peft(
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
         pairs[path] = a, b
-    layers = peft_fused.fuse(pairs, places)
+    layers = peft_fused.fuse(pairs, layer_of)
     ranks = {a.shape[1] for a, _ in layers.values()}
     for name, (a, b) in layers.items():
         # PEFT stores the weights of nn.Linear: [out, in].
@@ -161,13 +161,13 @@ def adapter_from_peft(
     # rsLoRA divides alpha by the root of the rank.
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
     entries = _entries(config)
-    places = peft_fused.layers(entries)
-    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), places)
+    layer_of = peft_fused.layers(entries)
+    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), layer_of)
     # Splitting c_attn may change the rank, not the factor.
     rank = next(iter(pairs.values()))[0].shape[1]
     targets = tuple(sorted({path.rsplit("/", 1)[1] for path in pairs}))
     # `methods.lora` chooses by the name of a projection, in all layers.
-    lacking = [p for p in places if p.rsplit("/", 1)[1] in targets and p not in pairs]
+    lacking = [p for p in layer_of if p.rsplit("/", 1)[1] in targets and p not in pairs]
     if lacking:
         raise UserError(
             f"{source} adapts some of the layers {', '.join(targets)} but not {lacking[0]}; only "

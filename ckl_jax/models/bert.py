@@ -179,11 +179,11 @@ class Transformer(nn.Module):
         encoder_segment_ids: Array | None = None,
         encoder_positions: Array | None = None,
         encoder_token_types: Array | None = None,
-        places: Array | None = None,
+        target_positions: Array | None = None,
         *,
         enable_dropout: bool = True,
     ) -> Array:
-        """Logits of the token at every position, or at `places`.
+        """Logits of the token at every position, or at `target_positions`.
 
         Args:
           encoder_input_tokens: [B, T], special tokens and masks among them.
@@ -191,7 +191,7 @@ class Transformer(nn.Module):
             None: no padding.
           encoder_positions: [B, T]; None counts from 0 along the row.
           encoder_token_types: [B, T]; None is 0 everywhere.
-          places: [B, M], the positions whose logits are wanted; None is all.
+          target_positions: [B, M], the positions whose logits are wanted; None is all.
           enable_dropout: training.
 
         Returns:
@@ -218,7 +218,7 @@ class Transformer(nn.Module):
             x = x + jnp.asarray(side.scale, x.dtype) * extra
         # Before the output projection, which is the larger part of the cost: [B, M, D] instead of
         # [B, T, D].
-        if places is not None:
-            x = jnp.take_along_axis(x, places[..., None], axis=1)
+        if target_positions is not None:
+            x = jnp.take_along_axis(x, target_positions[..., None], axis=1)
         logits = self.token_embedder.attend(self.head(x)).astype(jnp.float32)
         return layers.constrain(self.output_bias(logits), ("batch", "length", "vocab"))

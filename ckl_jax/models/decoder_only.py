@@ -75,8 +75,8 @@ class DecoderOnlyModel(BaseTransformerModel):
         Args:
           params: parameters.
           batch: `decoder_input_tokens`, `decoder_positions`, `decoder_subtree_ends`, each [B, T]
-            int32; `edge_places` [B, M], the position that a token follows, and `edge_targets`
-            [B, M], the token.
+            int32; `edge_parents` [B, M], the position that a token follows, and
+            `edge_targets` [B, M], the token.
 
         Returns:
           [B, M] float32.
@@ -86,7 +86,7 @@ class DecoderOnlyModel(BaseTransformerModel):
             "decoder_input_tokens",
             "decoder_positions",
             "decoder_subtree_ends",
-            "edge_places",
+            "edge_parents",
             "edge_targets",
         )
         arrays = (batch[name] for name in names)

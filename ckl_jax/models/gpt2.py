@@ -147,7 +147,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(cfg)
         # The position counter is shared by all layers; each attention has a counter of its own
         # besides, as T5X's have.
-        self.cache_places = CachePlaces()
+        self.cache_positions = CachePositions()
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
 
@@ -193,7 +193,7 @@ class Transformer(nn.Module):
         # Decoding: positions come from the cache's counter, and the mask within the cache from each
         # attention, which hides what is not filled yet.
         if decode:
-            positions, mask = self.cache_places(length)[None], None
+            positions, mask = self.cache_positions(length)[None], None
             if prefill_lengths is not None:
                 size = max_decode_length or length
                 mask = _prompt_mask(prefill_lengths, prefill_width, size)
@@ -212,13 +212,13 @@ class Transformer(nn.Module):
         return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
 
     def score_tree(
-        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+        self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
     ) -> Array:
         """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`."""
         mask = layers.subtree_mask(ends)
         # No cache and no dropout: trees are scored in one forward pass.
         x = self._states(tokens, positions, mask, deterministic=True)
-        return self.token_embedder.log_probs(x, places, targets)
+        return self.token_embedder.log_probs(x, parents, targets)
 
     def _states(
         self,
@@ -243,20 +243,20 @@ class Transformer(nn.Module):
         return x
 
 
-class CachePlaces(nn.Module):
-    """Where in the cache the next positions go; counts them in `position_embedder_index`."""
+class CachePositions(nn.Module):
+    """The positions of the next tokens in the cache; counts them in `position_embedder_index`."""
 
     @nn.compact
     def __call__(self, length: int) -> Array:
         """[T]; the first call only makes the counter, as in `layers.Attention`."""
         ready = self.has_variable("cache", "position_embedder_index")
         index = self.variable("cache", "position_embedder_index", jnp.zeros, (), jnp.int32)
-        places = index.value + jnp.arange(length)
+        positions = index.value + jnp.arange(length)
         # The call that creates the cache must not advance it: `eval_shape` only asks for its
         # shapes.
         if ready:
             index.value = index.value + length
-        return places
+        return positions
 
 
 def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
@@ -272,7 +272,7 @@ def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array
 
 
 def _prompt_mask(lengths: Array, width: int, size: int) -> Array:
-    """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S places."""
-    places = jnp.arange(size)[None]
-    seen = (places < lengths[:, None]) | (places >= width)
+    """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S positions."""
+    positions = jnp.arange(size)[None]
+    seen = (positions < lengths[:, None]) | (positions >= width)
     return seen[:, None, None, :]

@@ -152,11 +152,11 @@ class Embed(nn.Module):
         return jnp.dot(x.astype(self.dtype), self.embedding.astype(self.dtype).T)
 
     def log_probs(
-        self, x: Array, places: Array, targets: Array, bias: Array | None = None
+        self, x: Array, positions: Array, targets: Array, bias: Array | None = None
     ) -> Array:
         """Log probabilities of a few tokens, [B, M] float32; see `log_probs.log_probs`."""
         x, table = x.astype(self.dtype), self.embedding.astype(self.dtype)
-        return log_probs(x, table, bias, places, targets)
+        return log_probs(x, table, bias, positions, targets)
 
 
 class RMSNorm(nn.Module):

@@ -13,28 +13,30 @@ Array = jax.Array
 _BLOCK = 512  # of the vocabulary; 256 to 2,048 are as fast for rows of 512 positions
 
 
-def log_probs(x: Array, table: Array, bias: Array | None, places: Array, targets: Array) -> Array:
+def log_probs(
+    x: Array, table: Array, bias: Array | None, positions: Array, targets: Array
+) -> Array:
     """Log probabilities of tokens after chosen positions.
 
     Args:
       x: [B, T, D], the state at every position.
       table: [V, D], of the output.
       bias: [V] of the output, or None.
-      places: [B, M] int32, positions; several tokens may follow the same one.
+      positions: [B, M] int32; several tokens may follow the same one.
       targets: [B, M] int32, the tokens.
 
     Returns:
       [B, M] float32.
     """
-    # [B, 1], to index with `places` [B, M].
+    # [B, 1], to index with `positions` [B, M].
     rows = jnp.arange(len(x))[:, None]
     # [B, T], one for each position, however many tokens follow it.
     normalizers = log_normalizers(x.reshape(-1, x.shape[-1]), table, bias).reshape(x.shape[:2])
     # Only M products of width D, not V of them.
-    logits = jnp.einsum("bmd,bmd->bm", x[rows, places], table[targets])
+    logits = jnp.einsum("bmd,bmd->bm", x[rows, positions], table[targets])
     if bias is not None:
         logits = logits + bias[targets]
-    return logits.astype(jnp.float32) - normalizers[rows, places]
+    return logits.astype(jnp.float32) - normalizers[rows, positions]
 
 
 def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | None = None) -> Array:

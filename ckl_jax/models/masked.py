@@ -94,25 +94,25 @@ class MaskedModel(BaseTransformerModel):
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         return self._apply(params, batch, dropout_rng)
 
-    def score_places(self, params: Any, batch: Batch) -> jax.Array:
+    def score_positions(self, params: Any, batch: Batch) -> jax.Array:
         """Log probabilities of tokens at positions of texts that are masked already.
 
         Args:
           params: parameters.
-          batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `places` [B, M] and `targets`
-            [B, M], the tokens there.
+          batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `target_positions`
+            [B, M] and `targets` [B, M], the tokens there.
 
         Returns:
           [B, M] float32.
         """
         # [B, M, V]: the output layer runs at the asked positions only.
-        logits = self._apply(params, batch, None, places=batch["places"])
+        logits = self._apply(params, batch, None, target_positions=batch["target_positions"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
-    def rank_places(self, params: Any, batch: Batch) -> jax.Array:
-        """The number of tokens likelier than each target; see `score_places`. [B, M] float32."""
-        logits = self._apply(params, batch, None, places=batch["places"])
+    def rank_positions(self, params: Any, batch: Batch) -> jax.Array:
+        """The number of tokens likelier than each target; see `score_positions`. [B, M] float32."""
+        logits = self._apply(params, batch, None, target_positions=batch["target_positions"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)
         # Ties do not count against the target: its rank is optimistic.
         return jnp.sum(logits > chosen, axis=-1).astype(jnp.float32)

@@ -131,7 +131,7 @@ def relative_shift(scores: Array) -> Array:
     """From scores by distance to scores by key.
 
     Args:
-      scores: [..., T, S], of query i against distance S - 1 - a at place a.
+      scores: [..., T, S], of query i against distance S - 1 - a in column a.
 
     Returns:
       [..., T, S], of query i against key j: where j <= i + M, that of distance i + M - j. Later
@@ -149,15 +149,15 @@ def relative_gather(scores: Array, distances: Array) -> Array:
     """From scores by distance to scores by key, where distances are not along the row.
 
     Args:
-      scores: [B, N, T, S], of query i against distance S - 1 - a at place a.
+      scores: [B, N, T, S], of query i against distance S - 1 - a in column a.
       distances: [B, T, S] int32, of query i and key j; those below 0 have no meaning.
 
     Returns:
       [B, N, T, S].
     """
     # Clipped, because later keys have negative distances; the mask hides them.
-    places = jnp.clip(scores.shape[-1] - 1 - distances, 0, scores.shape[-1] - 1)
-    return jnp.take_along_axis(scores, places[:, None], axis=-1)
+    columns = jnp.clip(scores.shape[-1] - 1 - distances, 0, scores.shape[-1] - 1)
+    return jnp.take_along_axis(scores, columns[:, None], axis=-1)
 
 
 def attention_mask(
@@ -346,8 +346,8 @@ class TiedEmbed(layers.Embed):
         y = super().attend(x)
         return y + layers.over_last_axis(self.bias.astype(y.dtype), y)
 
-    def log_probs(self, x: Array, places: Array, targets: Array) -> Array:
-        return super().log_probs(x, places, targets, self.bias.astype(self.dtype))
+    def log_probs(self, x: Array, positions: Array, targets: Array) -> Array:
+        return super().log_probs(x, positions, targets, self.bias.astype(self.dtype))
 
 
 class Transformer(nn.Module):
@@ -398,7 +398,7 @@ class Transformer(nn.Module):
         return logits if memory is None else (logits, _advance(before, inputs, ids))
 
     def score_tree(
-        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+        self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
     ) -> Array:
         """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`.
 
@@ -411,7 +411,7 @@ class Transformer(nn.Module):
         # [B, T, T]: depth differences, as preorder positions are no distances along a path.
         distances = positions[:, :, None] - positions[:, None, :]
         x, _ = self.decoder(self._embed(tokens), states, bias, True, distances)
-        return self.token_embedder.log_probs(x, places, targets)
+        return self.token_embedder.log_probs(x, parents, targets)
 
     def _embed(self, tokens: Array) -> Array:
         """[B, T] -> [B, T, D]."""

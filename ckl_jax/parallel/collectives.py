@@ -191,7 +191,7 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
     if mesh is None:
         return {}
     sizes = dict(mesh.shape)
-    places = np.arange(mesh.size).reshape(tuple(sizes.values()))
+    positions = np.arange(mesh.size).reshape(tuple(sizes.values()))
     names = [name for name, size in sizes.items() if size > 1]
     found: dict[frozenset, str] = {}
     for count in range(1, len(names) + 1):
@@ -199,7 +199,7 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
             along = [list(sizes).index(name) for name in chosen]
             rest = [i for i in range(len(sizes)) if i not in along]
             group = math.prod(sizes[name] for name in chosen)
-            rows = places.transpose(rest + along).reshape(-1, group)
+            rows = positions.transpose(rest + along).reshape(-1, group)
             found.setdefault(_key(rows.tolist()), "+".join(chosen))
     return found
 

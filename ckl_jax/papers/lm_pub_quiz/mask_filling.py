@@ -27,7 +27,7 @@ class MaskFiller(MaskedScorer):
         super().__post_init__()
         # The same passes as for pseudo log likelihoods, but the model returns the rank of the
         # target in the vocabulary instead of its log probability.
-        self._step = jax.jit(self.model.rank_places)
+        self._step = jax.jit(self.model.rank_positions)
 
     def ranks(self, statements: Sequence[Statement]) -> np.ndarray:
         """[S] int, 0 is best; -1 of an answer that is not one piece, or that stands twice."""

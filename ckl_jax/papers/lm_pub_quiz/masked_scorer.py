@@ -62,7 +62,7 @@ class MaskedScorer:
         if self.batch_size is None:
             self.batch_size = 4 if jax.default_backend() == "cpu" else 128
         checks.require_size(width=self.width, batch_size=self.batch_size)
-        self._step = jax.jit(self.model.score_places)
+        self._step = jax.jit(self.model.score_positions)
         self.tokens_seen = 0  # tokens that the model saw, padding apart
 
     @property
@@ -165,14 +165,14 @@ class MaskedScorer:
             # from 1.
             "encoder_segment_ids": np.zeros(shape, np.int32),
             "encoder_positions": np.zeros(shape, np.int32),
-            "places": np.zeros((len(parts), room), np.int32),
+            "target_positions": np.zeros((len(parts), room), np.int32),
             "targets": np.zeros((len(parts), room), np.int32),
         }
         batch["encoder_input_tokens"][where] = tokens[seen]
         batch["encoder_segment_ids"][where] = number[own] + 1
         batch["encoder_positions"][where] = at
         # + 1 for [CLS].
-        batch["places"][row, number] = first + place + 1
+        batch["target_positions"][row, number] = first + place + 1
         batch["targets"][row, number] = texts.ids[statement, place]
         self.tokens_seen += len(own)
         return batch

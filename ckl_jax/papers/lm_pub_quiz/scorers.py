@@ -167,7 +167,7 @@ class CausalScorer:
                     "decoder_positions": _pad([r.positions for r in padded], width),
                     # Padding sees itself alone: every position has one to attend to.
                     "decoder_subtree_ends": _pad([r.ends for r in padded], width, own=True),
-                    "edge_places": _pad([r.places for r in padded], edges),
+                    "edge_parents": _pad([r.parents for r in padded], edges),
                     "edge_targets": _pad([r.targets for r in padded], edges),
                 },
             )

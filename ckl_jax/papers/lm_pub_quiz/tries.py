@@ -103,7 +103,7 @@ class Row:
 
     Attributes:
       tokens, positions, ends: [P] int32; `ends` counts within the row.
-      places: [M] int32, where in the row an edge begins.
+      parents: [M] int32, the position in the row of the node that an edge leaves.
       targets: [M] int32, its token.
       nodes: [M] int32, the node of the trie that it leads to.
     """
@@ -111,7 +111,7 @@ class Row:
     tokens: Array
     positions: Array
     ends: Array
-    places: Array
+    parents: Array
     targets: Array
     nodes: Array
 
@@ -153,13 +153,12 @@ def _row(trie: Trie, seen: Array, at: int, above: int, rank: Array, nodes: Array
     # Numbers within the row: the subtree's end among inner nodes, less those before the row;
     # ancestors' subtrees reach beyond the row and are cut to it. Every node sees itself at least.
     ends = np.clip(last - at + above, np.arange(len(seen)) + 1, len(seen))
-    parents = trie.parents[nodes]
     return Row(
         tokens=trie.tokens[seen],
         positions=trie.depths[seen],
         ends=ends.astype(np.int32),
         # An edge is scored by the model's output at its parent.
-        places=(rank[parents] - at + above).astype(np.int32),
+        parents=(rank[trie.parents[nodes]] - at + above).astype(np.int32),
         targets=trie.tokens[nodes],
         nodes=nodes.astype(np.int32),
     )
