@@ -214,6 +214,6 @@ ARCHITECTURE = Architecture(
         "same_length",
         "scale_embedding",
         "reset_at_doc",
-        "init_deviation",
+        "init_stddev",
     ),
 )

@@ -41,8 +41,8 @@ class TransformerXLConfig(StackConfig):
       same_length: every position sees itself and the M before it, however long the chunk is.
       scale_embedding: multiply embeddings by sqrt(D), as the first release does.
       reset_at_doc: a position sees its own document only, in the row and in the memory.
-      init_deviation: of all initial values, or None for those of the Haiku models: variance 2/L
-        over the fan in, and for the embedding 1 over D.
+      init_stddev: standard deviation of all initial values; None for those of the Haiku models:
+        variance 2/L over the fan in, and for the embedding 1 over D.
     """
 
     output_is_embedding = False  # there is a bias for each token
@@ -59,13 +59,13 @@ class TransformerXLConfig(StackConfig):
     same_length: bool = False
     scale_embedding: bool = False
     reset_at_doc: bool = True
-    init_deviation: float | None = None
+    init_stddev: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.require_choice(layers.ACTIVATIONS, ACTIVATION=self.activation)
         checks.require_int(CLAMP_LEN=self.clamp_len)
-        checks.require_positive(INIT_DEVIATION=self.init_deviation)
+        checks.require_positive(INIT_STDDEV=self.init_stddev)
         checks.require_bool(
             SAME_LENGTH=self.same_length,
             SCALE_EMBEDDING=self.scale_embedding,
@@ -87,21 +87,21 @@ class TransformerXLConfig(StackConfig):
 
     @property
     def kernel_init(self) -> layers.Initializer:
-        if self.init_deviation is not None:
-            return nn.initializers.normal(self.init_deviation)
+        if self.init_stddev is not None:
+            return nn.initializers.normal(self.init_stddev)
         return nn.initializers.variance_scaling(2 / self.num_layers, "fan_in", "truncated_normal")
 
     @property
     def embedding_init(self) -> layers.Initializer:
-        if self.init_deviation is not None:
-            return nn.initializers.normal(self.init_deviation)
+        if self.init_stddev is not None:
+            return nn.initializers.normal(self.init_stddev)
         return nn.initializers.variance_scaling(1.0, "fan_out", "uniform")
 
     @property
     def query_init(self) -> layers.Initializer:
         """Initial values of the queries that all positions share, [N*H]."""
         width = self.num_heads * self.head_dim
-        return nn.initializers.normal(self.init_deviation or width**-0.5)
+        return nn.initializers.normal(self.init_stddev or width**-0.5)
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
