@@ -52,8 +52,12 @@ _WORDS = [
 # Macros and parameters of later versions, by the name before.
 MACROS = {
     "INIT_DEVIATION": "INIT_STDDEV",
+    "LANES": "STREAM_BATCH_SIZE",
+    "PAST_LANES": "PAST_BATCH_SIZE",
 }
 PARAMETERS = {
+    "PastText": {"lanes": "batch_size"},
+    "StreamConfig": {"lanes": "batch_size"},
     "TransformerXLConfig": {"init_deviation": "init_stddev"},
 }
 _MACRO = re.compile(rf"(?:^(?=\w+[ \t]*=)|(?<=%))({'|'.join(MACROS)})\b", re.M)

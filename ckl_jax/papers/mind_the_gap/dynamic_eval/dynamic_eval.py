@@ -109,7 +109,7 @@ def dynamic_eval(
         )
     if mask != "none":
         # Learning is sequential: a second row would be scored before the first was learned from.
-        stream = dataclasses.replace(stream, lanes=1)
+        stream = dataclasses.replace(stream, batch_size=1)
     restored = RestoredModel(model, method, placed, restore_checkpoint_cfg)
     task = DatedTask.find(mixture_or_task_name, cache_dirs)
     check_task_vocabulary(task.task, mixture_or_task_name, restored.model.output_vocabulary)

@@ -78,7 +78,7 @@ class StreamLoss(HeldOutTasks):
         return evaluate
 
     def _source(self, name: str, model: BaseTransformerModel) -> tuple[LaneSource, int]:
-        """The lanes of a task, and how many words they have (0: it does not tell)."""
+        """The contiguous batches of a task, and how many words they have (0: it does not tell)."""
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
         task = self.dataset(name).open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)

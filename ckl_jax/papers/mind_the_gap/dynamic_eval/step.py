@@ -39,7 +39,7 @@ class StreamConfig:
       block_rows: chunks of one call of the compiled step.
       lengths: how many lengths of chunks are compiled: T, its half, its quarter, ..., so that a
         short document is not computed as a long one.
-      lanes: documents that are read side by side where nothing is learned and the memory is
+      batch_size: B, documents that are scored at once where nothing is learned and the memory is
         emptied between them: faster on an accelerator.
     """
 
@@ -49,14 +49,14 @@ class StreamConfig:
     score_eos: bool = False
     block_rows: int = 64
     lengths: int = 3
-    lanes: int = 1
+    batch_size: int = 1
 
     def __post_init__(self) -> None:
         checks.require_size(
             CHUNK_LENGTH=self.chunk_len,
             BLOCK_ROWS=self.block_rows,
             CHUNK_LENGTHS=self.lengths,
-            LANES=self.lanes,
+            STREAM_BATCH_SIZE=self.batch_size,
         )
         checks.require_int(0, MEMORY_LENGTH=self.memory_length)
         checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
@@ -85,8 +85,8 @@ class StreamConfig:
         elif length is None:
             own = getattr(model, "memory_length", None)
             length = self.chunk_len if isinstance(model, EncoderDecoderModel) else own
-        lanes = self.lanes if self.reset_at_doc else 1
-        return dataclasses.replace(self, lanes=lanes, memory_length=length)
+        batch_size = self.batch_size if self.reset_at_doc else 1
+        return dataclasses.replace(self, batch_size=batch_size, memory_length=length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +179,7 @@ def make_stream_step(
     Args:
       model: has `stream_losses`.
       tx: the optimizer of the trainable leaves; None updates nothing.
-      stream: how it is read; `lanes` is B.
+      stream: how it is read; `batch_size` is B.
       updates: how a chunk is learned. With several steps on a chunk the gradient is computed anew
         for each; where one step takes several chunks it is of their mean (their sum with "sum").
       lengths: that a row may have, ascending; the last is T. The graph has the model once for each.
@@ -191,7 +191,7 @@ def make_stream_step(
     axes, update_every = _batch_axes(model, stream.memory_length), updates.update_every
 
     def initial() -> Any:
-        return model.initial_memory(stream.lanes, stream.memory_length)
+        return model.initial_memory(stream.batch_size, stream.memory_length)
 
     def losses_of(params, row, memory, length):
         # [B, length + 1]: inputs and targets overlap but for one.
@@ -292,8 +292,8 @@ def make_stream_step(
             # The memory is that of the parameters before the update, without gradient.
             return state.replace(memory=memory), out.at[i].set(losses)
 
-        size, lanes_, width = rows["tokens"].shape
-        out = jnp.zeros((size, lanes_, width - 1), jnp.float32)
+        size, batch_size, width = rows["tokens"].shape
+        out = jnp.zeros((size, batch_size, width - 1), jnp.float32)
         # A traced bound: the last block of a segment is shorter.
         return jax.lax.fori_loop(0, count, run, (state, out))
 
@@ -331,7 +331,7 @@ def _batch_axes(model: BaseTransformerModel, length: int | None) -> Any:
 
 
 def _reset(begins: jax.Array, initial: Any, memory: Any, axes: Any) -> Any:
-    """The memory, that of lanes [B] where a document begins exchanged for the initial one."""
+    """The memory, replaced by the initial one in the rows [B] where a document begins."""
 
     def one(new, old, axis):
         # [B] -> broadcastable along the row axis of each leaf.
