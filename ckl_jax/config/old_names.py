@@ -59,6 +59,7 @@ PARAMETERS = {
     "PastText": {"lanes": "batch_size"},
     "StreamConfig": {"lanes": "batch_size"},
     "TransformerXLConfig": {"init_deviation": "init_stddev"},
+    "replay.replay": {"share": "fraction"},
 }
 _MACRO = re.compile(rf"(?:^(?=\w+[ \t]*=)|(?<=%))({'|'.join(MACROS)})\b", re.M)
 
@@ -83,9 +84,9 @@ def _renamed_parameters(text: str, function: str, names: Mapping[str, str]) -> s
         return match[1] + names[match[2]]
 
     old = rf"({'|'.join(names)})(?=[ \t]*=)"
-    text = re.sub(rf"^([\w./]*\b{function}\.){old}", rename, text, flags=re.M)
+    text = re.sub(rf"^([\w./]*\b{re.escape(function)}\.){old}", rename, text, flags=re.M)
     # The indented lines below `function:`, with blank lines and comments among them.
-    block = rf"^[\w./]*\b{function}:.*(?:\n(?:[ \t].*|#.*)?)*"
+    block = rf"^[\w./]*\b{re.escape(function)}:.*(?:\n(?:[ \t].*|#.*)?)*"
     inside = re.compile(rf"^([ \t]+){old}", re.M)
     return re.sub(block, lambda m: inside.sub(rename, m[0]), text, flags=re.M)
 

@@ -123,8 +123,8 @@ def warmup_cosine(
     def rate(step):
         step = jnp.asarray(step, jnp.float32)
         rising = start + (peak - start) * step / top
-        share = jnp.clip((step - top) / down, 0.0, 1.0)
-        falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+        progress = jnp.clip((step - top) / down, 0.0, 1.0)
+        falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
         return jnp.where(step < top, rising, falling)
 
     return rate
@@ -173,11 +173,11 @@ def onecycle(
     top = max(warmup_fraction * total_steps - 1.0, 0.0)
     down = max(total_steps - 1.0 - top, 1.0)
 
-    def between(first, last, share):
-        share = jnp.clip(share, 0.0, 1.0)
+    def between(first, last, progress):
+        progress = jnp.clip(progress, 0.0, 1.0)
         if anneal == "cosine":
-            share = 0.5 * (1.0 - jnp.cos(jnp.pi * share))
-        return first + (last - first) * share
+            progress = 0.5 * (1.0 - jnp.cos(jnp.pi * progress))
+        return first + (last - first) * progress
 
     def rate(step):
         step = jnp.asarray(step, jnp.float32)

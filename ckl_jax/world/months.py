@@ -14,7 +14,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.templates import CHANGING, FILLERS
 
-_SHARE = 0.02  # of the pages that each kind of event befalls in a month
+_EVENT_FRACTION = 0.02  # of the pages that each kind of event befalls in a month
 _RENAMED = ("company", "club", "city")
 
 
@@ -152,7 +152,7 @@ class _Wiki:
             self._touch,
         ):
             articles = sorted(self.titles)
-            for key in self.rng.sample(articles, max(1, round(_SHARE * len(articles)))):
+            for key in self.rng.sample(articles, max(1, round(_EVENT_FRACTION * len(articles)))):
                 if key in self.titles:
                     happen(key)
         self._create(date)

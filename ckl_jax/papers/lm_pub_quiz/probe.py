@@ -372,8 +372,10 @@ class MaskFilling:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
             ranks = np.array([row["rank"] for row in rows])
-            shares = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
-            return {f"inference_eval/{dataset.name}_mask_filling": {**shares, "items": len(rows)}}
+            fractions = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
+            return {
+                f"inference_eval/{dataset.name}_mask_filling": {**fractions, "items": len(rows)}
+            }
 
         return evaluate
 

@@ -36,7 +36,7 @@ def ranks(scores: Array, answers: Array) -> Array:
 
 
 def precision_at_k(scores: Array, answers: Array) -> Array:
-    """[K]: entry k-1 is the share of rows with the right option among the k best."""
+    """[K]: entry k-1 is the fraction of rows with the right option among the k best."""
     # The number of rows at each rank; their cumulative sum is the number within the k best.
     counts = np.bincount(ranks(scores, answers), minlength=scores.shape[1])
     return np.cumsum(counts) / len(answers)
@@ -155,7 +155,7 @@ def accumulate(
       values: {relation: value of a metric}.
       support: {relation: number of rows}.
       groups: {relation: its groups}, such as its domains; None puts all into "overall".
-      divide_support: share a relation's support among its groups, so that the mean over groups is
+      divide_support: divide a relation's support among its groups, so that the mean over groups is
         the overall value.
 
     Returns:

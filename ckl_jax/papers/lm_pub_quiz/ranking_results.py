@@ -384,7 +384,8 @@ class DatasetResults:
           names: of metrics, see `ranking_metrics.METRICS`; "support" is there without being named.
           accumulate: True is the mean over all, weighted by support; "domains", "cardinality" or
             another key of the relation info is the mean by group; False or None is none.
-          divide_support: a relation of several groups counts in each with a share of its support.
+          divide_support: a relation of several groups counts in each with a fraction of its
+            support.
 
         Returns:
           {"overall", group or relation: {metric: value, "support": n}}.

@@ -46,7 +46,7 @@ def figure_8(
         Section(
             "Types of the answers",
             ["Type", *(f"{known_probe(p).short} % (the paper's)" for p in probes)],
-            _share_rows(types_of_answers, published),
+            _fraction_rows(types_of_answers, published),
             [
                 "In percent of a probe's answers, and in brackets the paper's (Table 5). "
                 f"Types are told by {types.how}."
@@ -81,7 +81,7 @@ def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
     ]
 
 
-def _share_rows(
+def _fraction_rows(
     types_of_answers: Mapping[str, Sequence[str]], published: Mapping[str, Mapping[str, float]]
 ) -> list[list[str]]:
     rows = []
@@ -187,7 +187,7 @@ def mentions_of(
 
 
 def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
-    """The share of each probe's items whose answer each corpus names."""
+    """The fraction of each probe's items whose answer each corpus names."""
     corpora = list(next(iter(mentions.values())))
     headers = [
         "Probe",

@@ -68,9 +68,11 @@ def table_12(
         numbers["examples"] += changes
     rows = []
     for entry in pair:
-        shares = _changed_shares(entry, histories[entry.key], probes)
-        numbers["changed"][entry.key] = shares
-        rows += [[entry.label, known_probe(p).long, *shares[p]] for p in probes if p in shares]
+        fractions = _changed_fractions(entry, histories[entry.key], probes)
+        numbers["changed"][entry.key] = fractions
+        rows += [
+            [entry.label, known_probe(p).long, *fractions[p]] for p in probes if p in fractions
+        ]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
     sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
     return sections, numbers
@@ -135,13 +137,15 @@ def _section(
     return Section(known_probe(probe).long, headers, rows, notes=[note])
 
 
-def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> dict[str, list[Any]]:
+def _changed_fractions(
+    entry: Entry, history: History, probes: Sequence[str]
+) -> dict[str, list[Any]]:
     """{probe: percent of items whose first answer differs from that of the epoch before}.
 
     The first is None where the run was not asked before its first epoch.
     """
     before = entry.run.at(0) if 0 in entry.run.steps else {}
-    shares: dict[str, list[Any]] = {}
+    fractions: dict[str, list[Any]] = {}
     for probe in probes:
         said = [
             np.array([row["predictions"][0] for row in scores[probe].rows], object)
@@ -150,8 +154,8 @@ def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> di
             for scores in (before, *history[1])
         ]
         if any(answers is not None for answers in said[1:]):
-            shares[probe] = [
+            fractions[probe] = [
                 None if a is None or b is None else 100.0 * float(np.mean(a != b))
                 for a, b in itertools.pairwise(said)
             ]
-    return shares
+    return fractions

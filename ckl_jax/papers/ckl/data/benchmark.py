@@ -17,7 +17,7 @@ from ckl_jax import checks
 from ckl_jax.data import plugins
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import RECORD_BYTES
-from ckl_jax.data.facts import templates as wordings
+from ckl_jax.data.facts import templates
 from ckl_jax.data.facts.ckl_files import ProbeItem
 from ckl_jax.data.facts.ckl_writer import write_probe, write_rows
 from ckl_jax.data.facts.dated_facts import read_dated_facts
@@ -73,7 +73,7 @@ class Options:
       paraphrase: Function that paraphrases, MODULE:FUNCTION: sentences -> sentences.
       ask: Function that writes questions for NewLAMA-Easy, MODULE:FUNCTION: (statements, answers)
         -> questions.
-      wordings: JSONL file of templates (relation, cloze, question, kind), beside the built-in ones.
+      templates: JSONL file (relation, cloze, question, kind) of templates beside the built-in ones.
       patterns: ParaRel's folder of templates, in place of the built-in ones.
       training_rows: Write the documents too, as CKL's corpora with salient spans masked.
       row_words: Words of a row, at most; 0 is a sentence a row (CKL: 350 tokens).
@@ -92,7 +92,7 @@ class Options:
     stand_alone: Annotated[str, arg(name="decontextualize")] = ""
     paraphrase: Annotated[str, arg(name="back-translate")] = ""
     ask: str = ""
-    wordings: str = ""
+    templates: str = ""
     patterns: str = ""
     training_rows: bool = False
     row_words: int = 250
@@ -160,7 +160,7 @@ def build(
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
     # Facts decide what can be asked; documents decide what is kept and what is new.
-    found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
+    found = candidates(read_dated_facts(facts), builder.period, builder.templates, counts)
     items, evidence = builder.items(found, list(corpora), counts)
     if not items:
         raise UserError(_nothing(counts))
@@ -205,7 +205,7 @@ def _nothing(counts: Counts) -> str:
         f"{n:,} {what}" for what, n in sorted(counts.items()) if n and not what.startswith("no wo")
     )
     names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
-    more = f"; give --wordings for relations such as {names[0]!r}" if names else ""
+    more = f"; give --templates for relations such as {names[0]!r}" if names else ""
     return f"Nothing is left to ask ({reasons}){more}."
 
 
@@ -265,11 +265,11 @@ class _Builder:
         self.paraphrase = plugins.load(options.paraphrase, "--back-translate")
         self.ask = plugins.load(options.ask, "--ask")
         # Later sources replace the templates of a relation: built in, ParaRel's, the user's file.
-        self.wordings = wordings.built_in()
+        self.templates = templates.built_in()
         if options.patterns:
-            self.wordings = wordings.with_patterns(self.wordings, options.patterns)
-        if options.wordings:
-            self.wordings |= wordings.read_wordings(options.wordings)
+            self.templates = templates.with_patterns(self.templates, options.patterns)
+        if options.templates:
+            self.templates |= templates.read_wordings(options.templates)
 
     def items(self, found: list[Candidate], corpora: list, counts: Counts) -> tuple[Built, Proof]:
         options = self.options
@@ -313,7 +313,7 @@ class _Builder:
 
     def _parts(self, easy: list[tuple[ProbeItem, Evidence]]) -> Built:
         """NewLAMA-Easy of SMALL and of its halves, and what is not of SMALL."""
-        if not self.parts.share:
+        if not self.parts.fraction:
             return {}
         found: Built = {probe: [] for probe in PARTS.values()}
         for item, evidence in easy:
@@ -380,10 +380,10 @@ class _Builder:
         for side, document in self._read(corpora, "to learn words"):
             days[document.date] += side == "D1" and self.parts.is_small(document.id)
             yield document.text
-        if self.parts.share and not +days:
+        if self.parts.fraction and not +days:
             raise UserError(
-                f"--small {self.parts.share:g} draws none of the {self.documents['D1']:,} "
-                "documents of D1; give a larger share, or documents dated between --dates."
+                f"--small {self.parts.fraction:g} draws none of the {self.documents['D1']:,} "
+                "documents of D1; give a larger fraction, or documents dated between --dates."
             )
         # `+days` drops the dates with count 0.
         self.parts = self.parts.halved(+days)
@@ -480,7 +480,7 @@ def _check(options: Options) -> None:
         },
     )
     if not 0 <= options.small <= 1:
-        raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
+        raise UserError(f"--small is {options.small:g}; give a fraction of the documents, 0 to 1.")
     # Settings that would have no effect are refused, not ignored.
     default = Options()
     rows = {"--row-words": "row_words", "--row-spans": "row_spans"}
@@ -488,7 +488,7 @@ def _check(options: Options) -> None:
         if not options.training_rows and getattr(options, name) != getattr(default, name):
             raise UserError(f"{flag} is of training rows; add --training-rows, or leave it out.")
     if options.half and not options.small:
-        raise UserError("--half parts SMALL; add --small, a share of the documents.")
+        raise UserError("--half parts SMALL; add --small, a fraction of the documents.")
     if options.evidence not in (NOTE, REQUIRE):
         raise UserError(
             f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."

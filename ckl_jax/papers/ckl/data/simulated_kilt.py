@@ -15,12 +15,12 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json, write_jsonl
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, file_name
 from ckl_jax.world.facts import Fact, World
-from ckl_jax.world.probe_files import share_of
+from ckl_jax.world.probe_files import fraction_of
 from ckl_jax.world.render import say
 from ckl_jax.world.templates import EVENT, FILLERS
 
 _WORLD = "world.json"  # in the folder: what its files were made of
-_DEV = 0.25  # share of the records of the dev files
+_DEV = 0.25  # fraction of the records of the dev files
 Record = dict[str, Any]
 
 
@@ -80,7 +80,7 @@ class _Writer:
             known = sorted({f.relation for f in self.facts})
             return known.index(record["meta"]["relation"]) % 4 == 3
         # By hash of the id, the same whatever the order.
-        return share_of(f"kilt {self.world.seed} {record['id']}") < _DEV
+        return fraction_of(f"kilt {self.world.seed} {record['id']}") < _DEV
 
     def _said(self, fact: Fact) -> Sequence[str]:
         return self.world.relations[fact.relation].state

@@ -1,7 +1,7 @@
 """A benchmark's documents as the corpora that CKL published: rows with masked salient spans.
 
-SMALL is a share of the documents of D0 and of D1, drawn by their ids; P1 and P2 are D1's of these
-before a day and from it on (CKL, Table 3).
+SMALL is a fraction of the documents of D0 and of D1, drawn by their ids; P1 and P2 are D1's of
+these before a day and from it on (CKL, Table 3).
 """
 
 import collections
@@ -27,18 +27,18 @@ class Parts:
     """Chooses SMALL's documents, and which of these are P1's and P2's.
 
     Attributes:
-      share: of the documents; 0: there is no SMALL.
+      fraction: of the documents; 0: there is no SMALL.
       half: the first day of P2; "" if there are no halves.
       seed: of the draw.
     """
 
-    share: float = 0.0
+    fraction: float = 0.0
     half: str = ""
     seed: int = 0
 
     def is_small(self, document_id: str) -> bool:
         # hash64 is below 2^63.
-        return hash64("small", self.seed, document_id) < self.share * 2**63
+        return hash64("small", self.seed, document_id) < self.fraction * 2**63
 
     def names(self, document_id: str, date: str) -> tuple[str, ...]:
         """Of "small", "p1" and "p2" those that hold a document of D1."""

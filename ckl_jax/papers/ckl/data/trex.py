@@ -101,13 +101,13 @@ class _Asked:
 def _rows(
     facts: Iterable[str | os.PathLike], asked: _Asked, counts: Counts
 ) -> Iterator[dict[str, Any]]:
-    wordings = {name: w for name, w in built_in().items() if w.kind == INVARIANT}
+    templates = {name: w for name, w in built_in().items() if w.kind == INVARIANT}
     for fact in read_dated_facts(facts):
-        wording = wordings.get(fact.relation)
-        if wording is None or (asked.relations and fact.relation not in asked.relations):
+        template = templates.get(fact.relation)
+        if template is None or (asked.relations and fact.relation not in asked.relations):
             counts["of other relations"] += 1
             continue
-        text = fill(wording.cloze, fact.subject, BLANK).text
+        text = fill(template.cloze, fact.subject, BLANK).text
         if fact in asked:
             counts["asked by the probe"] += 1
         elif text.count(BLANK) != 1:

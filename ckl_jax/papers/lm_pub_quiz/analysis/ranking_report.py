@@ -71,7 +71,7 @@ def changes(folders: Mapping[str, str]) -> list[str]:
 
 
 def _by_instance(result: RelationResult) -> np.ndarray:
-    """The share of an instance's templates that are answered right, [instances]."""
+    """The fraction of an instance's templates that are answered right, [instances]."""
     right = ranking_metrics.correct(result.reduced().scores, result.answers)
     numbers = [row["instance_index"] for row in result.table]
     # Sum of the right rows of each instance over its number of rows: the mean by instance.

@@ -97,8 +97,8 @@ def section(points: Mapping[str, Mapping[str, float]]) -> Section:
     rows = []
     for score, label in SCORES.items():
         cells = zip(points.values(), relative(points, score), strict=True)
-        shares = ((p[score], "–" if math.isnan(r) else f"{r:.1f}") for p, r in cells)
-        rows.append([label, *(f"{value:.2f} ({share}%)" for value, share in shares)])
+        fractions = ((p[score], "–" if math.isnan(r) else f"{r:.1f}") for p, r in cells)
+        rows.append([label, *(f"{value:.2f} ({fraction}%)" for value, fraction in fractions)])
     return Section(headers=["Score", *points], rows=rows)
 
 

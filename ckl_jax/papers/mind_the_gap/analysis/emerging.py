@@ -91,7 +91,7 @@ class WordCounts:
         ]
         return sorted(new_words, key=lambda w: (-w.test, w.word))
 
-    def unseen_share(self, words: Iterable[str]) -> float:
+    def unseen_fraction(self, words: Iterable[str]) -> float:
         """The fraction of different words that never occur in training."""
         types = set(words)
         return sum(word not in self.train for word in types) / max(len(types), 1)

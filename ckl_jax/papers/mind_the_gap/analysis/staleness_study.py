@@ -248,5 +248,5 @@ def _emerging(
         "mentions": sum(word.test for word in new_words),
         "train_words": counts.train_words,
         "test_words": counts.test_words,
-        "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},
+        "unseen_types": {m: counts.unseen_fraction(words) for m, words in by_month.items()},
     }

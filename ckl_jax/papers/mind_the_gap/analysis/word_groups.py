@@ -88,8 +88,8 @@ class Topics:
         assignment: str = "hard",
         seed: int = 0,
         *,
-        least_documents: int = 5,
-        largest_share: float = 0.5,
+        min_df: int = 5,
+        max_df: float = 0.5,
         vocabulary: int = 20_000,
     ) -> "Topics":
         """Learns topics from (a sample of) the training documents, never from test documents.
@@ -99,8 +99,8 @@ class Topics:
           topics: K.
           assignment: see above.
           seed: of the initial topics.
-          least_documents, largest_share, vocabulary: which words count: in how many documents at
-            least, in what share at most, and how many; English stop words do not.
+          min_df, max_df, vocabulary: which words count: the minimum number of documents with the
+            word, the maximum fraction of documents, and how many words; English stop words do not.
 
         Raises:
           UserError: scikit-learn is not installed, or no word is left.
@@ -112,8 +112,8 @@ class Topics:
 
         vectorizer = CountVectorizer(
             stop_words="english",
-            min_df=least_documents,
-            max_df=largest_share,
+            min_df=min_df,
+            max_df=max_df,
             max_features=vocabulary,
             token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
         )
@@ -129,7 +129,7 @@ class Topics:
     def weights(self, document: WordLosses) -> np.ndarray:
         """[K, W], the same for all words of a document."""
         counts = self._vectorizer.transform([" ".join(document.words)])
-        (shares,) = self._model.transform(counts)
+        (weights,) = self._model.transform(counts)
         if self.assignment == "hard":
-            shares = np.eye(len(self.names))[shares.argmax()]
-        return np.repeat(shares[:, None], len(document.words), axis=1)
+            weights = np.eye(len(self.names))[weights.argmax()]
+        return np.repeat(weights[:, None], len(document.words), axis=1)

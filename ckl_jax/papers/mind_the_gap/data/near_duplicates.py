@@ -1,8 +1,8 @@
 """Finds near-duplicates among many texts by MinHash signatures, and keeps the first of each.
 
 Signatures are cut into bands; texts that have a band in common are candidates, and those whose
-signatures agree at a share of places are near-duplicates. One band after another is held in memory,
-about 0.2 kB a text, and the pairs; signatures stay in a file.
+signatures agree at a fraction of positions are near-duplicates. One band after another is held in
+memory, about 0.2 kB a text, and the pairs; signatures stay in a file.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ def first_of_each(
       signatures: uint32 [N, permutations], may be a memory map.
       order: int [N], rows as they follow each other (by date).
       bands: of a signature; it must divide `permutations`.
-      threshold: of the share of places at which near-duplicates agree.
+      threshold: of the fraction of positions at which near-duplicates agree.
 
     Returns:
       bool [N], the rows that are kept. Where more than 48 texts have a band in common they are not

@@ -126,9 +126,9 @@ def signatures(
 ) -> np.ndarray:
     """Returns uint32 [len(texts), permutations], a MinHash signature of each text.
 
-    The share of places at which two signatures agree estimates the share of n-grams that two texts
-    have in common (Jaccard's), with a standard error of 0.04 at most for 128 places. Texts without
-    a word have a signature of their own, which agrees with each other's.
+    The fraction of positions at which two signatures agree estimates the fraction of n-grams that
+    two texts have in common (Jaccard's), with a standard error of 0.04 at most for 128 places.
+    Texts without a word have a signature of their own, which agrees with each other's.
 
     Raises:
       UserError: the package `rensa` is not installed.

@@ -20,7 +20,7 @@ from ckl_jax.papers.mind_the_gap.data.time_index import Index
 from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES, Options, Period
 
 VARIANTS = ("main", "increasing-distance", "shifted-years")
-_LARGEST_SHARE = 0.2  # of a year's documents that are held out
+_MAX_HELD_OUT_FRACTION = 0.2  # of a year's documents that are held out
 _LEVEL = 3  # of gzip: a third of the time of the usual 9, and a tenth larger
 
 
@@ -193,7 +193,7 @@ def hold_out_past(
     before = np.flatnonzero(index.months < period.train_stop)
     for year in np.unique(index.months[before] // 12):
         rows = before[index.months[before] // 12 == year]
-        count = min(per_year, int(_LARGEST_SHARE * len(rows)))
+        count = min(per_year, int(_MAX_HELD_OUT_FRACTION * len(rows)))
         # By hash: the same documents whatever the order of the corpus.
         taken[rows[np.argsort(index.keys[rows], kind="stable")[:count]]] = True
     if not taken.any():

@@ -1,7 +1,7 @@
 """Which document is in which split: TIME-STRATIFIED and CONTROL, of equal size (Mind the Gap).
 
 The test documents are drawn from the last months; TIME-STRATIFIED trains on what is older than the
-validation months before them, CONTROL on as much, of which a share comes from the test months
+validation months before them, CONTROL on as much, of which a fraction comes from the test months
 themselves. Everything here is arithmetic on dates, sizes and hashes of ids: no text is held.
 Draws are by hashes of ids, so that they do not depend on the order of the corpus.
 """
@@ -348,7 +348,7 @@ def _alike(months: np.ndarray, period: Period) -> bool:
 def summary(index: Index, bits: np.ndarray, options: Options, period: Period) -> dict[str, Any]:
     """The contents of `split.json`: settings, counts, CONTROL's fraction of the test period."""
     sizes, control = index.sizes(options.measure), bits & CTL_TRAIN > 0
-    share = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
+    fraction = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
 
     def of_each(split: int) -> int | None:
         if options.test_share:
@@ -361,7 +361,7 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
         "train_until": period.last_training_day(),
         "test_months": [month_name(m) for m in period.test_months],
         "control_per_month": of_each(CTL_TRAIN),
-        "share_from_test_period": float(share),
+        "share_from_test_period": float(fraction),
         "counts": {name: counts(index, bits & (1 << i) > 0) for i, name in enumerate(NAMES)},
         "unused": counts(index, bits == 0),
     }

@@ -51,7 +51,7 @@ def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
     """Divides `count` in proportion to `sizes`, by largest remainders."""
     total = sum(sizes.values())
     exact = {name: count * size / total for name, size in sizes.items()}
-    numbers = {name: int(share) for name, share in exact.items()}
+    numbers = {name: int(fraction) for name, fraction in exact.items()}
     by_remainder = sorted(exact, key=lambda name: (numbers[name] - exact[name], name))
     for name in by_remainder[: count - sum(numbers.values())]:
         numbers[name] += 1

@@ -83,7 +83,7 @@ def write_rest(
     diffset: str | os.PathLike,
     out: str | os.PathLike,
     *,
-    share: float = 1.0,
+    fraction: float = 1.0,
     seed: int = 0,
     language: str = "en",
     record_limit: int = RECORD_BYTES,
@@ -95,7 +95,7 @@ def write_rest(
         `--old`.
       diffset: folder of `ckl data diffsets`, of the same new dump.
       out: JSONL(.gz) file to write.
-      share: of the pages to take, by a hash of `seed` and the page's id.
+      fraction: of the pages to take, by a hash of `seed` and the page's id.
       seed: of that.
       language: of the sentences.
       record_limit: bytes of a line of `snapshot` at most.
@@ -107,8 +107,8 @@ def write_rest(
       UserError: a file is missing, or the pages are not in the order of their ids, or the diffset
         is a legacy one, whose text is not that of sentences.
     """
-    if not 0 < share <= 1:
-        raise UserError(f"The share is {share}; give a number in (0, 1].")
+    if not 0 < fraction <= 1:
+        raise UserError(f"The fraction is {fraction}; give a number in (0, 1].")
     refuse_to_replace(out, snapshot)
     # Records of the released function are glued pieces, which cannot be found again in the text.
     if next(read_records(diffset), {}).get("kind") == LEGACY:
@@ -121,7 +121,7 @@ def write_rest(
         for page, document, records in _join(pages, _new_text(diffset)):
             counts["pages"] += 1
             # By page and seed, so that a smaller draw is a part of a larger one.
-            if hash64(seed, page) >= share * _HASHES:
+            if hash64(seed, page) >= fraction * _HASHES:
                 continue
             text = remaining(document.text, records, split)
             state = "nothing left" if not text else "whole" if text == document.text else "cut"

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE = 0.01, 0.05, 0.05
+MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION = 0.01, 0.05, 0.05
 _MAX_WORDS = 5
 
 
@@ -69,9 +69,9 @@ def is_long(probe: Probe) -> bool:
 def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Probe]:
     """Rule 3: no subject has more than 1 % of the probes, no relation or object more than 5 %.
 
-    The shares are of `probes`; subjects are capped first, then relations, then objects, in an order
-    drawn from `seed`. One of each is always kept. `fix_point` repeats it with the shares of what is
-    left until all three hold of it (or one of each is left).
+    The fractions are of `probes`; subjects are capped first, then relations, then objects, in an
+    order drawn from `seed`. One of each is always kept. `fix_point` repeats it with the fractions
+    of what is left until all three hold of it (or one of each is left).
     """
     left = list(probes)
     # The paper's order is unknown; a seeded shuffle makes it reproducible.
@@ -79,7 +79,10 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
     while True:
         before = len(left)
         # Of the size before rule 3, for all three caps.
-        limits = [int(before * s) for s in (SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE)]
+        limits = [
+            int(before * s)
+            for s in (MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION)
+        ]
         keys: tuple[Callable[[Probe], str], ...] = (
             lambda p: p.subject,
             lambda p: p.relation,

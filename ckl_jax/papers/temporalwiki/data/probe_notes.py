@@ -77,8 +77,8 @@ def emptied(
     if not total("all"):
         return ""
     if not total("initial"):
-        share = f"--unchanged-share {job.unchanged_share:g}"
-        return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({share})."
+        fraction = f"--unchanged-share {job.unchanged_share:g}"
+        return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({fraction})."
     reasons = _reasons(job, source, total, filters)
     why = max(reasons, key=reasons.get)  # the first of equals
     return (
