@@ -217,15 +217,15 @@ def _truncate(logits: jax.Array, topk: int, topp: float) -> jax.Array:
     """-inf for the tokens [N, V] that are not among the `topk`, then not among the `topp`."""
     # Both filters keep ties with the last token that is kept, as T5X's do.
     if topk:
-        least = lax.top_k(logits, min(topk, logits.shape[-1]))[0][:, -1:]
-        logits = jnp.where(logits < least, -jnp.inf, logits)
+        threshold = lax.top_k(logits, min(topk, logits.shape[-1]))[0][:, -1:]
+        logits = jnp.where(logits < threshold, -jnp.inf, logits)
     if topp:
         ranked = -jnp.sort(-logits, axis=-1)
         # [N, V]: the probability of all tokens ranked before this one. The first is always kept,
         # because its sum is 0 < topp.
         above = jnp.cumsum(jax.nn.softmax(ranked), axis=-1) - jax.nn.softmax(ranked)
-        least = jnp.min(jnp.where(above < topp, ranked, jnp.inf), axis=-1, keepdims=True)
-        logits = jnp.where(logits < least, -jnp.inf, logits)
+        threshold = jnp.min(jnp.where(above < topp, ranked, jnp.inf), axis=-1, keepdims=True)
+        logits = jnp.where(logits < threshold, -jnp.inf, logits)
     return logits
 
 

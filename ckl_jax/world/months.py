@@ -97,9 +97,9 @@ def month_starts(world: World, count: int) -> list[str]:
     year, month = (int(part) for part in world.cut.split("-")[:2])
     first = year * 12 + month - 1
     end_year, end_month = (int(part) for part in world.end.split("-")[:2])
-    most = end_year * 12 + end_month - first
-    if not 2 <= count <= most:
-        raise UserError(f"{count} months are asked for; this world has 2 to {most}.")
+    max_months = end_year * 12 + end_month - first
+    if not 2 <= count <= max_months:
+        raise UserError(f"{count} months are asked for; this world has 2 to {max_months}.")
     return [f"{n // 12}-{n % 12 + 1:02d}-01" for n in range(first, first + count)]
 
 

@@ -17,7 +17,7 @@ SETTINGS = {
     "papers.ckl.data.benchmark": ["Options"],
     "papers.lm_pub_quiz.probe": ["Settings"],
     "papers.lm_pub_quiz.settings": ["Stream"],
-    "papers.mind_the_gap.analysis.staleness_study": ["DriftStudy"],
+    "papers.mind_the_gap.analysis.staleness_study": ["StalenessStudy"],
     "papers.mind_the_gap.data.clean": ["Options"],
     "papers.mind_the_gap.data.dated_vocabulary": ["DatedVocabulary"],
     "papers.mind_the_gap.data.time_splits": ["Options"],

@@ -25,7 +25,7 @@ from ckl_jax.papers.lm_pub_quiz.scorers import Array, TokenScores, from_answers_
 
 TARGETS = ("answer", "statement")
 # Sizes are rounded up to powers of two from here on, so that few shapes are compiled.
-_LEAST = 8
+_MIN_SIZE = 8
 
 
 @dataclasses.dataclass
@@ -162,8 +162,8 @@ def _pad(rows: Sequence[Sequence[int]]) -> Array:
 
 
 def _rounded(size: int) -> int:
-    """The next power of two, `_LEAST` or more."""
-    return max(_LEAST, 1 << (size - 1).bit_length())
+    """The next power of two, `_MIN_SIZE` or more."""
+    return max(_MIN_SIZE, 1 << (size - 1).bit_length())
 
 
 def _fill(array: Array, size: int) -> Array:

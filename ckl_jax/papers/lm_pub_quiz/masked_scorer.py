@@ -117,10 +117,10 @@ class MaskedScorer:
         return self.model.vocabulary.pieces(ids)
 
     def _check(self, texts: "_Texts", statements: Sequence[Statement]) -> None:
-        most = self.model.config.max_positions
+        max_positions = self.model.config.max_positions
         # The first bad statement alone is reported.
-        for bad in np.flatnonzero(texts.lengths + 2 > most)[:1]:
-            raise too_long(bad, statements[bad], texts.lengths[bad] + 2, most)
+        for bad in np.flatnonzero(texts.lengths + 2 > max_positions)[:1]:
+            raise too_long(bad, statements[bad], texts.lengths[bad] + 2, max_positions)
         for bad in np.flatnonzero(~texts.scored.any(axis=1))[:1]:
             raise nothing_to_score(bad, statements[bad])
 

@@ -89,11 +89,11 @@ class CausalScorer:
         Raises:
           StatementError: a statement exceeds the model's positions, or has no token to score.
         """
-        vocabulary, most = self.model.vocabulary, self.model.config.max_positions
+        vocabulary, max_positions = self.model.vocabulary, self.model.config.max_positions
         encoded = vocabulary.encode_many([s.text for s in statements])
         for number, (statement, ids) in enumerate(zip(statements, encoded, strict=True)):
-            if len(ids) + self.bos > most + 1:  # the last token is scored, not seen
-                raise too_long(number, statement, len(ids), most)
+            if len(ids) + self.bos > max_positions + 1:  # the last token is scored, not seen
+                raise too_long(number, statement, len(ids), max_positions)
             # The first token of the input has no score: nothing comes before it.
             if len(ids) + self.bos < 2:
                 raise nothing_to_score(number, statement)
@@ -173,12 +173,12 @@ class CausalScorer:
             )
 
 
-def too_long(number: int, statement: Statement, tokens: int, most: int) -> StatementError:
+def too_long(number: int, statement: Statement, tokens: int, max_positions: int) -> StatementError:
     """Of a statement that exceeds the model's positions."""
     return StatementError(
         number,
         f"the statement {statement.text[:60]!r}... has {tokens} tokens, more than the model's "
-        f"{most} positions",
+        f"{max_positions} positions",
     )
 
 

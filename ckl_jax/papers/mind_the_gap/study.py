@@ -20,7 +20,7 @@ from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
@@ -225,7 +225,7 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask, rate) / DUMP)
         for mask, rate in rates.items()
     }
-    study = DriftStudy(
+    study = StalenessStudy(
         control=str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
         models={STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
         train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),

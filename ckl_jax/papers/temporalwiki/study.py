@@ -132,11 +132,11 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
 def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
     """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
     _vocabulary(updates, settings)
-    length, most = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
-    if length > most:
+    length, max_positions = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
+    if length > max_positions:
         raise UserError(
-            f"Rows are of {length} tokens and {updates.model} has {most} positions; give "
-            f"--gin.ROW_LENGTH={most}, or less."
+            f"Rows are of {length} tokens and {updates.model} has {max_positions} positions; give "
+            f"--gin.ROW_LENGTH={max_positions}, or less."
         )
 
 

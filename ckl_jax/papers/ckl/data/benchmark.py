@@ -53,7 +53,7 @@ LIGHT_TUNING = "trex_5000"
 PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
 NOTE, REQUIRE = "note", "require"
 PARTS = {name: f"{NEW_LAMA_EASY}_{name}" for name in ("small", "p1", "p2", "5000")}
-_MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
+_MAX_EXTRA = 5_000  # items outside of SMALL, to tune a decoder-only model on
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
 
 
@@ -324,7 +324,7 @@ class _Builder:
             for name in names:
                 part = found[PARTS[name]]
                 part.append(dataclasses.replace(item, probe=PARTS[name]))
-        del found[PARTS["5000"]][_MOST_BESIDES:]
+        del found[PARTS["5000"]][_MAX_EXTRA:]
         return found
 
     def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
@@ -419,7 +419,7 @@ class _Builder:
         if not recent:
             return []
         # Whether there is any is enough.
-        watch = Watch(most=1)
+        watch = Watch(max_sentences=1)
         # First entity and answer together, and all other entities too: the same fact in other
         # words.
         pairs = {r: watch.add(r.others[:1], (r.answer,), r.others[1:]) for s in recent for r in s}

@@ -40,9 +40,9 @@ class Watch:
     names the subject.
     """
 
-    def __init__(self, most: int = 2):
-        """Keeps `most` sentences of a pair and side."""
-        self.most = most
+    def __init__(self, max_sentences: int = 2):
+        """Keeps up to `max_sentences` sentences of a pair and side."""
+        self.max_sentences = max_sentences
         self.found: dict[tuple[int, str], Found] = {}  # by pair and side
         self._names: dict[tuple[str, ...], int] = {}
         self._lengths: dict[str, tuple[int, ...]] = {}  # first word -> numbers of words of names
@@ -103,7 +103,7 @@ class Watch:
         if sentence not in entry.newest:
             # Sentences sort by date, so that the newest are last.
             bisect.insort(entry.newest, sentence)
-            del entry.newest[: -self.most]
+            del entry.newest[: -self.max_sentences]
 
     def of(self, pair: int, side: str) -> Found:
         """The evidence for a pair on a side."""

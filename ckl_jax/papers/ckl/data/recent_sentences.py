@@ -19,7 +19,7 @@ from ckl_jax.data.text.spans import mask_spans
 from ckl_jax.data.text.taggers import EntityFinder, Span
 
 MIN_WORDS, MAX_WORDS = 8, 60
-_MOST_ANSWER_WORDS = 5
+_MAX_ANSWER_WORDS = 5
 _PER_DOCUMENT = 4  # sentences that are considered, should the first ones turn out to be known
 _MONTHS = frozenset(calendar.month_name[1:])
 _CONTEXT = 600  # characters before the sentence that a plug-in gets
@@ -154,7 +154,7 @@ def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
 
 def _can_be_asked(text: str, name: str) -> bool:
     """Whether a name occurs once, is whole, and is not given away by its initials."""
-    if not 1 <= len(name.split()) <= _MOST_ANSWER_WORDS or len(name) < 2:
+    if not 1 <= len(name.split()) <= _MAX_ANSWER_WORDS or len(name) < 2:
         return False
     if name in _MONTHS or _ABBREVIATED.search(name):
         return False

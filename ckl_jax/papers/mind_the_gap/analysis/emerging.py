@@ -70,23 +70,23 @@ class WordCounts:
                 raise UserError(f"The {name} documents have no words.")
         return cls(test_counts, seen, test_counts.total(), train_words)
 
-    def emerging(self, least: int = 50, factor: float = 5.0) -> list[EmergingWord]:
+    def emerging(self, min_count: int = 50, factor: float = 5.0) -> list[EmergingWord]:
         """The emerging new words, the most frequent first.
 
         Args:
-          least: mentions in the test documents.
+          min_count: mentions in the test documents.
           factor: how many times less probable a word is in training, at least.
 
         Raises:
           UserError: numbers out of range.
         """
-        checks.require_int(1, **{"--emerging-least": least})
+        checks.require_int(1, **{"--emerging-least": min_count})
         checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
         new_words = [
             EmergingWord(word, n, seen)
             for word, n in self.test.items()
             # In whole numbers: n / test_words >= factor * seen / train_words.
-            if n >= least
+            if n >= min_count
             and n * self.train_words >= factor * (seen := self.train.get(word, 0)) * self.test_words
         ]
         return sorted(new_words, key=lambda w: (-w.test, w.word))

@@ -148,14 +148,18 @@ class Bins:
 
 
 def bins_of(
-    dates: Sequence[str], unit: str = "month", least: int = 1, months: int = 1, first: str = ""
+    dates: Sequence[str],
+    unit: str = "month",
+    min_documents: int = 1,
+    months: int = 1,
+    first: str = "",
 ) -> Bins:
     """The months, or the spans of seven days from the first day of the first month.
 
     Args:
       dates: [D], in order.
       unit: "month" or "week".
-      least: documents of a week; those with fewer are left out.
+      min_documents: of a week; weeks with fewer are left out.
       months: of a bin, such as 12.
       first: the month (YYYY-MM) that the first bin begins with; "": that of the first document.
 
@@ -182,7 +186,7 @@ def bins_of(
             f"The {what} no test document, and a curve needs one in every bin: choose another test "
             "period, or more --bin-months."
         )
-    kept = [i for i, (_, (start, stop)) in enumerate(all_bins) if stop - start >= least]
+    kept = [i for i, (_, (start, stop)) in enumerate(all_bins) if stop - start >= min_documents]
     labels, spans = (tuple(all_bins[i][k] for i in kept) for k in (0, 1))
     return Bins(labels, spans, tuple(kept))
 

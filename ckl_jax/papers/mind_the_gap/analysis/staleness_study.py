@@ -24,7 +24,7 @@ CONTROL = "control"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DriftStudy:
+class StalenessStudy:
     """Settings of a comparison.
 
     Attributes:
@@ -87,7 +87,7 @@ class DriftStudy:
         return next(iter(self.models))
 
 
-def compute(study: DriftStudy) -> dict[str, Any]:
+def compute(study: StalenessStudy) -> dict[str, Any]:
     """All numbers, as JSON values. Reads each dump a few times, and the training documents twice.
 
     Raises:
@@ -137,7 +137,7 @@ def compute(study: DriftStudy) -> dict[str, Any]:
 class _Curves:
     """Curves of models by month and week, relative to the control or to the stale model."""
 
-    def __init__(self, study: DriftStudy, totals: Mapping[str, staleness.Totals]):
+    def __init__(self, study: StalenessStudy, totals: Mapping[str, staleness.Totals]):
         self._study, self._totals = study, totals
         self._dates = totals[CONTROL].dates
         self._months = staleness.bins_of(
@@ -207,29 +207,29 @@ def _forgetting(dump: str) -> dict[str, Any] | None:
 # --- groups of words
 
 
-def _test_words(study: DriftStudy) -> Iterator[Sequence[str]]:
+def _test_words(study: StalenessStudy) -> Iterator[Sequence[str]]:
     for shard in read_dump(study.control):
         yield from (document.words for document in shard.documents())
 
 
-def _train_texts(study: DriftStudy) -> Iterator[str]:
+def _train_texts(study: StalenessStudy) -> Iterator[str]:
     return (document.text for document in read_documents(study.train))
 
 
-def _word_counts(study: DriftStudy) -> emerging.WordCounts | None:
+def _word_counts(study: StalenessStudy) -> emerging.WordCounts | None:
     if study.train is None:
         return None
     return emerging.WordCounts.of(_test_words(study), (t.split() for t in _train_texts(study)))
 
 
-def _parts_of_speech(study: DriftStudy) -> list[PartsOfSpeech]:
+def _parts_of_speech(study: StalenessStudy) -> list[PartsOfSpeech]:
     if not study.tagger:
         return []
     texts = _train_texts(study) if study.train else map(" ".join, _test_words(study))
     return [PartsOfSpeech.make(study.tagger, texts)]
 
 
-def _topics(study: DriftStudy) -> list[Topics]:
+def _topics(study: StalenessStudy) -> list[Topics]:
     if not study.topics:
         return []
     texts = spread(_train_texts(study), study.topic_documents)
@@ -237,7 +237,7 @@ def _topics(study: DriftStudy) -> list[Topics]:
 
 
 def _emerging(
-    study: DriftStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
+    study: StalenessStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
 ) -> dict[str, Any]:
     by_month: dict[str, set[str]] = {}
     for shard in read_dump(study.control):

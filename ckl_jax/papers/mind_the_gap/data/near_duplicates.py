@@ -93,16 +93,16 @@ def pairs_of_bucket(members: np.ndarray, threshold: float = THRESHOLD) -> Iterat
       members: uint32 [N, permutations], signatures in order.
       threshold: see `first_of_each`.
     """
-    least = threshold * members.shape[1]
+    min_agreeing = threshold * members.shape[1]
     if len(members) <= _ALL_PAIRS:
         # [N, N] positions at which signatures agree; N is 48 at most.
         agreeing = (members[:, None] == members[None]).sum(-1)
-        yield np.argwhere(np.tril(agreeing >= least, -1))
+        yield np.argwhere(np.tril(agreeing >= min_agreeing, -1))
         return
     left = np.arange(len(members))
     # Large buckets: boilerplate such as weather reports. Quadratic work is avoided.
     while len(left) > 1:  # the first of them, and what is like it
-        alike = (members[left[1:]] == members[left[0]]).sum(1) >= least
+        alike = (members[left[1:]] == members[left[0]]).sum(1) >= min_agreeing
         duplicates = left[1:][alike]
         yield np.stack([duplicates, np.full(len(duplicates), left[0])], 1)
         left = left[1:][~alike]

@@ -68,11 +68,11 @@ class StreamConfig:
           UserError: the model has fewer positions than a chunk, or has no memory where the settings
             want one.
         """
-        most = getattr(model.config, "max_positions", None)
-        if most is not None and self.chunk_len > most:
+        max_positions = getattr(model.config, "max_positions", None)
+        if max_positions is not None and self.chunk_len > max_positions:
             raise UserError(
-                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {most} positions; give "
-                f"{most} or fewer."
+                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {max_positions} positions; "
+                f"give {max_positions} or fewer."
             )
         length = self.memory_length
         if not jax.tree.leaves(jax.eval_shape(lambda: model.initial_memory(1))):

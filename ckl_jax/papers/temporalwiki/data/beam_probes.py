@@ -31,7 +31,7 @@ from ckl_jax.papers.temporalwiki.data.probe_stages import Run
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
 
 READER_BYTES = 1 << 30  # of a compressed Wikidata dump: one reader more for each
-_MOST_READERS = 16
+_MAX_READERS = 16
 Label = tuple[str, int]  # whose dump, number of the item
 Group = tuple[Any, dict[str, Iterable]]
 
@@ -165,7 +165,7 @@ def _facts(beam, pipeline, job: Job) -> None:
 def _parts(job: Job) -> list[Part]:
     parts = []
     for side, path in (("old", job.old), ("new", job.new)):
-        count = min(_MOST_READERS, 1 + os.path.getsize(path) // READER_BYTES)
+        count = min(_MAX_READERS, 1 + os.path.getsize(path) // READER_BYTES)
         parts += [Part(side, path, i, count) for i in range(count)]
     return parts
 

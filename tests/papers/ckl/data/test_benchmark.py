@@ -454,7 +454,7 @@ def test_a_piece_of_a_name_is_not_asked_for(text, answer):
 
 
 def test_a_pair_is_found_word_by_word_and_the_newest_sentences_are_kept():
-    watch = Watch(most=2)
+    watch = Watch(max_sentences=2)
     pair = watch.add(["New York", "NYC"], ["Ann Lee"])
     other = watch.add(["York"], ["Lee"], ["Bo"])
     for day in range(1, 5):

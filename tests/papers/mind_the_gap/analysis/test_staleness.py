@@ -243,7 +243,7 @@ def test_a_word_emerges_at_50_mentions_and_a_factor_of_5_exactly():
     counts = emerging.WordCounts.of(test, train)
     found = counts.emerging()
     assert [(w.word, w.test, w.train) for w in found] == [("five", 50, 20), ("new", 50, 0)]
-    assert [w.word for w in counts.emerging(least=49)] == ["five", "new", "rare"]
+    assert [w.word for w in counts.emerging(min_count=49)] == ["five", "new", "rare"]
     assert counts.unseen_fraction(["new", "new", "rare", "five", "filler"]) == 0.5
     with pytest.raises(UserError, match="training documents have no words"):
         emerging.WordCounts.of(test, [])
