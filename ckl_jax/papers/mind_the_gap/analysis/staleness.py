@@ -139,12 +139,12 @@ class Bins:
     Attributes:
       labels: [N] the month (YYYY-MM), the first of several, or the first day of a week.
       spans: [N] (start, stop) of the documents of each bin, in the order of their dates.
-      places: [N] in time, counted in bins from the first; some may be left out.
+      positions: [N] in time, counted in bins from the first; some may be left out.
     """
 
     labels: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def bins_of(
@@ -229,7 +229,7 @@ class Curve:
 
     Attributes:
       labels: [N] of the bins.
-      places: [N] of the bins in time; those without a word of the group are left out.
+      positions: [N] of the bins in time; those without a word of the group are left out.
       values: [N] percent.
       low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin where
         one document alone has words of the group, which says nothing on the spread of documents.
@@ -239,7 +239,7 @@ class Curve:
     """
 
     labels: tuple[str, ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -250,7 +250,7 @@ class Curve:
 
     @property
     def line(self) -> Line:
-        return fit_line(self.values, self.places)
+        return fit_line(self.values, self.positions)
 
     def as_dict(self) -> dict:
         """For a JSON file."""
@@ -258,7 +258,7 @@ class Curve:
         low, high = interval(self.slopes)
         return {
             "labels": list(self.labels),
-            "places": list(self.places),
+            "places": list(self.positions),
             **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
             "overall": dict(self.overall),
@@ -296,7 +296,7 @@ def relative_increase(
     kept = [i for i, (start, stop) in enumerate(bins.spans) if both[start:stop, 1].sum()]
     if not kept:
         raise UserError(f"No test document has a word of the group {group!r}.")
-    labels, places = (tuple(of[i] for i in kept) for of in (bins.labels, bins.places))
+    labels, positions = (tuple(of[i] for i in kept) for of in (bins.labels, bins.positions))
     parts = [both[slice(*bins.spans[i])] for i in kept]
     documents = np.array(list(map(len, parts)), np.float64)
     drawn = [_draw(part, samples, generator) for part in parts]
@@ -315,13 +315,13 @@ def relative_increase(
     value = float(_percent(gaps.sum(), counts.sum()))
     return Curve(
         labels=labels,
-        places=places,
+        positions=positions,
         values=values,
         low=low,
         high=high,
         documents=documents,
         words=counts,
-        slopes=several * _slopes(curves.T, places),
+        slopes=several * _slopes(curves.T, positions),
         overall={"value": value, "low": whole[0], "high": whole[1]},
     )
 
@@ -350,21 +350,21 @@ def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
     return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 
 
-def _slopes(curves: np.ndarray, places: Sequence[int]) -> np.ndarray:
-    """[B], of lines through [B, N] points at N places; NaN of a single one."""
+def _slopes(curves: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+    """[B], of lines through [B, N] points at N positions; NaN of a single one."""
     # The slope of least squares is linear in the values: all B lines in one product.
-    x = np.array(places) - np.mean(places)
+    x = np.array(positions) - np.mean(positions)
     return curves @ x / (float(x @ x) or np.nan)
 
 
-def fit_line(values: Sequence[float], places: Sequence[int] | None = None) -> Line:
-    """The line through values at `places`, or 0 .. N - 1; without an error below three points."""
+def fit_line(values: Sequence[float], positions: Sequence[int] | None = None) -> Line:
+    """The line through values at `positions`, or 0 .. N - 1; no error below three points."""
     from scipy import stats
 
     n = len(values)
     if n < 2:
         return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
-    fit = stats.linregress(np.arange(n) if places is None else places, values)
+    fit = stats.linregress(np.arange(n) if positions is None else positions, values)
     error = float(fit.stderr) if n > 2 else math.nan
     return Line(float(fit.slope), error, float(fit.intercept), *_t_test(fit.slope, error, n - 2))
 
@@ -412,7 +412,7 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     # Equal seeds drew the same documents for both, so that the difference is paired.
     spans = interval(a.slopes - b.slopes)
     if paired:
-        line = fit_line(a.values - b.values, a.places)
+        line = fit_line(a.values - b.values, a.positions)
         return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, *spans)
     one, two = a.line, b.line
     difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4

@@ -188,8 +188,8 @@ def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _place(job: Job) -> probe_rows.Place:
-    return probe_rows.Place(job)  # opens its files once in a process
+def _aligner(job: Job) -> probe_rows.PageAligner:
+    return probe_rows.PageAligner(job)  # opens its files once in a process
 
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
@@ -199,7 +199,7 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
         _version(versions[side], path) for side, path in (("old", job.old), ("new", job.new))
     )
     counts = Counter()
-    for row in probe_rows.candidates(job, *pair, _place(job), counts):
+    for row in probe_rows.candidates(job, *pair, _aligner(job), counts):
         kind, *_, item, before = row
         text = json.dumps(row, ensure_ascii=False)
         side = probe_rows.side_of(kind)

@@ -148,7 +148,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
       UserError: an item is there twice.
     """
     lines: dict[int, bytes] = {}
-    places: list[tuple[int, int]] = []
+    offsets: list[tuple[int, int]] = []
     with os_errors(folder, "read"), open(bucket_path(folder, bucket), "rb") as f:
         offset = 0
         for line in f:
@@ -157,11 +157,11 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
             if number in lines:
                 raise twice(dump, (lines[number], line))
             lines[number] = line
-            places.append((number, offset))
+            offsets.append((number, offset))
             offset += len(line)
     with atomic_write(_index_path(folder, bucket), "wb") as f:
         # [items, 2]: number and byte offset, sorted for a binary search.
-        np.save(f, np.array(sorted(places), dtype=np.int64).reshape(-1, 2))
+        np.save(f, np.array(sorted(offsets), dtype=np.int64).reshape(-1, 2))
     return lines
 
 
@@ -198,17 +198,17 @@ class Labels:
     @functools.lru_cache(maxsize=128)  # noqa: B019 (bounds the open files of a process)
     def _open(self, bucket: int):
         # Memory-mapped: worker processes share the index's pages.
-        places = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
-        return places, open(bucket_path(self.folder, bucket), "rb")
+        offsets = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
+        return offsets, open(bucket_path(self.folder, bucket), "rb")
 
     def _read(self, number: int) -> tuple[str, str]:
         """Label and type of an item."""
         with os_errors(self.folder, "read"):
-            places, file = self._open(number % self.buckets)
-            i = int(np.searchsorted(places[:, 0], number))
-            if i == len(places) or places[i, 0] != number:
+            offsets, file = self._open(number % self.buckets)
+            i = int(np.searchsorted(offsets[:, 0], number))
+            if i == len(offsets) or offsets[i, 0] != number:
                 return "", ""
-            file.seek(int(places[i, 1]))
+            file.seek(int(offsets[i, 1]))
             item = Item.of(file.readline())
             return item.label, item.kind
 

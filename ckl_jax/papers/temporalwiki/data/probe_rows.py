@@ -125,11 +125,11 @@ def page_key(job: Job, number: int, title: str) -> str:
 
 
 def candidates(
-    job: Job, old: Item | None, new: Item | None, place: "Place", counts
+    job: Job, old: Item | None, new: Item | None, aligner: "PageAligner", counts
 ) -> Iterator[list[Any]]:
     """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
     for change, item in _changes(job, old, new, counts):
-        if key := place.of(change, item, counts):
+        if key := aligner.of(change, item, counts):
             yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
 
 
@@ -156,7 +156,7 @@ def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
     return drawn < job.unchanged_share
 
 
-class Place:
+class PageAligner:
     """Alignment steps 1 and 2: the page of a subject, and whether the diffset has it."""
 
     def __init__(self, job: Job):

@@ -25,7 +25,7 @@ from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
 from ckl_jax.papers.temporalwiki.data.probe_rows import (
     TEXT_OF,
     Job,
-    Place,
+    PageAligner,
     candidates,
     check_pages,
     check_revisions,
@@ -139,10 +139,10 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
     old = fact_store.index(job.store("old"), bucket, job.old)
     new = fact_store.index(job.store("new"), bucket, job.new)
     counts: collections.Counter[str] = collections.Counter()
-    place = Place(job)
+    aligner = PageAligner(job)
     with atomic_write(bucket_path(job.out / "candidates", bucket)) as f:
         for pair in fact_store.merge(old, new):
-            for row in candidates(job, *pair, place, counts):
+            for row in candidates(job, *pair, aligner, counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
 
