@@ -1,4 +1,4 @@
-"""What runs started from, so that each is measured from a model that it really had before."""
+"""Finds each run's base model, the reference for forgetting."""
 
 import dataclasses
 import re
@@ -66,7 +66,7 @@ def _alike(a: Scored, b: Scored) -> bool:
 
 
 def bases_of(run: Run) -> list[Base]:
-    """What a run started from, nearest first; empty if that is unknown or nothing."""
+    """The models that a run was updated from, nearest first; empty if unknown or none."""
     found: list[Base] = []
     # Guards against summaries that name each other.
     seen = {run.path.resolve()}

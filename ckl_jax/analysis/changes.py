@@ -1,4 +1,4 @@
-"""What changed: examples of predictions (CKL, Table 12) and scores by relation."""
+"""Changes between models: examples of predictions (CKL, Table 12) and scores by relation."""
 
 import collections
 import dataclasses

@@ -236,7 +236,7 @@ def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @png
 def plot_balance(table: Mapping[str, Any]):
-    """What was forgotten against what was gained; a point's area is the FLOPs of its training."""
+    """Forgetting against gain; a point's area is the FLOPs of its training."""
     rows = _with_fuar(table)
     if not rows:
         return None
@@ -289,7 +289,7 @@ _COSTS = {
 
 @png
 def plot_cost(table: Mapping[str, Any]):
-    """What was forgotten, against the FLOPs of the training and the parameters that it added."""
+    """Forgetting against the FLOPs of the training and the number of added parameters."""
     rows = _with_fuar(table)
     known = [name for name in _COSTS if any(row[name] for row in rows)]
     if not known:
@@ -342,7 +342,7 @@ def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
 
 @png
 def plot_ledger(study: Study):
-    """What became of the facts of each probe, as stacked bars."""
+    """States of the facts of each probe, as stacked bars."""
     if study.initial is None or not study.methods:
         return None
     # States are relative to Initial, which must have answered the probe.

@@ -1,4 +1,4 @@
-"""The fact ledger: what became of each fact, at each evaluation, relative to the Initial model.
+"""The fact ledger: the state of each fact at each evaluation, relative to the Initial model.
 
 A fact is one item of a probe. It is *right* when the model's first answer matches a current one
 (EM), and *old* when it matches an answer that used to be right (UpdatedLAMA). Its state is the
@@ -61,7 +61,7 @@ def counts(states: np.ndarray) -> dict[str, int]:
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """How the states [N] of the same facts differ in two runs.
+    """Compares the states [N] of the same facts in two runs.
 
     Returns:
       matrix[i, j], how many facts are in STATES[i] and STATES[j]; and the facts that differ.

@@ -48,7 +48,7 @@ class FuarTasks:
 def fuar_tasks(
     probes: Iterable[Probe], acquired: Sequence[str] = (), earlier: int = 0
 ) -> FuarTasks | None:
-    """What FUAR compares, by the roles of the probes; None if it is not defined on them.
+    """The probes that FUAR compares, by role; None if it is not defined on them.
 
     Of each role it takes the first probe by `Probe.order`, with those of its group. So CKL's are
     ((IL), UL, NL) where all are there; without NewLAMA, NewLAMA-Easy takes its place, or the mean
@@ -312,7 +312,7 @@ def _cell(row: dict, column: str, rank: int) -> Cell | float | None:
 
 
 def _legend(table: dict[str, Any]) -> str:
-    """What the signs in the table mean, in sentences."""
+    """Explains the symbols in the table."""
     parts = [
         f"Scores in percent ({table['metric'].upper()}); below them, 95 % intervals of a bootstrap "
         f"over items ({table['bootstrap']['samples']} samples): they say how far the choice of "

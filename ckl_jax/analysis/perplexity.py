@@ -148,7 +148,7 @@ def estimate(
 
 
 def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, str]:
-    """What the formula averages over, [K, N], and how `_value` makes a perplexity of K means.
+    """Values that the formula averages, [K, N]; `_value` computes the perplexity of K means.
 
     Facts without a token that counts are left out.
     """

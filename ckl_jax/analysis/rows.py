@@ -132,7 +132,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
 
 
 def _probe_of(rows: list[dict[str, Any]], path: str | os.PathLike) -> Probe:
-    """What the rows of a probe say of it; rows written before they did are of published probes."""
+    """The record of a probe in its rows; older rows without one are of published probes."""
     name = rows[0]["probe"]
     for row in rows:
         # The first row of a probe has it, but files may have been merged or sorted.
@@ -164,7 +164,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 
 
 def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a row has to have: an answer and its scores, what the item cost, or both."""
+    """The fields that a row must have: those of an answer, of a loss, or of both."""
     if "nll" not in row:
         return FIELDS
     asked = any(name in row for name in _OF_ANSWERS)
@@ -342,7 +342,7 @@ def metrics_row(line: str) -> dict[str, Any] | None:
 
 
 def _why_no_rows(path: Path) -> str:
-    """What a folder without rows is instead, and what to do."""
+    """Explains what a folder without rows is, and what to do."""
     probed = {p.parent.parent.name for p in path.glob("*/probes/rows_*.jsonl")}
     names = ", ".join(sorted(probed))
     if (path / "demo.json").is_file():
@@ -392,7 +392,7 @@ def training_flops(summary: Mapping[str, Any]) -> int | None:
 
 
 def initial_scores(run: Run) -> dict[str, Scored] | None:
-    """What the run's base model knew: the base's own rows, else the run's of step 0.
+    """Answers of the run's base model: the base's own rows, else the run's of step 0.
 
     The base's come first because parameters that a method adds may answer differently from the
     start: a side network that is random at step 0 is no part of the base. They are left where the

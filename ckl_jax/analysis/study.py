@@ -125,7 +125,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
 def _scores_before(
     base: Base | None, runs: Sequence[Run]
 ) -> tuple[dict[str, Scored] | None, list[str]]:
-    """What the model before all of `runs` knew, and a note where that is not its answers alone."""
+    """Answers of the model before all of `runs`, and a note if they are not its alone."""
     if base is not None and base.source is not None and (scores := base.scores):
         return scores, []
     # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base.

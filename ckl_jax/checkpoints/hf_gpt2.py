@@ -106,7 +106,7 @@ def embedding_names(config: GPT2Config) -> tuple[str, ...]:
 
 
 def vocabulary_settings(vocabulary: ByteLevelVocabulary) -> dict[str, Any]:
-    """What `config.json` says about the ends of a text."""
+    """The BOS and EOS entries of `config.json`."""
     return {"bos_token_id": vocabulary.bos_id, "eos_token_id": vocabulary.eos_id}
 
 

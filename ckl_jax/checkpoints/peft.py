@@ -41,7 +41,7 @@ def is_adapter(path: str) -> bool:
 
 
 def require_peft(config: Config, source: str) -> Peft:
-    """How PEFT stores the adapters of a model.
+    """PEFT's format of a model's adapters.
 
     Args:
       config: the model.

@@ -54,7 +54,7 @@ LossFn = Callable[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a run has before its first step, for `Method.init_opt_state`.
+    """The state of a run before its first step, for `Method.init_opt_state`.
 
     Attributes:
       model: with the method in it.
@@ -142,7 +142,7 @@ class Method:
 
 
 def unfrozen(method: Method) -> Method:
-    """What a method makes of a model, all of it training by the run's own optimizer and data.
+    """The same model, with all parameters trained by the run's own optimizer and data.
 
     So TemporalWiki tunes every model alike before it is asked (appendix E).
     """

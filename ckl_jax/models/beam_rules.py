@@ -1,4 +1,4 @@
-"""How finished beams are scored and when a beam search stops: the rules of `decoding.py`.
+"""Rules of beam search: scores of finished beams, and the condition to stop. See `decoding.py`.
 
 A rule has three functions. `bank_scores(candidates, step)` gives the final score `[B, C]` of every
 candidate that finishes at this step, and `-inf` to the others. `is_closed(state, candidates)` says

@@ -113,7 +113,7 @@ class DenseFactory:
         """Raises `UserError` if the factory waits for a projection that is not among `names`."""
 
     def settings(self) -> dict[str, Any]:
-        """What checkpoints record of it, by name: what no parameter's shape shows."""
+        """Settings that checkpoints record because no parameter's shape shows them, by name."""
         return dataclasses.asdict(self)
 
 

@@ -50,7 +50,7 @@ class MaskedModel(BaseTransformerModel):
 
     @property
     def masking(self) -> dict[str, Any]:
-        """How evaluations mask rows: the fields of `data.converters.Masking`."""
+        """Masking of rows in evaluations: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
         return {
             "rate": self.mask_rate,

@@ -69,7 +69,7 @@ class _Leaf(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Axes:
-    """How one leaf is treated: axes to average over, and the two to factor over (or None)."""
+    """Settings of one leaf: axes to average over, and the two axes to factor over (or None)."""
 
     averaged: tuple[int, ...]
     row: int | None = None

@@ -1,4 +1,4 @@
-"""How large gradients were on earlier text, and optimizers that want to know before step 1.
+"""Squared gradients on earlier text, for optimizers that need them before step 1.
 
 Such an optimizer's state has `with_statistics(mean_square, batches)`, which returns it with them.
 """

@@ -1,4 +1,4 @@
-"""What the devices of a compiled program send each other: operation, mesh axis, bytes, how often.
+"""Communication of a compiled program's devices: operation, mesh axis, bytes, number of times.
 
 Read from the text of the compiled module. Instructions inside a loop count as often as the loop
 runs, where the compiler tells how often that is; an asynchronous pair counts once.
@@ -205,7 +205,7 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
 
 
 def _executions(hlo: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """How often each computation runs, and (computation, line) of each collective."""
+    """Number of runs of each computation, and (computation, line) of each collective."""
     calls: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
     computations: dict[str, list[str]] = collections.defaultdict(list)
     for name, line in _lines(hlo):

@@ -1,4 +1,4 @@
-"""What a decoder-only model makes of facts: the perplexity of "subject relation object", answers.
+"""Facts on decoder-only models: the perplexity of "subject relation object", and answers.
 
 TemporalWiki, section 4.2: zero-shot, the whole triple as it stands, cut to 25 tokens. Rows say the
 loss of each fact; the formulas of perplexity are functions of them (`analysis.perplexity`). After
@@ -137,7 +137,7 @@ class FactEvaluator:
         return row | judge(answers, answers, (fact.object,), fact.old_objects)
 
     def _answers(self, params: Any, facts: Sequence[Fact]) -> Iterator[list[str]]:
-        """What is written behind each prompt up to the first full stop, best first."""
+        """Continuations of each prompt up to the first full stop, best first."""
         prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
         found = self._generator.answers(

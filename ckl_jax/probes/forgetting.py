@@ -1,4 +1,4 @@
-"""How much was forgotten for what was gained: FUAR (CKL, section 3.3), and transfer.
+"""Forgetting relative to the gain: FUAR (CKL, section 3.3), and transfer.
 
 FUAR, "forgotten / (updated + acquired) ratio", compares the last of several models LM_0 ... LM_n
 with each earlier one:

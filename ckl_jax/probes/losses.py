@@ -17,7 +17,7 @@ Row = Sequence[int]
 
 
 class GroupLosses:
-    """What a decoder-only model's tokens cost, by group of tokens.
+    """Losses of a decoder-only model's tokens, by group of tokens.
 
     Args:
       model: the model with its method in it; with `left_pad_legacy` rows are padded on the left and

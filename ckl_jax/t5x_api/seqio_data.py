@@ -251,7 +251,7 @@ def dtype_of(name: str) -> Any:
 
 
 class StreamPlan:
-    """What `data.epochs.EpochPlan` says of a run, for a stream without ends: one epoch."""
+    """The counterpart of `data.epochs.EpochPlan` for an endless stream: one epoch."""
 
     def __init__(self, batch_size: int, total_steps: int):
         self.batch_size, self.total_steps, self.epochs = batch_size, total_steps, 1

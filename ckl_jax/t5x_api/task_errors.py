@@ -1,4 +1,4 @@
-"""What a SeqIO task raises, as one sentence: the task, the user's function and file, the error."""
+"""Errors of SeqIO tasks as one sentence: the task, the user's function and file, the error."""
 
 import contextlib
 import re
@@ -75,7 +75,7 @@ def load_vocabulary(vocabulary: Any, where: str) -> None:
 
 
 def _place_in_graph(error: BaseException, task: Any) -> str | None:
-    """Where in a task's preprocessors TensorFlow's graph failed, which knows no lines.
+    """The preprocessor of a task in which TensorFlow's graph failed; a graph has no line numbers.
 
     It names the node that failed, most often after the function that made it: "assert_less/Assert".
     """
@@ -92,7 +92,7 @@ def _place_in_graph(error: BaseException, task: Any) -> str | None:
 
 
 def _metric_without_names(error: BaseException) -> str | None:
-    """What a metric function returned that SeqIO's evaluator failed over, in words."""
+    """Describes the value of a metric function on which SeqIO's evaluator failed."""
     for frame in _frames(error):
         # What the function returned stands in the variables of this frame of SeqIO's.
         if frame.f_code.co_name == "_compute_clu_metrics":

@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"(.+)_(\d+)")
 
 
 def record(config: Any) -> dict[str, Any]:
-    """What a checkpoint's metadata say of the method's parts in a model's configuration."""
+    """The record of a method's parts in a model's configuration, for a checkpoint's metadata."""
     dense = getattr(config, "dense", None)
     return {
         "dense": dense.settings() if dense is not None else {},

@@ -39,7 +39,7 @@ class HeldOutTasks:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
 
     def dataset(self, name: str) -> DatasetConfig:
-        """How the rows of a task are read."""
+        """Settings for reading the rows of a task."""
         lengths = self.task_feature_lengths
         return DatasetConfig(name, lengths, self.batch_size, cache_dirs=self.cache_dirs)
 

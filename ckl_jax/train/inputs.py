@@ -1,4 +1,4 @@
-"""What `t5x infer` reads: a probe, a file of inputs, or a cached task; each as token rows."""
+"""Inputs of `t5x infer`: a probe, a file of inputs, or a cached task, as token rows."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class InferenceData:
 
     @property
     def source(self) -> str:
-        """What is read, by name."""
+        """The name of the input."""
         given = self.mixture_or_task_name
         return given.name if isinstance(given, Probe) else given
 

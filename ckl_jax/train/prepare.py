@@ -100,7 +100,7 @@ class Prepared:
         return self.source.iterate(done)
 
     def constants(self, frozen: Any, trainable: Any) -> Any:
-        """What every step is given beside the state: the frozen leaves, and the base model's.
+        """Constant arguments of every step: the frozen leaves, and the base model's.
 
         Args:
           frozen, trainable: the parameters before the first step, or their shapes.

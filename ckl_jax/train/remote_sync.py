@@ -32,7 +32,7 @@ class Mirror:
 
     @classmethod
     def of(cls, folder: Any) -> "Mirror":
-        """Of MODEL_DIR or EVAL_OUTPUT_DIR; does nothing but where that is an address."""
+        """The mirror of MODEL_DIR or EVAL_OUTPUT_DIR; copies only if that is an address."""
         # The first process alone writes files, so the others have nothing to copy.
         own = is_remote(folder) and jax.process_index() == 0
         return cls(folder, folder if own else None)

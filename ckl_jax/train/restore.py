@@ -111,7 +111,7 @@ def steps_before(path: str | None) -> int:
 
 
 def phase_from(path: str | None) -> int:
-    """How many updates a checkpoint has had: 0 for one that was trained from nothing, or None."""
+    """Number of updates of a checkpoint: 0 for one trained from scratch, or for None."""
     if path is None:
         return 0
     metadata = read_json_item(find_checkpoint(path), "metadata")

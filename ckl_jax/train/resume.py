@@ -1,4 +1,4 @@
-"""How a run begins: from its own newest checkpoint, or from the parameters of its base model."""
+"""Starts a run: from its own newest checkpoint, or from the parameters of its base model."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether a MODEL_DIR that holds a run already may be gone on with by the settings at hand."""
+"""Checks that a run may be resumed with the current settings."""
 
 import contextlib
 import os
@@ -66,7 +66,7 @@ def check_same_run(
       setting: the macro that names the folder.
 
     Returns:
-      With what the run was trained that is now otherwise, see `first_difference`.
+      The first setting that differs from the earlier run, or None; see `first_difference`.
     """
     checks.require_folder(**{setting: model_dir})
     if not complete_steps(model_dir):

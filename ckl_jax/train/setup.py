@@ -52,7 +52,7 @@ def make_optimizer(
 
 
 def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
-    """Where the layers lie in what trains; () where none of it is stacked, as side networks."""
+    """The stacked axes of trainable leaves; () if none is stacked, as in side networks."""
     if not model.config.scan_layers:
         return ()
     shapes = jax.eval_shape(model.init, jax.random.key(0))["params"]
@@ -64,7 +64,7 @@ def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
 
 @dataclasses.dataclass
 class Shapes:
-    """What is known of the parameters before any is allocated.
+    """Shapes and shardings of the parameters, before any is allocated.
 
     Attributes:
       params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.

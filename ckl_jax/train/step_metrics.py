@@ -1,4 +1,4 @@
-"""What the rows of the split "train" say: this project's names, for one step."""
+"""Rows of metrics of the split "train": this project's names, for one step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ class StepMetrics:
 
 
 def speed(seconds: float, rows: float, tokens: float) -> dict[str, float]:
-    """How fast training is, under T5X's names.
+    """Training speed, under T5X's names.
 
     Args:
       seconds: of a step.

@@ -1,4 +1,4 @@
-"""What a run tells of itself while it trains: progress, rows of metrics, TensorBoard events."""
+"""Reports of a running training: progress, rows of metrics, TensorBoard events."""
 
 import time
 from collections.abc import Callable, Mapping

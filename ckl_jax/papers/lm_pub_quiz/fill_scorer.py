@@ -55,7 +55,7 @@ class EncoderDecoderScorer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of this a score depends on."""
+        """The settings that scores depend on."""
         return {"target": self.target, "dtype": str(self.model.config.dtype)}
 
     def masked(self, statement: Statement) -> tuple[str, str]:

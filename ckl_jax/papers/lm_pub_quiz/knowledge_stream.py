@@ -38,7 +38,7 @@ _LENGTH = 24
 
 
 def run(stream: Stream) -> Path:
-    """Does all of it, or goes on with it; returns the path of the figure.
+    """Runs the study, or resumes it; returns the path of the figure.
 
     Raises:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.

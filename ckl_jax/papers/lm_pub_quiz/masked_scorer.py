@@ -67,7 +67,7 @@ class MaskedScorer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of this a score depends on, in LM-PUB-QUIZ's words."""
+        """The settings that scores depend on, under LM-PUB-QUIZ's names."""
         return {
             "pll_metric": self.pll_metric,
             "ensure_bos_token_added": True,

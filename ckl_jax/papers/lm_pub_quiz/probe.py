@@ -37,7 +37,7 @@ JOB = "jobs/ranking.gin"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to rank; see `ranking.Evaluator` and `scorers.CausalScorer`.
+    """Settings of ranking; see `ranking.Evaluator` and `scorers.CausalScorer`.
 
     Attributes:
       out: folder of the results.

@@ -162,7 +162,7 @@ class Evaluator:
         start: int,
         statements: Sequence[Statement],
     ) -> TokenScores:
-        """Of the statements of the instances from `start` on."""
+        """Token scores of the statements of the instances from `start` on."""
         try:
             found = self.scorer.token_scores(statements, self.conditional_score)
         except StatementError as e:

@@ -154,7 +154,7 @@ class RelationResult:
         return metrics.metric(name)(self.reduced().scores, self.answers)
 
     def answer_bias(self) -> dict[int, np.ndarray]:
-        """How likely each option is found whatever the subject (Ploner et al. 2024, section 3.2).
+        """Mean probability of each option over all subjects (Ploner et al. 2024, section 3.2).
 
         Returns:
           {template: [K]}, the softmax over the options, averaged over the template's subjects.

@@ -1,4 +1,4 @@
-"""What a model gives to every token of a statement: the step from statements to scores.
+"""Scores of every token of a statement.
 
 A causal model scores a token given all before it (LM-PUB-QUIZ; Ploner et al. 2024, section 2.2).
 """
@@ -80,7 +80,7 @@ class CausalScorer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of this a score depends on, in LM-PUB-QUIZ's words."""
+        """The settings that scores depend on, under LM-PUB-QUIZ's names."""
         return {"ensure_bos_token_added": self.bos, "dtype": str(self.model.config.dtype)}
 
     def encode(self, statements: Sequence[Statement]) -> list[list[int]]:
@@ -174,7 +174,7 @@ class CausalScorer:
 
 
 def too_long(number: int, statement: Statement, tokens: int, max_positions: int) -> StatementError:
-    """Of a statement that exceeds the model's positions."""
+    """The error of a statement that exceeds the model's positions."""
     return StatementError(
         number,
         f"the statement {statement.text[:60]!r}... has {tokens} tokens, more than the model's "
@@ -183,7 +183,7 @@ def too_long(number: int, statement: Statement, tokens: int, max_positions: int)
 
 
 def nothing_to_score(number: int, statement: Statement) -> StatementError:
-    """Of a statement without a token that has a score."""
+    """The error of a statement without a token to score."""
     return StatementError(number, f"the statement {statement.text!r} has no token to score")
 
 

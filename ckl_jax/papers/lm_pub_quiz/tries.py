@@ -73,7 +73,7 @@ class Trie:
 
 
 def _shared_with_previous(padded: Array) -> Array:
-    """How many tokens each sorted row has in common with the row before it. [S]"""
+    """The number of first tokens that each sorted row has in common with the row before it. [S]"""
     # The cumulative product is 1 up to the first token that differs, and 0 from there on.
     same = np.cumprod(padded[1:] == padded[:-1], axis=1)
     # Equal padding counts as equal tokens, but only in rows that are equal as a whole.

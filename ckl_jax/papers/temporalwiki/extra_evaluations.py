@@ -58,7 +58,7 @@ def _wanted_batch(updates: Updates) -> int:
 
 
 def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
-    """What finished models were not asked, because its interval came later."""
+    """Evaluations that finished models lack because their interval came later."""
     trainings = []
     for model in models:
         folder = data.updates.model_dir(model)

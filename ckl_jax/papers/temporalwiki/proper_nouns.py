@@ -88,7 +88,7 @@ class ProperNouns(HeldOutTasks):
         return mark_rows(task, model.output_vocabulary, self.tagger, self.rows, width)
 
     def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
-        """What the row of each text says: by group [summed loss, tokens]."""
+        """The row of each text: by group [summed loss, tokens]."""
         groups = [g for g in self.groups if g in marks.groups]
         measured = losses(params, marks.rows, marks.bits)
         for number, (sums, counts) in zip(marks.index.tolist(), measured, strict=True):

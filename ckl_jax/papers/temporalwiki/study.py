@@ -33,7 +33,7 @@ _REVIEWS = "mix_review.mix_review.ratio"
 
 
 def run(updates: Updates, progress: Progress = no_progress) -> Path:
-    """Does all of it, or goes on with it; returns the path of the report.
+    """Runs the study, or resumes it; returns the path of the report.
 
     Raises:
       UserError: bad snapshots, settings or gin files, before anything is written; or a training
@@ -76,7 +76,7 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
 
 
 def _train(study: studies.Study, data: Data) -> None:
-    """Trains all models, then evaluates them on what is asked of finished models."""
+    """Trains all models, then runs the evaluations of finished models."""
     initial, *updated = every = models(data)
     study.step("Initial model on the first snapshot")
     study.run([training(data, initial)])

@@ -1,4 +1,4 @@
-"""What `ckl temporalwiki` trains on and asks about: made of snapshots, each file once.
+"""Training and evaluation data of `ckl temporalwiki`, built from snapshots, each file once.
 
 ROOT/dumps/                    the simulated world's, where no snapshots are given
 ROOT/data/<interval>/diffset, probes    see docs/dumps.md
@@ -42,7 +42,7 @@ CLASSES = ("unchanged", "changed", "deleted")
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What a training draws its batches from.
+    """The source of a training's batches.
 
     Attributes:
       task: "d1" or "whole" of an interval, or "d0".

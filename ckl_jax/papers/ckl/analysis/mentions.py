@@ -1,4 +1,4 @@
-"""How often corpora mention the answers of probes: the overlap of entities between them."""
+"""Counts mentions of probes' answers in corpora: the overlap of entities between them."""
 
 import collections
 import os

@@ -1,4 +1,4 @@
-"""How predictions change from epoch to epoch: CKL's Table 12 (appendix H)."""
+"""Changes of predictions from epoch to epoch: CKL's Table 12 (appendix H)."""
 
 import itertools
 from collections.abc import Sequence

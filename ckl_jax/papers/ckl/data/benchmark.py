@@ -415,7 +415,7 @@ class _Builder:
     def _unknown(
         self, recent: list[list[Recent]], corpora: list, counts: Counts
     ) -> list[list[Recent]]:
-        """What D0 does not say: not the sentence, nor any that names all of its entities."""
+        """Drops sentences that D0 has, and those whose entities one sentence of D0 names."""
         if not recent:
             return []
         # Whether there is any is enough.

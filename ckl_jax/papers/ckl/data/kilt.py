@@ -202,7 +202,7 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def known_relations(folder: str | os.PathLike) -> tuple[int, int]:
-    """How many of Zero-Shot RE's dev records ask a relation that is trained on, and of how many.
+    """Number of Zero-Shot RE's dev records with a relation of the training set, and of all.
 
     A record's input is "subject [SEP] relation". In the published files no relation is in both.
 
@@ -266,7 +266,7 @@ def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut_sentence(task: Path) -> str:
-    """What `cut.json` says: "of 200 records, inputs longer than 25 tokens: 3; ...".
+    """The text of `cut.json`: "of 200 records, inputs longer than 25 tokens: 3; ...".
 
     Raises:
       UserError: the file cannot be read.

@@ -231,5 +231,5 @@ def question(statement: str) -> str:
 
 
 def same(recent: Recent) -> str:
-    """What two sentences have in common that say the same, but for case and punctuation."""
+    """A sentence without case and punctuation, to compare sentences by."""
     return normalise(recent.sentence)

@@ -49,7 +49,7 @@ def biases(results: DatasetResults) -> str:
 
 
 def changes(folders: Mapping[str, str]) -> list[str]:
-    """How many rows have another best option than by the first model, a line for each other one."""
+    """Numbers of rows whose best option differs from the first model's, a line for each model."""
     (first, base), *others = (
         (name, DatasetResults.from_path(path)) for name, path in folders.items()
     )
@@ -190,7 +190,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
 
 @figures.png
 def _plot_bias(models: Mapping[str, DatasetResults], code: str):
-    """How likely each option of a relation is found whatever the subject (section 3.2, Figure 4).
+    """Mean probability of each option of a relation over all subjects (section 3.2, Figure 4).
 
     Bars are means over templates, lines their range; the dashed line is a model without bias where
     every option is right as often.

@@ -1,4 +1,4 @@
-"""What a model still knows along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
+"""Scores of a model along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
 
 import math
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ class EmergingWord:
 
 @dataclasses.dataclass(frozen=True)
 class WordCounts:
-    """How often the words of the test documents occur there and in training.
+    """Counts of the test documents' words, there and in training.
 
     Attributes:
       test: {word: mentions in the test documents}.

@@ -40,7 +40,7 @@ def plot_groups(results: Mapping[str, Any]):
 
 
 def plot_forgetting(results: Mapping[str, Any]):
-    """How much worse each updated model is on the past, month by month (Figure 9)."""
+    """Increase of each updated model's perplexity on past text, by month (Figure 9)."""
     curves = {
         name: {
             "labels": list(pooled),

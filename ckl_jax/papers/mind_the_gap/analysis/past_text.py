@@ -1,4 +1,4 @@
-"""What dynamic evaluation forgets: losses of past text by snapshot -> relative increase."""
+"""Forgetting in dynamic evaluation: losses of past text by snapshot -> relative increase."""
 
 import math
 from collections import defaultdict

@@ -345,7 +345,7 @@ def _draw(
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """How much higher a perplexity is, of summed losses and words."""
+    """Relative increase of a perplexity, from summed losses and words."""
     # expm1: increases far below 1 % keep their digits.
     return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 

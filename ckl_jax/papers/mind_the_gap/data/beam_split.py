@@ -114,7 +114,7 @@ def parts_of(path: str, part_bytes: int, record_limit: int = RECORD_BYTES) -> It
 
 
 def index_part(part: Part, seed: int) -> np.ndarray:
-    """What `rows_of` says of a part's documents."""
+    """The result of `rows_of` for a part's documents."""
     path, lines = part
     return time_index.rows_of((parse_document(line, path, number) for number, line in lines), seed)
 

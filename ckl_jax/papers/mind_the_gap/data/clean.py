@@ -388,7 +388,7 @@ def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndar
 
 
 def _repetition(keys: np.ndarray, order: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """How many documents that are kept have the id of each up to it: 1 for the first."""
+    """The number of kept documents with the same id up to each one: 1 for the first."""
     rows = order[kept[order]]
     # Stable: within an id the order stays that of the stream.
     by_key = rows[np.argsort(keys[rows], kind="stable")]

@@ -211,7 +211,7 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
 
 
 def _test_quotas(drawn: list[np.ndarray], options: Options, period: Period) -> list[int]:
-    """How many documents of each bin are test documents."""
+    """Number of test documents in each bin."""
     if options.test_share:
         return [max(1, round(options.test_share * len(rows))) for rows in drawn]
     smallest = min(range(len(drawn)), key=lambda i: len(drawn[i]))
@@ -258,7 +258,7 @@ def _fill_control(
 def _chosen(
     sizes: np.ndarray, rest: list[np.ndarray], target: int, options: Options, period: Period
 ) -> np.ndarray:
-    """What CONTROL trains on of the test period: as many documents of each bin, or all."""
+    """CONTROL's training documents of the test period: equally many of each bin, or all."""
     if options.test_share:
         chosen = np.concatenate(rest)
         if not len(chosen) or sizes[chosen].sum() > target:

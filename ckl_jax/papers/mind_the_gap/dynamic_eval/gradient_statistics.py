@@ -27,7 +27,7 @@ _ABOUT = "about"
 
 @dataclasses.dataclass(frozen=True)
 class GradientStatistics:
-    """What gradients are collected on.
+    """The text on which gradients are collected.
 
     Attributes:
       task: a cached task with `targets`, by folder or by name in `cache_dirs`: training text.

@@ -28,7 +28,7 @@ REDUCTIONS = ("mean", "sum")
 
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
-    """How a stream is read.
+    """Settings for reading a stream.
 
     Attributes:
       chunk_len: T, pieces that are scored at once, and learned from at once.
@@ -91,7 +91,7 @@ class StreamConfig:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateConfig:
-    """How a model learns from what it has just scored.
+    """Settings for learning from the chunk that was scored last.
 
     Attributes:
       optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
@@ -142,7 +142,7 @@ class UpdateConfig:
 
 @struct.dataclass
 class StreamState:
-    """What a stream carries from chunk to chunk. Donated to every step.
+    """The state that a stream carries from chunk to chunk. Donated to every step.
 
     Attributes:
       params: the trainable leaves, float32; {} trains nothing.

@@ -1,4 +1,4 @@
-"""How likely words of running text are to models, relative to Initial: Figure 2, as a table too."""
+"""Perplexity of words in running text, relative to Initial: Figure 2, also as a table."""
 
 import os
 from collections.abc import Sequence

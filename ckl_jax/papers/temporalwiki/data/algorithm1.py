@@ -1,4 +1,4 @@
-"""What is new in a page: TemporalWiki's Algorithm 1, and the function that its authors released.
+"""New text of a page: TemporalWiki's Algorithm 1, and the function that its authors released.
 
 Cost is linear in the characters of both versions (the released function's is not).
 """

@@ -383,7 +383,7 @@ def record_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
-    """What `finish` returned of a finished diffset."""
+    """The result of `finish` for a diffset that is finished already."""
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")

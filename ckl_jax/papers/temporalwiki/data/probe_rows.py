@@ -120,7 +120,7 @@ def is_gone(record: dict[str, Any]) -> bool:
 
 
 def page_key(job: Job, number: int, title: str) -> str:
-    """How pages are identified: by id with a page map, by title with sitelinks."""
+    """The key of pages: the id with a page map, the title with sitelinks."""
     return str(number) if job.page_map else title
 
 

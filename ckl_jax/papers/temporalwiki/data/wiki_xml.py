@@ -80,7 +80,7 @@ class Page:
 
 @dataclasses.dataclass(frozen=True)
 class SiteInfo:
-    """What a dump says of its wiki; all of it may be missing from old dumps.
+    """A dump's description of its wiki; old dumps may have none.
 
     Attributes:
       dbname: "enwiki".

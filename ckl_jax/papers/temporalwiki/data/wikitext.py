@@ -310,7 +310,7 @@ def _without_comments(text: str) -> str:
 
 
 def _left_open(text: str) -> tuple[int, ...]:
-    """How many more templates, comments, references and tables begin than end."""
+    """Number of templates, comments, references and tables that begin, less those that end."""
     closed = _SELF_CLOSED_REF.sub("", text) if "<ref" in text else text
     pairs = (closed.count(a) - closed.count(b) for a, b in _PAIRS)
     return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
