@@ -58,6 +58,7 @@ def distinct(probes: Iterable[Probe]) -> list[Probe]:
 def gives_itself_away(probe: Probe) -> bool:
     """Rule 1: the subject's name is in the object's or the other way round."""
     subject, answer = probe.subject.lower(), probe.object.lower()
+    # In both directions, so a model cannot answer by copying from the prompt.
     return subject in answer or answer in subject
 
 
@@ -115,6 +116,7 @@ def apply(
     """
     steps: dict[str, int] = {}
     left = distinct(map(without_commas, probes))
+    # Removing commas can make two facts equal, so repeats are removed after it.
     steps["distinct"] = len(left)
     left = [p for p in left if not gives_itself_away(p)]
     steps["rule 1"] = len(left)
