@@ -104,6 +104,7 @@ def describe(
             f"No state {state!r}; choose from {', '.join(STATES)}.{nearest(state, STATES)}"
         )
     run = Run.open(run_dir)
+    # Its last evaluation: that of the finished model.
     given = Run.open(initial).last if initial else None
     before = given or _initial(run)
     if diff is None:
@@ -179,11 +180,13 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
 def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) -> list[str]:
     """Each run's facts are relative to its own Initial model: `before` and `then`."""
     lines = [f"A = {run.path}", f"B = {other.path}", *_two_bases(run, other, before is then)]
+    # Both runs and both Initial models must have answered a probe.
     shared = set(run.last) & set(other.last) & set(before) & set(then)
     if not shared:
         raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
     for probe in (p for p in in_order(run.last) if p in shared):
         first, second = run.last[probe], other.last[probe]
+        # Facts are compared by position, so items must be the same in the same order.
         if first.items != second.items:
             raise UserError(
                 f"{run.path} and {other.path} were put to different items of {probe}; probe both "
@@ -208,6 +211,7 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
 
 def _two_bases(run: Run, other: Run, given: bool) -> list[str]:
     chains = [bases_of(r)[:1] for r in (run, other)]
+    # Nothing to explain if both were compared with the same model.
     if given or not all(chains) or chains[0][0].is_same(chains[1][0]):
         return []
     paths = [chain[0].path for chain in chains]
