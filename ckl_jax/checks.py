@@ -12,17 +12,17 @@ from ckl_jax.errors import UserError, nearest
 LARGEST = 2**63 - 1  # that NumPy and files hold
 
 
-def require_int(least: int = 1, most: int = LARGEST, /, **values: Any) -> None:
-    """Raises `UserError` unless each of `values` is a whole number in [least, most], or None."""
+def require_int(minimum: int = 1, maximum: int = LARGEST, /, **values: Any) -> None:
+    """Raises `UserError` unless each of `values` is None or an int in [minimum, maximum]."""
     for name, value in values.items():
         if value is None:
             continue
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise UserError(f"{name} is {value!r}; give a whole number, {least} or more.")
-        if value < least:
-            raise UserError(f"{name} is {value}; give {least} or more.")
-        if value > most:
-            raise UserError(f"{name} is {value}; give {most:,} or less.")
+            raise UserError(f"{name} is {value!r}; give a whole number, {minimum} or more.")
+        if value < minimum:
+            raise UserError(f"{name} is {value}; give {minimum} or more.")
+        if value > maximum:
+            raise UserError(f"{name} is {value}; give {maximum:,} or less.")
 
 
 def require_vocabulary(**values: Any) -> None:
@@ -44,17 +44,18 @@ def require_size(**values: Any) -> None:
         require_int(**{name: value})
 
 
-def require_ints(least: int = 1, **values: Any) -> None:
+def require_ints(minimum: int = 1, **values: Any) -> None:
     """Raises `UserError` unless each of `values` is a list of whole numbers, and not empty."""
     for name, value in values.items():
         if isinstance(value, str) or not isinstance(value, Sequence) or not value:
             raise UserError(
-                f"{name} is {value!r}; give whole numbers of {least} or more, such as ({least},)."
+                f"{name} is {value!r}; give whole numbers of {minimum} or more, such as "
+                f"({minimum},)."
             )
         for number in value:
-            require_int(least, **{f"a number of {name}, {value!r},": number})
+            require_int(minimum, **{f"a number of {name}, {value!r},": number})
             if number is None:
-                raise UserError(f"{name} is {value!r}; give whole numbers of {least} or more.")
+                raise UserError(f"{name} is {value!r}; give whole numbers of {minimum} or more.")
 
 
 def require_names(choices: Iterable[str] = (), empty: bool = False, **values: Any) -> None:
@@ -150,12 +151,12 @@ def require_lengths(
         require_int(**{f"{name}[{feature!r}]": value})
 
 
-def require_lengths_of(probes: Iterable[str], least: int, **values: Any) -> None:
+def require_lengths_of(probes: Iterable[str], minimum: int, **values: Any) -> None:
     """Raises `UserError` unless each of `values` gives probes, or "*", whole numbers.
 
     Args:
       probes: their names.
-      least: of the numbers.
+      minimum: of the numbers.
       **values: mappings by the name of the setting.
     """
     probes = (*probes, "*")
@@ -166,4 +167,4 @@ def require_lengths_of(probes: Iterable[str], least: int, **values: Any) -> None
         for probe, length in lengths.items():
             if length is None:
                 raise UserError(f"{name}[{probe!r}] is None; give a whole number.")
-            require_int(least, **{f"{name}[{probe!r}]": length})
+            require_int(minimum, **{f"{name}[{probe!r}]": length})

@@ -1,4 +1,4 @@
-"""What runs started from, so that each is measured from a model that it really had before."""
+"""Finds each run's base model, the reference for forgetting."""
 
 import dataclasses
 import re
@@ -34,12 +34,15 @@ class Base:
     @property
     def scores(self) -> dict[str, Scored] | None:
         """What it knew."""
+        # The base's own rows if it was probed, else the user's rows of step 0.
         return self.user.last if self.user is self.source else initial_scores(self.user)
 
     def is_same(self, other: "Base") -> bool:
         """Whether both are one model, be it in two copies."""
         if self.folder.resolve() == other.folder.resolve():
+            # "" is the newest checkpoint, which may be either.
             return self.step == other.step or "" in (self.step, other.step)
+        # Copies of one model in two folders: equal answers are the evidence that is left.
         if self.source and other.source:
             return _same_answers(self.source.last, other.source.last)
         gone = [base for base in (self, other) if not base.folder.exists()]
@@ -55,6 +58,7 @@ def _alike(a: Scored, b: Scored) -> bool:
     """Whether the same items got the same first answers, or cost the same where none was asked."""
     if a.items != b.items:
         return False
+    # Decoding is deterministic, so equal models answer alike on every item.
     if a.answered and b.answered:
         pairs = zip(a.rows, b.rows, strict=True)
         return all(x["predictions"][0] == y["predictions"][0] for x, y in pairs)
@@ -62,13 +66,16 @@ def _alike(a: Scored, b: Scored) -> bool:
 
 
 def bases_of(run: Run) -> list[Base]:
-    """What a run started from, nearest first; empty if that is unknown or nothing."""
+    """The models that a run was updated from, nearest first; empty if unknown or none."""
     found: list[Base] = []
+    # Guards against summaries that name each other.
     seen = {run.path.resolve()}
     while run is not None and (recorded := run.summary.get("base_checkpoint")):
         source = base_of(run)
         path = Path(recorded)
         step = path.name if re.fullmatch(r"checkpoint_\d+", path.name) else ""
+        # The recorded path may have moved; where `base_of` found the run, its present folder
+        # counts.
         folder = source.path if source else path.parent if step else path
         if folder.resolve() in seen:
             break
@@ -94,7 +101,9 @@ def common_base(runs: Sequence[Run], initial: Run | None) -> Base | None:
     first, candidates = chains[0]
     if initial is not None:
         first, candidates = initial, [Base(initial.path, "", initial, initial)]
+        # A probed copy of a checkpoint (only step 0) stands for the model that it was copied from.
         candidates += bases_of(initial) if initial.steps == (0,) else []
+    # Intersects the chains; the order stays that of the first, nearest base first.
     left = candidates
     for run, chain in chains:
         kept = [base for base in left if any(base.is_same(other) for other in chain)]

@@ -1,4 +1,4 @@
-"""What changed: examples of predictions (CKL, Table 12) and scores by relation."""
+"""Changes between models: examples of predictions (CKL, Table 12) and scores by relation."""
 
 import collections
 import dataclasses
@@ -45,7 +45,9 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
         states = np.stack([study.states(e, probe) for e in methods])  # [M, N]
         leader = study.vanilla if study.vanilla in methods else methods[0]
         kinds = states[methods.index(leader)]
+        # [N]: how many different states the methods give a fact.
         variety = np.array([len(set(column)) for column in states.T])
+        # Stable: facts of equal variety stay in file order, so that reports are reproducible.
         telling = np.argsort(-variety, kind="stable")
         for kind in _KINDS:
             mine = [int(i) for i in telling if STATES[kinds[i]] == kind]
@@ -58,6 +60,8 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
 
 def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Example:
     row = study.initial.scores[probe].rows[i]
+    # Initial is compared with nothing, so that its answers have no ledger state but right, old or
+    # neither.
     right = "right" if row["em"] else "old answer" if row.get("em_old") else ""
     cells = [(row["predictions"][0], right)]
     answers = dict(zip((e.key for e in methods), states, strict=True))

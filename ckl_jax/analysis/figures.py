@@ -48,10 +48,12 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
 
     @functools.wraps(draw)
     def drawn(*args: Any, **options: Any) -> bytes | None:
+        # Imported late: `--help` and tables need no matplotlib.
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         buffer = io.BytesIO()
+        # The user's own matplotlibrc must not change figures.
         with matplotlib.rc_context(_STYLE):
             figure = draw(*args, **options)
             if figure is None:
@@ -87,6 +89,7 @@ def panels(
     from matplotlib.figure import Figure
 
     columns = min(n, columns)
+    # Rounded up.
     rows = -(-n // columns)
     figure = Figure(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
@@ -100,6 +103,7 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
     handles: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            # By label: a method that is missing in the first panel still gets its entry.
             handles.setdefault(label, handle)
     place: dict[str, Any] = {"loc": "outside right center", "labelspacing": 0.9}
     if not beside:
@@ -116,6 +120,7 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
     from matplotlib.patheffects import withStroke
 
     errors = [
+        # matplotlib refuses negative error bars, which rounding can produce.
         [max(0.0, c["value"] - c["low"]) for c in cells],
         [max(0.0, c["high"] - c["value"]) for c in cells],
     ]
@@ -126,6 +131,7 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
 def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
     """Names the rows of horizontal bars, the first on top."""
     ax.set_yticks(range(len(names)), names, **ticks)
+    # Row 0 is at the bottom in matplotlib.
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
 
@@ -168,6 +174,7 @@ def read_curves(study: Study) -> Curves:
 @png
 def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
     """Score of each probe as training goes on (CKL, Figure 2); `axis` is "epoch" or "step"."""
+    # A curve of one evaluation is a point, which the table shows better.
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
     if not drawn:
         return None
@@ -185,6 +192,7 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
             if points:
                 ax.plot(*zip(*points, strict=True), **look(entry.key, i), label=entry.label)
         ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
+        # From 0, so that small differences do not look large.
         ax.set_ylim(bottom=0)
         ax.locator_params(axis="x", integer=True, nbins=7)
     legend(figure, axes)
@@ -197,6 +205,7 @@ def plot_precision(study: Study):
     wide: dict[str, list[tuple[int, Entry]]] = {}
     for probe in study.probes:
         for i, entry in enumerate(study.entries):
+            # 2 beams are the ordinary search of the published numbers.
             if probe in entry.scores and entry.scores[probe].beams.max() > 2:
                 wide.setdefault(probe, []).append((i, entry))
     if not wide:
@@ -227,11 +236,12 @@ def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @png
 def plot_balance(table: Mapping[str, Any]):
-    """What was forgotten against what was gained; a point's area is the FLOPs of its training."""
+    """Forgetting against gain; a point's area is the FLOPs of its training."""
     rows = _with_fuar(table)
     if not rows:
         return None
     figure, (ax,) = panels(1, size=(7.4, 4.8))
+    # `or 1.0`: runs without recorded FLOPs must not divide by 0.
     largest = max((row["flops"] or 0) for row in rows) or 1.0
     gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
     for i, (row, x, y) in enumerate(zip(rows, gains, losses, strict=True)):
@@ -250,6 +260,7 @@ def plot_balance(table: Mapping[str, Any]):
     right, top = 1.12 * max(*gains, 1e-3, 0), 1.2 * max(*losses, 1e-3, 0)
     ax.set_xlim(-0.04 * right, right)
     ax.set_ylim(-0.06 * top, top)
+    # Lines through the origin join points of equal FUAR.
     for ratio in (0.25, 0.5, 1.0, 2.0):
         end = min(right, top / ratio)
         ax.plot([0, end], [0, ratio * end], color="#b0b0b0", lw=1, ls=":", zorder=1)
@@ -278,7 +289,7 @@ _COSTS = {
 
 @png
 def plot_cost(table: Mapping[str, Any]):
-    """What was forgotten, against the FLOPs of the training and the parameters that it added."""
+    """Forgetting against the FLOPs of the training and the number of added parameters."""
     rows = _with_fuar(table)
     known = [name for name in _COSTS if any(row[name] for row in rows)]
     if not known:
@@ -319,6 +330,7 @@ def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
         ax.text(0.01 * top, i, "no gain", va="center", style="italic")
         return
     ax.barh(i, value, color=labels.color(row["key"], i), height=0.62)
+    # None is infinity, "no gain": the line runs to the edge and ends in an arrow.
     end = top if high is None else high
     start = value if low is None else low
     for color, width in (("white", 4.0), ("#404040", 1.4)):  # the white shows on dark bars
@@ -330,9 +342,10 @@ def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
 
 @png
 def plot_ledger(study: Study):
-    """What became of the facts of each probe, as stacked bars."""
+    """States of the facts of each probe, as stacked bars."""
     if study.initial is None or not study.methods:
         return None
+    # States are relative to Initial, which must have answered the probe.
     probes = [p for p in study.probes if p in study.initial.scores]
     figure, axes = panels(len(probes))
     for ax, probe in zip(axes, probes, strict=True):

@@ -1,4 +1,4 @@
-"""The fact ledger: what became of each fact, at each evaluation, relative to the Initial model.
+"""The fact ledger: the state of each fact at each evaluation, relative to the Initial model.
 
 A fact is one item of a probe. It is *right* when the model's first answer matches a current one
 (EM), and *old* when it matches an answer that used to be right (UpdatedLAMA). Its state is the
@@ -51,6 +51,7 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
     right, old = now.em > 0, now.em_old > 0
     was_right, was_old = initial.em > 0, initial.em_old > 0
     conditions = [right & was_right, right & was_old, right, old, was_right | was_old]
+    # `np.select` takes the first condition that holds, the order of STATES; 5 is "never known".
     return np.select(conditions, range(5), default=5)
 
 
@@ -60,12 +61,13 @@ def counts(states: np.ndarray) -> dict[str, int]:
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """How the states [N] of the same facts differ in two runs.
+    """Compares the states [N] of the same facts in two runs.
 
     Returns:
       matrix[i, j], how many facts are in STATES[i] and STATES[j]; and the facts that differ.
     """
     n = len(STATES)
+    # Pairs of states as one number, i * n + j, so that one pass counts them all.
     matrix = np.bincount(a * n + b, minlength=n * n).reshape(n, n)
     return matrix, np.flatnonzero(a != b).tolist()
 
@@ -94,6 +96,7 @@ def describe(
     """
     if limit < 0:
         raise UserError(f"--limit is {limit}; give 0 or more.")
+    # "never-known" and "never_known" are easier to type in a shell.
     if state is not None:
         state = state.replace("_", " ").replace("-", " ")
     if state is not None and state not in STATES:
@@ -101,6 +104,7 @@ def describe(
             f"No state {state!r}; choose from {', '.join(STATES)}.{nearest(state, STATES)}"
         )
     run = Run.open(run_dir)
+    # Its last evaluation: that of the finished model.
     given = Run.open(initial).last if initial else None
     before = given or _initial(run)
     if diff is None:
@@ -108,6 +112,7 @@ def describe(
     other = Run.open(diff)
     base = base_of(run)
     is_base = base is not None and base.path.resolve() == other.path.resolve()
+    # Comparing a run with its own base needs one Initial model for both.
     then = given or (before if is_base else _initial(other))
     return "\n".join(_compare(run, other, before, then, state, limit))
 
@@ -166,6 +171,7 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
     seen: collections.Counter = collections.Counter()
     turns = []
     for i in chosen:
+        # Sorting by (how many of this state came before, state, item) interleaves the states.
         turns.append((seen[states[i]], states[i], i))
         seen[states[i]] += 1
     return [i for _, _, i in sorted(turns)]
@@ -174,11 +180,13 @@ def _taken_in_turn(chosen: Sequence[int], states: np.ndarray) -> list[int]:
 def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) -> list[str]:
     """Each run's facts are relative to its own Initial model: `before` and `then`."""
     lines = [f"A = {run.path}", f"B = {other.path}", *_two_bases(run, other, before is then)]
+    # Both runs and both Initial models must have answered a probe.
     shared = set(run.last) & set(other.last) & set(before) & set(then)
     if not shared:
         raise UserError(f"{run.path} and {other.path} share no probe; probe both alike.")
     for probe in (p for p in in_order(run.last) if p in shared):
         first, second = run.last[probe], other.last[probe]
+        # Facts are compared by position, so items must be the same in the same order.
         if first.items != second.items:
             raise UserError(
                 f"{run.path} and {other.path} were put to different items of {probe}; probe both "
@@ -203,6 +211,7 @@ def _compare(run: Run, other: Run, before, then, state: str | None, limit: int) 
 
 def _two_bases(run: Run, other: Run, given: bool) -> list[str]:
     chains = [bases_of(r)[:1] for r in (run, other)]
+    # Nothing to explain if both were compared with the same model.
     if given or not all(chains) or chains[0][0].is_same(chains[1][0]):
         return []
     paths = [chain[0].path for chain in chains]

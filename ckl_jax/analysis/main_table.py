@@ -39,6 +39,8 @@ class FuarTasks:
     def cells(self) -> list:
         """The arguments of `probes.forgetting.fuar` after the scores."""
         parts = (self.forgotten, self.updated, self.acquired)
+        # All weights 1: the unweighted mean over a role's probes, as CKL takes for NLE_P1 and
+        # NLE_P2.
         first, *gained = ([(name, 1.0) for name in part] or None for part in parts)
         return [[first], *gained]
 
@@ -46,7 +48,7 @@ class FuarTasks:
 def fuar_tasks(
     probes: Iterable[Probe], acquired: Sequence[str] = (), earlier: int = 0
 ) -> FuarTasks | None:
-    """What FUAR compares, by the roles of the probes; None if it is not defined on them.
+    """The probes that FUAR compares, by role; None if it is not defined on them.
 
     Of each role it takes the first probe by `Probe.order`, with those of its group. So CKL's are
     ((IL), UL, NL) where all are there; without NewLAMA, NewLAMA-Easy takes its place, or the mean
@@ -69,18 +71,22 @@ def fuar_tasks(
             f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(known))}."
             f"{nearest(missing[0], known)}"
         )
+    # TemporalWiki's probes come in pairs; with several intervals in one run FUAR is not defined.
     stems = [p.removesuffix("_unchanged") for p in known if p.endswith("_unchanged")]
     if len(stems) == 1 and f"{stems[0]}_changed" in known and not acquired:
         facts = [f"{stems[0]}_unchanged"], [f"{stems[0]}_changed"]  # see `fact_files`
         return FuarTasks(*facts, [], "((Unchanged), Changed, n.d.)")
     by_role = [[probe for probe in ordered if probe.role == role] for role in ROLES]
     retained, updated, new = (
+        # The first by `Probe.order` and its group: NewLAMA before NewLAMA-Easy, whose halves are
+        # one group.
         [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
         for mine in by_role
     )
     new = [known[name] for name in acquired] or new
     if not retained or not (updated or new):
         return None
+    # The notation of CKL's tables, such as ((IL), UL, NL).
     first, *gained = (" & ".join(p.short for p in m) or "n.d." for m in (retained, updated, new))
     notation = f"(({', '.join([first, *['n.d.'] * earlier])}), {', '.join(gained)})"
     return FuarTasks(*([p.name for p in mine] for mine in (retained, updated, new)), notation)
@@ -142,7 +148,9 @@ class _Numbers:
         self.means: dict[str, dict] = {entry.key: {} for entry in study.entries}
         self.draws: dict[str, dict] = {entry.key: {} for entry in study.entries}
         for i, probe in enumerate(study.probes):
+            # values [M, N], all models on the same items.
             keys, values = study.values(probe, metric)
+            # [M, B]. A seed for each probe: resamples of different probes are independent.
             sampled = bootstrap_means(values, samples, seed=i)
             for key, row, draw in zip(keys, values, sampled, strict=True):
                 self.means[key][probe] = 100.0 * float(row.mean())
@@ -170,6 +178,7 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
             "items": len(scored.items),
         }
     total = entry.summary.get("total_parameters")
+    # Initial's own training is no cost of an update.
     summary = {} if entry is study.initial else entry.summary
     before = study.initial.summary.get("total_parameters") if summary and study.initial else None
     return {
@@ -222,6 +231,7 @@ def _add_tests(study: Study, rows: list[dict], numbers: _Numbers) -> None:
             # Signs, as two infinities ("no gain" twice) are equal.
             p_values[entry.key, "fuar"] = two_sided((ours > theirs).astype(float) - (ours < theirs))
             differences[entry.key, "fuar"] = None
+    # Once over all tests of the table, not per column: a star anywhere counts as a finding.
     adjusted = holm(p_values)
     for row in rows:
         row["tests"] = {
@@ -243,6 +253,7 @@ def best(table: dict[str, Any], column: str) -> dict[str, int]:
         return {}
     ranking = [row for row in table["rows"] if row["key"] != "initial"]
     values = {row["key"]: cell_value(row, column) for row in ranking}
+    # Ranked as printed: two cells that show the same number share a rank.
     known = {k: round(v, 2) for k, v in values.items() if v is not None}
     if len(known) < 2:
         return {}
@@ -301,7 +312,7 @@ def _cell(row: dict, column: str, rank: int) -> Cell | float | None:
 
 
 def _legend(table: dict[str, Any]) -> str:
-    """What the signs in the table mean, in sentences."""
+    """Explains the symbols in the table."""
     parts = [
         f"Scores in percent ({table['metric'].upper()}); below them, 95 % intervals of a bootstrap "
         f"over items ({table['bootstrap']['samples']} samples): they say how far the choice of "

@@ -62,6 +62,7 @@ class Losses:
                     f"The fact {row.get('item')!r} of {row.get('probe')} has {bad[0]} = "
                     f"{row.get(bad[0])!r}; probe the model again."
                 )
+        # float64: sums over 10,000 facts of float32 would lose digits that tables print.
         columns = (np.array([row[name] for row in rows], np.float64) for name in _COLUMNS)
         return cls(*columns, tuple(row.get("kind", "") for row in rows))
 
@@ -93,6 +94,7 @@ def perplexity(
       UserError: no such formula, or nothing that counts in it.
     """
     units, scale = _units(losses, formula, batch_size)
+    # One column, so that the same `_value` serves the estimate and the bootstrap.
     return float(_value(units.mean(axis=1)[:, None], scale)[0])
 
 
@@ -121,6 +123,7 @@ def bootstrap(
         raise UserError(
             "The models were put to different numbers of facts; probe all with the same files."
         )
+    # [M * K, N] together: one draw of facts for all models and all parts of the formula.
     means = bootstrap_means(np.concatenate([units for units, _ in found]), samples, seed)
     means = means.reshape(len(models), -1, samples)
     return np.stack([_value(m, scale) for m, (_, scale) in zip(means, found, strict=True)])
@@ -145,7 +148,7 @@ def estimate(
 
 
 def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, str]:
-    """What the formula averages over, [K, N], and how `_value` makes a perplexity of K means.
+    """Values that the formula averages, [K, N]; `_value` computes the perplexity of K means.
 
     Facts without a token that counts are left out.
     """
@@ -159,6 +162,7 @@ def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, s
         nll, tokens = losses.object_nll, losses.object_tokens
     if formula == "batch_mean_legacy":
         starts = np.arange(0, len(nll), batch_size)
+        # Sums over each batch; the last one may be shorter, as it was in the released evaluation.
         nll, tokens = (np.add.reduceat(x, starts) if len(x) else x for x in (nll, tokens))
     nll, tokens = nll[tokens > 0], tokens[tokens > 0]
     if not len(tokens):
@@ -167,6 +171,7 @@ def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, s
         return np.exp(np.minimum(nll / tokens, _LARGEST))[None], "mean"
     if formula == "batch_mean_legacy":
         return (nll / tokens)[None], "exp"
+    # A quotient of sums: numerator and denominator are resampled together.
     return np.stack([nll, tokens]), "quotient"
 
 
@@ -226,6 +231,7 @@ def fact_scores(probes: Mapping[str, Losses], formula: str = "token_micro") -> d
 
 def average(unchanged: float, changed: float, places: int = 2) -> decimal.Decimal:
     """The Avg column of Table 3: the mean of two perplexities, rounded half up."""
+    # Table 3's 28 averages come out only with half-up rounding of the decimals as printed.
     total = decimal.Decimal(str(unchanged)) + decimal.Decimal(str(changed))
     return rounded(total / 2, places)
 

@@ -57,6 +57,7 @@ def _inside(folder: Path) -> list[Path]:
 
     def order(path: Path) -> tuple[int, str]:
         key = labels.method_key(path.name)
+        # The order of the tables in CKL, then names that it does not have.
         return (known.index(key) if key in known else len(known), path.name)
 
     return sorted(found, key=order)
@@ -86,6 +87,7 @@ def write_report(
     figures.save(drawn, out / "figures")
     evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
+    # JSON before HTML: numbers are there even if a template fails.
     write_json(out / "table.json", tables)
     main = section(table, title="Scores", anchor="scores")
     in_f1 = section(f1_table, title="Scores in F1", anchor="f1")

@@ -37,6 +37,7 @@ _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 METRICS_FILE = "metrics.jsonl"
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
+# What tables and the ledger show of an item; numbers become columns of `Scored`.
 _KEPT = frozenset(
     "item relation date input answers old_answers predictions epoch em em_old interval class kind "
     "metric cut".split()
@@ -104,6 +105,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
         return np.array([row.get(name, default) for row in rows], dtype=np.float64)
 
     probe = _probe_of(rows, path)
+    # Only UpdatedLAMA has old answers; elsewhere the column would be all 0.
     has_old = any(row.get("old_answers") for row in rows)
     shown = {n: column(n, np.nan) for n in probe.columns if n != "em_old" or has_old}
     if any(np.isnan(values).any() for values in shown.values()) and "predictions" in rows[0]:
@@ -118,6 +120,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
         f1=column("f1", np.nan),
         em_old=column("em_old"),
         hit_rank=column("hit_rank").astype(int),
+        # 1: rows of versions before the wide search.
         beams=column("beams", 1).astype(int),
         relations=tuple(row.get("relation", "") for row in rows),
         rows=tuple(map(_slim, rows)),
@@ -129,9 +132,10 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
 
 
 def _probe_of(rows: list[dict[str, Any]], path: str | os.PathLike) -> Probe:
-    """What the rows of a probe say of it; rows written before they did are of published probes."""
+    """The record of a probe in its rows; older rows without one are of published probes."""
     name = rows[0]["probe"]
     for row in rows:
+        # The first row of a probe has it, but files may have been merged or sorted.
         if "probe_record" in row:
             where = f"{path}, item {row['item']!r}"
             return Probe.from_json(name, row["probe_record"], where)
@@ -144,6 +148,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     Raises:
       UserError: the file cannot be read, or a row lacks a field or has one of the wrong type.
     """
+    # Checked row by row: a damaged file is named with the line and the field.
     for number, row in enumerate(_json_lines(path), 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: not a JSON object; is it a file of probe rows?")
@@ -159,7 +164,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 
 
 def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a row has to have: an answer and its scores, what the item cost, or both."""
+    """The fields that a row must have: those of an answer, of a loss, or of both."""
     if "nll" not in row:
         return FIELDS
     asked = any(name in row for name in _OF_ANSWERS)
@@ -176,6 +181,7 @@ def _json_lines(path: str | os.PathLike) -> Iterator[Any]:
 def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[str, Scored]:
     """Groups the rows of one evaluation by probe, each item once."""
     groups: dict[str, list] = {}
+    # Rows appended by two runs into one file would count items twice.
     seen = set()
     for row in rows:
         key = (row["probe"], row["item"])
@@ -193,6 +199,7 @@ def _slim(row: dict[str, Any]) -> dict[str, Any]:
 
     def shared(value: Any) -> Any:
         if isinstance(value, list):
+            # Equal strings are one object: all runs of a study share the texts of their items.
             return tuple(sys.intern(str(part)) for part in value)
         return sys.intern(value) if isinstance(value, str) else value
 
@@ -252,9 +259,11 @@ class Run:
         files = {int(m[1]): p for p in found if (m := _FILE.search(p.name))}
         if not files:
             raise NotProbed(f"{path} {_why_no_rows(path)}")
+        # Rows of `t5x eval` lie in a subfolder of the run that was trained.
         trained = path.parent if path.name == EVAL else path
         summary = _read_summary(trained / "summary.json")
         last = max(files)
+        # A report of an intermediate evaluation must not pass for the final one.
         if trained == path and last < summary.get("steps", 0):
             raise UserError(
                 f"{path} was trained to step {summary['steps']}, and its last probe rows are of "
@@ -294,6 +303,7 @@ class Run:
         """{probe: mean EM} after `step`; holds no rows in memory."""
         if step == self.steps[-1]:
             return {p: float(s.em.mean()) for p, s in self.last.items() if s.answered}
+        # Row by row: curves read every evaluation of every run.
         right: collections.Counter[str] = collections.Counter()
         items: collections.Counter[str] = collections.Counter()
         for row in read_rows(self.files[step]):
@@ -305,6 +315,7 @@ class Run:
     def epoch_at(self, step: int) -> float:
         """Passes over the corpus done after `step`; within one, a fraction."""
         done = 0
+        # Epochs differ in length under Mix-Review, hence a list of steps.
         for epoch, steps in enumerate(self.summary.get("steps_per_epoch") or ()):
             if step < done + steps:
                 return epoch + (step - done) / steps
@@ -323,6 +334,7 @@ def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 def metrics_row(line: str) -> dict[str, Any] | None:
     """A line of a `metrics.jsonl`; None for one that is cut off or something else."""
     try:
+        # A line without its newline is still being written.
         row = parse_json(line, ANY_NUMBER) if line.endswith("\n") else None
     except BadJson:
         return None
@@ -330,7 +342,7 @@ def metrics_row(line: str) -> dict[str, Any] | None:
 
 
 def _why_no_rows(path: Path) -> str:
-    """What a folder without rows is instead, and what to do."""
+    """Explains what a folder without rows is, and what to do."""
     probed = {p.parent.parent.name for p in path.glob("*/probes/rows_*.jsonl")}
     names = ", ".join(sorted(probed))
     if (path / "demo.json").is_file():
@@ -362,6 +374,7 @@ def base_of(run: Run) -> Run | None:
         return None
     base = Path(base)
     recorded = base.parent if base.name.startswith("checkpoint_") else base
+    # Runs are often copied together to another folder; a namesake beside this run is then the base.
     moved = () if recorded.exists() else (run.path.parent / recorded.name,)
     for folder in (recorded, recorded / EVAL, *moved):
         if (folder / "probes").is_dir() and folder.resolve() != run.path.resolve():
@@ -379,7 +392,7 @@ def training_flops(summary: Mapping[str, Any]) -> int | None:
 
 
 def initial_scores(run: Run) -> dict[str, Scored] | None:
-    """What the run's base model knew: the base's own rows, else the run's of step 0.
+    """Answers of the run's base model: the base's own rows, else the run's of step 0.
 
     The base's come first because parameters that a method adds may answer differently from the
     start: a side network that is random at step 0 is no part of the base. They are left where the

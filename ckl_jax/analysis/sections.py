@@ -92,6 +92,7 @@ def estimate(
       value: key of the value.
       **looks: of the cell.
     """
+    # x != x is true of NaN alone; None is handled below as "no gain".
     if x is None or x[value] != x[value]:
         return Cell("–")
     if x[value] is None or x["low"] != x["low"]:
@@ -127,6 +128,7 @@ class Section:
     wide: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        # Normalised once here, so that the three writers see cells only.
         object.__setattr__(self, "rows", [list(map(cell, row)) for row in self.rows])
         object.__setattr__(self, "sections", [s for s in self.sections if s])
         object.__setattr__(self, "notes", [note for note in self.notes if note])
@@ -149,6 +151,7 @@ class Section:
         if self.png and images:
             parts.append(f"![{self.title}]({images[self.png]})")
         if self.rows:
+            # "|SKIP
             rule = "|" + " --- |" + " ---: |" * (len(self.headers) - 1)
             rows = [self.headers, *([_markdown(c) for c in row] for row in self.rows)]
             lines = ["| " + " | ".join(row) + " |" for row in rows]
@@ -169,6 +172,7 @@ class Section:
         title = ": ".join(filter(None, (name, self.title)))
         if self.rows:
             drawn = self._drawn(title)
+            # Measured without the console's own limit: the natural width of the table.
             room = console.options.update(max_width=1000)
             if drawn.__rich_measure__(console, room).maximum > console.width:
                 drawn = self._drawn(title, narrow=True)
@@ -193,6 +197,7 @@ class Section:
 
 
 def _markdown(shown: Cell) -> str:
+    # A pipe or a line break would end the cell in Markdown.
     text = " ".join(shown.text.replace("|", "\\|").split("\n"))
     text = {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(shown.rank, text)
     star = "\\*" if shown.mark else ""
@@ -281,6 +286,7 @@ def write_markdown(
 def _templates() -> Any:
     import jinja2
 
+    # Imported late; autoescape, because answers of models may hold any text.
     loader = jinja2.FileSystemLoader(_PACKAGE)
     return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 

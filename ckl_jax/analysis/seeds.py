@@ -105,6 +105,7 @@ def of_demos(
     shown = {column: title for table in tables for column, title in titles(table).items()}
     names = dict.fromkeys([*shown, "fuar", "trainable", "flops", "cpu_seconds"])
     seeds = [{r["key"]: {n: cell_value(r, n) for n in names} for r in t["rows"]} for t in tables]
+    # "no gain" is no number, so the mean leaves it out; how often it occurred is shown below.
     no_gain = collections.Counter(
         row["key"]
         for t in tables
@@ -158,6 +159,7 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
                 "different seeds."
             )
         seeds.add(settings.get("seed"))
+        # Both folders' settings, so that one that is missing counts as different.
         names = [n for n in {**first, **settings} if n not in ("seed", *free)]
         if other := [n for n in names if _deciding(first.get(n)) != _deciding(settings.get(n))]:
             raise UserError(

@@ -34,9 +34,11 @@ def bootstrap_means(values: np.ndarray, samples: int = SAMPLES, seed: int = 0) -
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"need [models, items] with at least one item, got {values.shape}")
     n = values.shape[1]
+    # Columns of `values`: at most 2^M different ones for right and wrong answers of M models.
     patterns, counts = np.unique(values, axis=1, return_counts=True)
     generator = np.random.default_rng(seed)
     draws = generator.multinomial(n, counts / n, size=samples)
+    # [M, patterns] x [patterns, B].
     return patterns @ draws.T / n
 
 
@@ -54,6 +56,7 @@ def spread(values: Sequence[float | None]) -> dict[str, Any]:
 def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Percentile interval of [B] samples; infinity is allowed and ranks as the largest."""
     tail = 50.0 * (1.0 - level)
+    # "nearest", because interpolating between a number and infinity gives NaN.
     low, high = np.percentile(samples, [tail, 100.0 - tail], method="nearest")
     return float(low), float(high)
 
@@ -65,6 +68,7 @@ def fuar_samples(
     lost, gained = fuar_parts(scores, forgotten, updated, acquired)
     lost, gained = np.broadcast_arrays(np.asarray(lost, float), np.asarray(gained, float))
     out = np.full(lost.shape, np.inf)
+    # Divides where something was gained; elsewhere infinity stays.
     np.divide(lost, gained, out=out, where=gained > 1e-9)
     return out
 
@@ -74,6 +78,7 @@ def mcnemar(a: np.ndarray, b: np.ndarray) -> float:
     a, b = np.asarray(a, bool), np.asarray(b, bool)
     if a.shape != b.shape:
         raise ValueError(f"the models answered {a.shape} and {b.shape} items")
+    # Items that both models answer alike say nothing about the difference.
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     return sign_test(only_a, only_b)
 
@@ -83,6 +88,7 @@ def sign_test(wins: int, losses: int) -> float:
     n, k = wins + losses, min(wins, losses)
     if n == 0:
         return 1.0
+    # In logarithms: binomial coefficients of thousands of items overflow floats.
     log_factorial = [math.lgamma(i + 1) for i in (n, *range(k + 1))]
     terms = [
         log_factorial[0] - log_factorial[i + 1] - math.lgamma(n - i + 1) - n * math.log(2)
@@ -95,6 +101,7 @@ def sign_test(wins: int, losses: int) -> float:
 def two_sided(difference: np.ndarray) -> float:
     """Share of samples [B] on the rarer side of 0, doubled; never 0, as B is finite."""
     b = len(difference)
+    # Ties count on both sides, which makes the test conservative.
     below, above = (difference <= 0).sum(), (difference >= 0).sum()
     return float(min(1.0, 2.0 * (min(below, above) + 1) / (b + 1)))
 
@@ -103,6 +110,7 @@ def holm(p_values: Mapping) -> dict:
     """Adjusts p values, {test: p}, for their number (Holm, 1979)."""
     adjusted, running = {}, 0.0
     ordered = sorted(p_values.items(), key=lambda pair: pair[1])
+    # The i-th smallest p times (n - i); `running` keeps the adjusted values monotone.
     for rank, (name, p) in enumerate(ordered):
         running = max(running, min(1.0, p * (len(ordered) - rank)))
         adjusted[name] = running
@@ -124,6 +132,7 @@ def precision_curve(
 
 def by_relation(values: np.ndarray, relations: Sequence[str]) -> dict[str, tuple[int, float]]:
     """{relation: (items, mean)} in order of first occurrence."""
+    # np.unique sorts; `first` restores the order of occurrence.
     names, first, inverse = np.unique(np.array(relations), return_index=True, return_inverse=True)
     counts = np.bincount(inverse)
     means = np.bincount(inverse, weights=values) / counts

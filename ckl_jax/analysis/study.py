@@ -60,6 +60,7 @@ class Study:
     @functools.cached_property
     def records(self) -> dict[str, Probe]:
         """{name: probe} in the order of tables; where runs differ, the first one's."""
+        # Reversed, so that the first entry's record wins.
         found = {p: s.probe for e in reversed(self.entries) for p, s in e.scores.items()}
         first = dict.fromkeys(p for e in self.entries for p in e.scores)
         return {p: found[p] for p in sorted(first, key=lambda p: found[p].order)}
@@ -101,6 +102,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
             runs.append(Run.open(folder))
         except NotProbed as e:
             errors.append(e)
+            # A demo that is still running: the finished runs are reported.
             notes.append(f"{_label(folder.name)}: not probed yet, so it is left out.")
     if not runs:
         raise errors[0] if errors else UserError("No runs to report on; give their MODEL_DIRs.")
@@ -108,6 +110,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
     notes += [f"{_label(run.name)}: {unfinished}" for run in runs if not run.summary]
     first = next((r for r in runs if _is_initial(r)), None)
     updated = [r for r in runs if r is not first]
+    # Raises for runs of different Initial models: their gaps would not be comparable.
     base = common_base(updated, first)
     if first is not None:
         initial = Entry("initial", first, first.last)
@@ -122,7 +125,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
 def _scores_before(
     base: Base | None, runs: Sequence[Run]
 ) -> tuple[dict[str, Scored] | None, list[str]]:
-    """What the model before all of `runs` knew, and a note where that is not its answers alone."""
+    """Answers of the model before all of `runs`, and a note if they are not its alone."""
     if base is not None and base.source is not None and (scores := base.scores):
         return scores, []
     # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base.
@@ -184,6 +187,7 @@ def _answered(study: Study) -> Study:
 
 def _is_initial(run: Run) -> bool:
     """Whether a finished run trained from random parameters, or did not train at all."""
+    # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
     return bool(run.summary) and (fresh or run.steps == (0,))
 
@@ -191,7 +195,9 @@ def _is_initial(run: Run) -> bool:
 def _entries(runs: Sequence[Run]) -> tuple[Entry, ...]:
     keys = [labels.method_key(r.name) for r in runs]
     unique = [
-        k if keys.count(k) == 1 else f"{k} [{r.path}]" for k, r in zip(keys, runs, strict=True)
+        # Two runs of one method are told apart by their folders.
+        k if keys.count(k) == 1 else f"{k} [{r.path}]"
+        for k, r in zip(keys, runs, strict=True)
     ]
     return tuple(Entry(k, r, r.last) for k, r in zip(unique, runs, strict=True))
 
@@ -213,5 +219,6 @@ def seed_of(run: Run) -> str:
     path = run.path / "config.gin"
     if not path.exists():
         return ""
+    # Read as text: this room imports no gin.
     found = re.search(r"^RANDOM_SEED\s*=\s*(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""

@@ -85,7 +85,7 @@ def _same(state: State) -> State:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFace:
-    """How Hugging Face stores a model: `config.json`, and the names of its parameters.
+    """Hugging Face's format of a model: `config.json`, and the names of its parameters.
 
     Attributes:
       model_types: the values of `model_type` that `config_from_hf` reads.
@@ -114,7 +114,7 @@ class HuggingFace:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peft:
-    """How Hugging Face's PEFT stores a model's LoRA adapters.
+    """The format of Hugging Face's PEFT for a model's LoRA adapters.
 
     Attributes:
       task_type: PEFT's name of the task.
@@ -181,4 +181,5 @@ class Architecture:
 
 def gin_name(cls: type) -> str:
     """The name of a class in gin files that import its module by its last part."""
+    # gin's selector is as short as is unique: "t5.T5Config", not the whole module path.
     return f"{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"

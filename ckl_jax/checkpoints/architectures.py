@@ -18,6 +18,7 @@ def register(architecture: Architecture) -> None:
       UserError: another architecture has its configuration class, its gin name or one of its model
         types. Architectures over one module need a subclass of its configuration each.
     """
+    # A notebook that reloads its module registers the same record a second time.
     again = [a for a in known() if _identity(a) == _identity(architecture)]
     for other in known():
         shared = sorted(_claims(architecture) & _claims(other))
@@ -42,6 +43,7 @@ def of_config(config: Config) -> Architecture:
     Raises:
       UserError: none is registered for its class.
     """
+    # By exact class: a subclass may have parameters that the record's table does not name.
     if type(config) not in _registered:
         name = type(config).__name__
         raise _unknown(f"{name} is the configuration of no registered architecture")
@@ -107,6 +109,7 @@ def _claims(architecture: Architecture) -> set[str]:
     return {architecture.gin_name, *_model_types(architecture)}
 
 
+# Ours register here rather than at import of their modules, so that the order is fixed.
 for _architecture in (
     hf_t5.ARCHITECTURE,
     hf_gpt2.ARCHITECTURE,

@@ -64,13 +64,17 @@ def assign(
         stored; wanted names are missing, stored ones are left over, or shapes differ: all
         are listed.
     """
+    # Ordered and without duplicates, so that errors list names in the order of the tree.
     wanted, stored = list(dict.fromkeys(wanted)), dict.fromkeys(stored)
     rules = [(compile_rule(pattern), replacement) for pattern, replacement in assignment_map]
+    # {wanted name: stored name, or None to initialise}; the first rule that matches decides.
     by_rule = _apply(rules, wanted, elsewhere, stored, where)
     sources = {name: by_rule.get(name, name) for name in wanted}
+    # None counts as present: a name that a rule drops is not missing.
     there = {*stored, None}
     dropped = [name for name, source in sources.items() if source is None]
     missing = [name for name, source in sources.items() if source not in there]
+    # `optional`: leaves that a method added, which no base checkpoint has.
     may_lack = set(missing if fallback_to_scratch else optional)
     fresh = [name for name in missing if name in may_lack]
     sources = {name: source for name, source in sources.items() if source in stored}
@@ -85,6 +89,7 @@ def assign(
 
 def _apply(rules, wanted, elsewhere, stored, where: str) -> dict[str, str | None]:
     """Wanted name -> stored name or None, for the names that a rule matches."""
+    # A rule that matches only names which are not read this time is no mistake.
     found, matched = {}, {_first_match(rules, name)[0] for name in elsewhere}
     for name in wanted:
         number, match = _first_match(rules, name)
@@ -104,6 +109,7 @@ def _apply(rules, wanted, elsewhere, stored, where: str) -> dict[str, str | None
 
 def _first_match(rules, name: str):
     for number, (regex, _) in enumerate(rules):
+        # The whole name, as T5X matches: a rule for "a/b" must not take "a/b/c".
         match = regex.fullmatch(name)
         if match:
             return number, match

@@ -68,6 +68,7 @@ def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
             "'module/param' and give that file."
         )
     try:
+        # allow_pickle=False: an .npz may hold object arrays, and those are pickles.
         with os_errors(path, "read"), np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile) as e:
@@ -103,6 +104,7 @@ def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, d
             "no biases of query, key and value does not have."
         )
     config = _config(path, named, num_heads)
+    # A model that was made without an output bias is the same as one whose bias is 0.
     if _BIAS not in named:
         warnings.warn(f"{path} has no {_name_of(_BIAS)}; the output's bias is 0.", stacklevel=2)
         named[_BIAS] = np.zeros(config.vocab_size, np.float32)
@@ -113,6 +115,7 @@ def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, d
 def _weights(path: Any, name: str, array: np.ndarray) -> np.ndarray:
     if array.dtype.kind != "f" and array.dtype != jax.numpy.bfloat16:
         raise UserError(f"{path}: {name} holds {array.dtype}; weights are floating-point numbers.")
+    # bfloat16 is exact in float32.
     array = np.asarray(array, np.float32)
     if not np.isfinite(array).all():
         raise UserError(f"{path}: {name} has values that are not finite.")
@@ -131,6 +134,7 @@ def _name_of(path: str) -> str:
 
 def _path_of(name: str) -> str | None:
     for end, path in _EMBEDDING.items():
+        # The prefix is the name of the user's own module, which differs.
         if name == end or name.endswith(f"/{end}"):
             return path
     match = _IN_LAYER.fullmatch(name)
@@ -154,6 +158,7 @@ def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> Trans
             f"{path}: {_name_of(needed[1])} is {query[0]} x {query[1]}, which does not divide into "
             f"{num_heads} heads."
         )
+    # Counted from the names: no shape depends on the depth.
     layers = {p.split("/")[1] for p in named if p.startswith("decoder/")}
     return TransformerXLConfig(
         vocab_size=table[0],
@@ -168,6 +173,7 @@ def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> Trans
 def _check(path: Any, named: Mapping[str, np.ndarray], config: TransformerXLConfig) -> None:
     """Raises `UserError` unless names and shapes are those of the model of `config`."""
     ids = jax.ShapeDtypeStruct((1, 1), np.int32)
+    # Shapes only; the parameters are not initialised.
     shapes = jax.eval_shape(Transformer(config).init, jax.random.key(0), ids)["params"]
     wanted = {name: x.shape for name, x in flatten(shapes).items()}
     lost = sorted(_name_of(name) for name in wanted.keys() - named.keys())
@@ -208,6 +214,6 @@ ARCHITECTURE = Architecture(
         "same_length",
         "scale_embedding",
         "reset_at_doc",
-        "init_deviation",
+        "init_stddev",
     ),
 )

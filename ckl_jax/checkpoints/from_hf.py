@@ -96,6 +96,7 @@ def _sharded(folder):
     weight_map = read_json_object(folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
         raise UserError(f"{folder / INDEX} has no 'weight_map': not an index of safetensors files.")
+    # A downloaded index could otherwise name any file of this machine.
     outside = sorted({f for f in weight_map.values() if Path(f).name != f})
     if outside:
         raise UserError(
@@ -105,6 +106,7 @@ def _sharded(folder):
     absent = sorted({f for f in weight_map.values() if not (folder / f).exists()})
     if absent:
         raise UserError(f"{folder / INDEX} names files that are not there: {', '.join(absent)}.")
+    # All names are checked before the first tensor is read: an import may take minutes.
     held = {file: set(safetensors_names(folder / file)) for file in set(weight_map.values())}
     lost = sorted(name for name, file in weight_map.items() if name not in held[file])
     if lost:
@@ -125,5 +127,6 @@ def _flax_state(path):
     state = {}
     for name, value in flat.items():
         stem, _, last = name.rpartition(".")
+        # Flax's `kernel`, `embedding` and `scale` are all `weight` in PyTorch.
         state[f"{stem}.weight"] = np.asarray(value).T if last == "kernel" else np.asarray(value)
     return state

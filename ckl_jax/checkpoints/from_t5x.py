@@ -63,6 +63,8 @@ def legacy_leaves(path: epath.Path) -> dict[str, LegacyLeaf]:
       Damaged: the files are.
     """
     try:
+        # The index holds small arrays itself; large ones are zarr folders that are opened when
+        # read.
         content = serialization.msgpack_restore((path / INDEX).read_bytes())
     except ValueError as e:  # whatever msgpack raises is one
         raise Damaged(f"its file {INDEX} is cut off or overwritten") from e
@@ -74,6 +76,7 @@ def legacy_leaves(path: epath.Path) -> dict[str, LegacyLeaf]:
             f"Checkpoint {path} is of T5X's version {version}; versions {VERSIONS[0]} to "
             f"{VERSIONS[-1]} can be read: load it in the T5X that wrote it and save it again."
         )
+    # A specification is a dict too; `is_leaf` keeps it whole.
     flat = traverse_util.flatten_dict(content["optimizer"], is_leaf=lambda _, x: _is_spec(x))
     named = {"/".join(map(str, key)): value for key, value in flat.items()}
     return {name: _leaf(path, name, value) for name, value in named.items() if value is not None}
@@ -94,6 +97,7 @@ def read_leaf(leaf: LegacyLeaf, like: Any) -> Any:
     sharding = getattr(like, "sharding", None)
     if sharding is None:
         return np.asarray(leaf.read(...)).astype(dtype, copy=False)
+    # Called once for each shard that this process holds, with its index.
     return jax.make_array_from_callback(
         leaf.shape, sharding, lambda index: np.asarray(leaf.read(index)).astype(dtype, copy=False)
     )
@@ -113,6 +117,7 @@ def _leaf(path: epath.Path, name: str, value: Any) -> LegacyLeaf:
 
 
 def _zarr_leaf(path: epath.Path, name: str, spec: Mapping[str, Any]) -> LegacyLeaf:
+    # Old and new spellings of TensorStore specifications.
     folder = spec["kvstore"].get("path") or spec.get("path") or ""
     parts = folder.strip("/").split("/")
     if folder.startswith("/") or ".." in parts or not parts[-1]:
@@ -121,6 +126,7 @@ def _zarr_leaf(path: epath.Path, name: str, spec: Mapping[str, Any]) -> LegacyLe
     dtype = np.dtype(spec.get("dtype") or spec["metadata"]["dtype"])
     # Version 2 kept the bits of bfloat16 in integers, a type that no weight has.
     coded = dtype == np.uint16
+    # Opened once, at the first read: metadata of all arrays is wanted more often than values.
     open_ = functools.cache(functools.partial(_open, path, folder.strip("/"), shape, name))
 
     def read(index: Any) -> np.ndarray:
@@ -131,6 +137,7 @@ def _zarr_leaf(path: epath.Path, name: str, spec: Mapping[str, Any]) -> LegacyLe
 
 
 def _open(path: epath.Path, folder: str, shape: tuple[int, ...], name: str) -> ts.TensorStore:
+    # A specification of our own: the stored one may name another bucket or driver.
     spec = {"driver": "zarr", "kvstore": kvstore(path, folder)}
     store = ts.open(spec, open=True, read=True).result()
     if store.shape != shape:
@@ -140,6 +147,7 @@ def _open(path: epath.Path, folder: str, shape: tuple[int, ...], name: str) -> t
 
 def kvstore(path: epath.Path, folder: str) -> dict[str, str]:
     """TensorStore's address of a folder in a checkpoint, wherever that one was written."""
+    # One slash or two, as in `restore.is_remote`.
     match = re.fullmatch(r"gs:/+([^/]+)/(.*)", str(path))
     if match:
         return {"driver": "gcs", "bucket": match[1], "path": f"{match[2]}/{folder}/"}

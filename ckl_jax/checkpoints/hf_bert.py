@@ -54,6 +54,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
       UserError: a model with a part this one does not have.
     """
     check_settings(settings, _FIXED, _SIZES, "BERT")
+    # fairseq counts positions from pad_token_id + 1.
     offset = 0 if settings.get("model_type") == "bert" else settings.get("pad_token_id", 1) + 1
     if offset not in (0, _ROBERTA):
         raise UserError(
@@ -68,6 +69,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
         head_dim=width // heads,
         mlp_dim=settings["intermediate_size"],
         num_layers=settings["num_hidden_layers"],
+        # The table has rows for the reserved positions too.
         max_positions=settings["max_position_embeddings"] - offset,
         position_offset=offset,
         token_types=settings.get("type_vocab_size", 2),
@@ -172,6 +174,7 @@ def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
 
     Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.
     """
+    # `decoder.bias` is the same array as `predictions.bias`; both may be in a file.
     kept = (n for n in state if not _OTHER.fullmatch(n) and not n.endswith(".decoder.bias"))
     return Renamed(state, {_new(name): name for name in kept})
 

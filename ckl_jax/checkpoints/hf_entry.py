@@ -46,6 +46,7 @@ def check_settings(
       name: of the model.
     """
     for field, value in fixed.items():
+        # A field that is absent has transformers' default, which is the supported value.
         if settings.get(field, value) != value:
             raise UserError(
                 f"config.json says {field} {settings[field]!r}: only {value!r} can be imported."

@@ -60,6 +60,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> GPT2Config:
         emb_dim=width,
         num_heads=heads,
         head_dim=width // heads,
+        # `n_inner: null` means 4 D.
         mlp_dim=settings.get("n_inner") or 4 * width,
         num_layers=settings["n_layer"],
         max_positions=settings["n_positions"],
@@ -89,6 +90,7 @@ def config_to_hf(config: GPT2Config) -> dict[str, Any]:
         "n_layer": config.num_layers,
         "n_positions": config.max_positions,
         "n_inner": config.mlp_dim,
+        # One dropout rate here, three there.
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout_rate),
         "layer_norm_epsilon": config.layer_norm_epsilon,
         **_FIXED,
@@ -104,7 +106,7 @@ def embedding_names(config: GPT2Config) -> tuple[str, ...]:
 
 
 def vocabulary_settings(vocabulary: ByteLevelVocabulary) -> dict[str, Any]:
-    """What `config.json` says about the ends of a text."""
+    """The BOS and EOS entries of `config.json`."""
     return {"bos_token_id": vocabulary.bos_id, "eos_token_id": vocabulary.eos_id}
 
 
@@ -129,10 +131,12 @@ def _layer(config: GPT2Config, there: str, here: str) -> Iterator[Entry]:
     d, inner = config.emb_dim, config.num_heads * config.head_dim
     attention = f"{here}/self_attention"
     yield from norm(f"{there}.ln_1", f"{here}/pre_self_attention_layer_norm", d)
+    # The order of the thirds of c_attn.
     for i, word in enumerate(("query", "key", "value")):
         fused = f"{there}{_FUSED}"
         yield Entry(f"{fused}weight[{i}]", f"{attention}/{word}/kernel", False, (d, inner))
         yield Entry(f"{fused}bias[{i}]", f"{attention}/{word}/bias", False, (inner,))
+    # transposed=False: Hugging Face's Conv1D stores [in, out], as we do.
     yield from linear(f"{there}.attn.c_proj", f"{attention}/out", inner, d, False)
     yield from norm(f"{there}.ln_2", f"{here}/pre_mlp_layer_norm", d)
     yield from linear(f"{there}.mlp.c_fc", f"{here}/mlp/wi", d, config.mlp_dim, False)
@@ -146,9 +150,11 @@ def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """
     source = {}
     for name in state:
+        # GPT2Model's files lack the prefix, GPT2LMHeadModel's have it.
         full = name if name.startswith((_PREFIX, OUTPUT)) else _PREFIX + name
         if _MASKS.fullmatch(full):
             continue
+        # Three names for one array; `Split` cuts it on access.
         parts = [f"{full}[{i}]" for i in range(3)] if _FUSED in full else [full]
         source.update(dict.fromkeys(parts, name))
     return Split(state, source)
@@ -160,6 +166,7 @@ class Split(Renamed):
     def __getitem__(self, name: str) -> np.ndarray:
         value = super().__getitem__(name)
         match = _PART.fullmatch(name)
+        # A width that is no multiple of 3 is left whole, so that the check of shapes names it.
         if match is None or value.shape[-1] % 3:
             return value
         return np.split(value, 3, axis=-1)[int(match[2])]
@@ -170,6 +177,7 @@ def join(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     joined: dict[str, Any] = {}
     for name, value in state.items():
         if match := _PART.fullmatch(name):
+            # Relies on the order of the table: parts 0, 1, 2.
             joined.setdefault(match[1], []).append(value)
         else:
             joined[name] = value

@@ -77,13 +77,16 @@ def params_from_hf(
     _check_depth(state, config, source)
     table, (embedding, *copies) = form.entries(config), form.embedding_names(config)
     state = form.view(state)
+    # The table names the embedding once; a file may hold it under any of its names, or several.
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
     missing = [e.name for e in table if names.get(e.name, e.name) not in state]
     unexpected = sorted(set(state) - {e.name for e in table} - {embedding, *copies})
     _refuse_mismatch(source, missing, unexpected)
+    # Copies must agree: an untied model would be imported as a tied one.
     _check_copies(state, names[embedding], {embedding, *copies}, source)
     flat, wrong = {}, []
     for entry in table:
+        # One array at a time: the state dict may be lazy.
         value = np.asarray(state[names.get(entry.name, entry.name)])
         if value.dtype.kind in "biu":
             raise UserError(
@@ -93,12 +96,14 @@ def params_from_hf(
         value = value.T if entry.transposed else value
         if value.shape != entry.shape:
             wrong.append(f"{entry.name} is {value.shape}, the model has {entry.shape}")
+        # Contiguous, because a transposed view would keep the file's array alive.
         flat[entry.path] = np.ascontiguousarray(value, dtype=np.float32)
     if wrong:
         raise UserError(
             f"Shapes in {source} do not fit the model of its config.json: {some(wrong, '; ', 4)}; "
             "check the sizes there."
         )
+    # A NaN here would show only as a NaN loss after the first step.
     if broken := [e.name for e in table if not np.isfinite(flat[e.path]).all()]:
         raise UserError(
             f"{source} holds values that are no numbers (NaN or infinite): {some(broken)}; write "
@@ -122,6 +127,7 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     Raises:
       UserError: a leaf is missing or has no name there (side networks, LoRA: merge or drop them).
     """
+    # Tables name single layers.
     flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
     form = _of_config(config)
     table = form.entries(config)

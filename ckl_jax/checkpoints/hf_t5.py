@@ -88,6 +88,7 @@ def with_output(
     if _is_scaled(settings) or not settings.get("tie_word_embeddings", True) or OUTPUT in state:
         return state
     copies = [state[name] for name in (EMBEDDING, *_COPIES) if name in state]
+    # Lazy arrays of the file stay lazy.
     return collections.ChainMap(state, {OUTPUT: copies[0]} if copies else {})
 
 
@@ -117,6 +118,7 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
         "relative_attention_num_buckets": config.relpos_buckets,
         "relative_attention_max_distance": config.relpos_max_distance,
         "layer_norm_epsilon": _EPSILON,
+        # Fixed in T5's vocabularies, which the models rely on too.
         "pad_token_id": 0,
         "eos_token_id": 1,
         "decoder_start_token_id": 0,
@@ -154,6 +156,7 @@ def _stack(config, stack, count, attentions) -> Iterator[Entry]:
     )
     for i in range(count):
         block, layer = f"{stack}.block.{i}.layer", f"{stack}/layers_{i}"
+        # Sub-layers are numbered there: self-attention, (cross-attention), feed-forward.
         for j, kind in enumerate(attentions):
             yield from _attention(config, f"{block}.{j}", layer, kind)
         yield from _feed_forward(config, f"{block}.{len(attentions)}", layer)

@@ -40,6 +40,8 @@ def sentence(path: epath.Path, error: Exception) -> str:
       path: the checkpoint.
       error: what reading it raised.
     """
+    # From the most precise description to the least: a named file, a named array, the library's
+    # text.
     if isinstance(error, from_t5x.Damaged):
         return str(error)
     return (
@@ -76,6 +78,7 @@ def _descriptions(path: epath.Path) -> str | None:
     state = path / "state"
     if not state.is_dir():
         return None
+    # "d" is the data folder of OCDBT; checkpoints without it need no manifest.
     needed = ["_METADATA", *(["manifest.ocdbt"] if (state / "d").is_dir() else [])]
     for name in needed:
         if not (state / name).exists():
@@ -108,6 +111,7 @@ def _of_text(path: epath.Path, text: str) -> str | None:
 
     Its form is: Error ... "a": Error ... "b": cause; at byte ... [settings and source lines].
     """
+    # TensorStore nests its errors; the last quoted file is the one that failed.
     named = [m for m in re.finditer(r'"([^"]*)"', _told(text)) if _within(path, m[1])]
     if not named:
         return None
@@ -147,10 +151,12 @@ def cut_off(path: epath.Path) -> Iterator[CutOff]:
     Raises:
       ValueError, KeyError: the folder is no OCDBT database, or the tree of it is damaged too.
     """
+    # `ocdbt.dump` decodes nodes of the database without reading the arrays.
     base = ts.KvStore.open(from_t5x.kvstore(path, "state")).result()
     manifest = ts.ocdbt.dump(base).result()
     lengths: dict[str, int | None] = {}
     for key, place in _values(base, manifest["versions"][-1]["root"]["location"]):
+        # Five fields, of which the last four are folder, file, offset and length.
         _, folder, name, offset, size = place.split(":")
         file, needed = f"state/{folder}{name}", int(offset) + int(size)
         if file not in lengths:
@@ -164,6 +170,7 @@ def cut_off(path: epath.Path) -> Iterator[CutOff]:
 def _values(base: ts.KvStore, node: str) -> Iterator[tuple[bytes, str]]:
     """(key, where its value is) below a node of the tree; values within the tree are left out."""
     for entry in ts.ocdbt.dump(base, node).result()["entries"]:
+        # Inner nodes point to nodes; leaves hold small values themselves or point into a data file.
         if "location" in entry:
             yield from _values(base, entry["location"])
         elif "indirect_value" in entry:

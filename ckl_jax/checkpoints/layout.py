@@ -50,6 +50,7 @@ def named_state(state: Any) -> list[NamedLeaf]:
       UserError: two leaves would have one name.
     """
     named = []
+    # Stops at Adafactor's state, whose leaves are named by parameter first, as T5X does.
     for path, node in jax.tree_util.tree_leaves_with_path(state, is_leaf=_is_adafactor):
         place = keys.name(path)
         if _is_adafactor(node):
@@ -81,6 +82,7 @@ def _is_adafactor(node: Any) -> bool:
 
 def _adafactor_leaves(place: str, state: AdafactorState) -> list[NamedLeaf]:
     older = _generic_name(place)
+    # Where older checkpoints, and T5X's own, keep the count.
     counts = (f"{older}/count", T5X_NAMES["step"])
     named = [NamedLeaf(f"extra/{place}/count", state.count, counts)]
     for moment in state._fields[1:]:
@@ -114,6 +116,7 @@ def _to_array(leaf: Any) -> Any:
         leaf = jax.random.key_data(leaf)
     if isinstance(leaf, jax.Array) and not is_local(leaf.sharding):
         return leaf
+    # A copy: the caller may donate or overwrite the array while orbax writes in the background.
     return np.array(leaf)
 
 
@@ -136,6 +139,7 @@ def key_data_like(key: Any) -> jax.ShapeDtypeStruct:
 def wrap_key(data: np.ndarray, like: Any) -> jax.Array:
     """Makes a typed random key of the kind of `like` from its integers."""
     kind = []
+    # The implementation (threefry, rbg) is read off the abstract key; the integers do not say it.
     jax.eval_shape(lambda key: kind.append(jax.random.key_impl(key)), like)
     key = jax.random.wrap_key_data(data, impl=kind[0])
     sharding = getattr(like, "sharding", None)
@@ -145,6 +149,7 @@ def wrap_key(data: np.ndarray, like: Any) -> jax.Array:
 def leaf_digest(leaf: Any) -> str:
     """Returns "<dtype> <SHA-256>" of an array's bytes and shape."""
     array = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+    # The shape is digested too: [2, 3] and [3, 2] have the same bytes.
     digest = hashlib.sha256(str(array.shape).encode())
     digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return f"{array.dtype.name} {digest.hexdigest()}"
@@ -157,6 +162,7 @@ def tree_digest(tree: Any) -> str:
     sharding. Leaves are fetched one at a time.
     """
     digest = hashlib.sha256()
+    # Sorted by name: the digest must not depend on the order of dicts.
     for name, leaf in sorted(keys.named_leaves(tree), key=lambda item: item[0]):
         if is_key(leaf):
             leaf = jax.random.key_data(leaf)

@@ -41,7 +41,7 @@ def is_adapter(path: str) -> bool:
 
 
 def require_peft(config: Config, source: str) -> Peft:
-    """How PEFT stores the adapters of a model.
+    """PEFT's format of a model's adapters.
 
     Args:
       config: the model.
@@ -80,18 +80,22 @@ def adapter_to_peft(
     adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
     if config.scan_layers:
         adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
-    form, places = require_peft(config, "The model"), peft_fused.layers(_entries(config))
+    form, layer_of = require_peft(config, "The model"), peft_fused.layers(_entries(config))
     pairs, arrays = {}, {}
     for path in sorted({p[: p.index("/lora_")] for p in adapters}):
-        if path not in places:
+        if path not in layer_of:
             raise UserError(f"The adapter of {path} has no place in the model of this config.json.")
+        # In the order of the phases, numerically: lora_10 comes after lora_9.
         mine = sorted((p for p in adapters if p.startswith(f"{path}/lora_")), key=_entry)
+        # x A_0 B_0 + x A_1 B_1 is one product of the concatenated factors: [in, r0 + r1], [r0 + r1,
+        # out].
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
         pairs[path] = a, b
-    layers = peft_fused.fuse(pairs, places)
+    layers = peft_fused.fuse(pairs, layer_of)
     ranks = {a.shape[1] for a, _ in layers.values()}
     for name, (a, b) in layers.items():
+        # PEFT stores the weights of nn.Linear: [out, in].
         arrays[f"{_PREFIX}{name}.lora_A.weight"] = np.ascontiguousarray(a.T, np.float32)
         arrays[f"{_PREFIX}{name}.lora_B.weight"] = np.ascontiguousarray(b.T, np.float32)
     if len(ranks) != 1:
@@ -106,6 +110,7 @@ def adapter_to_peft(
         "peft_type": "LORA",
         "task_type": form.task_type,
         "r": rank,
+        # PEFT computes alpha / r; our scale is that quotient.
         "lora_alpha": scale * rank,
         "lora_dropout": 0.0,
         "target_modules": modules,
@@ -142,6 +147,7 @@ def adapter_from_peft(
         kind = settings.get("peft_type")
         raise UserError(f"{source}: {CONFIG} says peft_type {kind!r}; only LORA can be imported.")
     for name, plain in _PLAIN.items():
+        # None and an empty value mean the default in PEFT's files.
         if (settings.get(name) or plain) != plain:
             raise UserError(
                 f"{source}: {CONFIG} says {name} = {settings[name]!r}; only {plain!r} fits."
@@ -152,13 +158,16 @@ def adapter_from_peft(
             f"{source}: {CONFIG} says fan_in_fan_out, which is for {' and '.join(fitting)} alone."
         )
     rank, alpha = settings["r"], settings["lora_alpha"]
+    # rsLoRA divides alpha by the root of the rank.
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
     entries = _entries(config)
-    places = peft_fused.layers(entries)
-    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), places)
+    layer_of = peft_fused.layers(entries)
+    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), layer_of)
+    # Splitting c_attn may change the rank, not the factor.
     rank = next(iter(pairs.values()))[0].shape[1]
     targets = tuple(sorted({path.rsplit("/", 1)[1] for path in pairs}))
-    lacking = [p for p in places if p.rsplit("/", 1)[1] in targets and p not in pairs]
+    # `methods.lora` chooses by the name of a projection, in all layers.
+    lacking = [p for p in layer_of if p.rsplit("/", 1)[1] in targets and p not in pairs]
     if lacking:
         raise UserError(
             f"{source} adapts some of the layers {', '.join(targets)} but not {lacking[0]}; only "

@@ -44,24 +44,25 @@ def shapes(entries: Sequence[Entry]) -> dict[str, tuple[int, int]]:
     return result
 
 
-def fuse(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pair]:
+def fuse(pairs: Mapping[str, Pair], layer_of: Mapping[str, Layer]) -> dict[str, Pair]:
     """{layer there: pair} of {path here: pair}.
 
     Where a model has fused layers, ranks are filled up with zeros to the largest.
     """
     grouped: dict[str, list[tuple[int | None, Pair]]] = {}
-    for path, (layer, part) in places.items():
+    for path, (layer, part) in layer_of.items():
         if path in pairs:
             grouped.setdefault(layer, []).append((part, pairs[path]))
     fused = {layer: _side_by_side(parts) for layer, parts in grouped.items()}
-    if not _fused_layers(places):
+    if not _fused_layers(layer_of):
         return fused
+    # PEFT has one rank for all layers; a zero column of A with a zero row of B adds nothing.
     rank = max((a.shape[1] for a, _ in fused.values()), default=0)
     return {layer: _filled_up(pair, rank) for layer, pair in fused.items()}
 
 
-def _fused_layers(places: Mapping[str, Layer]) -> set[str]:
-    return {layer for layer, part in places.values() if part is not None}
+def _fused_layers(layer_of: Mapping[str, Layer]) -> set[str]:
+    return {layer for layer, part in layer_of.values() if part is not None}
 
 
 def _side_by_side(parts: Sequence[tuple[int | None, Pair]]) -> Pair:
@@ -69,6 +70,7 @@ def _side_by_side(parts: Sequence[tuple[int | None, Pair]]) -> Pair:
         return parts[0][1]
     rows = []
     for part, (_, b) in parts:
+        # B_i acts on its own third of the output only.
         blocks = [np.zeros_like(b)] * _PARTS
         blocks[part] = b
         rows.append(np.concatenate(blocks, axis=1))
@@ -81,19 +83,21 @@ def _filled_up(pair: Pair, rank: int) -> Pair:
     return np.pad(a, ((0, 0), (0, more))), np.pad(b, ((0, more), (0, 0)))
 
 
-def split(pairs: Mapping[str, Pair], places: Mapping[str, Layer]) -> dict[str, Pair]:
+def split(pairs: Mapping[str, Pair], layer_of: Mapping[str, Layer]) -> dict[str, Pair]:
     """{path here: pair} of {layer there: pair}, all of one rank; the inverse of `fuse`."""
-    where = {layer: path for path, layer in places.items()}
-    whole = _fused_layers(places)
+    where = {layer: path for path, layer in layer_of.items()}
+    whole = _fused_layers(layer_of)
     if not whole:
-        return {path: pairs[layer] for path, (layer, _) in places.items() if layer in pairs}
+        return {path: pairs[layer] for path, (layer, _) in layer_of.items() if layer in pairs}
     rank = next(iter(pairs.values()))[0].shape[1]
+    # The first form that every layer has; (query, value) is the papers' choice.
     for chosen in _CHOICES:
         r = rank // len(chosen)
         fits = (_fits(*p, chosen, r) if n in whole else _is_of(*p, r) for n, p in pairs.items())
         if rank % len(chosen) == 0 and all(fits):
             break
     else:
+        # No block form: each third gets the whole A and its own columns of B.
         chosen, r = (), rank
     found = {}
     for layer, (a, b) in pairs.items():
@@ -115,6 +119,7 @@ def _blocks(chosen: Sequence[int], r: int) -> Iterator[tuple[int, slice]]:
 def _fits(a: np.ndarray, b: np.ndarray, chosen: Sequence[int], r: int) -> bool:
     """Whether B has the form that `_side_by_side` makes."""
     del a
+    # What is left of B outside the blocks must be zero.
     rest = [third.copy() for third in np.split(b, _PARTS, axis=1)]
     for part, rows in _blocks(chosen, r):
         rest[part][rows] = 0

@@ -45,6 +45,7 @@ def is_remote(path: Any) -> bool:
 def step_of(path: epath.Path) -> int | None:
     """Returns the step of a complete checkpoint folder, None if it is not one."""
     match = re.fullmatch(rf"{PREFIX}(\d+)", path.name)
+    # Objects cannot be renamed in a bucket, so orbax marks a finished save by a file.
     if not match or (is_remote(path) and not (path / "commit_success.txt").exists()):
         return None
     return int(match[1])
@@ -78,6 +79,7 @@ def find_checkpoint(path: Any) -> epath.Path:
     if is_checkpoint(root):
         return root
     steps = complete_steps(root)
+    # Newest first; one that lost its arrays must not end the run while an older one is whole.
     for step in reversed(steps):
         folder = root / f"{PREFIX}{step}"
         if is_checkpoint(folder):
@@ -128,6 +130,7 @@ def stored_leaves(path: epath.Path) -> dict[str, Any]:
     with _damage(path):
         if from_t5x.is_legacy(path):
             return from_t5x.legacy_leaves(path)
+        # orbax wraps the tree in newer versions.
         tree = ocp.PyTreeCheckpointHandler().metadata(path / "state")
         tree = getattr(tree, "tree", tree)
     return dict(keys.named_leaves(tree, is_leaf=lambda x: hasattr(x, "shape")))
@@ -152,7 +155,9 @@ def restore_state(path: Any, like: Any) -> Any:
         raise UnreadableCheckpoint(_without_arrays(path))
     stored = stored_leaves(path)
     named = [(_name_in(stored, leaf), leaf.leaf) for leaf in layout.named_state(like)]
+    # Names and shapes first, from metadata alone: an error comes before gigabytes are read.
     _check(path, dict(named), stored, dtypes=not from_t5x.is_legacy(path))
+    # Damage to the position in the data must show now, while an older checkpoint can be taken.
     read_json_item(path, "dataset")
     values = _read(path, dict(named))
     treedef = jax.tree.structure(like)
@@ -206,6 +211,7 @@ def restore_params(path: Any, like: Any = None, *, strict: bool = True) -> Any:
     named = layout.checkpoint_names({"params": like})
     if not strict:
         stored = {name: stored[name] for name, _ in named if name in stored}
+    # Parameters are cast to the dtypes of `like`.
     _check(path, dict(named), stored, dtypes=False)
     values = _read(path, dict(named))
     return jax.tree.unflatten(jax.tree.structure(like), [values[name] for name, _ in named])
@@ -230,6 +236,7 @@ def _check(path: epath.Path, wanted: dict, stored: dict, *, dtypes: bool) -> Non
         if names
     ]
     if problems:
+        # The usual cause is another method in the same folder, so the message names it.
         held = read_json_item(path, "metadata").get("method")
         run = f"holds a run of {held!r} and " if held else ""
         raise UserError(
@@ -254,6 +261,7 @@ def _read(path: epath.Path, wanted: dict[str, Any]) -> dict[str, Any]:
     if from_t5x.is_legacy(path):
         return _read_legacy(path, wanted)
     args = ocp.args.PyTreeRestore(
+        # The values of `item` are ignored; its structure says what to read.
         item=layout.to_nested(dict.fromkeys(wanted, 0)),
         restore_args=layout.to_nested({name: _restore_args(x) for name, x in wanted.items()}),
         partial_restore=True,
@@ -301,6 +309,7 @@ def _restore_args(like: Any) -> ocp.RestoreArgs:
     sharding = getattr(like, "sharding", None)
     if sharding is None or layout.is_local(sharding):
         return ocp.RestoreArgs(restore_type=np.ndarray, dtype=getattr(like, "dtype", None))
+    # Each process reads the parts that its devices hold.
     return ocp.ArrayRestoreArgs(sharding=sharding, global_shape=like.shape, dtype=like.dtype)
 
 
@@ -318,6 +327,7 @@ def _damage(path: epath.Path) -> Iterator[None]:
     """Turns what orbax raises over broken files into `UnreadableCheckpoint`."""
     try:
         yield
+    # These are not damage: they must not make a sound checkpoint be passed over.
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:

@@ -21,6 +21,7 @@ class SafetensorsState(Mapping):
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
         with _open(path) as f:
+            # Opened for each tensor: an index of a large model spans many files.
             return f.get_tensor(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -60,6 +61,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     with os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system, so that `os.replace` is atomic.
         with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
             part = Path(temporary) / path.name
             # Hugging Face's loader refuses files without this entry.

@@ -57,6 +57,7 @@ class _ReportedElsewhere(logging.Filter):
     signs = ("_SignalingThread.run() raised", "Handler Commit operations", "never retrieved")
 
     def filter(self, record: logging.LogRecord) -> bool:
+        # The same error is raised by the next `save` or `wait`, with a sentence of our own.
         return not any(sign in record.getMessage() for sign in self.signs)
 
 
@@ -90,6 +91,7 @@ class KeepBest:
     def choose(self, values: Mapping[int, float | None]) -> list[int]:
         """The best of the steps of `values`; those without a finite value are never among them."""
         sign = 1.0 if self.mode == "max" else -1.0
+        # Ties: sorted by value, then step, so that the newer one stays.
         scored = [
             (sign * value, step)
             for step, value in values.items()
@@ -124,6 +126,7 @@ class CheckpointStore:
         self.keep = keep
         self.keep_best = keep_best
         self.checksum = checksum
+        # Made by the first save: a run that only reads starts no threads and clears nothing.
         self._checkpointer = None
         self._until_next: set[int] = set()  # steps of checkpoints that the next one replaces
 
@@ -187,6 +190,7 @@ class CheckpointStore:
                 self._until_next.add(step)
             if metrics:
                 metadata[METRICS] = {name: float(value) for name, value in metrics.items()}
+            # Digests need the whole array in one process.
             if self.checksum and jax.process_count() == 1:
                 named = checkpoint_names(state)
                 metadata[CHECKSUMS] = {name: leaf_digest(leaf) for name, leaf in named}
@@ -195,6 +199,7 @@ class CheckpointStore:
                 dataset=ocp.args.JsonSave(dict(dataset or {})),
                 metadata=ocp.args.JsonSave(metadata),
             )
+            # Returns when the arrays are copied; a thread writes them and renames the folder.
             self._checkpointer.save(path, args=args)
 
     def discard(self, step: int) -> None:
@@ -224,6 +229,7 @@ class CheckpointStore:
         self.wait()
         steps = self.all_steps() if step is None else [step]
         failure = None
+        # Newest first; an unreadable one is reported and the one before it is taken.
         for candidate in reversed(steps):
             path = self.model_dir / f"{PREFIX}{candidate}"
             try:
@@ -279,6 +285,7 @@ class CheckpointStore:
         self._checkpointer = ocp.AsyncCheckpointer(handlers)
         self.model_dir.mkdir(parents=True, exist_ok=True)
         if jax.process_index() == 0:
+            # A killed run leaves temporary folders of orbax and half-deleted checkpoints.
             for path in self.model_dir.iterdir():
                 if _LEFTOVER.fullmatch(path.name) and step_of(path) is None:
                     path.rmtree(missing_ok=True)
@@ -337,6 +344,7 @@ def _type_handlers() -> type_handlers.TypeHandlerRegistry:
 
 def _storage_reason(e: Exception) -> str | None:
     """Describes why storage refused; None if `e` is about something else."""
+    # orbax and TensorStore wrap errors of the disk in kinds of their own; their text tells.
     if isinstance(e, OSError) and e.errno is not None:
         return e.strerror or errno.errorcode.get(e.errno, str(e))
     text = str(e)
@@ -352,6 +360,7 @@ def _remove(path: epath.Path) -> None:
     if is_remote(path):
         path.rmtree()
         return
+    # A rename is atomic, a deletion of many files is not.
     trash = path.parent / f".deleted-{path.name}"
     trash.rmtree(missing_ok=True)
     path.rename(trash)

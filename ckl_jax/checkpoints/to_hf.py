@@ -41,6 +41,7 @@ def save_hf(
     """
     state = {name: leaf.astype(dtype) for name, leaf in params_to_hf(params, config).items()}
     folder = Path(folder)
+    # An old shard beside a new index would be loaded by transformers in place of the new file.
     for old in [*folder.glob("model*.safetensors"), folder / INDEX]:
         with os_errors(old, "remove"):
             old.unlink(missing_ok=True)
@@ -54,6 +55,7 @@ def save_hf(
         files = {tensor: n for n, shard in zip(names, shards, strict=True) for tensor in shard}
         total = sum(x.nbytes for x in state.values())
         write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": files})
+    # Last: a folder with a config.json has whole weights.
     write_json(folder / "config.json", {**config_to_hf(config), **(settings or {})})
 
 

@@ -34,6 +34,8 @@ _FINALIZERS = ("__del__", "_xla_gc_callback")  # the second is JAX's, at every g
 _SHORTLY = 0.01  # seconds
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False)?\)")
+# Flags that earlier versions had, and their names today.
+_RENAMED = {"--share": "--fraction", "--wordings": "--templates"}
 _KINDS = {"INT": "a whole number", "FLOAT": "a number"}
 # Module -> title of its commands, and the word before them.
 _MODULES = {
@@ -274,6 +276,8 @@ def _refuse(help_text: Callable[[], str], event: Any) -> None:
             name = unknown[0].partition("=")[0]
             known = re.findall(r"--[a-z][\w-]*", help_text())
             hint = nearest(name, known) if name.startswith("-") else ""
+            if (new := _RENAMED.get(name)) in known:
+                hint = f" It is {new} now."
             raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {see}{hint}")
         case "MissingArgs":
             missing = ", ".join(_flag(found.arg) for found in event.missing_arguments)

@@ -86,7 +86,7 @@ def rest(
     snapshot: str,
     diffset: str,
     out: str,
-    share: float = 1.0,
+    fraction: float = 1.0,
     seed: int = 0,
     language: str = "en",
     record_limit: RecordLimit = RECORD_BYTES,
@@ -97,7 +97,7 @@ def rest(
       snapshot: File wikipedia_DATE.jsonl of `ckl data diffsets` without --old.
       diffset: Folder of `ckl data diffsets`.
       out: JSONL file of documents to write.
-      share: Fraction of the pages that is drawn.
+      fraction: Fraction of the pages that is drawn.
       seed: Random seed of the draw.
       language: Language of the sentences.
     """
@@ -107,7 +107,7 @@ def rest(
         snapshot,
         diffset,
         out,
-        share=share,
+        fraction=fraction,
         seed=seed,
         language=language,
         record_limit=record_limit,

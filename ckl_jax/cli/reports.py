@@ -10,7 +10,7 @@ from ckl_jax.analysis.ledger import STATES
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Models, Names, named_folders
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Settings
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS
 
@@ -142,7 +142,7 @@ def promote(
     )
 
 
-def drift(study: Flat[DriftStudy], *, out: str = "runs/drift") -> None:
+def drift(study: Flat[StalenessStudy], *, out: str = "runs/drift") -> None:
     """Measure from dumps of word losses how perplexity grows with time after training.
 
     Args:

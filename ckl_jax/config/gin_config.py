@@ -24,6 +24,7 @@ from ckl_jax.config import (
     gin_files,
     gin_scan,
     missing_modules,
+    old_names,
     trust,
     user_tracebacks,
 )
@@ -86,7 +87,7 @@ def read(
     scan = gin_scan.scan(paths, bindings, folders)
     trust.check(scan, trusted)
     gin_scan.check_macros(scan, {statement.split("=")[0].strip() for statement in overrides})
-    return Source(paths, list(bindings), folders, scan)
+    return Source(paths, list(map(old_names.translate, bindings)), folders, scan)
 
 
 def bind(source: Source) -> None:

@@ -1,4 +1,4 @@
-"""Where gin files are: the user's folders first, then the bundled ones. Imports no gin."""
+"""Searches for gin files: in the user's folders, then among the bundled ones. Imports no gin."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -103,7 +103,7 @@ def scan(paths: Sequence[Path], command_line: Sequence[str], folders: Sequence[P
     result = Scan()
     for path in paths:
         _scan_file(path, folders, result, [])
-    for binding in command_line:
+    for binding in map(old_names.translate, command_line):
         statements = _statements(binding, COMMAND_LINE, hint=_quote_hint(binding))
         _collect(statements, COMMAND_LINE, folders, result, [])
     return result

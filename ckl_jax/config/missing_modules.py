@@ -1,4 +1,4 @@
-"""What to say of an import that finds no module: which package has it, and how to get it."""
+"""Explains an import without a module: which package has it, and how to install that."""
 
 import importlib
 import importlib.util

@@ -4,6 +4,7 @@ Lines keep their numbers: a statement that has no counterpart becomes empty.
 """
 
 import re
+from collections.abc import Mapping
 
 _GAP = "papers.mind_the_gap"
 # Modules below `ckl_jax.` that gin files import, and where they are now.
@@ -48,10 +49,26 @@ _WORDS = [
     (re.compile(r"\bcontinuing\.Continuer\b"), "continuing.DecoderOnlyGenerator"),
     (re.compile(r"\banswerer_cls\b"), "generator_cls"),
 ]
+# Macros and parameters of later versions, by the name before.
+MACROS = {
+    "INIT_DEVIATION": "INIT_STDDEV",
+    "LANES": "STREAM_BATCH_SIZE",
+    "PAST_LANES": "PAST_BATCH_SIZE",
+}
+PARAMETERS = {
+    "PastText": {"lanes": "batch_size"},
+    "StreamConfig": {"lanes": "batch_size"},
+    "TransformerXLConfig": {"init_deviation": "init_stddev"},
+    "replay.replay": {"share": "fraction"},
+}
+_MACRO = re.compile(rf"(?:^(?=\w+[ \t]*=)|(?<=%))({'|'.join(MACROS)})\b", re.M)
 
 
 def translate(text: str) -> str:
-    """The text of a gin file with today's names; one that imports no old module is as it is."""
+    """Renames what has another name today in the text of a gin file or in a binding."""
+    text = _MACRO.sub(lambda m: MACROS[m[1]], text)
+    for function, names in PARAMETERS.items():
+        text = _renamed_parameters(text, function, names)
     if not any(f"{m[1]}.{m[2]}" in MODULES for m in _IMPORT.finditer(text)):
         return text
     text = _IMPORT.sub(_moved, text)
@@ -60,6 +77,18 @@ def translate(text: str) -> str:
     for pattern, new in _WORDS:
         text = pattern.sub(new, text)
     return text
+
+
+def _renamed_parameters(text: str, function: str, names: Mapping[str, str]) -> str:
+    def rename(match: re.Match) -> str:
+        return match[1] + names[match[2]]
+
+    old = rf"({'|'.join(names)})(?=[ \t]*=)"
+    text = re.sub(rf"^([\w./]*\b{re.escape(function)}\.){old}", rename, text, flags=re.M)
+    # The indented lines below `function:`, with blank lines and comments among them.
+    block = rf"^[\w./]*\b{re.escape(function)}:.*(?:\n(?:[ \t].*|#.*)?)*"
+    inside = re.compile(rf"^([ \t]+){old}", re.M)
+    return re.sub(block, lambda m: inside.sub(rename, m[0]), text, flags=re.M)
 
 
 def _moved(match: re.Match) -> str:

@@ -1,4 +1,4 @@
-"""What gin files that come with a model may name: what this package's own gin files name.
+"""Restricts gin files that come with a model to the names of this package's own gin files.
 
 A gin file is a program: it imports modules and calls what they hold. The `config.gin` of a run and
 the `model.gin` of an imported model come with their folder, which may be a stranger's. They may

@@ -1,4 +1,4 @@
-"""Where in a user's own code an error came from, and what it said: for errors of one sentence.
+"""Locates and describes errors raised by a user's own code, for errors of one sentence.
 
 Task modules, preprocessors and metrics are written by users and called through gin, SeqIO and
 TensorFlow, whose tracebacks are long and whose messages carry tracebacks of their own.
@@ -41,7 +41,7 @@ def place(error: BaseException) -> str | None:
 
 
 def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
-    """Where users' `functions`, or what they define or call in their file, name `name`; or None."""
+    """The line at which users' `functions`, or functions of their file, use `name`; or None."""
     for function in functions:
         for code in _codes(function):
             for instruction in dis.get_instructions(code):
@@ -53,7 +53,7 @@ def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
 
 
 def definitions(functions: Iterable[Callable[..., Any]]) -> list[str]:
-    """Where those of `functions` that are users' own are defined, in words."""
+    """Describes where those of `functions` that are users' own are defined."""
     codes = [code for function in functions for code in list(_codes(function))[:1]]
     found = (_place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes)
     return [place for place in found if place]
@@ -101,7 +101,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def raised_in_package(error: BaseException) -> bool:
-    """Whether code of this package raised the first error of the chain."""
+    """Whether this package's code raised the first error of the chain."""
     *_, first = chain(error)
     frames = traceback.extract_tb(first.__traceback__)
     return bool(frames) and str(Path(frames[-1].filename).resolve()).startswith(_LIBRARIES[-1])

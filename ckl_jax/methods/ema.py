@@ -22,5 +22,6 @@ def ema(decay: float = 0.999) -> Method:
     Raises:
       UserError: `decay` is out of range.
     """
+    # Last in the chain, because it must see the updates that are really added.
     average = track_average(decay)
     return Method(name="ema", wrap=lambda tx: optax.chain(tx, average))

@@ -27,9 +27,12 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
       UserError: `strength` is negative, or `examples` below 1.
     """
     checks.require_size(**{"ewc.examples": examples})
+    # The penalty enters as a gradient before the run's own optimizer, which then scales it with the
+    # loss's.
     pull = fisher_pull(strength)
 
     def init_opt_state(opt_state, start: Start):
+        # Taken at the Initial model, theta*, which is also the anchor of the pull.
         fisher, count = gradient_squares.of_examples(
             start.model.score_batch, start.trainable, start.frozen, start.examples(examples)
         )
@@ -39,5 +42,6 @@ def ewc(strength: float = 10.0, examples: int = 1000) -> Method:
         name="ewc",
         wrap=lambda tx: optax.chain(pull, tx),
         init_opt_state=init_opt_state,
+        # tells the runner to open the corpus of D0
         reads_earlier_data=True,
     )

@@ -41,8 +41,12 @@ class KAdapterStack(nn.Module):
         del tokens
         cfg = self.config
         if self.attend_to_padding:
+            # The released code passed no mask to the blocks. The bias holds masks only (T5's
+            # positions are added in `side_layer`), so that 0 hides nothing.
             bias = bias * 0
+        # [B, S, D] from the first addition on; h of Block 0's input is 0.
         h = 0.0
+        # h <- Block_i(H_{tap i} + h): no residual around the block, no projection down or up.
         for i, tap in enumerate(self.taps):
             h = cfg.side_layer(i, hidden[tap] + h, bias, deterministic, decode)
         return cfg.norm("norm")(h)
@@ -63,6 +67,8 @@ class KAdapterSide(Side):
             )
 
     def build(self, config: Any) -> nn.Module:
+        # The blocks are plain layers: no LoRA in them, no side networks of their own, and looped,
+        # because each reads another tap.
         plain = dataclasses.replace(config, dense=DenseFactory(), side=(), scan_layers=False)
         return KAdapterStack(plain, self.taps, self.attend_to_padding)
 
@@ -98,9 +104,12 @@ def k_adapter(
     checks.require_int(0, **{"k_adapter.phase": phase})
     sides = tuple(
         KAdapterSide(f"k_adapter_{i}", scale, tuple(taps), legacy_attend_to_padding)
+        # CKL Table 3, second update: 427M trainable parameters of 788M, which needs a new stack
+        # beside the first, and the first one frozen.
         for i in range(phase + 1)
     )
     return Method(
+        # CKL's tables name k=2 and k=3 apart.
         name=f"k_adapter_k{len(taps)}",
         side=sides,
         trainable=(*trunk, *embedding(legacy_train_embedding), f"^k_adapter_{phase}/"),

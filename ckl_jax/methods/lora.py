@@ -29,6 +29,7 @@ class LowRank(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        # A is normal and B zero, so that the adapted model starts as the base model.
         a = param(
             "a",
             nn.initializers.normal(0.02),
@@ -41,6 +42,7 @@ class LowRank(nn.Module):
             (self.rank, self.features),
             ("lora_rank", self.kernel_axes[1]),
         )
+        # (x A) B, [..., R] in between: cheaper than forming A B [in, out].
         return jnp.dot(jnp.dot(x.astype(self.dtype), a.astype(self.dtype)), b.astype(self.dtype))
 
 
@@ -53,8 +55,11 @@ class LoraDense(Dense):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        # Shares its scope with the plain layer: the kernel keeps its path, and base checkpoints
+        # restore.
         y = super().__call__(x)
         for i in range(self.entries):
+            # Entries of earlier updates add up: W x + s B_0 A_0 x + s B_1 A_1 x.
             low_rank = LowRank(
                 self.features, self.rank, self.kernel_axes, self.dtype, name=f"lora_{i}"
             )
@@ -75,12 +80,14 @@ class LoraFactory(DenseFactory):
         checks.require_size(**{"lora.rank": self.rank, "lora.entries": self.entries})
         checks.require_number("a finite number", -math.inf, **{"lora.scale": self.scale})
         checks.require_names(**{"lora.targets": self.targets})
+        # gin gives a list, and the factory must be hashable.
         object.__setattr__(self, "targets", tuple(self.targets))
 
     def check_names(self, names: Sequence[str]) -> None:
         checks.require_names(names, **{"lora.targets": self.targets})
 
     def settings(self) -> dict[str, Any]:
+        # Rank, targets and entries show in the parameters' shapes and paths; the scale does not.
         return {"name": "lora", "scale": self.scale}
 
     def __call__(
@@ -127,6 +134,7 @@ def lora(
     """
     checks.require_int(0, **{"lora.phase": phase})
     factory = LoraFactory(rank, scale, targets, phase + 1)
+    # Of the entries the newest trains; "/lora_<phase>/" is inside of paths, hence without "^".
     trainable = (*trunk, *embedding(legacy_train_embedding), f"/lora_{phase}/")
     return Method(name="lora", dense=factory, trainable=trainable)
 
@@ -140,10 +148,12 @@ def merge_lora(params: Mapping[str, Any], scale: float) -> dict[str, Any]:
     flat = flatten(params)
     out = {path: x for path, x in flat.items() if "/lora_" not in path}
     for path, a in flat.items():
+        # Visits each entry once, at its factor `a`.
         if "/lora_" not in path or not path.endswith("/a"):
             continue
         kernel = path[: path.index("/lora_")] + "/kernel"
         b = flat[path[:-1] + "b"]
+        # Scanned leaves have the layer axis 1 in both factors: a [in, L, R], b [R, L, out].
         product = "ir,ro->io" if a.ndim == 2 else "ilr,rlo->ilo"
         out[kernel] = out[kernel] + scale * jnp.einsum(product, a, b)
     return unflatten(out)

@@ -29,7 +29,9 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.layers import DenseFactory
 from ckl_jax.models.side import Side
 
+# The empty pattern is found in every path.
 EVERYTHING = ("",)
+# The fields that two methods must not both set; `name`, `trains` and the legacy flag are none.
 SEAMS = (
     "dense",
     "side",
@@ -52,7 +54,7 @@ LossFn = Callable[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a run has before its first step, for `Method.init_opt_state`.
+    """The state of a run before its first step, for `Method.init_opt_state`.
 
     Attributes:
       model: with the method in it.
@@ -115,6 +117,7 @@ class Method:
           UserError: the architecture lacks a seam that the method needs, or a side
             network does not fit it, such as one with a tap outside its stack.
         """
+        # Only what the method sets, so that an architecture need not have the other seams.
         changes = {}
         if self.dense is not None:
             self.dense.check_names(getattr(config, "projections", ()))
@@ -122,6 +125,7 @@ class Method:
         if self.side:
             changes["side"] = self.side
             changes["legacy_bypass_side"] = self.legacy_bypass_side
+        # A configuration class without the field lacks the seam, for example `side`.
         fields = {f.name for f in dataclasses.fields(config)}
         missing = sorted(set(changes) - fields)
         if missing:
@@ -138,10 +142,11 @@ class Method:
 
 
 def unfrozen(method: Method) -> Method:
-    """What a method makes of a model, all of it training by the run's own optimizer and data.
+    """The same model, with all parameters trained by the run's own optimizer and data.
 
     So TemporalWiki tunes every model alike before it is asked (appendix E).
     """
+    # The parameters that the method added must stay, or its checkpoint would not fit the model.
     added = {"dense", "side"}
     empty = Method(name="")
     others = {seam: getattr(empty, seam) for seam in SEAMS if seam not in added}
@@ -167,6 +172,7 @@ def combine(first: Method, second: Method, name: str | None = None) -> Method:
     changes = {}
     for field in SEAMS:
         ours, theirs = getattr(first, field), getattr(second, field)
+        # Equal to the default means "does not fill this seam".
         default = getattr(empty, field)
         if ours != default and theirs != default:
             raise UserError(f"Methods {first.name!r} and {second.name!r} both fill {field!r}.")

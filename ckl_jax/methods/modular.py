@@ -27,6 +27,7 @@ class UpProjection(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        # PyTorch's `nn.Linear` default, as in the released code.
         bound = 1.0 / np.sqrt(x.shape[-1])
 
         def init(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32) -> jax.Array:
@@ -54,8 +55,10 @@ class SecondEncoder(nn.Module):
         bias: jax.Array,
         deterministic: bool,
     ) -> jax.Array:
+        # Modular reads the tokens themselves, not the trunk's states.
         del hidden
         cfg = self.config
+        # An embedding of its own: CKL's 36M additional parameters include 32128 x 512 (Table 3).
         x = Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, name="token_embedder")(tokens)
         x, _ = cfg.encoder("encoder")(x, bias, deterministic)
         return UpProjection(self.features, name="projection")(x)
@@ -85,6 +88,7 @@ class ModularSide(Side):
             )
 
     def build(self, config: Any) -> nn.Module:
+        # The trunk's vocabulary, dtype and dropout; the sizes are the second encoder's.
         small = config.for_second_encoder(
             self.num_layers,
             emb_dim=self.emb_dim,
@@ -131,6 +135,8 @@ def modular(
             num_layers=num_layers,
             mlp_activations=tuple(mlp_activations),
         )
+        # Each update adds an encoder with its embedding and projection and freezes the earlier
+        # ones: only so do the 438M and 809M of CKL's Table 3 come out.
         for i in range(phase + 1)
     )
     return Method(

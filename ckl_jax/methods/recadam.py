@@ -32,6 +32,7 @@ def recadam(
     Returns:
       The method.
     """
+    # Waits for the run's learning-rate schedule, its only missing argument.
     tx = functools.partial(
         recadam_tx,
         gamma=gamma,

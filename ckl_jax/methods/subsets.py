@@ -18,7 +18,9 @@ from ckl_jax.trees.partition import select
 
 SUBSETS = {
     "all": ("",),
+    # LayerNorm offsets are named `bias` too; Table 4's 198K parameters include them.
     "bias": (r"(^|/)bias$",),
+    # With tied weights the table receives gradients from the lookup and from the softmax.
     "embedding": (r"^token_embedder/",),
     "none": (),
 }
@@ -46,6 +48,7 @@ def patterns_of(
     """
     if not isinstance(mask, str):
         patterns = tuple(mask)
+        # An empty selection would run as static evaluation under another name.
         if not patterns or not any(select(paths, patterns)):
             raise UserError(f"MASK {patterns!r} selects no parameter; give 'none' for that.")
         return patterns
@@ -55,6 +58,8 @@ def patterns_of(
             f"parameter paths such as ({mask!r},).{nearest(mask, SUBSETS)}"
         )
     patterns = SUBSETS[mask]
+    # `select` refuses a pattern that matches nothing; the error is raised again in terms of the
+    # mask.
     try:
         select(paths, patterns)
     except UserError as e:
@@ -62,6 +67,7 @@ def patterns_of(
             f"MASK {mask!r} matches none of the {len(paths)} parameters of {architecture or 'it'}: "
             f"it has no {mask}; choose another mask or a list of patterns."
         ) from e
+    # Table 4's 52M counts the output bias (51,515,475); the table alone has 51,465,216.
     if mask == "embedding" and not include_output_bias and "token_embedder/bias" in paths:
         patterns = (*patterns, _OUTPUT_BIAS)
     return patterns

@@ -44,14 +44,17 @@ def token_losses(
     Returns:
       The loss with z-loss, and the z-loss alone, each [B, T] float32.
     """
+    # Computed once for both losses: cross entropy is log Z - logit, and z-loss is log^2 Z.
     log_z = jax.nn.logsumexp(logits, axis=-1)
     loss = log_z - logits_of(targets, logits)
     if label_smoothing:
         others = logits.shape[-1] - 1
+        # T5X's smoothed target: `high` on the target token and `low` on each of the V - 1 others.
         low = label_smoothing / others
         high = 1.0 - label_smoothing
         # The sum of -log p over the whole vocabulary, without storing log p.
         total = logits.shape[-1] * log_z - logits.sum(axis=-1)
+        # 1e-20 as in T5X, so that log never sees 0.
         entropy = -(high * jnp.log(high) + others * low * jnp.log(low + 1e-20))
         loss = (high - low) * loss + low * total - entropy
     z = z_loss * jnp.square(log_z)
@@ -73,6 +76,7 @@ def weight_of_sequence(weights: jax.Array, segment_ids: jax.Array | None) -> jax
     count = weights.shape[-1] + 1  # 0 is padding, and no row holds more sequences than tokens
 
     def row(weights: jax.Array, ids: jax.Array) -> jax.Array:
+        # [T] weights -> [T + 1] sums by sequence -> [T], each token's own sum.
         return jax.ops.segment_sum(weights, ids, num_segments=count)[ids]
 
     return jax.vmap(row)(weights, segment_ids)
@@ -94,6 +98,7 @@ class BaseTransformerModel(abc.ABC):
     task_features: ClassVar[tuple[str, ...]] = ()
 
     module: nn.Module
+    # Keyword-only, so that subclasses can add positional fields (a vocabulary) behind `module`.
     decode_fn: Callable[..., decoding.Decoded] = dataclasses.field(
         default=decoding.beam_search, kw_only=True
     )
@@ -130,6 +135,7 @@ class BaseTransformerModel(abc.ABC):
 
     def with_method(self, method: Any) -> Self:
         """The same model with a method's projections and side networks in it."""
+        # The module is static: its configuration is what selects projections and side networks.
         module = self.module.clone(config=method.extend(self.config))
         return dataclasses.replace(self, module=module)
 
@@ -163,14 +169,16 @@ class BaseTransformerModel(abc.ABC):
         loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
         # The loss computes the maximum anyway; an argmax over the vocabulary would cost more.
         correct = jnp.where(logits_of(targets, logits) == jnp.max(logits, axis=-1), weights, 0.0)
+        # scale: () or [B, 1] or [B, T]; denominator: ().
         scale, denominator = self._normalizer(weights, batch.get("decoder_segment_ids"))
         sums = {
             "denominator": denominator,
-            "loss": jnp.sum(loss * weights),
+            "loss": jnp.sum(loss * weights),  # without `extra`: comparable between methods
             "z_loss": jnp.sum(z * weights),
             "correct": jnp.sum(correct),
             "tokens": jnp.sum(weights),
         }
+        # `extra` (distillation) enters the gradient but not the reported `loss` above.
         total = loss if extra is None else loss + extra
         return jnp.sum(total * weights * scale), sums
 
@@ -178,7 +186,9 @@ class BaseTransformerModel(abc.ABC):
         self, weights: jax.Array, segment_ids: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
         factor = self.loss_normalizing_factor
+        # A denominator of 0 means "do not divide"; `train.step` replaces it by 1.
         one = jnp.ones((), jnp.float32)
+        # None: the plain sum over tokens.
         if factor is None:
             return one, jnp.zeros((), jnp.float32)
         if factor == "NUM_REAL_TARGET_TOKENS":
@@ -187,6 +197,7 @@ class BaseTransformerModel(abc.ABC):
             return one, jnp.asarray(weights.size, jnp.float32)
         if factor == "AVERAGE_PER_SEQUENCE":
             total = weight_of_sequence(weights, segment_ids)
+            # The inner `where` keeps 1/0 out of the graph; rows that are all padding weigh 0.
             scale = jnp.where(total > 0, 1.0 / jnp.where(total > 0, total, 1.0), 0.0)
             return scale, jnp.sum(weights * scale)
         # A constant must not grow with the number of micro-batches.
@@ -194,6 +205,7 @@ class BaseTransformerModel(abc.ABC):
 
     def score_batch(self, params: Any, batch: Batch) -> jax.Array:
         """Log likelihood of the targets, [B]: no smoothing, no z-loss, no dropout."""
+        # The default arguments leave out smoothing and z-loss, which are no log likelihood.
         losses, _ = token_losses(self.logits(params, batch), batch["decoder_target_tokens"])
         return -jnp.sum(losses * batch["decoder_loss_weights"], axis=-1)
 

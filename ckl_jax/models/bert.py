@@ -95,6 +95,7 @@ class EncoderLayer(nn.Module):
         cfg = self.config
         x = constrain_embed(x)
         y = cfg.attention()(x, x, bias, deterministic)
+        # Post-norm: the residual is added before the norm, unlike T5 and GPT-2.
         x = cfg.norm("post_attention_layer_norm")(x + cfg.dropout(y, deterministic))
         y = cfg.mlp()(x, deterministic)
         return constrain_embed(cfg.norm("post_mlp_layer_norm")(x + cfg.dropout(y, deterministic)))
@@ -120,12 +121,15 @@ class Encoder(nn.Module):
         Hidden state 0 is the normalised sum of the embeddings, j the output of the first j layers.
         """
         cfg = self.config
+        # RoBERTa reserves the rows below the offset for padding; they stay in the table, so that
+        # its checkpoints import without a change of shape.
         rows = cfg.max_positions + cfg.position_offset
         place = layers.PositionEmbed(rows, cfg.emb_dim, cfg.dtype, name="position_embedder")
         kind = layers.PositionEmbed(
             cfg.token_types, cfg.emb_dim, cfg.dtype, name="token_type_embedder"
         )
         x = x + kind(types) + place(positions + cfg.position_offset)
+        # BERT normalises the embeddings before the first block, and drops out after the norm.
         x = cfg.dropout(cfg.norm("embedding_layer_norm")(x), deterministic).astype(cfg.dtype)
         return run_layers(
             cfg,
@@ -150,6 +154,8 @@ class Head(nn.Module):
         dense = layers.Dense(
             cfg.emb_dim, ("embed", "joined_kv"), _INIT, cfg.dtype, use_bias=True, name="dense"
         )
+        # Transform, GELU, norm: `cls.predictions.transform` (BERT), `lm_head.dense` (RoBERTa) in
+        # transformers.
         return cfg.norm("layer_norm")(layers.activate("gelu_exact", dense(x)))
 
 
@@ -173,11 +179,11 @@ class Transformer(nn.Module):
         encoder_segment_ids: Array | None = None,
         encoder_positions: Array | None = None,
         encoder_token_types: Array | None = None,
-        places: Array | None = None,
+        target_positions: Array | None = None,
         *,
         enable_dropout: bool = True,
     ) -> Array:
-        """Logits of the token at every position, or at `places`.
+        """Logits of the token at every position, or at `target_positions`.
 
         Args:
           encoder_input_tokens: [B, T], special tokens and masks among them.
@@ -185,18 +191,21 @@ class Transformer(nn.Module):
             None: no padding.
           encoder_positions: [B, T]; None counts from 0 along the row.
           encoder_token_types: [B, T]; None is 0 everywhere.
-          places: [B, M], the positions whose logits are wanted; None is all.
+          target_positions: [B, M], the positions whose logits are wanted; None is all.
           enable_dropout: training.
 
         Returns:
           [B, T, V] or [B, M, V] float32.
         """
         cfg, tokens = self.config, encoder_input_tokens
+        # [1, T]
         line = jnp.arange(tokens.shape[1])[None]
         positions = line if encoder_positions is None else encoder_positions
         types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
         bias, ids = None, encoder_segment_ids
         if ids is not None:
+            # [B, 1, T, T]: same text, and the key is no padding. Padding queries see nothing, and
+            # attend evenly to everything, which no other position reads.
             mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]
             bias = layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side
@@ -207,7 +216,9 @@ class Transformer(nn.Module):
         for side in sides:
             extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
             x = x + jnp.asarray(side.scale, x.dtype) * extra
-        if places is not None:
-            x = jnp.take_along_axis(x, places[..., None], axis=1)
+        # Before the output projection, which is the larger part of the cost: [B, M, D] instead of
+        # [B, T, D].
+        if target_positions is not None:
+            x = jnp.take_along_axis(x, target_positions[..., None], axis=1)
         logits = self.token_embedder.attend(self.head(x)).astype(jnp.float32)
         return layers.constrain(self.output_bias(logits), ("batch", "length", "vocab"))

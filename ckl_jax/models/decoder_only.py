@@ -53,6 +53,7 @@ class DecoderOnlyModel(BaseTransformerModel):
         return self.vocabulary.bos_id
 
     def init(self, key: jax.Array) -> dict[str, Any]:
+        # No parameter's shape depends on the batch or the length, so one token is enough.
         ids = jnp.ones((1, 1), jnp.int32)
         return self.module.init(key, ids, ids, enable_dropout=False)
 
@@ -74,17 +75,18 @@ class DecoderOnlyModel(BaseTransformerModel):
         Args:
           params: parameters.
           batch: `decoder_input_tokens`, `decoder_positions`, `decoder_subtree_ends`, each [B, T]
-            int32; `edge_places` [B, M], the position that a token follows, and `edge_targets`
-            [B, M], the token.
+            int32; `edge_parents` [B, M], the position that a token follows, and
+            `edge_targets` [B, M], the token.
 
         Returns:
           [B, M] float32.
         """
+        # In the order of the module's arguments.
         names = (
             "decoder_input_tokens",
             "decoder_positions",
             "decoder_subtree_ends",
-            "edge_places",
+            "edge_parents",
             "edge_targets",
         )
         arrays = (batch[name] for name in names)
@@ -122,14 +124,19 @@ class DecoderOnlyModel(BaseTransformerModel):
           UserError: prompt and answer are longer than the model's positions.
         """
         batch, width = prompts.shape
+        # The last prompt token is the first that decoding feeds, so it needs no slot of its own
+        # here.
         size = width - 1 + max_decode_length
         self._check_length(size, "A prompt and its answer")
         if prompt_lengths is None:
             prompt_lengths = jnp.full((batch,), width, jnp.int32)
         step = self._step(params, prompt_lengths - 1, width - 1, size)
+        # Prefill: all of the prompt but its last token, in one call. Rows shorter than the longest
+        # are padded on the right, and the padding stays in the cache, masked (`prefill_lengths`).
         cache = self._empty_cache(params, batch, size)
         if width > 1:
             _, cache = step(prompts[:, :-1], cache)
+        # [B]: each prompt's own last token.
         last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
 
         def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
@@ -156,6 +163,8 @@ class DecoderOnlyModel(BaseTransformerModel):
                 {"params": params, "cache": cache},
                 ids,
                 ids,
+                # [N]: the search expands B examples to N = B * K rows, neighbours of one example
+                # together.
                 prefill_lengths=jnp.repeat(lengths, ids.shape[0] // lengths.shape[0]),
                 prefill_width=width,
                 max_decode_length=size,
@@ -169,6 +178,8 @@ class DecoderOnlyModel(BaseTransformerModel):
 
     def _empty_cache(self, params: Any, batch: int, size: int) -> Any:
         ids = jnp.ones((batch, size), jnp.int32)
+        # Only shapes are wanted: `eval_shape` traces the call without computing anything. The first
+        # call with `decode` only sizes the cache; see `layers.Attention`.
         shapes = jax.eval_shape(
             lambda: self.module.apply(
                 {"params": params}, ids, ids, decode=True, enable_dropout=False, mutable=["cache"]
@@ -178,4 +189,5 @@ class DecoderOnlyModel(BaseTransformerModel):
 
     def _row_axis(self, names: tuple[str, ...]) -> int:
         """Behind the axis of stacked layers; side networks are never stacked."""
+        # A stacked leaf is [L, N, ...].
         return int(self.config.scan_layers and names[:1] == ("decoder",))

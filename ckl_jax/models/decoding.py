@@ -90,10 +90,13 @@ def gather_beams(
       constant_leaves: names of leaves that are equal for all beams of an example (keys and values
         of the encoded input, say): left as they are, which saves the copy.
     """
+    # Row numbers in the flat [B * K] layout: every parent is an index within its own example.
     batch_size, beam_size = parents.shape
     rows = (jnp.arange(batch_size)[:, None] * beam_size + parents).reshape(-1)
 
     def take(leaf, axis):
+        # "clip" because the indices are in range by construction; the default mode would also emit
+        # a fill for indices out of range.
         return jnp.take(leaf, rows, axis=axis, mode="clip")
 
     return _map_rows(take, tree, cache_offset, constant_leaves)
@@ -130,6 +133,7 @@ def greedy_decode(
 
     def choose(logits, step):
         del step
+        # [N, V]
         log_probs = jax.nn.log_softmax(logits)
         chosen = jnp.argmax(log_probs, axis=-1).astype(jnp.int32)
         return chosen, _at(log_probs, chosen)
@@ -185,19 +189,23 @@ def temperature_sample(
             f"temperature ({temperature}) and topk ({topk}) must be 0 or more, topp ({topp}) in "
             "[0, 1]"
         )
+    # Temperature 0 is greedy. Dividing by 0 would give NaN, so it is replaced by top 1.
     topk = 1 if temperature == 0 else topk
     divisor = temperature or 1.0
 
     def choose(logits, step):
         log_probs = jax.nn.log_softmax(_truncate(logits / divisor, topk, topp))
+        # A key per step: `rng` itself must not be used twice.
         chosen = jax.random.categorical(jax.random.fold_in(rng, step), log_probs)
         return chosen.astype(jnp.int32), _at(log_probs, chosen)
 
     rows = batch_size * num_return
+    # Independent draws are rows, laid out as the beams of `beam_search` are.
     expanded = expand_to_beams(cache, num_return, cache_offset)
     drawn = _decode(tokens_to_logits, expanded, choose, rows, max_decode_len, eos_id, start_id)
     scores = drawn.scores.reshape(batch_size, num_return)
     tokens = drawn.tokens.reshape(batch_size, num_return, max_decode_len)
+    # Stable, so that equal scores keep the order in which they were drawn.
     order = jnp.argsort(-scores, axis=1, stable=True)
     return Decoded(
         jnp.take_along_axis(tokens, order[..., None], axis=1),
@@ -207,14 +215,17 @@ def temperature_sample(
 
 def _truncate(logits: jax.Array, topk: int, topp: float) -> jax.Array:
     """-inf for the tokens [N, V] that are not among the `topk`, then not among the `topp`."""
+    # Both filters keep ties with the last token that is kept, as T5X's do.
     if topk:
-        least = lax.top_k(logits, min(topk, logits.shape[-1]))[0][:, -1:]
-        logits = jnp.where(logits < least, -jnp.inf, logits)
+        threshold = lax.top_k(logits, min(topk, logits.shape[-1]))[0][:, -1:]
+        logits = jnp.where(logits < threshold, -jnp.inf, logits)
     if topp:
         ranked = -jnp.sort(-logits, axis=-1)
+        # [N, V]: the probability of all tokens ranked before this one. The first is always kept,
+        # because its sum is 0 < topp.
         above = jnp.cumsum(jax.nn.softmax(ranked), axis=-1) - jax.nn.softmax(ranked)
-        least = jnp.min(jnp.where(above < topp, ranked, jnp.inf), axis=-1, keepdims=True)
-        logits = jnp.where(logits < least, -jnp.inf, logits)
+        threshold = jnp.min(jnp.where(above < topp, ranked, jnp.inf), axis=-1, keepdims=True)
+        logits = jnp.where(logits < threshold, -jnp.inf, logits)
     return logits
 
 
@@ -230,8 +241,11 @@ def _decode(tokens_to_logits, cache, choose, rows, max_decode_len, eos_id, start
 
     def is_open(state):
         step, _, _, _, ended, _ = state
+        # The loop ends early once every row has emitted EOS.
         return (step < max_decode_len) & ~jnp.all(ended)
 
+    # Shapes in the loop are static: tokens are [N, L] from the start, rows that have ended go on
+    # with token 0 and add 0 to their score.
     def advance(state):
         step, tokens, scores, last, ended, cache = state
         logits, cache = tokens_to_logits(last[:, None], cache)
@@ -249,6 +263,7 @@ def _decode(tokens_to_logits, cache, choose, rows, max_decode_len, eos_id, start
         jnp.zeros((rows,), bool),
         cache,
     )
+    # `while_loop` and not `scan`: the number of steps depends on the data.
     _, tokens, scores, _, _, _ = lax.while_loop(is_open, advance, start)
     return Decoded(tokens, scores)
 
@@ -335,17 +350,22 @@ def beam_search(
     def is_open(state):
         return (state.step < max_decode_len) & ~jnp.all(state.closed)
 
+    # One step: extend every open beam, bank what finishes, keep K open beams, follow them in the
+    # cache.
     def advance(state):
         logits, cache = tokens_to_logits(state.last.reshape(-1, 1), state.cache)
         candidates = _extend(state, logits, eos_id)
         live, parents = _keep_open(candidates, beam_size)
         finishing = chosen_rule.bank_scores(candidates, state.step)
+        # A closed example banks nothing more, although the loop goes on for the others.
         finishing = jnp.where(state.closed[:, None], -jnp.inf, finishing)
+        # The K best of those banked before [B, K] and those finishing now [B, 2K].
         bank_tokens, bank_scores = beam_rules.best(
             jnp.concatenate([state.bank_scores, finishing], axis=1),
             jnp.concatenate([state.bank_tokens, candidates.tokens], axis=1),
             beam_size,
         )
+        # With one beam every parent is 0, and reordering would copy the whole cache for nothing.
         if beam_size > 1:
             cache = gather_beams(cache, parents, cache_offset, constant_leaves)
         new = state._replace(
@@ -362,6 +382,8 @@ def beam_search(
     expanded = expand_to_beams(cache, beam_size, cache_offset)
     start = _start(expanded, batch_size, beam_size, max_decode_len, start_id)
     tokens, scores = chosen_rule.finish(lax.while_loop(is_open, advance, start))
+    # A place without a sequence has score -inf; its tokens are made 0, as the module's text
+    # promises.
     tokens = jnp.where(jnp.isfinite(scores)[..., None], tokens, 0)
     return Decoded(tokens[:, :num_return], scores[:, :num_return])
 
@@ -386,10 +408,13 @@ def _extend(state, logits, eos_id):
     """The 2K best one-token continuations of the open beams, as `_Candidates`."""
     batch_size, beam_size, max_decode_len = state.live_tokens.shape
     vocab_size = logits.shape[-1]
+    # float32 whatever the model's dtype: sums over many steps decide between near ties.
     log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
     scores = log_probs.reshape(batch_size, beam_size, vocab_size) + state.live_scores[..., None]
     wanted = 2 * beam_size
+    # With a tiny vocabulary there are fewer than 2K continuations; the rest is padding at -inf.
     available = min(wanted, beam_size * vocab_size)
+    # One `top_k` over beams and vocabulary together, [B, K * V] -> [B, 2K].
     top, flat = lax.top_k(scores.reshape(batch_size, beam_size * vocab_size), available)
     padding = ((0, 0), (0, wanted - available))
     top = jnp.pad(top, padding, constant_values=-jnp.inf)
@@ -403,6 +428,7 @@ def _extend(state, logits, eos_id):
 
 def _keep_open(candidates, beam_size):
     """The K best candidates that have not ended, and the beams they continue `[B, K]`."""
+    # 2K candidates hold at least K that have not ended: each beam has one EOS continuation.
     scores = jnp.where(candidates.ended, -jnp.inf, candidates.scores)
     # Candidates are sorted already: a stable sort by "is not open" keeps their order.
     order = jnp.argsort(jnp.isneginf(scores), axis=1, stable=True)[:, :beam_size]
@@ -431,6 +457,7 @@ def _map_rows(function, tree, cache_offset, constant_leaves=()):
     skipped = _SHARED_LEAVES + tuple(constant_leaves)
 
     def visit(path, leaf):
+        # Dictionary keys have `.key`, and fields of named tuples `.name`.
         names = tuple(str(getattr(key, "key", getattr(key, "name", ""))) for key in path)
         axis = cache_offset(names) if callable(cache_offset) else cache_offset
         has_rows = jnp.ndim(leaf) > axis and (names[-1] if names else "") not in skipped

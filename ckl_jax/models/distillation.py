@@ -48,6 +48,8 @@ class Distillation:
           UserError: the model has a loss of its own: one that masks text anew, or remembers what
             came before it, which both would have to do alike.
         """
+        # Distillation replaces `loss_fn`; a model that overrides it (masking, memory) would lose
+        # its own.
         if type(student).loss_fn is not BaseTransformerModel.loss_fn:
             raise UserError(
                 f"LwF is not offered for a {type(student.config).__name__}, whose "
@@ -55,6 +57,7 @@ class Distillation:
                 "or GPT-2."
             )
 
+        # `before` carries no gradient: the runner passes it outside of the differentiated argument.
         def loss_fn(params: Any, before: Any, batch: Batch, dropout_rng: jax.Array | None = None):
             known = teacher.logits(before, batch)
             logits = student.logits(params, batch, dropout_rng)
@@ -74,6 +77,8 @@ def teacher_losses(student: jax.Array, teacher: jax.Array, temperature: float) -
     Returns:
       [B, T] float32, 0 where both agree.
     """
+    # KL rather than the paper's cross entropy: both have the same gradient, and KL is 0 where both
+    # agree.
     known = jax.nn.log_softmax(teacher / temperature)
     learned = jax.nn.log_softmax(student / temperature)
     return temperature**2 * jnp.sum(jnp.exp(known) * (known - learned), axis=-1)

@@ -37,6 +37,7 @@ class EncoderDecoderModel(BaseTransformerModel):
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Initial variables: `params`, and their logical axes in `params_axes`."""
+        # No parameter's shape depends on the batch or the lengths, so one token is enough.
         ids = jnp.ones((1, 1), jnp.int32)
         return self.module.init(key, ids, ids, ids, enable_dropout=False)
 
@@ -48,6 +49,8 @@ class EncoderDecoderModel(BaseTransformerModel):
             encoder_segment_ids=batch.get("encoder_segment_ids"),
             decoder_segment_ids=batch.get("decoder_segment_ids"),
             enable_dropout=dropout_rng is not None,
+            # flax raises if dropout needs a key that is missing, so a key is passed exactly when it
+            # is on.
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
         )
 
@@ -67,10 +70,13 @@ class EncoderDecoderModel(BaseTransformerModel):
         """
         batch, length = encoder_input_tokens.shape[0], max_decode_length
         variables = {"params": params}
+        # The encoder runs once; every step of the decoder reads its output, [B, S, D].
         encoded = self.module.apply(
             variables, encoder_input_tokens, enable_dropout=False, method="encode"
         )
         ids = jnp.ones((batch, length), jnp.int32)
+        # Only the cache's shapes are wanted, and `eval_shape` computes nothing. The input's length
+        # L sets the length of the cache.
         shapes = jax.eval_shape(
             lambda: self.module.apply(
                 variables,
@@ -84,6 +90,8 @@ class EncoderDecoderModel(BaseTransformerModel):
         )[1]["cache"]
         cache = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
+        # ids [N, 1] with N = B * K beams; `encoded` keeps B rows, which the beams of an example
+        # share (see `layers.Attention`).
         def tokens_to_logits(ids: jax.Array, cache: Any) -> tuple[jax.Array, Any]:
             logits, updated = self.module.apply(
                 {**variables, "cache": cache},
@@ -127,11 +135,13 @@ class EncoderDecoderModel(BaseTransformerModel):
             enable_dropout=False,
             method="encode",
         )
+        # Inputs with several answer options are encoded once: [U, S, D] -> [B, S, D].
         row = batch["input_of_row"]
         logits = self.module.apply(
             variables,
             encoded[row],
             batch["encoder_input_tokens"][row],
+            # Teacher forcing: targets shifted right behind the start token 0.
             jnp.pad(targets[:, :-1], ((0, 0), (1, 0))),
             targets,
             enable_dropout=False,
@@ -172,6 +182,7 @@ class EncoderDecoderModel(BaseTransformerModel):
           Losses [B, T] float32 in nats, and the memory for the next chunk: the latest S tokens.
         """
         targets = batch["decoder_target_tokens"]
+        # T5's start token is its padding token, 0.
         inputs = jnp.pad(targets[:, :-1], ((0, 0), (1, 0)))
         known = {
             "encoder_input_tokens": memory["tokens"],
@@ -179,6 +190,7 @@ class EncoderDecoderModel(BaseTransformerModel):
             "decoder_target_tokens": targets,
         }
         losses, _ = token_losses(self.logits(params, known, dropout_rng), targets)
+        # Tokens of weight 0 must not enter the memory: they are padding of the last chunk.
         real = jnp.where(batch["decoder_loss_weights"] > 0, targets, 0)
         return losses, {"tokens": _latest(memory["tokens"], real)}
 
@@ -186,7 +198,9 @@ class EncoderDecoderModel(BaseTransformerModel):
 def _latest(before: jax.Array, after: jax.Array) -> jax.Array:
     """The last S tokens but padding (0) of `before` [B, S] and `after` [B, T] in their order."""
     size = before.shape[1]
+    # A stable sort by "is padding" moves the real tokens to the left, in their order.
     both = jnp.concatenate([before, after], axis=1)
     together = jnp.take_along_axis(both, jnp.argsort(both == 0, axis=1, stable=True), axis=1)
+    # [B, 1]: how many of the oldest tokens do not fit into S positions.
     skipped = jnp.maximum(jnp.sum(both > 0, axis=1, keepdims=True) - size, 0)
     return jnp.take_along_axis(together, skipped + jnp.arange(size)[None], axis=1)

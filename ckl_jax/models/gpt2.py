@@ -42,6 +42,8 @@ class GPT2Config(StackConfig):
         """Initial values of a block's kernels: those that end a residual branch are smaller."""
         return {
             "kernel_init": nn.initializers.normal(_INIT_STDDEV),
+            # Radford et al. 2019, section 2.3: scaled by 1/sqrt(number of residual branches), two a
+            # layer.
             "out_init": nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
         }
 
@@ -143,7 +145,9 @@ class Transformer(nn.Module):
         init = nn.initializers.normal(_INIT_STDDEV)
         self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, init)
         self.decoder = Decoder(cfg)
-        self.cache_places = CachePlaces()
+        # The position counter is shared by all layers; each attention has a counter of its own
+        # besides, as T5X's have.
+        self.cache_positions = CachePositions()
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
 
@@ -186,13 +190,18 @@ class Transformer(nn.Module):
         """
         del decoder_target_tokens, prefill
         length = decoder_input_tokens.shape[1]
+        # Decoding: positions come from the cache's counter, and the mask within the cache from each
+        # attention, which hides what is not filled yet.
         if decode:
-            positions, mask = self.cache_places(length)[None], None
+            positions, mask = self.cache_positions(length)[None], None
             if prefill_lengths is not None:
                 size = max_decode_length or length
                 mask = _prompt_mask(prefill_lengths, prefill_width, size)
+                # A short prompt leaves a gap of padding in the cache; positions behind it are
+                # counted without it.
                 padding = (prefill_width - prefill_lengths)[:, None]
                 positions = positions - jnp.where(positions < prefill_width, 0, padding)
+        # Training and scoring: positions along the row, all masks known here.
         else:
             positions = jnp.arange(length)[None]
             mask = _mask(length, decoder_segment_ids, decoder_causal_attention)
@@ -203,12 +212,13 @@ class Transformer(nn.Module):
         return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
 
     def score_tree(
-        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+        self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
     ) -> Array:
         """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`."""
         mask = layers.subtree_mask(ends)
+        # No cache and no dropout: trees are scored in one forward pass.
         x = self._states(tokens, positions, mask, deterministic=True)
-        return self.token_embedder.log_probs(x, places, targets)
+        return self.token_embedder.log_probs(x, parents, targets)
 
     def _states(
         self,
@@ -220,6 +230,7 @@ class Transformer(nn.Module):
     ) -> Array:
         """The input of the output layer, [B, T, D], side networks included."""
         cfg = self.config
+        # The mask as a bias that is added to attention logits: [B or 1, 1, T, S].
         bias = None if mask is None else layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side
         taps = tuple(sorted({t for side in sides for t in side.taps}))
@@ -227,22 +238,25 @@ class Transformer(nn.Module):
         x, hidden = self.decoder(x, positions, bias, deterministic, decode, taps)
         for side in sides:
             extra = getattr(self, side.name)(tokens, hidden, bias, deterministic, decode)
+            # Cast, so that no scalar promotes bfloat16 activations.
             x = x + jnp.asarray(side.scale, x.dtype) * extra
         return x
 
 
-class CachePlaces(nn.Module):
-    """Where in the cache the next positions go; counts them in `position_embedder_index`."""
+class CachePositions(nn.Module):
+    """The positions of the next tokens in the cache; counts them in `position_embedder_index`."""
 
     @nn.compact
     def __call__(self, length: int) -> Array:
         """[T]; the first call only makes the counter, as in `layers.Attention`."""
         ready = self.has_variable("cache", "position_embedder_index")
         index = self.variable("cache", "position_embedder_index", jnp.zeros, (), jnp.int32)
-        places = index.value + jnp.arange(length)
+        positions = index.value + jnp.arange(length)
+        # The call that creates the cache must not advance it: `eval_shape` only asks for its
+        # shapes.
         if ready:
             index.value = index.value + length
-        return places
+        return positions
 
 
 def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
@@ -252,12 +266,13 @@ def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array
         mask = mask | layers.padding_mask(prefix > 0, prefix > 0)
     if segment_ids is not None:
         mask = mask & layers.segment_mask(segment_ids, segment_ids)
+        # Segment 0 is padding, which segment_mask alone would let see itself.
         mask = mask & (segment_ids > 0)[:, None, None, :]
     return mask
 
 
 def _prompt_mask(lengths: Array, width: int, size: int) -> Array:
-    """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S places."""
-    places = jnp.arange(size)[None]
-    seen = (places < lengths[:, None]) | (places >= width)
+    """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S positions."""
+    positions = jnp.arange(size)[None]
+    seen = (positions < lengths[:, None]) | (positions >= width)
     return seen[:, None, None, :]

@@ -33,6 +33,8 @@ from ckl_jax.models.products import linear, scores
 Array = jax.Array
 Initializer = Callable[..., Array]
 
+# Parameters are float32 whatever the activations' dtype: the optimizer's small steps would be lost
+# in bfloat16, which has 8 bits of precision.
 # T5X's default: standard deviation 1/sqrt(fan in).
 default_kernel_init = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 # Added to masked attention logits. Finite, so that a row with no key at all stays finite.
@@ -86,6 +88,7 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
+        # The kernel is stored in float32 and cast for each product.
         y = linear(x.astype(self.dtype), kernel.astype(self.dtype))
         if not self.use_bias:
             return y
@@ -110,7 +113,7 @@ class DenseFactory:
         """Raises `UserError` if the factory waits for a projection that is not among `names`."""
 
     def settings(self) -> dict[str, Any]:
-        """What checkpoints record of it, by name: what no parameter's shape shows."""
+        """Settings that checkpoints record because no parameter's shape shows them, by name."""
         return dataclasses.asdict(self)
 
 
@@ -120,6 +123,7 @@ class Embed(nn.Module):
     vocab_size: int
     features: int
     dtype: Any = jnp.float32
+    # 1.0 is T5's; GPT-2 and BERT pass 0.02.
     embedding_init: Initializer = nn.initializers.normal(stddev=1.0)
 
     def setup(self) -> None:
@@ -136,6 +140,7 @@ class Embed(nn.Module):
         has_rules = "lookup" in dict(partitioning.get_axis_rules())
         if has_rules:
             tokens = constrain(tokens, ("lookup", "length"))
+        # [B, T, D]
         x = jnp.take(self.embedding.astype(self.dtype), tokens, axis=0)
         if has_rules:
             x = constrain(x, ("lookup", "length", "lookup_embed"))
@@ -143,14 +148,15 @@ class Embed(nn.Module):
 
     def attend(self, x: Array) -> Array:
         """[B, T, D] -> [B, T, V]."""
+        # [..., D] x [D, V]
         return jnp.dot(x.astype(self.dtype), self.embedding.astype(self.dtype).T)
 
     def log_probs(
-        self, x: Array, places: Array, targets: Array, bias: Array | None = None
+        self, x: Array, positions: Array, targets: Array, bias: Array | None = None
     ) -> Array:
         """Log probabilities of a few tokens, [B, M] float32; see `log_probs.log_probs`."""
         x, table = x.astype(self.dtype), self.embedding.astype(self.dtype)
-        return log_probs(x, table, bias, places, targets)
+        return log_probs(x, table, bias, positions, targets)
 
 
 class RMSNorm(nn.Module):
@@ -162,6 +168,7 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
+        # Squares of bfloat16 activations lose too much; T5X takes them in float32 as well.
         x = x.astype(jnp.float32)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
         x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
@@ -178,6 +185,7 @@ class LayerNorm(nn.Module):
     def __call__(self, x: Array) -> Array:
         scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
         bias = param("bias", nn.initializers.zeros, (x.shape[-1],), ("embed",))
+        # Two passes (mean, then squares of the differences): E[x^2] - E[x]^2 would cancel.
         x = x.astype(jnp.float32)
         x = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
@@ -250,9 +258,12 @@ class MlpBlock(nn.Module):
         """[B, T, D] -> [B, T, D]."""
         hidden = []
         for i, name in enumerate(self.activations):
+            # T5X's names, which its public checkpoints hold: `wi` in v1.0, `wi_0` and `wi_1` in
+            # v1.1.
             wi = "wi" if len(self.activations) == 1 else f"wi_{i}"
             h = self._project(self.mlp_dim, ("embed", "mlp"), wi, self.kernel_init)(x)
             hidden.append(activate(name, h))
+        # Gated: act(x wi_0) * (x wi_1), [B, T, F].
         h = hidden[0] if len(hidden) == 1 else hidden[0] * hidden[1]
         h = dropout(self.dropout_rate)(h, deterministic=deterministic)
         h = constrain(h, ("batch", "length", "mlp"))
@@ -289,6 +300,7 @@ def attend(
       [B, T, N, H].
     """
     dtype = query.dtype
+    # Only query and key are cast; the product with the values stays in `dtype`.
     if float32_logits:
         query, key = query.astype(jnp.float32), key.astype(jnp.float32)
     if dropout_rng is not None and dropout_rate > 0:
@@ -297,12 +309,15 @@ def attend(
         batch, length, heads, _ = value.shape
         mask = keep_mask(dropout_rng, dropout_rate, (batch, heads, length), dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
+    # [B, N, T, S]
     logits = scores(query, key)
     if bias is not None:
         logits = logits + bias.astype(logits.dtype)
     # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.
+    # The peak cancels out of the quotient, so no gradient needs to pass through the maximum.
     peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
     weights = jnp.exp(logits - peak)
+    # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
     total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
     y = jnp.einsum("bnts,bsnh->btnh", weights.astype(dtype), value)
     return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
@@ -310,6 +325,7 @@ def attend(
 
 def keep_mask(rng: Array, rate: float, shape: tuple[int, ...], dtype: Any) -> Array:
     """Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate)."""
+    # Inverted dropout: kept entries are scaled up, and evaluation needs no factor.
     kept = jax.random.bernoulli(rng, 1.0 - rate, shape)
     return kept.astype(dtype) / jnp.asarray(1.0 - rate, dtype)
 
@@ -358,6 +374,7 @@ class Attention(nn.Module):
         Returns:
           [B, T, D].
         """
+        # N * H, which need not be D: T5 v1.1 small has 6 * 64 = 384 of 512.
         width = self.num_heads * self.head_dim
 
         def project(name: str, inputs: Array, init: Initializer = self.kernel_init) -> Array:
@@ -369,9 +386,12 @@ class Attention(nn.Module):
                 kernel_init=init,
                 use_bias=self.use_bias,
             )(inputs)
+            # The kernel is flat, [D, N * H], as T5X stores it; heads are an axis of activations
+            # only.
             y = y.reshape(*y.shape[:-1], self.num_heads, self.head_dim)
             return constrain(y, ("batch", "length", "heads", "kv"))
 
+        # T5 has no 1/sqrt(H) in the attention and folds it into the query's initial values.
         if self.scale_query:
             query = project("query", x) / np.sqrt(self.head_dim).astype(self.dtype)
         else:
@@ -394,6 +414,7 @@ class Attention(nn.Module):
             dropout_rate=self.dropout_rate,
             float32_logits=self.float32_logits,
         )
+        # Back to one row per beam: [B * K, T, N * H].
         y = y.reshape(batch, -1, width)
         return self.dense(
             x.shape[-1],
@@ -407,16 +428,20 @@ class Attention(nn.Module):
     def _update_cache(self, key: Array, value: Array, bias: Array | None):
         """Puts the next positions into the cache; returns all keys, values, and a bias that hides
         from each the positions after it."""
+        # `variable` creates what is missing, so this must be asked before it.
         ready = self.has_variable("cache", "cached_key")
         cached_key = self.variable("cache", "cached_key", jnp.zeros, key.shape, key.dtype)
         cached_value = self.variable("cache", "cached_value", jnp.zeros, value.shape, value.dtype)
         index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
         if not ready:
             return key, value, bias
+        # Cache leaves are [B, S, N, H]; the write position moves along S.
         at = (0, index.value, 0, 0)
         cached_key.value = jax.lax.dynamic_update_slice(cached_key.value, key, at)
         cached_value.value = jax.lax.dynamic_update_slice(cached_value.value, value, at)
+        # [T], positions in the cache of the queries of this call.
         queries = index.value + jnp.arange(key.shape[1])
+        # [T, S]: causal, and hides the slots that are still empty, which lie behind all queries.
         filled = jnp.arange(cached_key.value.shape[1])[None] <= queries[:, None]
         hidden = mask_to_bias(filled[None, None])
         index.value = index.value + key.shape[1]
@@ -449,8 +474,11 @@ class RelativePositionBias(nn.Module):
             (self.num_heads, self.num_buckets),
             ("heads", "relpos_buckets"),
         )
+        # [T], or [1] while decoding.
         positions = jnp.arange(query_length)
         if decode:
+            # One counter for the stack, beside those of the attentions: the bias is computed once
+            # for all layers.
             ready = self.has_variable("cache", "cache_index")
             index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
             if ready:
@@ -462,6 +490,7 @@ class RelativePositionBias(nn.Module):
             self.num_buckets,
             self.max_distance,
         )
+        # [N, buckets] by [T, S] -> [1, N, T, S].
         return jnp.take(table.astype(self.dtype), buckets, axis=1)[None]
 
 
@@ -469,16 +498,22 @@ def relative_position_bucket(
     relative_position: Array, bidirectional: bool, num_buckets: int, max_distance: int
 ) -> Array:
     """Maps key-minus-query distances to buckets: exact when near, logarithmic when far."""
+    # Operation by operation as in T5X: another rounding would move distances at the borders of the
+    # logarithmic buckets, and published checkpoints would see other biases.
     bucket = 0
     distance = -relative_position
+    # Half of the buckets are for keys after the query.
     if bidirectional:
         num_buckets //= 2
         bucket = jnp.where(distance < 0, num_buckets, 0)
         distance = jnp.abs(distance)
     else:
         distance = jnp.maximum(distance, 0)
+    # Half of these buckets hold one distance each; the others widen by a constant factor up to
+    # `max_distance`.
     exact = num_buckets // 2
     scale = (num_buckets - exact) / np.log(max_distance / exact)
+    # eps keeps log(0) away from distance 0, whose bucket the last line takes from `distance`.
     ratio = distance.astype(jnp.float32) / exact + np.finfo(np.float32).eps
     far = exact + (jnp.log(ratio) * scale).astype(jnp.int32)
     return bucket + jnp.where(distance < exact, distance, jnp.minimum(far, num_buckets - 1))
@@ -507,9 +542,11 @@ def subtree_mask(ends: Array) -> Array:
     """
     length = ends.shape[-1]
     positions = jnp.arange(length)[None, None, :, None]
+    # Preorder: position j is an ancestor of query i, or i itself, exactly if j <= i < end of j.
     return causal_mask(length) & (positions < ends[:, None, None, :])
 
 
 def mask_to_bias(mask: Array) -> Array:
     """True -> 0, False -> a large negative number."""
+    # float32; callers cast it to the dtype of the activations.
     return jnp.where(mask, 0.0, MASKED)

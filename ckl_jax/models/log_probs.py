@@ -13,25 +13,30 @@ Array = jax.Array
 _BLOCK = 512  # of the vocabulary; 256 to 2,048 are as fast for rows of 512 positions
 
 
-def log_probs(x: Array, table: Array, bias: Array | None, places: Array, targets: Array) -> Array:
+def log_probs(
+    x: Array, table: Array, bias: Array | None, positions: Array, targets: Array
+) -> Array:
     """Log probabilities of tokens after chosen positions.
 
     Args:
       x: [B, T, D], the state at every position.
       table: [V, D], of the output.
       bias: [V] of the output, or None.
-      places: [B, M] int32, positions; several tokens may follow the same one.
+      positions: [B, M] int32; several tokens may follow the same one.
       targets: [B, M] int32, the tokens.
 
     Returns:
       [B, M] float32.
     """
+    # [B, 1], to index with `positions` [B, M].
     rows = jnp.arange(len(x))[:, None]
+    # [B, T], one for each position, however many tokens follow it.
     normalizers = log_normalizers(x.reshape(-1, x.shape[-1]), table, bias).reshape(x.shape[:2])
-    logits = jnp.einsum("bmd,bmd->bm", x[rows, places], table[targets])
+    # Only M products of width D, not V of them.
+    logits = jnp.einsum("bmd,bmd->bm", x[rows, positions], table[targets])
     if bias is not None:
         logits = logits + bias[targets]
-    return logits.astype(jnp.float32) - normalizers[rows, places]
+    return logits.astype(jnp.float32) - normalizers[rows, positions]
 
 
 def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | None = None) -> Array:
@@ -45,16 +50,21 @@ def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | Non
     block = min(size, block or (_BLOCK if jax.default_backend() == "cpu" else size))
     bias = jnp.zeros(size, x.dtype) if bias is None else bias
 
+    # One block of the streaming log-sum-exp: `total` is the sum of exp(logit - peak) so far.
     def add(state: tuple[Array, Array], wanted: Array) -> tuple[tuple[Array, Array], None]:
         peak, total = state
         start = jnp.minimum(wanted, size - block)  # the last block begins earlier, inside the table
         part = (jax.lax.dynamic_slice_in_dim(a, start, block) for a in (table, bias))
+        # [R, block]
         logits = (jnp.dot(x, next(part).T) + next(part)[None]).astype(jnp.float32)
+        # Columns that the block before held already are left out.
         logits = jnp.where((start + jnp.arange(block) >= wanted)[None], logits, -jnp.inf)
+        # The old sum is rescaled to the new peak, so that no exponent exceeds 0.
         higher = jnp.maximum(peak, logits.max(axis=-1))
         total = total * jnp.exp(peak - higher) + jnp.exp(logits - higher[:, None]).sum(axis=-1)
         return (higher, total), None
 
+    # The lowest finite number instead of -inf: (-inf) - (-inf) would be NaN in the first step.
     lowest = jnp.full(len(x), jnp.finfo(jnp.float32).min)
     starts = jnp.arange(0, size, block)
     (peak, total), _ = jax.lax.scan(add, (lowest, jnp.zeros(len(x))), starts)

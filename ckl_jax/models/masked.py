@@ -50,7 +50,7 @@ class MaskedModel(BaseTransformerModel):
 
     @property
     def masking(self) -> dict[str, Any]:
-        """How evaluations mask rows: the fields of `data.converters.Masking`."""
+        """Masking of rows in evaluations: the fields of `data.converters.Masking`."""
         special = (self.vocabulary.bos_id, self.vocabulary.eos_id)
         return {
             "rate": self.mask_rate,
@@ -64,10 +64,14 @@ class MaskedModel(BaseTransformerModel):
     def hide(self, batch: Batch, key: jax.Array) -> Batch:
         """The batch of one step: masked tokens, which are the targets with weight 1."""
         tokens = batch["decoder_target_tokens"]
+        # Three draws that must not share a key: which tokens, how they are shown, by which other
+        # token.
         chosen, kind, other = jax.random.split(key, 3)
         hidden = jax.random.bernoulli(chosen, self.mask_rate, tokens.shape)
+        # `maskable` is 0 on padding and special tokens.
         hidden = hidden & (batch["maskable"] > 0)
         draw = jax.random.uniform(kind, tokens.shape)
+        # 10 % of the hidden tokens show a random one, which may be the right one, as in BERT.
         random = jax.random.randint(other, tokens.shape, 0, self.vocabulary.vocab_size)
         shown = jnp.where(draw < _SHOWN[1], random, tokens)
         shown = jnp.where(draw < _SHOWN[0], self.vocabulary.mask_id, shown)
@@ -81,6 +85,7 @@ class MaskedModel(BaseTransformerModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """See `BaseTransformerModel.loss_fn`; with a key the masked tokens are drawn anew."""
+        # Without a key (evaluation) the rows keep the masks that the data came with.
         if dropout_rng is not None:
             chosen, dropout_rng = jax.random.split(dropout_rng)
             batch = self.hide(batch, chosen)
@@ -89,25 +94,27 @@ class MaskedModel(BaseTransformerModel):
     def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
         return self._apply(params, batch, dropout_rng)
 
-    def score_places(self, params: Any, batch: Batch) -> jax.Array:
+    def score_positions(self, params: Any, batch: Batch) -> jax.Array:
         """Log probabilities of tokens at positions of texts that are masked already.
 
         Args:
           params: parameters.
-          batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `places` [B, M] and `targets`
-            [B, M], the tokens there.
+          batch: `encoder_input_tokens`, `encoder_segment_ids` [B, T]; `target_positions`
+            [B, M] and `targets` [B, M], the tokens there.
 
         Returns:
           [B, M] float32.
         """
-        logits = self._apply(params, batch, None, places=batch["places"])
+        # [B, M, V]: the output layer runs at the asked positions only.
+        logits = self._apply(params, batch, None, target_positions=batch["target_positions"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)[..., 0]
         return chosen - jax.nn.logsumexp(logits, axis=-1)
 
-    def rank_places(self, params: Any, batch: Batch) -> jax.Array:
-        """The number of tokens likelier than each target; see `score_places`. [B, M] float32."""
-        logits = self._apply(params, batch, None, places=batch["places"])
+    def rank_positions(self, params: Any, batch: Batch) -> jax.Array:
+        """The number of tokens likelier than each target; see `score_positions`. [B, M] float32."""
+        logits = self._apply(params, batch, None, target_positions=batch["target_positions"])
         chosen = jnp.take_along_axis(logits, batch["targets"][..., None], axis=-1)
+        # Ties do not count against the target: its rank is optimistic.
         return jnp.sum(logits > chosen, axis=-1).astype(jnp.float32)
 
     def _apply(

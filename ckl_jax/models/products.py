@@ -22,6 +22,8 @@ _row_order: contextvars.ContextVar[bool] = contextvars.ContextVar("row_order", d
 @contextlib.contextmanager
 def gradients_in_row_order() -> Iterator[None]:
     """A `with` block in which the products below are traced so; outside, they are plain ones."""
+    # A context variable rather than an argument: the products are deep inside of linen modules. It
+    # is read while tracing, so a compiled function keeps what it was traced with.
     token = _row_order.set(jax.default_backend() == "cpu")
     try:
         yield
@@ -45,7 +47,9 @@ def _forward(x: jax.Array, kernel: jax.Array):
 
 def _backward(kept, dy: jax.Array):
     x, kernel = kept
+    # The gradient of the input is in row order anyway.
     dx = jnp.dot(dy, kernel.T)
+    # [rows, K] and [rows, N]: all leading axes are summed over.
     x, dy = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
     # Without the barriers the compiler would make one product of transposing and multiplying.
     if x.size <= dy.size + kernel.size:  # what is transposed: x, or dy and the product

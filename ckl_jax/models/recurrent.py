@@ -72,6 +72,8 @@ class RecurrentModel(DecoderOnlyModel):
         """Logits [B, T, V] float32 given the memory, and the next memory."""
         ids = batch.get("decoder_segment_ids")
         if ids is None:
+            # A reversed running maximum: 1 up to the last token that has a weight, 0 on the padding
+            # behind it.
             weighted = batch["decoder_loss_weights"] > 0
             ids = jax.lax.cummax(weighted.astype(jnp.int32), axis=1, reverse=True)
         return self.module.apply(
@@ -87,10 +89,12 @@ class RecurrentModel(DecoderOnlyModel):
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, Any]]:
         """See `BaseTransformerModel.loss_fn`; sums hold `memory` where the batch does."""
+        # Rows that are texts of their own: no memory to read or to return.
         if "memory" not in batch:
             return super().loss_fn(params, batch, dropout_rng)
         logits, memory = self.remember(params, batch, batch["memory"], dropout_rng)
         value, sums = self.sums_of(logits, batch)
+        # The runner carries `memory` to the next batch; it is a state, not a sum.
         return value, {**sums, "memory": memory}
 
     def predict(
@@ -122,8 +126,10 @@ class RecurrentModel(DecoderOnlyModel):
             logits, memory = step(ids, memory, jnp.ones_like(ids))
             return logits[:, 0], memory
 
+        # A slot for each token but the last that is decoded: nothing falls out of this memory.
         memory = self.initial_memory(batch, width - 1 + max_decode_length)
         if width > 1:
+            # [B, P - 1]; `_advance` leaves the padding of short prompts out of the memory.
             real = jnp.arange(width - 1)[None] < prompt_lengths[:, None] - 1
             _, memory = step(prompts[:, :-1], memory, real)
         last = jnp.take_along_axis(prompts, prompt_lengths[:, None] - 1, axis=1)[:, 0]
@@ -135,6 +141,7 @@ class RecurrentModel(DecoderOnlyModel):
             eos_id=getattr(self.vocabulary, "eos_id", 1),
             start_id=last,
             prompt_length=width,
+            # Memory leaves are [B, L, M, D]: rows first, also with scanned layers.
             cache_offset=0,
             **decode_kwargs,
         )

@@ -35,11 +35,13 @@ class Side(abc.ABC):
         checks.require_number("a finite number", -math.inf, **{f"{self.name}.scale": self.scale})
         if self.taps:
             checks.require_ints(0, **{f"{self.name}.taps": self.taps})
+        # gin gives lists; a tuple makes the record hashable, as a static argument of jit must be.
         object.__setattr__(self, "taps", tuple(self.taps))
 
     def check(self, config) -> None:
         """Raises `UserError` if this side network does not fit a trunk with that configuration."""
         stack, depth = config.tapped
+        # State `depth` is the output of the last layer, before the final norm.
         outside = [t for t in self.taps if not 0 <= t <= depth]
         if outside:
             raise UserError(

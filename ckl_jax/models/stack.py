@@ -30,6 +30,7 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
       UserError: a field's value is no such thing.
     """
     name = type(config).__name__
+    # The dataclass is frozen, hence `object.__setattr__`.
     object.__setattr__(config, "side", tuple(config.side))
     object.__setattr__(config, "dtype", _dtype(config.dtype))
     for size in sizes:
@@ -137,28 +138,38 @@ def run_layers(
     Returns:
       The last output, and {j: hidden state j}, each [B, T, D].
     """
+    # jax.checkpoint traces every argument that is not static, and a module cannot branch on a
+    # traced boolean. Argument 0 is the module itself and 1 is x.
     static = tuple(i for i, a in enumerate((*each, *args), start=2) if isinstance(a, bool))
     layer_cls = _remat(layer_cls, config.remat_policy, static)
     hidden = {0: x} if 0 in taps else {}
+    # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
     if not config.scan_layers:
         for i in range(count):
             x = layer_cls(config, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
             if i + 1 in taps:
                 hidden[i + 1] = x
         return x, hidden
+    # Scan: one traced layer, parameters stacked to [in, L, out]. Compile time no longer grows with
+    # the depth. States are collected only if asked for: all of them take [L, B, T, D].
     collect = any(j > 0 for j in taps)
+    # Booleans cannot go through `scan` as arguments; they are closed over by the body.
     booleans = [a for a in args if isinstance(a, bool)]
     arrays = [a for a in args if not isinstance(a, bool)]
     cls = _scan_body(layer_cls, collect, tuple(booleans))
     scanned = partitioning.scan_with_axes(
         cls,
+        # axis 1 for parameters as in T5X; caches are stacked in front
         variable_axes={"params": 1, "cache": 0},
+        # Each layer gets keys of its own; otherwise all layers would start equal and drop alike.
         split_rngs={"params": True, "dropout": True},
         in_axes=(0,) * len(each) + (nn.broadcast,) * len(arrays),
         length=count,
+        # The logical name of the stacked axis, which `params_axes` records for the partitioner.
         axis_name="layers",
     )
     x, states = scanned(config, name=name)(x, *each, *arrays)
+    # states [L, B, T, D]: entry j - 1 is the output of layer j.
     hidden.update({j: states[j - 1] for j in taps if j > 0})
     return x, hidden
 
@@ -166,6 +177,7 @@ def run_layers(
 def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any:
     """A subclass of `layer_cls` with `scan`'s signature; parameter names stay the layer's own."""
 
+    # A subclass, not a wrapper: a wrapping module would add a component to every parameter path.
     class Body(layer_cls):
         @nn.compact
         def __call__(self, x: Array, *arrays):
@@ -178,5 +190,7 @@ def _scan_body(layer_cls: Any, collect: bool, booleans: tuple[bool, ...]) -> Any
 def _remat(layer_cls: Any, policy: str, static_argnums: tuple[int, ...]) -> Any:
     if policy == "none":
         return layer_cls
+    # "minimal" keeps the outputs of the projections and recomputes attention, norms and
+    # activations.
     saved = None if policy == "full" else jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     return nn.remat(layer_cls, policy=saved, prevent_cse=False, static_argnums=static_argnums)

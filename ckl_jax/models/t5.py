@@ -122,6 +122,8 @@ class T5Config:
         """
         del decode  # an encoder runs once
         if i == 0:
+            # Only block 0 of a T5 stack owns a table; K-Adapter's later blocks then see no
+            # positions at all (CKL's released blocks have a zero bias there).
             bias = bias + self.relpos_bias()(x.shape[1], x.shape[1], True)
         return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
 
@@ -233,6 +235,7 @@ class Encoder(nn.Module):
         """
         cfg = self.config
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
+        # [1, N, S, S], computed once and shared by all layers.
         positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
         bias = positions if bias is None else positions + bias
         x, hidden = run_layers(
@@ -269,6 +272,7 @@ class Decoder(nn.Module):
         """encoded [B, S, D], tokens [B, T] -> float32 logits [B, T, V]."""
         cfg = self.config
         x = cfg.dropout(self.token_embedder(tokens), deterministic).astype(cfg.dtype)
+        # While decoding the input is one position, but the bias spans the whole cache.
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
         positions = cfg.relpos_bias()(length, length, False, decode)
         bias = positions if bias is None else positions + bias
@@ -283,10 +287,16 @@ class Decoder(nn.Module):
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)
         if cfg.logits_via_embedding:
+            # v1.0 ties the output: D^-0.5 keeps logits at the scale of an embedding with stddev 1.
             logits = self.token_embedder.attend(x / jnp.sqrt(cfg.emb_dim).astype(cfg.dtype))
         else:
             logits = cfg.dense(
-                cfg.vocab_size, ("embed", "vocab"), name="logits_dense", dtype=cfg.dtype
+                # v1.1 has an output projection of its own, made by the factory, so that a method
+                # may adapt it.
+                cfg.vocab_size,
+                ("embed", "vocab"),
+                name="logits_dense",
+                dtype=cfg.dtype,
             )(x)
         return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
 
@@ -298,9 +308,12 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
+        # One table for encoder and decoder, as in T5.
         self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype)
         self.encoder = Encoder(cfg)
         self.decoder = Decoder(cfg, self.token_embedder)
+        # The attribute's name becomes the module's: parameters live under `side.name`, which the
+        # patterns of `Method.trainable` look for.
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
 
@@ -311,6 +324,8 @@ class Transformer(nn.Module):
         enable_dropout: bool = True,
     ) -> Array:
         """Encodes [B, S] token ids to [B, S, D], as decoding sees them."""
+        # Decoding calls `encode`; the released CKL evaluation bypassed the side networks only
+        # there.
         sides = () if self.config.legacy_bypass_side else self.config.side
         return self._encode(encoder_input_tokens, encoder_segment_ids, enable_dropout, sides)
 
@@ -321,6 +336,7 @@ class Transformer(nn.Module):
         enable_dropout: bool,
         sides: tuple[Side, ...],
     ) -> Array:
+        # Token 0 is padding in T5's vocabularies.
         valid = tokens > 0
         mask = layers.padding_mask(valid, valid)
         if segment_ids is not None:
@@ -328,9 +344,12 @@ class Transformer(nn.Module):
         bias = layers.mask_to_bias(mask).astype(self.config.dtype)
         taps = tuple(sorted({t for side in sides for t in side.taps}))
         embedded = self.token_embedder(tokens)
+        # encoded is after the final norm; hidden states are before it.
         encoded, hidden = self.encoder(embedded, bias, not enable_dropout, taps)
         for side in sides:
             extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
+            # E + scale * side(...): CKL's K-Adapter and Modular change what the decoder attends to,
+            # and nothing else.
             encoded = encoded + jnp.asarray(side.scale, encoded.dtype) * extra
         return encoded
 
@@ -366,11 +385,14 @@ class Transformer(nn.Module):
         """
         del decoder_positions
         dtype = self.config.dtype
+        # [B, S]
         keys = encoder_input_tokens > 0
         if decode:
+            # The cache's own mask makes decoding causal; see `layers.Attention`.
             bias = None
             cross = keys[:, None, None, :]
         else:
+            # Of the targets, as T5X does: the inputs begin with token 0, which is not padding.
             queries = decoder_target_tokens > 0
             mask = layers.padding_mask(queries, queries)
             mask &= layers.causal_mask(decoder_target_tokens.shape[1])

@@ -41,8 +41,8 @@ class TransformerXLConfig(StackConfig):
       same_length: every position sees itself and the M before it, however long the chunk is.
       scale_embedding: multiply embeddings by sqrt(D), as the first release does.
       reset_at_doc: a position sees its own document only, in the row and in the memory.
-      init_deviation: of all initial values, or None for those of the Haiku models: variance 2/L
-        over the fan in, and for the embedding 1 over D.
+      init_stddev: standard deviation of all initial values; None for those of the Haiku models:
+        variance 2/L over the fan in, and for the embedding 1 over D.
     """
 
     output_is_embedding = False  # there is a bias for each token
@@ -59,13 +59,13 @@ class TransformerXLConfig(StackConfig):
     same_length: bool = False
     scale_embedding: bool = False
     reset_at_doc: bool = True
-    init_deviation: float | None = None
+    init_stddev: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.require_choice(layers.ACTIVATIONS, ACTIVATION=self.activation)
         checks.require_int(CLAMP_LEN=self.clamp_len)
-        checks.require_positive(INIT_DEVIATION=self.init_deviation)
+        checks.require_positive(INIT_STDDEV=self.init_stddev)
         checks.require_bool(
             SAME_LENGTH=self.same_length,
             SCALE_EMBEDDING=self.scale_embedding,
@@ -87,21 +87,21 @@ class TransformerXLConfig(StackConfig):
 
     @property
     def kernel_init(self) -> layers.Initializer:
-        if self.init_deviation is not None:
-            return nn.initializers.normal(self.init_deviation)
+        if self.init_stddev is not None:
+            return nn.initializers.normal(self.init_stddev)
         return nn.initializers.variance_scaling(2 / self.num_layers, "fan_in", "truncated_normal")
 
     @property
     def embedding_init(self) -> layers.Initializer:
-        if self.init_deviation is not None:
-            return nn.initializers.normal(self.init_deviation)
+        if self.init_stddev is not None:
+            return nn.initializers.normal(self.init_stddev)
         return nn.initializers.variance_scaling(1.0, "fan_out", "uniform")
 
     @property
     def query_init(self) -> layers.Initializer:
         """Initial values of the queries that all positions share, [N*H]."""
         width = self.num_heads * self.head_dim
-        return nn.initializers.normal(self.init_deviation or width**-0.5)
+        return nn.initializers.normal(self.init_stddev or width**-0.5)
 
     def mlp(self) -> layers.MlpBlock:
         return layers.MlpBlock(
@@ -119,6 +119,7 @@ class TransformerXLConfig(StackConfig):
 
 def position_encodings(length: int, width: int, clamp_len: int | None = None) -> np.ndarray:
     """Encodings of the distances `length` - 1 to 0, [S, D] float32: sines, then cosines."""
+    # Entry a is the distance S - 1 - a: `relative_shift` expects the farthest first.
     distances = np.arange(length - 1, -1, -1.0)
     if clamp_len is not None:
         distances = np.minimum(distances, clamp_len)
@@ -130,13 +131,15 @@ def relative_shift(scores: Array) -> Array:
     """From scores by distance to scores by key.
 
     Args:
-      scores: [..., T, S], of query i against distance S - 1 - a at place a.
+      scores: [..., T, S], of query i against distance S - 1 - a in column a.
 
     Returns:
       [..., T, S], of query i against key j: where j <= i + M, that of distance i + M - j. Later
       keys have scores without a meaning, which the caller masks.
     """
     *batch, queries, keys = scores.shape
+    # Appendix B of the paper: pad a column, read the rows with a width less by one, drop the first.
+    # Row i is thereby shifted left by T - 1 - i, without a gather.
     padded = jnp.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(1, 0)])
     rows = padded.reshape(*batch, keys + 1, queries)[..., 1:, :]
     return rows.reshape(*batch, queries, keys)
@@ -146,14 +149,15 @@ def relative_gather(scores: Array, distances: Array) -> Array:
     """From scores by distance to scores by key, where distances are not along the row.
 
     Args:
-      scores: [B, N, T, S], of query i against distance S - 1 - a at place a.
+      scores: [B, N, T, S], of query i against distance S - 1 - a in column a.
       distances: [B, T, S] int32, of query i and key j; those below 0 have no meaning.
 
     Returns:
       [B, N, T, S].
     """
-    places = jnp.clip(scores.shape[-1] - 1 - distances, 0, scores.shape[-1] - 1)
-    return jnp.take_along_axis(scores, places[:, None], axis=-1)
+    # Clipped, because later keys have negative distances; the mask hides them.
+    columns = jnp.clip(scores.shape[-1] - 1 - distances, 0, scores.shape[-1] - 1)
+    return jnp.take_along_axis(scores, columns[:, None], axis=-1)
 
 
 def attention_mask(
@@ -171,6 +175,7 @@ def attention_mask(
       [B, 1, T, M + T] bool.
     """
     length, slots = ids.shape[1], memory_ids.shape[1]
+    # [T, M + T]: query i stands at M + i in the memory followed by the chunk.
     distance = jnp.arange(length)[:, None] + slots - jnp.arange(slots + length)[None]
     distance = distance[None, None]
     keys = jnp.concatenate([memory_ids, ids], axis=1)
@@ -202,15 +207,20 @@ class RelativeAttention(nn.Module):
         distances [B, T, S] are those of queries and keys; None is along the row.
         """
         cfg = self.config
+        # [B, M + T, D]; the memory may be kept in another dtype.
         context = jnp.concatenate([memory.astype(x.dtype), x], axis=1)
         query = self._heads("query", x)
         key, value = self._heads("key", context), self._heads("value", context)
         distance = self._heads("relative", encodings)  # [S, N, H]
+        # NumPy, so that the scale is a constant of the trace and not an operation.
         scale = np.sqrt(cfg.head_dim).astype(cfg.dtype)
+        # Equation (a) + (c) of section 3.3: content and its global bias u.
         by_content = (query + self._shared_query("content_query")) / scale
+        # Equation (b) + (d): position and its global bias v.
         by_position = (query + self._shared_query("position_query")) / scale
         if cfg.float32_attention_logits:
             by_position, distance = by_position.astype(jnp.float32), distance.astype(jnp.float32)
+        # [B, N, T, S], the last axis by distance.
         scores = jnp.einsum("btnh,snh->bnts", by_position, distance)
         if distances is None:
             scores = relative_shift(scores)
@@ -223,6 +233,7 @@ class RelativeAttention(nn.Module):
             by_content,
             key,
             value,
+            # `attend` adds the content term; positions enter as its bias.
             scores + bias.astype(scores.dtype),
             dropout_rng=rng,
             dropout_rate=cfg.dropout_rate,
@@ -248,6 +259,7 @@ class RelativeAttention(nn.Module):
             kernel_init=cfg.kernel_init,
         )(x)
         y = y.reshape(*y.shape[:-1], cfg.num_heads, cfg.head_dim)
+        # Encodings have no batch axis: [S, N, H].
         return layers.constrain(y, ("batch", "length", "heads", "kv")[-y.ndim :])
 
     def _shared_query(self, name: str) -> Array:
@@ -303,7 +315,9 @@ class Decoder(nn.Module):
         """
         cfg = self.config
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
+        # [S, D], a constant of the compiled program.
         table = position_encodings(bias.shape[-1], cfg.emb_dim, cfg.clamp_len)
+        # The first release of Transformer-XL drops from the encodings too.
         encodings = cfg.dropout(jnp.asarray(table, cfg.dtype), deterministic)
         x, hidden = run_layers(
             cfg,
@@ -312,7 +326,9 @@ class Decoder(nn.Module):
             "decoder",
             x,
             args=(encodings, bias, distances, deterministic),
+            # [L, B, M, D]: layer i reads the memory of its own inputs.
             each=(jnp.moveaxis(states, 1, 0),),
+            # Hidden state i is the input of layer i, which the next chunk's memory is made of.
             taps=tuple(range(cfg.num_layers)),
         )
         inputs = jnp.stack([hidden[i] for i in range(cfg.num_layers)], axis=1)
@@ -330,8 +346,8 @@ class TiedEmbed(layers.Embed):
         y = super().attend(x)
         return y + layers.over_last_axis(self.bias.astype(y.dtype), y)
 
-    def log_probs(self, x: Array, places: Array, targets: Array) -> Array:
-        return super().log_probs(x, places, targets, self.bias.astype(self.dtype))
+    def log_probs(self, x: Array, positions: Array, targets: Array) -> Array:
+        return super().log_probs(x, positions, targets, self.bias.astype(self.dtype))
 
 
 class Transformer(nn.Module):
@@ -372,6 +388,7 @@ class Transformer(nn.Module):
         cfg, tokens = self.config, decoder_input_tokens
         ids = jnp.ones_like(tokens) if decoder_segment_ids is None else decoder_segment_ids
         before = empty_memory(cfg, len(tokens), 0) if memory is None else memory
+        # The paper's SG(.): no backpropagation into earlier chunks.
         before = jax.lax.stop_gradient(before)
         mask = attention_mask(ids, before["segment_ids"], cfg.same_length, cfg.reset_at_doc)
         bias = layers.mask_to_bias(mask).astype(cfg.dtype)
@@ -381,7 +398,7 @@ class Transformer(nn.Module):
         return logits if memory is None else (logits, _advance(before, inputs, ids))
 
     def score_tree(
-        self, tokens: Array, positions: Array, ends: Array, places: Array, targets: Array
+        self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
     ) -> Array:
         """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`.
 
@@ -391,9 +408,10 @@ class Transformer(nn.Module):
         cfg = self.config
         states = empty_memory(cfg, len(tokens), 0)["states"]
         bias = layers.mask_to_bias(layers.subtree_mask(ends)).astype(cfg.dtype)
+        # [B, T, T]: depth differences, as preorder positions are no distances along a path.
         distances = positions[:, :, None] - positions[:, None, :]
         x, _ = self.decoder(self._embed(tokens), states, bias, True, distances)
-        return self.token_embedder.log_probs(x, places, targets)
+        return self.token_embedder.log_probs(x, parents, targets)
 
     def _embed(self, tokens: Array) -> Array:
         """[B, T] -> [B, T, D]."""
@@ -415,6 +433,7 @@ def empty_memory(config: TransformerXLConfig, batch_size: int, length: int) -> M
 def _advance(memory: Memory, inputs: Array, ids: Array) -> Memory:
     """The last M positions of memory and chunk, row by row without the padding on the right."""
     slots, length = memory["segment_ids"].shape[1], ids.shape[1]
+    # [B]: positions of the chunk that are not padding; the window of M begins as many later.
     used = jnp.max(jnp.where(ids > 0, jnp.arange(1, length + 1), 0), axis=1)
 
     def latest(old: Array, new: Array, axis: int) -> Array:

@@ -59,6 +59,7 @@ class AdafactorState(NamedTuple):
 class _Leaf(NamedTuple):
     """One leaf's update and statistics."""
 
+    # the gradient on the way in, the update on the way out
     update: Any
     v_row: Any
     v_col: Any
@@ -68,7 +69,7 @@ class _Leaf(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Axes:
-    """How one leaf is treated: axes to average over, and the two to factor over (or None)."""
+    """Settings of one leaf: axes to average over, and the two axes to factor over (or None)."""
 
     averaged: tuple[int, ...]
     row: int | None = None
@@ -193,6 +194,7 @@ def _two_large_axes(minimum, shape, axes, path):
             f"T5X's Adafactor has no rule to factor {path} of shape {tuple(shape)}: "
             "name its layer axis in `stacked`, or use adafactor_hf"
         )
+    # T5X averages rows over the larger axis; a stable sort keeps the last axis as columns in a tie.
     by_size = sorted(axes, key=lambda axis: shape[axis])
     if len(axes) < 2 or shape[by_size[0]] < minimum:
         return _Axes(axes)
@@ -203,6 +205,7 @@ def _adafactor(settings: _Settings, stacked: Stacked) -> optax.GradientTransform
     def axes_of(path, leaf):
         name = "/".join(_key_name(key) for key in path)
         layer_axis = _layer_axis(name, jnp.ndim(leaf), stacked)
+        # The layer axis is left out: statistics are neither factored nor averaged over it.
         within = tuple(i for i in range(jnp.ndim(leaf)) if i != layer_axis)
         return settings.choose_axes(jnp.shape(leaf), within, name)
 
@@ -217,8 +220,11 @@ def _adafactor(settings: _Settings, stacked: Stacked) -> optax.GradientTransform
         if params is None:
             raise ValueError("Adafactor needs params: call update(grads, state, params)")
         rate = settings.learning_rate(state.count)
+        # beta_1 = 0: the first step takes its own square, so no bias correction is needed.
         beta = 1.0 - (jnp.float32(state.count) + 1.0) ** -settings.decay_exponent
 
+        # Everything of a leaf in one function, so that its gradient is read once; the tree of
+        # results is taken apart afterwards.
         def move(path, grad, param, *moments):
             axes = axes_of(path, grad)
             return _move(param, _Leaf(grad, *moments), axes, rate, beta, settings)
@@ -240,11 +246,13 @@ def _unzip(like, leaves):
 
 
 def _zeros(leaf, axes, settings):
+    # Not None: T5X's checkpoints hold an array of shape [1] there.
     unused = jnp.zeros((1,), jnp.float32)
     shape = jnp.shape(leaf)
     m = unused if settings.beta1 is None else jnp.zeros(shape, jnp.float32)
     if axes.row is None:
         return _Leaf(None, unused, unused, jnp.zeros(shape, jnp.float32), m)
+    # v_row drops the column axis, v_col the row axis; the layer axis stays in both.
     without = [tuple(n for i, n in enumerate(shape) if i != a) for a in (axes.column, axes.row)]
     return _Leaf(None, jnp.zeros(without[0]), jnp.zeros(without[1]), unused, m)
 
@@ -252,6 +260,7 @@ def _zeros(leaf, axes, settings):
 def _move(param, leaf, axes, rate, beta, settings):
     """The leaf with its gradient in `update` -> the leaf with its update there."""
     param, grad = param.astype(jnp.float32), leaf.update.astype(jnp.float32)
+    # The order is that of both originals: normalise, clip, scale, momentum, decay.
     step, leaf = _normalize(grad, leaf, axes, beta, settings.epsilon)
     if settings.clipping_threshold is not None:
         step /= jnp.maximum(1.0, _rms(step, axes) / settings.clipping_threshold)
@@ -270,14 +279,17 @@ def _move(param, leaf, axes, rate, beta, settings):
 
 def _normalize(grad, leaf, axes, beta, epsilon):
     """The gradient over the root of its second moment, and the leaf with that moment updated."""
+    # epsilon in the square, as in both originals: it keeps the root away from 0.
     squared = jnp.square(grad) + epsilon
     if axes.row is None:
         v = _blend(beta, leaf.v, squared)
         return grad * jax.lax.rsqrt(v), leaf._replace(v=v)
+    # [..., rows] and [..., columns]; v = r c / mean(r) is never formed.
     v_row = _blend(beta, leaf.v_row, jnp.mean(squared, axis=axes.column))
     v_col = _blend(beta, leaf.v_col, jnp.mean(squared, axis=axes.row))
     rows = jnp.expand_dims(v_row, axes.column)
     columns = jnp.expand_dims(v_col, axes.row)
+    # The mean over the row axis of each layer alone.
     relative = rows / jnp.mean(rows, axis=axes.row, keepdims=True)
     # Two roots, not one of a product: r c can leave float32's range.
     step = grad * jax.lax.rsqrt(relative) * jax.lax.rsqrt(columns)
@@ -297,6 +309,7 @@ def _rms(x, axes):
 def _layer_axis(path, rank, stacked):
     for pattern, axis in stacked:
         if re.search(pattern, path):
+            # `% rank` allows negative axes, and gives a stack of scalars, [L], its only axis.
             return axis % rank
     return None
 

@@ -39,6 +39,8 @@ def adamw(
     checks.require_number("a finite number, 0 or more", 0.0, WEIGHT_DECAY=weight_decay)
 
     def decayed(params):
+        # A function of the parameters, so that the mask has the structure of what trains, frozen
+        # leaves left out.
         paths = flatten(params)
         return unflatten({p: not any(re.search(n, p) for n in not_decayed) for p in paths})
 

@@ -44,6 +44,7 @@ def track_average(decay: float) -> optax.GradientTransformation:
         return AverageState(jax.tree.map(jnp.copy, params))
 
     def update_fn(updates, state, params=None):
+        # p + u is the parameter after this step: optax updates are added.
         def step(average, p, u):
             return decay * average + (1.0 - decay) * (p + u)
 
@@ -58,6 +59,7 @@ def swap(params: Any, opt_state: Any) -> tuple[Any, Any]:
     A part of the state holds some if it has `swap`, as `AverageState` does. Twice is the identity:
     what is evaluated and saved is the average, and training goes on from what the state holds.
     """
+    # `is_leaf` stops the flattening at states that can swap, anywhere in a chain.
     nodes, tree = jax.tree.flatten(opt_state, is_leaf=_can_swap)
     for i, node in enumerate(nodes):
         if _can_swap(node):

@@ -20,6 +20,7 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
     def update(grads, state, params=None):
         del params
+        # PyTorch's order: the small constant is in the denominator, the minimum comes last.
         scale = jnp.minimum(1.0, max_norm / (global_norm(grads) + 1e-6))
         return jax.tree.map(lambda g: (g * scale).astype(g.dtype), grads), state
 
@@ -28,5 +29,6 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 def global_norm(tree) -> jax.Array:
     """Euclidean norm of all leaves together, float32 scalar."""
+    # float32: squares of bfloat16 gradients would lose their small terms in the sum.
     squares = [jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in jax.tree.leaves(tree)]
     return jnp.sqrt(jnp.sum(jnp.stack(squares)))

@@ -44,6 +44,7 @@ def fisher_pull(strength: float) -> optax.GradientTransformation:
 
     def init_fn(params):
         # A copy, because a donated buffer must not appear twice in the train state.
+        # F = 0 until the statistics are in: without them the transformation changes nothing.
         return FisherPullState(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.copy, params))
 
     def update_fn(grads, state, params=None):

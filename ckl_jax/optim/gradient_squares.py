@@ -1,4 +1,4 @@
-"""How large gradients were on earlier text, and optimizers that want to know before step 1.
+"""Squared gradients on earlier text, for optimizers that need them before step 1.
 
 Such an optimizer's state has `with_statistics(mean_square, batches)`, which returns it with them.
 """
@@ -63,12 +63,16 @@ def of_examples(
 
     @jax.jit
     def add(total: Any, trainable: Any, frozen: Any, batch: Mapping[str, jax.Array]):
+        # The Fisher information is a mean of squares of single examples' gradients; the square of a
+        # batch's mean gradient would be smaller. A scan, because a vmap would hold B gradients.
         def one(total, row):
+            # The model expects a batch axis.
             row = jax.tree.map(lambda x: x[None], row)
             grads = jax.grad(lambda p: jnp.sum(score(merge(p, frozen), row)))(trainable)
             return jax.tree.map(lambda t, g: t + jnp.square(g), total, grads), None
 
         total, _ = jax.lax.scan(one, total, batch)
+        # Rows of padding have zero gradients and must not enter the mean.
         return total, jnp.sum(jnp.any(batch[_WEIGHTS] > 0, axis=-1))
 
     total, count = jax.tree.map(jnp.zeros_like, trainable), 0
@@ -77,6 +81,7 @@ def of_examples(
         count += int(found)
     if not count:
         raise UserError("The earlier corpus has no example with a target to take gradients on.")
+    # Checked once on the host: a NaN in the state would spoil every later step without an error.
     if not all(np.isfinite(float(jnp.sum(x))) for x in jax.tree.leaves(total)):
         raise UserError("A gradient on the earlier corpus is not finite; check the checkpoint.")
     return jax.tree.map(lambda x: x / count, total), count

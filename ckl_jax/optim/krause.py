@@ -35,7 +35,10 @@ class RMSDecayState(NamedTuple):
 
     def with_statistics(self, mean_square: optax.Params, batches: int) -> "RMSDecayState":
         """With MS and N in it; see `optim.gradient_squares`."""
+        # Stored as the root, which both conventions divide by.
         root = jax.tree.map(jnp.sqrt, mean_square)
+        # As in the PyTorch release: the mean over tensors of each tensor's mean, not over all
+        # numbers.
         mean = jnp.mean(jnp.stack([jnp.mean(r) for r in jax.tree.leaves(root)]))
         mean = jnp.where(mean > 0, mean, 1.0)  # no gradient at all: nothing decays
         count = jnp.asarray(batches, self.batches.dtype)
@@ -66,12 +69,14 @@ def rms_decay(
 
     def init_fn(params):
         dtype = jax.tree.leaves(params)[0].dtype
+        # A copy of all parameters, kept only if something decays to it.
         anchor = jax.tree.map(jnp.copy, params) if decay else ()
         return RMSDecayState(
             jax.tree.map(jnp.ones_like, params), jnp.ones([], dtype), jnp.ones([], dtype), anchor
         )
 
     def update_fn(updates, state, params=None):
+        # sqrt(sum) = sqrt(N) sqrt(mean).
         scale = jnp.sqrt(state.batches) if convention == "sum" else 1.0
         updates = jax.tree.map(
             lambda g, r: -learning_rate * g / (scale * r + epsilon), updates, state.root
@@ -84,6 +89,7 @@ def rms_decay(
         def rate(root):
             if convention == "sum":
                 return decay * scale * root
+            # The cap 1 / decay on R / mean(R): the pull never moves beyond theta_0.
             return jnp.minimum(decay * root / state.mean_root, 1.0)
 
         updates = jax.tree.map(

@@ -55,10 +55,12 @@ def pull_to_anchor(
     def update_fn(updates, state, params=None):
         if params is None:
             raise ValueError(optax.NO_PARAMS_MSG if hasattr(optax, "NO_PARAMS_MSG") else "params")
+        # `count` is the number of steps before this one, as in optax's schedules.
         c = rate(state.count) if callable(rate) else rate
 
         def pull(u, p, a):
             if implicit:
+                # (theta + u + c a) / (1 + c) - theta.
                 return (u + c * (a - p)) / (1 + c)
             return explicit_pull(u, p + u if of == "stepped" else p, a, c)
 

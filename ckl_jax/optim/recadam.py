@@ -46,15 +46,18 @@ def scale_by_recadam(
     """Adam with epsilon added to the *uncorrected* root of the second moment, unlike optax's."""
 
     def init_fn(params):
+        # Two separate buffers: donated ones must not be the same array.
         zeros = jax.tree.map(jnp.zeros_like, params)
         return ScaleByRecAdamState(jnp.zeros([], jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
 
     def update_fn(updates, state, params=None):
         del params
         count = state.count + 1
+        # The moments see the plain gradient; lambda scales the step, not what Adam remembers.
         mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, updates, state.mu)
         nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, updates, state.nu)
         t = count.astype(jnp.result_type(float))
+        # Both bias corrections in one factor, applied after eps is added to sqrt(v).
         correction = jnp.sqrt(1 - b2**t) / (1 - b1**t)
         updates = jax.tree.map(lambda m, v: correction * m / (jnp.sqrt(v) + eps), mu, nu)
         return updates, ScaleByRecAdamState(count, mu, nu)
@@ -109,15 +112,18 @@ def recadam(
         return anneal_weight(anneal, k, t0, jnp.asarray(count, jnp.result_type(float)) + 1)
 
     if legacy_adam:
+        # No anchor in this state: legacy runs need a third less memory for the optimizer.
         return optax.chain(scale_by_recadam(b1, b2, eps), optax.scale_by_schedule(lambda n: -lr(n)))
 
     def pull_rate(count):
         return lr(count) * (1 - weight(count)) * gamma
 
     if penalty == "explicit":
+        # 40 / k steps past t0 the sigmoid has reached 1, and nothing pulls any more.
         _require_stable(pull_rate, steps=int(t0 + 40 / k))
     return optax.chain(
         scale_by_recadam(b1, b2, eps),
+        # The order matters: the pull acts on the parameters that Adam has stepped already.
         optax.scale_by_schedule(lambda n: -lr(n) * weight(n)),
         pull_to_anchor(pull_rate, implicit=penalty == "proximal"),
     )
@@ -125,6 +131,7 @@ def recadam(
 
 def _require_stable(pull_rate, steps: int) -> None:
     """The explicit pull multiplies the distance by 1 - rate: it grows where rate > 2."""
+    # Evaluated before training starts, for all steps at once.
     rates = np.asarray(jax.vmap(pull_rate)(jnp.arange(steps)))
     worst = int(rates.argmax())
     if rates[worst] >= 2:

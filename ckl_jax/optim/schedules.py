@@ -60,6 +60,7 @@ def warmup_linear_to_fraction(
     decay_steps = max(1, total_steps - warmup_steps)
 
     def rate(step):
+        # Counted after the step, so that the first step has a rate above 0.
         done = jnp.asarray(step, jnp.float32) + 1.0
         rising = done / warmup_steps
         progress = jnp.clip((done - warmup_steps) / decay_steps, 0.0, 1.0)
@@ -88,6 +89,7 @@ def continued(
     """
     checks.require_int(0, **{"continued.before": before, "continued.after (STEPS_AFTER)": after})
     whole = schedule(total_steps=before + total_steps + after)
+    # The run counts its own steps from 0; the schedule counts those of all updates.
     return lambda step: whole(jnp.asarray(step) + before)
 
 
@@ -122,8 +124,9 @@ def warmup_cosine(
     def rate(step):
         step = jnp.asarray(step, jnp.float32)
         rising = start + (peak - start) * step / top
-        share = jnp.clip((step - top) / down, 0.0, 1.0)
-        falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+        progress = jnp.clip((step - top) / down, 0.0, 1.0)
+        # Half a cosine: `peak` at step `top`, `end` at the last step.
+        falling = end + (peak - end) * 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
         return jnp.where(step < top, rising, falling)
 
     return rate
@@ -169,17 +172,21 @@ def onecycle(
     if not 0 <= warmup_fraction < 1:
         raise ValueError(f"warmup_fraction must be in [0, 1), got {warmup_fraction}")
     start, low = peak / 25.0, peak / 25.0 / 1e4
+    # PyTorch counts steps from 0, so the peak is at the last step of the warm-up.
     top = max(warmup_fraction * total_steps - 1.0, 0.0)
     down = max(total_steps - 1.0 - top, 1.0)
 
-    def between(first, last, share):
-        share = jnp.clip(share, 0.0, 1.0)
+    def between(first, last, progress):
+        progress = jnp.clip(progress, 0.0, 1.0)
         if anneal == "cosine":
-            share = 0.5 * (1.0 - jnp.cos(jnp.pi * share))
-        return first + (last - first) * share
+            # Maps [0, 1] to itself, flat at both ends.
+            progress = 0.5 * (1.0 - jnp.cos(jnp.pi * progress))
+        return first + (last - first) * progress
 
     def rate(step):
         step = jnp.asarray(step, jnp.float32)
+        # Without warm-up `top` is 0, and the quotient must not be NaN: `where` evaluates both
+        # sides.
         rising = between(start, peak, step / max(top, 1e-6))
         return jnp.where(step < top, rising, between(peak, low, (step - top) / down))
 
@@ -208,11 +215,14 @@ def warmup_decay_legacy(
     _check_steps(total_steps)
     _check_rate(peak)
     checks.require_number("a finite number, 1 or more", 1.0, WARMUP_DECAY_MULTIPLIER=multiplier)
+    # The number of steps that the released code expects, larger than the number it runs.
     horizon = multiplier * total_steps
+    # ln(1) = 0 would divide by zero.
     warmup = max(2.0, warmup_fraction * horizon)
 
     def rate(step):
         step = jnp.asarray(step, jnp.float32)
+        # DeepSpeed's warm-up is logarithmic by default: 0 at step 0, 1 at step `warmup - 1`.
         rising = jnp.log(step + 1.0) / math.log(warmup)
         falling = jnp.maximum(0.0, (horizon - step) / max(1.0, horizon - warmup))
         return peak * jnp.where(step < warmup, rising, falling)
@@ -251,6 +261,7 @@ def _onecycle(peak: float, cycle_steps: int) -> Schedule:
     top = 0.1 * cycle_steps - 1.0
 
     def rate(step):
+        # PyTorch's scheduler raises past its last step; the rate stays at its end here.
         step = jnp.minimum(jnp.asarray(step, jnp.float32), cycle_steps - 1)
         rising = start + (peak - start) * step / top
         falling = peak + (low - peak) * (step - top) / (cycle_steps - 1 - top)
@@ -275,6 +286,7 @@ def legacy_onecycle_steps(
     Returns:
       `epochs * (loader_length // (devices * accumulation // divisor) + 1)`.
     """
+    # Batches of the loader before it is divided among devices, which is why S is too large.
     loader_length = math.ceil(rows / micro_batch)
     return epochs * (loader_length // (devices * accumulation // divisor) + 1)
 
@@ -304,6 +316,7 @@ def t5x_factors(
     Raises:
       ValueError: an unknown factor.
     """
+    # As in T5X: names joined by `*`.
     names = [name.strip() for name in factors.split("*")]
     unknown = sorted(set(names) - set(FACTORS))
     if unknown:
@@ -314,6 +327,7 @@ def t5x_factors(
     def rate(step):
         step = jnp.maximum(0.0, jnp.asarray(step, jnp.float32) - step_offset)
         cycles = jnp.maximum(0.0, (step - warmup_steps) / steps_per_cycle)
+        # T5X's formulas, term by term, in float32.
         late = jnp.sqrt(jnp.maximum(step, warmup_steps))
         decaying = 1.0 + decay_factor * (warmup_steps - step)
         values = {
@@ -326,6 +340,7 @@ def t5x_factors(
             "cosine_decay": 0.5 * (1.0 + jnp.cos(jnp.pi * (cycles % 1.0))),
         }
         product = math.prod(values[name] for name in names)
+        # The bound holds during warm-up too, so the first rate is not 0.
         return jnp.maximum(product, min_learning_rate).astype(jnp.float32)
 
     return rate

@@ -1,4 +1,4 @@
-"""What the devices of a compiled program send each other: operation, mesh axis, bytes, how often.
+"""Communication of a compiled program's devices: operation, mesh axis, bytes, number of times.
 
 Read from the text of the compiled module. Instructions inside a loop count as often as the loop
 runs, where the compiler tells how often that is; an asynchronous pair counts once.
@@ -26,6 +26,7 @@ KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
+# Element types whose name does not end in their number of bits, or has no number.
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16, "c64": 64, "c128": 128}
 _INSTRUCTION = re.compile(
     rf"^\s*(?:ROOT )?%?[\w.-]+ = (.*?) ({'|'.join(KINDS)}|ragged-all-to-all)(-start)?\("
@@ -68,12 +69,14 @@ def collectives(hlo: str, mesh: Any = None) -> list[Collective]:
       hlo: `compiled.as_text()`.
       mesh: the mesh that it was compiled for, to name its axes.
     """
+    # {set of device groups: name of the mesh axis}; groups are compared as sets.
     axes = _axes_of(mesh)
     times, lines = _executions(hlo)
     totals: dict[tuple, list[int]] = collections.defaultdict(lambda: [0, 0])
     for name, line in lines:
         kind, size, groups = _read(line, mesh.size if mesh is not None else 1)
         group = len(groups[0]) if groups else 1
+        # The partitioner leaves exchanges of a device with itself, which move nothing.
         if group < 2:
             continue
         total = totals[kind, axes.get(_key(groups), "?"), group]
@@ -104,6 +107,7 @@ def _read(line: str, devices: int) -> tuple[str, int, list[tuple[int, ...]]]:
     if start and kind == "all-gather":  # its result holds the operand too
         size = size * len(groups[0]) // (len(groups[0]) + 1)
     elif start and kind in ("all-to-all", "collective-broadcast", "reduce-scatter"):
+        # Their asynchronous results are a tuple of operand and result.
         size //= 2
     return kind, size, groups
 
@@ -116,6 +120,7 @@ def _bytes(dtype: str, dims: str) -> int:
 def _pairs(text: str) -> list[tuple[int, ...]]:
     """Chains of a permutation as groups: what can reach each other."""
     pairs = [tuple(map(int, p.split(","))) for p in re.findall(r"\{(\d+,\d+)\}", text)]
+    # Union of the pairs: a ring a -> b -> c -> a is one group.
     group_of: dict[int, set[int]] = {}
     for a, b in pairs:
         joined = group_of.get(a, {a}) | group_of.get(b, {b})
@@ -126,6 +131,8 @@ def _pairs(text: str) -> list[tuple[int, ...]]:
 
 def _groups(line: str, devices: int) -> list[tuple[int, ...]]:
     """The groups of devices in any of the forms that they are written in."""
+    # HLO writes groups as lists, {{0,1},{2,3}}, as a reshaped iota, [2,2]<=[4], or by axes of a
+    # mesh.
     if listed := re.search(r"replica_groups=\{(\{.*?\})\}", line):
         return [tuple(map(int, g.split(","))) for g in re.findall(r"\{([\d,]+)\}", listed.group(1))]
     if tiled := re.search(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", line):
@@ -184,7 +191,7 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
     if mesh is None:
         return {}
     sizes = dict(mesh.shape)
-    places = np.arange(mesh.size).reshape(tuple(sizes.values()))
+    positions = np.arange(mesh.size).reshape(tuple(sizes.values()))
     names = [name for name, size in sizes.items() if size > 1]
     found: dict[frozenset, str] = {}
     for count in range(1, len(names) + 1):
@@ -192,13 +199,13 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
             along = [list(sizes).index(name) for name in chosen]
             rest = [i for i in range(len(sizes)) if i not in along]
             group = math.prod(sizes[name] for name in chosen)
-            rows = places.transpose(rest + along).reshape(-1, group)
+            rows = positions.transpose(rest + along).reshape(-1, group)
             found.setdefault(_key(rows.tolist()), "+".join(chosen))
     return found
 
 
 def _executions(hlo: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """How often each computation runs, and (computation, line) of each collective."""
+    """Number of runs of each computation, and (computation, line) of each collective."""
     calls: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
     computations: dict[str, list[str]] = collections.defaultdict(list)
     for name, line in _lines(hlo):
@@ -231,6 +238,7 @@ def _trips_of(condition: Sequence[str], body: Sequence[str]) -> int:
     The compiler for TPUs writes no number of trips; some of its loops do two steps at once.
     """
     compared = next((m for line in condition if (m := _LESS.search(line))), None)
+    # Not a counted loop: counted once, which understates it.
     if compared is None:
         return 1
     counter, bound = _definition(condition, compared[1]), _definition(condition, compared[2])
@@ -238,6 +246,7 @@ def _trips_of(condition: Sequence[str], body: Sequence[str]) -> int:
     root = next((line for line in body if re.match(r"\s*ROOT .* tuple\(", line)), "")
     if not (place and limit and root):
         return 1
+    # The counter is one element of the loop's state; its increment is the step.
     results = re.findall(r"%([\w.-]+)", root.split(" tuple(")[1])
     added = _ADDED.search(_definition(body, results[int(place[1])]))
     sides = [_definition(body, name) for name in added.groups()] if added else []

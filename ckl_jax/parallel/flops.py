@@ -11,6 +11,7 @@ def of_jaxpr(jaxpr: Any) -> int:
 
     A `while` loop, whose length is not known, counts once; of branches the costliest counts.
     """
+    # A ClosedJaxpr holds its Jaxpr as `jaxpr`.
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_of_equation(equation) for equation in jaxpr.eqns)
 
@@ -19,6 +20,7 @@ def _of_equation(equation: Any) -> int:
     name = equation.primitive.name
     if name == "dot_general":
         return _of_product(equation)
+    # jit, remat, scan, while and custom derivatives all hold their bodies as parameters.
     inner = [of_jaxpr(j) for j in core.jaxprs_in_params(equation.params)]
     if name == "cond":
         return max(inner, default=0)
@@ -29,4 +31,5 @@ def _of_product(equation: Any) -> int:
     (contracted, _), _ = equation.params["dimension_numbers"]
     left = equation.invars[0].aval.shape
     depth = math.prod(left[i] for i in contracted)
+    # Batch and free dimensions are all in the output's shape.
     return 2 * math.prod(equation.outvars[0].aval.shape) * depth

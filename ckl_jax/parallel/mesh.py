@@ -52,6 +52,7 @@ def mesh_sizes(
     """
     sizes = _by_name({} if sizes is None else sizes)
     checks.require_int(-1, **{f"mesh_shape: {name}": size for name, size in sizes.items()})
+    # An explicit -1 elsewhere takes the rest, so that `data` must not.
     default_data = 1 if -1 in sizes.values() else -1
     full = [sizes.get(name, default_data if name == "data" else 1) for name in MESH_AXES]
     if any(size == 0 or size < -1 for size in full) or full.count(-1) > 1:
@@ -107,6 +108,7 @@ def build_mesh(
 def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) -> np.ndarray:
     """Devices [data, fsdp, model] in which each axis steps within a slice before it leaves it."""
     count = math.prod(slices)
+    # TPU slices have an index; on other devices a process stands for what a fast network joins.
     groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}
     by_slice = len({slice_ for slice_, _ in groups}) > 1
     found = len({slice_ if by_slice else process for slice_, process in groups})
@@ -121,6 +123,7 @@ def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) 
             within, slices, devices, process_is_granule=not by_slice
         )
     # One process, such as a simulation: so many consecutive devices are a slice.
+    # [slices..., within...] -> interleaved -> [data, fsdp, model], slices varying slowest in each.
     grid = np.array(devices).reshape(*slices, *within)
     axes = [axis for pair in zip(range(3), range(3, 6), strict=True) for axis in pair]
     return grid.transpose(axes).reshape([a * b for a, b in zip(slices, within, strict=True)])
@@ -139,11 +142,13 @@ def _named(shape: Mapping[str, int] | Sequence[int] | None) -> dict[str, int]:
             f"ici_mesh_shape and dcn_mesh_shape are (data, model) or (replica, data, model), not "
             f"{tuple(shape)}."
         )
+    # T5X's replica axis only repeats data parallelism.
     return {"data": math.prod(shape[:-1]), "model": shape[-1]}
 
 
 def _rows_of(indices: Iterable[tuple[slice, ...]], batch_size: int) -> np.ndarray:
     """The rows, ascending, of devices that hold these slices of a batch."""
+    # Sets: devices along `model` hold the same rows.
     starts = {index[0].indices(batch_size)[:2] for index in indices}
     return np.concatenate([np.arange(start, stop) for start, stop in sorted(starts)])
 
@@ -243,6 +248,7 @@ class Partitioner:
           UserError: the batch does not divide over the mesh.
         """
         self.check_batch_size(batch_size)
+        # Asked of the sharding, not computed from process numbers: device order is the mesh's.
         held = self.batch_sharding.addressable_devices_indices_map((batch_size,))
         return _rows_of(held.values(), batch_size)
 
@@ -252,6 +258,7 @@ class Partitioner:
         Raises:
           UserError: two processes hold some rows of a batch in common, and others not.
         """
+        # One row for each part: rows that a process holds in common with others make one shard.
         held = collections.defaultdict(list)
         for device, index in self.batch_sharding.devices_indices_map((self.batch_parts,)).items():
             held[device.process_index].append(index)
@@ -273,6 +280,7 @@ class Partitioner:
         """
         self.before_batch()
         sharding, parts = self.batch_sharding, self.batch_parts
+        # Parts of the batch that this process holds; b = held / parts of the global size.
         held = len(self.process_rows(parts))
 
         def put(value: np.ndarray) -> jax.Array:
@@ -284,6 +292,8 @@ class Partitioner:
                 first = np.searchsorted(rows, start)  # rows of one device are consecutive
                 return value[first : first + stop - start]
 
+            # Each device gets its own rows from this process's; no process ever has the whole
+            # batch.
             return jax.make_array_from_callback((size, *value.shape[1:]), sharding, part)
 
         return {name: put(value) for name, value in batch.items()}

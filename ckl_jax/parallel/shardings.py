@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.trees import keys
 
+# Ordered by how much they communicate, as `jax.make_mesh` expects: `model` most, hence last.
 MESH_AXES = ("data", "fsdp", "model")
 BATCH_AXES = ("data", "fsdp")
 
@@ -53,12 +54,14 @@ def standard_logical_axis_rules(
         ("joined_kv", "model"),
     ]
     if activation_partitioning_dims == 2:
+        # Before the next rule of the same name: the first one whose mesh axes are free wins.
         rules.append(("embed", "model"))
     rules.append(("embed", width))
     replicated = (
         "embed kv relpos_buckets abspos_buckets length layers stack mlp_activations "
         "lora_rank memory"
     )
+    # Every axis must have a rule: `partition_spec` refuses names that none mentions.
     rules += [(name, None) for name in replicated.split()]
     extra = [
         (name, tuple(axes) if isinstance(axes, list) else axes) for name, axes in additional_rules
@@ -72,6 +75,7 @@ def partition_spec(names: Sequence[str | None], rules: Rules, where: str = "") -
     Raises:
       UserError: a name that no rule mentions.
     """
+    # flax would silently replicate an unknown name.
     known = [name for name, _ in rules]
     for name in names:
         if name is not None and name not in known:
@@ -125,6 +129,7 @@ def _named_sharding(mesh, rules, path, names, shape) -> NamedSharding:
         )
     spec = partition_spec(names, rules, f"Parameter {path}")
     for name, size, axes in zip(names, shape, spec, strict=True):
+        # XLA would pad an axis that does not divide; here it is refused with the parameter's name.
         parts = axis_size(mesh, axes)
         if size % parts:
             raise UserError(
@@ -139,6 +144,7 @@ def params_logical_axes(variables: Mapping[str, Any]) -> Any:
     """Returns the logical axis names in a model's `params_axes` collection, as a nested dict."""
     if "params_axes" not in variables:
         raise UserError("The model emits no `params_axes` collection: its parameters need names.")
+    # flax's PartitionSpecs -> plain tuples, which `logical_to_shardings` takes for leaves.
     names = partitioning.get_axis_names(variables["params_axes"])
     return jax.tree.map(tuple, _plain(names), is_leaf=lambda x: isinstance(x, PartitionSpec))
 
@@ -178,6 +184,7 @@ def like_params(tree: Any, params: Any, param_shardings: Any, mesh: Mesh) -> Any
 
     def sharding_of(path, leaf):
         parts = keys.components(path)
+        # Optax puts its own components before a parameter's path: "0/mu/decoder/...".
         for start in range(len(parts)):
             shape, sharding = by_name.get("/".join(parts[start:]), (None, None))
             if shape is None:
@@ -186,6 +193,7 @@ def like_params(tree: Any, params: Any, param_shardings: Any, mesh: Mesh) -> Any
                 return sharding
             dropped = _dropped_axis(shape, leaf.shape, "v_col" in parts[:start])
             if dropped is not None:
+                # A spec may be shorter than the rank: missing entries are replicated.
                 spec = [*sharding.spec, *(None,) * (len(shape) - len(sharding.spec))]
                 return NamedSharding(mesh, PartitionSpec(*spec[:dropped], *spec[dropped + 1 :]))
         return replicated(mesh)

@@ -68,6 +68,7 @@ def parse(name: str) -> tuple[str, str]:
     generation, cores, shape = match.groups()
     if cores is None:
         return generation, shape
+    # Names of v4 and v5p count cores, two a chip.
     chips = int(cores) // _GENERATIONS[generation][3]
     shapes = _TORUS if generation in ("v4", "v5p") else _PLANE
     if chips not in shapes:
@@ -96,6 +97,7 @@ def tpu_devices(name: str) -> list:
             "`pip install libtpu` (or `ckl-jax[tpu]`); --devices=N compiles for N CPU devices."
         ) from None
     try:
+        # A description of the slice: it can be compiled for, and holds no device.
         found = topologies.get_topology_desc(
             platform="tpu",
             topology_name=f"{called}:{shape}",

@@ -50,6 +50,7 @@ class EncoderDecoderGenerator:
         self.model, self.batch_size = model, batch_size
         self._options = dict(options or {}) | ({} if rule is None else {"rule": rule})
         self._put = put_batch or (lambda batch: batch)
+        # Jitted once per generator and compiled once per shape: batches are padded to one size.
         self._predict = jax.jit(self._search, static_argnums=(2, 3))
         self._score = jax.jit(model.score_batch)
 
@@ -93,6 +94,7 @@ class EncoderDecoderGenerator:
           beams: how many beams to search, and answers to return.
         """
         for part, batch in self._prompts(rows, source_length):
+            # Hugging Face's `max_length` counts the start token, `predict` does not: hence - 1.
             decoded = self._predict(params, self._put(batch), target_length - 1, beams)
             tokens, scores = (values[:part] for values in fetch(decoded))
             for row, row_scores in zip(tokens, scores, strict=True):
@@ -148,6 +150,7 @@ class EncoderDecoderGenerator:
 
 def fetch(tree: Any) -> Any:
     """Arrays as numpy, whole in every process, however many share them."""
+    # `process_allgather` would compile and copy for nothing.
     if jax.process_count() == 1:
         return jax.device_get(tree)
     from jax.experimental import multihost_utils

@@ -29,6 +29,7 @@ from ckl_jax.probes.answering import EncoderDecoderGenerator
 from ckl_jax.probes.continuing import DecoderOnlyGenerator
 from ckl_jax.probes.probe_lengths import ProbeLengths
 
+# CKL, Figure 9.
 PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
 
@@ -120,12 +121,14 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
+        # Chosen by what the model reads ("inputs", "targets"), not by its class.
         kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
         if model.task_features not in kinds or hasattr(model, "masking"):
             raise UserError(
                 "Closed-book probes ask for text in place of a blank, which a "
                 f"{type(model.config).__name__} does not write; set PROBES to None."
             )
+        # All checks and all files before the first training step: an evaluation comes hours later.
         self._check_beams()
         self._check_lengths()
         read = {name: _read(config, name) for name in config.names}
@@ -141,6 +144,7 @@ class ClosedBookEvaluator:
     def _check_beams(self) -> None:
         """Refuses what would fail in the last evaluation only."""
         tokens = self.model.config.vocab_size
+        # "last" searches wide only after the last step, when an error would cost the whole run.
         widest = max(self.config.ks, default=1) if self.config.precision != "never" else 1
         for name, beams in (("ks", widest), ("beam_size", self.config.beam_size)):
             if beams > tokens:
@@ -172,6 +176,7 @@ class ClosedBookEvaluator:
           last: the run's last evaluation.
         """
         config = self.config
+        # P@k needs max(ks) beams, up to 50 times the cost of the search for EM.
         wide = config.precision == "always" or (config.precision == "last" and last)
         for probe, items in self._items.items():
             answers = self._answers(params, probe, items, config.beam_size)
@@ -180,8 +185,10 @@ class ClosedBookEvaluator:
                 chosen = items[: config.precision_items]
                 ranked = list(self._answers(params, probe, chosen, max(config.ks)))
             for i, (item, predictions) in enumerate(zip(items, answers, strict=True)):
+                # Items beyond `precision_items` are ranked among the answers of the narrow search.
                 candidates = ranked[i] if i < len(ranked) else predictions
                 row = self._row(config.records[probe], item, predictions, candidates)
+                # The record once per probe: a table needs it, and rows are many.
                 said = {} if i else {"probe_record": config.records[probe].as_json()}
                 yield {**context, "probe": probe, **row, **said}
 
@@ -190,6 +197,8 @@ class ClosedBookEvaluator:
     ) -> dict[str, Any]:
         golds = item.answers
         if self.config.legacy_truncate_gold and probe.truncates_gold:
+            # The released code tokenised the gold answer, cut it to the target length with EOS, and
+            # detokenised it: gold answers of InvariantLAMA longer than 3 tokens lose their end.
             keep = self.config.lengths(probe.name)[1] - 1
             golds = tuple(self._truncate(gold, keep) for gold in golds)
         return {
@@ -213,6 +222,7 @@ class ClosedBookEvaluator:
         """The decoded strings of each item, best first."""
         vocabulary = self.model.input_vocabulary
         texts = [self._text(item) for item in items]
+        # T5 reads EOS at the end of every input; `DecoderOnlyGenerator` takes it off again.
         rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
         found = self._generator.answers(params, rows, *self.config.lengths(probe), beams)
         yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
@@ -249,6 +259,7 @@ def judge(
         "predictions": list(predictions),
         "em": int(metrics.exact_match(best, golds)),
         "f1": float(metrics.f1(best, golds)),
+        # UpdatedLAMA's outdated answers: a model that still gives them has not learned the update.
         "em_old": int(bool(old_answers) and metrics.exact_match(best, old_answers)),
         "hit_rank": metrics.hit_rank(candidates, golds),
         "beams": len(candidates),
@@ -262,6 +273,7 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem] | None:
             f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
             "to the folder with CKL's probe files."
         )
+    # A benchmark that was built from little text may have empty probes; that is no missing file.
     manifest, probe = Path(config.data_dir) / "manifest.json", config.records[name]
     if manifest.is_file() and not os.path.lexists(probe.path(config.data_dir)):
         items = read_json_object(manifest).get("items")
@@ -295,6 +307,7 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     scores = {name: _percent(row[name] for row in rows) for name in names}
     widest = max(row["beams"] for row in rows)  # items of a narrower search have no place there
     ranked = [row["hit_rank"] for row in rows if row["beams"] == widest]
+    # P@1 is `em`; a k that no search was wide enough for has no number.
     precisions = [k for k in PRECISION_KS if 1 < k <= widest]
     return scores | {f"p_at_{k}": _percent(0 < r <= k for r in ranked) for k in precisions}
 

@@ -36,6 +36,7 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
         return list(row[:-1] if ended else row)
 
     def _prompt(self, row: Sequence[int], length: int) -> list[int]:
+        # The end of a prompt is what the answer continues, so that the start is cut.
         return self._bare(row)[-length:] or [self.model.vocabulary.eos_id]
 
     def _prompts(
@@ -44,6 +45,7 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
         prompts = [self._prompt(row, length) for row in rows]
         for start in range(0, len(prompts), self.batch_size):
             part = prompts[start : start + self.batch_size]
+            # The last prompt again, and not an empty row, which has no token to continue from.
             filled = part + [part[-1]] * (self.batch_size - len(part))
             lengths = np.array([len(prompt) for prompt in filled], np.int32)
             yield len(part), {"tokens": pad_rows(filled, length, None), "lengths": lengths}
@@ -56,6 +58,7 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
     ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         prompts = [self._prompt(row, lengths[0]) for row in inputs]
         rows = [
+            # One row holds prompt and target; the weights below leave the prompt out.
             prompt + self._bare(target)[: lengths[1]]
             for prompt, target in zip(prompts, targets, strict=True)
         ]
@@ -65,6 +68,8 @@ class DecoderOnlyGenerator(EncoderDecoderGenerator):
             padded = pad_rows(part + [[]] * missing, sum(lengths), None)
             batch = decoder_only_batch(padded, np.array([len(r) for r in part] + [0] * missing))
             given = [len(p) for p in prompts[start : start + self.batch_size]] + [0] * missing
+            # Position t of the targets holds the row's token t + 1: the first token of the target
+            # stands at len(prompt) in the row.
             place = np.arange(sum(lengths))[None] + 1
             batch["decoder_loss_weights"] *= place >= np.array(given)[:, None]
             yield len(part), batch

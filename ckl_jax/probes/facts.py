@@ -1,4 +1,4 @@
-"""What a decoder-only model makes of facts: the perplexity of "subject relation object", answers.
+"""Facts on decoder-only models: the perplexity of "subject relation object", and answers.
 
 TemporalWiki, section 4.2: zero-shot, the whole triple as it stands, cut to 25 tokens. Rows say the
 loss of each fact; the formulas of perplexity are functions of them (`analysis.perplexity`). After
@@ -75,12 +75,14 @@ class FactEvaluator:
           UserError: a file is missing or malformed, or the model is no decoder-only model.
         """
         self.config, self.vocabulary = config, model.output_vocabulary
+        # Two groups: all tokens of the triple, and the object's.
         self._losses = GroupLosses(model, 2, config.length, config.batch_size, put_batch)
         self._generator = DecoderOnlyGenerator(model, config.batch_size, put_batch=put_batch)
         self._files = [(file, self._tokens(file.facts)) for file in read_all(config.files)]
 
     def _tokens(self, facts: Sequence[Fact]) -> list[tuple[list[int], list[int]]]:
         """The ids of each fact, and of each id whether it is (a part of) the object's."""
+        # One call of the tokenizer for all facts, which is much faster than one for each.
         ids = self.vocabulary.encode_many([fact.text for fact in facts])
         return [
             (row, mark_object(self.vocabulary.offsets(fact.text), len(fact.prompt)))
@@ -135,11 +137,16 @@ class FactEvaluator:
         return row | judge(answers, answers, (fact.object,), fact.old_objects)
 
     def _answers(self, params: Any, facts: Sequence[Fact]) -> Iterator[list[str]]:
-        """What is written behind each prompt up to the first full stop, best first."""
+        """Continuations of each prompt up to the first full stop, best first."""
         prompts = self.vocabulary.encode_many([fact.prompt for fact in facts])
         config = self.config
         found = self._generator.answers(
-            params, prompts, config.length, config.answer_tokens + 1, config.beam_size
+            # Generators count a start token, hence + 1.
+            params,
+            prompts,
+            config.length,
+            config.answer_tokens + 1,
+            config.beam_size,
         )
         for texts in found:
             yield [text.partition(".")[0].strip() for text in texts]
@@ -152,4 +159,5 @@ def mark_object(offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
       offsets: [start, end) in characters of each token.
       start: where the object begins, with the space before it: that is (a part of) its first token.
     """
+    # A token that straddles the border counts as the object's.
     return [_ALL | _OBJECT * (end > start) for _, end in offsets]

@@ -1,4 +1,4 @@
-"""How much was forgotten for what was gained: FUAR (CKL, section 3.3), and transfer.
+"""Forgetting relative to the gain: FUAR (CKL, section 3.3), and transfer.
 
 FUAR, "forgotten / (updated + acquired) ratio", compares the last of several models LM_0 ... LM_n
 with each earlier one:
@@ -87,8 +87,11 @@ def fuar_parts(scores, forgotten, updated, acquired):
     last = scores[-1]
     lost, gained = 0.0, 0.0
     for before, task in zip(scores[:-1], forgotten, strict=True):
+        # n.d. in CKL's tables: the phase is left out of the denominator as well, else Table 3's
+        # second updates do not come out.
         if task is None:
             continue
+        # np.maximum and not max: bootstrap samples are arrays.
         lost = lost + np.maximum(0.0, gap(task, before, last))
         for gain in (updated, acquired):
             if gain is not None:

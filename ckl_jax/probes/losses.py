@@ -17,7 +17,7 @@ Row = Sequence[int]
 
 
 class GroupLosses:
-    """What a decoder-only model's tokens cost, by group of tokens.
+    """Losses of a decoder-only model's tokens, by group of tokens.
 
     Args:
       model: the model with its method in it; with `left_pad_legacy` rows are padded on the left and
@@ -42,14 +42,17 @@ class GroupLosses:
             )
         self.model, self.width, self.batch_size = model, width, batch_size
         self._put = put_batch or (lambda batch: batch)
+        # Bit g of a token's mark says that it belongs to group g.
         self._bits = np.arange(groups, dtype=np.int32)
         self._sums = jax.jit(self._group_sums)
 
     def _group_sums(self, params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
         logits = self.model.logits(params, batch)
         losses, _ = token_losses(logits, batch["decoder_target_tokens"])
+        # [B, T, G] of 0 and 1.
         marked = (batch["groups"][..., None] >> self._bits[None, None]) & 1
         counted = marked.astype(jnp.float32) * batch["decoder_loss_weights"][..., None]
+        # [B, G] sums and [B, G] counts: only these leave the device, not the logits.
         return jnp.einsum("bt,btg->bg", losses, counted), counted.sum(1)
 
     def __call__(
@@ -73,6 +76,8 @@ class GroupLosses:
         model, lengths = self.model, [min(len(row), self.width) for row in rows]
         options = {"left_pad_legacy": model.left_pad_legacy}
 
+        # The batch is filled up with its last row, so that one shape is compiled; the caller drops
+        # the rows.
         def filled(values: Sequence[Row]) -> np.ndarray:
             return pad_rows([*values, *[values[-1]] * missing], self.width, None)
 

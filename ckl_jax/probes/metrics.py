@@ -67,6 +67,7 @@ def rouge_l(prediction: str, answers: str | Iterable[str]) -> float:
 
 
 def _rouge_l(scored: Callable, prediction: str, answer: str) -> float:
+    # `rouge` recurses once per word when it reconstructs the longest common subsequence.
     with _deep_enough(prediction, answer):
         try:
             return scored(prediction, answer)[0]["rouge-l"]["f"]
@@ -80,6 +81,7 @@ def _rouge() -> Callable:
         import rouge
     except ImportError as e:
         raise UserError("ROUGE-L needs the package rouge; pip install 'ckl-jax[kilt]'.") from e
+    # KILT's official scorer uses this package, whose ROUGE-L is not that of `rouge_score`.
     return rouge.Rouge(metrics=["rouge-l"], stats=["f"]).get_scores
 
 

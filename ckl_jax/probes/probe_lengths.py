@@ -34,6 +34,7 @@ class ProbeLengths:
           UserError: `probes` is no list of probes, or has two of one name.
         """
         setting, names = f"{type(self).__name__}.probes", self.probes
+        # A user's own records are allowed beside published names; anything else is refused by name.
         own: dict[str, Probe] = {}
         if isinstance(self.probes, Sequence) and not isinstance(self.probes, str):
             own = {p.name: p for p in self.probes if isinstance(p, Probe)}
@@ -64,4 +65,5 @@ class ProbeLengths:
             (self.input_lengths, record.input_length),
             (self.target_lengths, record.target_length),
         )
+        # A probe's own entry wins over "*", and that over the record.
         return tuple(given.get(probe, given.get("*", default)) for given, default in pairs)

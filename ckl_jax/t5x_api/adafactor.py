@@ -10,6 +10,7 @@ from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.t5x_api import names
 
 STANDARD_RULES = "standard_logical_factor_rules"
+# A size that no axis has: nothing is factored.
 _NEVER = 2**31
 
 
@@ -54,7 +55,9 @@ def Adafactor(  # noqa: N802 (T5X's name)
     Raises:
       UserError: an argument that has no counterpart here.
     """
+    # Momentum is kept in float32 here, whatever dtype T5X would take.
     del learning_rate, dtype_momentum
+    # T5X's gin files bind the standard rules; only others have no counterpart.
     if logical_factor_rules == STANDARD_RULES:
         logical_factor_rules = None
     names.not_offered(
@@ -72,7 +75,9 @@ def Adafactor(  # noqa: N802 (T5X's name)
             schedule,
             multiply_by_parameter_scale=multiply_by_parameter_scale,
             parameter_scale_floor=epsilon2,
+            # `factored=False` as a size, for which the native optimizer needs no flag.
             min_dim_size_to_factor=min_dim_size_to_factor if factored else _NEVER,
+            # T5X's decay_rate is the exponent of 1 - step^-decay_rate.
             decay_exponent=decay_rate,
             clipping_threshold=clipping_threshold,
             epsilon=epsilon1,

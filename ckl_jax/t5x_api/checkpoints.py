@@ -46,6 +46,7 @@ class SaveBestCheckpointer(Checkpointer):
         checks.require_int(force_keep_period=self.force_keep_period)
 
     def keep_best(self, keep: int | None) -> KeepBest | None:
+        # With keep = None all checkpoints stay, the best among them.
         if keep is None or self.metric_name_to_monitor is None:
             return None
         return _Best(
@@ -73,9 +74,11 @@ class _Best(KeepBest):
         forced = [step for step in values if self.period and step % self.period == 0]
         others = {step: x for step, x in values.items() if step not in forced}
         others.pop(max(values), None)  # the newest stays and is none of the best
+        # Those without the metric have None, and are not chosen.
         scored = self.choose(others)
         unscored = sorted(step for step, x in others.items() if x is None)
         if not self.keep_unscored:
+            # Unscored ones fill what is left of `keep`, the newest of them; [-0:] would be all.
             room = self.count - len(scored)
             unscored = unscored[-room:] if room else []
         return [*forced, *scored, *unscored]
@@ -91,8 +94,11 @@ def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | 
     for field, cls in classes.items():
         if cls is None:
             continue
+        # gin binds a class here ("@checkpoints.SaveBestCheckpointer"), whose own bindings the call
+        # applies.
         made = cls() if isinstance(cls, type) and issubclass(cls, Checkpointer) else None
         if made is None:
             names.not_offered(record, **{field: cls})
+        # Every class is checked, also after the first that says something.
         found = found or made.keep_best(keep)
     return found

@@ -55,11 +55,14 @@ def evaluate(
         train_eval_get_dataset_fn=train_eval_get_dataset_fn,
         fallback_init_rng=fallback_init_rng,
     )
+    # Here, not above: SeqIO and TensorFlow take seconds to import, and need not be installed for
+    # other jobs.
     from ckl_jax.t5x_api import seqio_data, seqio_evaluation
 
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size)
     seqio_data.check_vocabulary(dataset_cfg, restored.model)
+    # Made once for all checkpoints: SeqIO computes the targets and keeps the examples in memory.
     evaluation = seqio_evaluation.InferenceEvaluation(
         dataset_cfg,
         inference_evaluator_cls,
@@ -87,6 +90,7 @@ def evaluate(
     return results
 
 
+# The name by which gin files refer to it.
 evaluate.__module__ = "t5x.eval"
 
 

@@ -71,6 +71,7 @@ def infer(
     seqio_data.check_split(dataset_cfg)
     seqio_data.say_what_is_left_out("infer", dataset_cfg)
     written = []
+    # Each task of a mixture has a file of its own, as T5X writes them.
     for one in seqio_data.tasks_of(dataset_cfg):
         written += native.infer(
             mode=mode,
@@ -83,6 +84,7 @@ def infer(
             checkpoint_period=checkpoint_period,
             shard_id=shard_id,
             num_shards=num_shards,
+            # Not used by `_Generator`: the model's `decode_fn` has its own number of beams.
             beam_size=1,
             rule="t5x",
             generator_cls=_Generator,
@@ -101,13 +103,16 @@ class _Generator(EncoderDecoderGenerator):
         tokens = batch["tokens"]
         batch = {
             "encoder_input_tokens": tokens,
+            # Its values are not read; it says the length of the decoding.
             "decoder_input_tokens": jnp.zeros((tokens.shape[0], length), jnp.int32),
         }
         decoded, aux = self.model.predict_batch_with_aux(params, batch)
         self.all_decodes = decoded.ndim == 3  # known while it is traced
         if self.all_decodes:  # worst first, as T5X writes them
             return decoded, aux["scores"]
+        # The generator's interface has an axis of candidates.
         return decoded[:, None], aux["scores"][:, None]
 
     def _text(self, ids: Any) -> str:
+        # Without `clean`: T5X writes the decoded text, sentinels included.
         return self.model.output_vocabulary.decode(ids.tolist())

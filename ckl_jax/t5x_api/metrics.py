@@ -22,6 +22,7 @@ _TOKENS = ("encoder_input_tokens", "decoder_target_tokens")
 class T5XMetrics(StepMetrics):
     """Rows of the split "train" as T5X writes them."""
 
+    # T5X writes a row at the end of each of its "epochs", which end at evaluations and checkpoints.
     at_boundaries = True
 
     def __init__(self) -> None:
@@ -49,8 +50,12 @@ def of_batch(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
       batch: [B, L] arrays. Where rows are packed, their segment numbers are counted, by "encoder"
         and "decoder"; else the tokens that are not 0, by the names of their features, as T5X does.
     """
+    # {"encoder": [B, S], "decoder": [B, T]} of packed rows.
     packed = {n.removesuffix(_SEGMENTS): x for n, x in batch.items() if n.endswith(_SEGMENTS)}
+    # Not packed: 1 for each token and 0 for padding, which `packed_examples` counts as one run a
+    # row.
     counted = packed or {n: jnp.int32(batch[n] != 0) for n in _TOKENS if n in batch}
+    # Counts as float32 are exact up to 2^24.
     found = {"target_size": jnp.float32(batch["decoder_target_tokens"].size)}
     for name, ids in counted.items():
         found[f"size/{name}"] = jnp.float32(ids.size)
@@ -64,6 +69,7 @@ def packed_examples(segment_ids: jax.Array) -> jax.Array:
 
     Each row has one more run of equal numbers than it has changes; a run of padding is none.
     """
+    # Runs of a row are changes + 1; where the row ends in padding, the last run is not an example.
     changes = jnp.sum(segment_ids[:, 1:] != segment_ids[:, :-1])
     return changes + jnp.sum(segment_ids[:, -1] != 0)
 
@@ -93,10 +99,14 @@ def summarize(steps: Sequence[Mapping[str, float]], seconds: float, rows: int) -
     count, size = len(steps), _total(steps, "target_size")
     tokens = max(_total(steps, "tokens"), 1.0)
     loss, z, correct = (
+        # Steps hold means per token; times their tokens they are sums again, so that the mean over
+        # steps weighs each token alike. The same floor of 1 as in the division.
         math.fsum(s[name] * max(s["tokens"], 1.0) for s in steps)
         for name in ("loss", "z_loss", "accuracy")
     )
+    # T5X's "loss": what is minimised, a mean over steps of the normalised loss.
     objective = _total(steps, "objective") / count
+    # The z-loss in the units of the objective: the same fraction of it as of the loss per token.
     z_step = math.fsum(s["objective"] * s["z_loss"] / s["loss"] for s in steps if s["loss"]) / count
     found = {
         "loss": objective,
@@ -119,6 +129,7 @@ def summarize(steps: Sequence[Mapping[str, float]], seconds: float, rows: int) -
 
 
 def _fullness(steps: Sequence[Mapping[str, float]], size: float) -> dict[str, float]:
+    # Tokens that have a weight over all target positions.
     found = {"non_padding_fraction/loss_weights": _total(steps, "tokens") / size}
     names = [n.removeprefix("size/") for n in steps[0] if n.startswith("size/")]
     filled = {name: _total(steps, f"filled/{name}") for name in names}

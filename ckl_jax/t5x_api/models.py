@@ -13,6 +13,8 @@ import jax
 from ckl_jax.models import decoding as native_decoding
 from ckl_jax.models import encoder_decoder
 from ckl_jax.models.decoding import Decoded
+
+# "as": these names are offered to gin files from this module, not used in it.
 from ckl_jax.models.t5 import T5Config as T5Config
 from ckl_jax.models.t5 import Transformer as Transformer
 from ckl_jax.t5x_api import decoding, names
@@ -57,6 +59,8 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
         names.not_offered(
             "models.EncoderDecoderModel", feature_converter_cls=self.feature_converter_cls
         )
+        # SeqIO reads a vocabulary's file at first use; here a wrong path is reported before
+        # training starts.
         load_vocabulary(self.input_vocabulary, "The model's input_vocabulary")
         load_vocabulary(self.output_vocabulary, "The model's output_vocabulary")
         super().__post_init__()
@@ -65,7 +69,9 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
         self, params: Any, encoder_input_tokens: jax.Array, max_decode_length: int, **kwargs: Any
     ) -> Decoded:
         """As the native model's, by its beam search: probes name its arguments."""
+        # Probes pass `beam_size` and `rule`, which T5X's names for the search do not take.
         native = dataclasses.replace(self, decode_fn=native_decoding.beam_search)
+        # The base class's method on the replaced record: `native.predict` would come here again.
         search = super(EncoderDecoderModel, native).predict
         return search(params, encoder_input_tokens, max_decode_length, **kwargs)
 
@@ -97,12 +103,14 @@ class EncoderDecoderModel(encoder_decoder.EncoderDecoderModel):
         decoded = super().predict(
             params,
             batch["encoder_input_tokens"],
+            # As in T5X only the length counts.
             batch["decoder_input_tokens"].shape[1],
             num_decodes=count,
             decode_rng=rng,
             **(decoder_params or {}),
         )
         if every:
+            # The native search returns the best first, T5X the best last.
             return decoded.tokens[:, ::-1], {"scores": decoded.scores[:, ::-1]}
         return decoded.tokens[:, 0], {"scores": decoded.scores[:, 0]}
 

@@ -50,8 +50,11 @@ class _Loader(importlib.abc.Loader):
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name: str, path=None, target=None) -> ModuleSpec | None:
+        # None leaves the name to Python's other finders.
         if name.split(".")[0] != "t5x":
             return None
+        # An error rather than None, which would end in Python's "No module named" or in an
+        # installed T5X.
         if name not in MODULES:
             raise UserError(
                 f"{name} is not offered by the native runner; use --runner=upstream."
@@ -78,6 +81,7 @@ def install() -> None:
             f"T5X itself is imported already (from {where}); a native run of its gin files needs "
             "a process of its own, or --runner=upstream."
         )
+    # First, so that an installed T5X is not found.
     sys.meta_path.insert(0, _finder)
 
 
@@ -86,13 +90,17 @@ def uninstall() -> None:
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         for name in MODULES:
+            # A later `import t5x` in this process finds T5X itself, if it is installed.
             sys.modules.pop(name, None)
+        # gin remembers which module a name was registered from.
         gin_config.forget("t5x")
 
 
 def not_offered(module: str, **given: object) -> None:
     """Raises `UserError` if an argument of T5X that has no counterpart is set."""
     for name, value in given.items():
+        # T5X's defaults of what is not offered are None or False; run files may bind them
+        # explicitly.
         if value not in (None, False):
             raise UserError(
                 f"t5x.{module}: {name} is not offered by the native runner; leave it out, or use "

@@ -20,10 +20,13 @@ OptimizerDef = Callable[..., optax.GradientTransformation]
 def wrap_optax_optimizer(optax_optimizer: Callable[..., optax.GradientTransformation]):
     """Makes an optax constructor one whose result waits for the trainer's learning rate."""
 
+    # gin reads the arguments from the signature of the wrapped function.
     @functools.wraps(optax_optimizer)
     def wrapped(*args: Any, **kwargs: Any) -> OptimizerDef:
         def make(schedule: optax.ScalarOrSchedule, stacked=()) -> optax.GradientTransformation:
             del stacked  # nothing of these mixes the layers of a leaf
+            # A positional argument is taken for the learning rate, which is the first one of
+            # optax's optimizers.
             parameters = inspect.signature(optax_optimizer).parameters
             if "learning_rate" in parameters and not args and "learning_rate" not in kwargs:
                 return optax_optimizer(learning_rate=schedule, **kwargs)
@@ -31,6 +34,7 @@ def wrap_optax_optimizer(optax_optimizer: Callable[..., optax.GradientTransforma
 
         return make
 
+    # gin names a configurable by its module: t5x.optimizers.adam, not optax.adam.
     wrapped.__module__ = __name__
     return wrapped
 
@@ -39,6 +43,8 @@ def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerD
     """optax.chain of a list, which gin can write; of optax's own or of this module's optimizers."""
 
     def make(schedule: optax.ScalarOrSchedule, stacked=()) -> optax.GradientTransformation:
+        # An optax transformation is a named tuple and not callable; this module's optimizers are
+        # functions.
         made = [t(schedule, stacked) if callable(t) else t for t in transformations]
         return optax.chain(*made)
 

@@ -31,6 +31,8 @@ class PjitPartitioner(mesh.Partitioner):
             self.dcn_mesh_shape,
         )
         if self.num_partitions == 1 and any(other is not None for other in others):
+            # The record is frozen; the native partitioner refuses num_partitions beside another
+            # shape of the mesh.
             object.__setattr__(self, "num_partitions", None)
         names.not_offered(
             f"partitioning.{type(self).__name__}",

@@ -37,11 +37,14 @@ def precompile(
     """
     stands_in = {
         "checkpoint_cfg": utils.CheckpointConfig(),
+        # A rate for files without a trainer: any will do, because it does not change the program.
+        # `0.0 * step` keeps it a function of the step, so that it is traced like a schedule.
         "trainer_cls": functools.partial(Trainer, learning_rate_fn=lambda step: 1e-3 + 0.0 * step),
         "total_steps": 1,
     }
     given = native_arguments(**{name: arguments.get(name) or stands_in.get(name) for name in _USED})
     cfg = train_dataset_cfg
+    # The native record: it makes batches of the lengths without SeqIO.
     stand_in = configs.DatasetConfig(cfg.task_name, cfg.task_feature_lengths, cfg.batch_size)
     return native.precompile(
         compile,

@@ -49,6 +49,7 @@ def import_seqio() -> Any:
             f"SeqIO tasks need seqio and TensorFlow ({e}); install `ckl-jax[seqio]`, or give the "
             "folder of a cached task ('ckl data prepare'), which needs neither."
         ) from e
+    # TensorFlow reserves all memory of the GPUs that it sees.
     tf.config.set_visible_devices([], "GPU")
     return seqio
 
@@ -61,6 +62,7 @@ def get_task(name: Any) -> Any:
     """
     seqio = import_seqio()
     try:
+        # gin files may bind a Task object instead of a name.
         return seqio.get_mixture_or_task(name) if isinstance(name, str) else name
     except ValueError as e:
         known = [*seqio.TaskRegistry.names(), *seqio.MixtureRegistry.names()]
@@ -95,6 +97,8 @@ def dataset_of(cfg: Any, *, epochs: int | None, seed: int | None, partitioner: P
             use_cached=cfg.use_cached,
             shuffle=cfg.shuffle,
             num_epochs=epochs,
+            # Each process reads its own shard of the examples, except where several processes hold
+            # the same rows of a batch.
             shard_info=seqio.ShardInfo(*partitioner.data_shard()),
             seed=seed,
             verbose=False,
@@ -111,6 +115,8 @@ def check_split(cfg: Any) -> None:
     """Raises `UserError` unless a task, or a task of a mixture, has the split."""
     task = get_task(cfg.mixture_or_task_name)
     with explained(f"Task {cfg.task_name!r}"):
+        # A mixture has `tasks`, a task has not. Listing splits may run the user's code (a TFDS
+        # builder, or a function).
         splits = sorted({s for part in getattr(task, "tasks", [task]) for s in part.splits})
     if cfg.split not in splits and "[" not in cfg.split:  # TFDS slices such as "train[:90%]"
         raise UserError(
@@ -128,10 +134,13 @@ class TaskStream:
         if total_steps is None:
             raise UserError("A SeqIO task has no number of rows: set TRAIN_STEPS, not EPOCHS.")
         check_vocabulary(cfg, model)
+        # Of the global batch; this process reads `_rows` of its rows.
         self.plan = StreamPlan(cfg.batch_size, total_steps)
         self._rows = len(partitioner.process_rows(cfg.batch_size))
+        # epochs=None repeats the task without end.
         dataset = dataset_of(cfg, epochs=None, seed=seed, partitioner=partitioner)
         dataset = dataset.map(
+            # Without positions, which the model derives, and what else a task's examples carry.
             lambda example: {name: example[name] for name in FEATURES if name in example}
         )
         self._dataset = dataset.batch(self._rows, drop_remainder=True).prefetch(4)
@@ -166,6 +175,7 @@ class TaskStream:
             for batch in iterator:
                 empty = False
                 yield {name: np.asarray(value, dtype_of(name)) for name, value in batch.items()}
+        # Repeated without end and `drop_remainder`: no batch at all means that no examples came.
         if empty:
             raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
 
@@ -241,7 +251,7 @@ def dtype_of(name: str) -> Any:
 
 
 class StreamPlan:
-    """What `data.epochs.EpochPlan` says of a run, for a stream without ends: one epoch."""
+    """The counterpart of `data.epochs.EpochPlan` for an endless stream: one epoch."""
 
     def __init__(self, batch_size: int, total_steps: int):
         self.batch_size, self.total_steps, self.epochs = batch_size, total_steps, 1
@@ -260,10 +270,12 @@ def check_vocabulary(cfg: Any, model: Any) -> None:
     features = get_task(cfg.mixture_or_task_name).output_features
     pairs = (("inputs", model.input_vocabulary), ("targets", model.output_vocabulary))
     for name, vocabulary in pairs:
+        # Targets alone, for instance, in a task of a language model.
         if name not in features or vocabulary is None:
             continue
         theirs = features[name].vocabulary
         load_vocabulary(theirs, f"The vocabulary of {name} of task {cfg.task_name!r}")
+        # SeqIO's PassThroughVocabulary may say a size of 0: ids that are ready.
         if not _same(theirs, vocabulary) and theirs.vocab_size != 0:
             raise UserError(
                 f"The vocabulary of {name} of task {cfg.task_name!r} ({_described(theirs)}) is not "
@@ -275,6 +287,7 @@ def _same(theirs: Any, vocabulary: Any) -> bool:
     """Whether two vocabularies are one, of SeqIO's kind or of this project's."""
     if theirs == vocabulary:
         return True
+    # The same SentencePiece file through two classes has one digest.
     digest = digest_of(vocabulary)
     return digest is not None and digest == digest_of(theirs)
 
@@ -291,6 +304,7 @@ def tasks_of(cfg: Any) -> list[Any]:
     if not hasattr(task, "tasks"):
         return [cfg] if _has_split(task, cfg.split) else []
     return [
+        # module=None: it has been imported by now.
         dataclasses.replace(cfg, mixture_or_task_name=part.name, module=None)
         for part in task.tasks
         if _has_split(part, cfg.split)
@@ -330,6 +344,7 @@ class TaskInputs:
         lengths = self._cfg.task_feature_lengths
         if lengths is None:
             raise UserError("TASK_FEATURE_LENGTHS is None; give {'inputs': S, 'targets': T}.")
+        # T5X's "targets" counts what is generated; here the start token counts too.
         return lengths["inputs"], lengths["targets"] + 1
 
     def examples(self, vocabulary: Any) -> list[Example]:
@@ -339,6 +354,8 @@ class TaskInputs:
         task = get_task(cfg.mixture_or_task_name)
         check_split(cfg)
         with explained_task(cfg):
+            # The task itself, not `seqio.get_dataset`: no feature converter, and the pretokenized
+            # text stays.
             dataset = task.get_dataset(
                 sequence_length=dict(cfg.task_feature_lengths or {}),
                 split=cfg.split,
@@ -357,4 +374,5 @@ def _example(row: Mapping[str, Any]) -> Example:
 
 
 def _text(value: Any) -> str:
+    # TensorFlow's strings arrive as bytes.
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)

@@ -31,6 +31,7 @@ class TrainEvaluation:
 
     def __init__(self, cfg: Any, steps: int, model: Any, partitioner: Partitioner):
         def step(params, batch):
+            # No dropout key: the model runs without dropout.
             return {**of_sums(*model.loss_fn(params, batch, None)), **of_batch(batch)}
 
         self._step, self._put, self._rows = jax.jit(step), partitioner.put_batch, cfg.batch_size
@@ -41,6 +42,7 @@ class TrainEvaluation:
             (
                 one,
                 dataset_of(one, epochs=None, seed=cfg.seed, partitioner=partitioner)
+                # Of this process's rows; drop_remainder keeps one shape.
                 .batch(rows, drop_remainder=True)
                 .take(steps),
             )
@@ -56,6 +58,7 @@ class TrainEvaluation:
             with explained_task(cfg, ", training_eval"):
                 for batch in dataset.as_numpy_iterator():
                     batch = {n: np.asarray(batch[n], dtype_of(n)) for n in FEATURES if n in batch}
+                    # Numbers of one batch at a time: these evaluations are short.
                     found.append(jax.device_get(self._step(params, self._put(batch))))
             if found:
                 seconds = time.monotonic() - began
@@ -71,6 +74,7 @@ class InferenceEvaluation:
     ):
         seqio = import_seqio()
         get_task(cfg.mixture_or_task_name)
+        # T5X's gin files bind `seqio.Evaluator` with its loggers; this is for those that bind none.
         make = evaluator_cls or functools.partial(
             seqio.Evaluator, logger_cls=[seqio.TensorBoardLogger, seqio.JSONLogger]
         )
@@ -85,12 +89,15 @@ class InferenceEvaluation:
                 use_cached=cfg.use_cached,
                 seed=cfg.seed,
                 sequence_length=cfg.task_feature_lengths and dict(cfg.task_feature_lengths),
+                # Without a folder SeqIO makes no loggers: only the first process writes.
                 log_dir=folder if first else None,
                 use_memory_cache=cfg.use_memory_cache,
             )
         say_what_is_left_out("inference_eval", cfg, [t.name for t in self.evaluator.eval_tasks])
         if hasattr(self.evaluator, "_loggers"):  # what they cannot write is named before they try
             self.evaluator._loggers = (check_metrics, *self.evaluator._loggers)
+        # A lambda, so that optional arguments of the method, which are not arrays, stay at their
+        # defaults.
         self._predict = jax.jit(lambda params, batch: model.predict_batch_with_aux(params, batch))
         self._score = jax.jit(model.score_batch)
 
@@ -100,12 +107,14 @@ class InferenceEvaluation:
             return {}
         with self._explained(f", evaluation at step {step}"):
             metrics, _ = self.evaluator.evaluate(
+                # Every process predicts, for they share the computation; one computes metrics.
                 compute_metrics=jax.process_index() == 0,
                 step=step,
                 predict_fn=functools.partial(self._run, self._predicted, params),
                 score_fn=functools.partial(self._run, self._scored, params),
                 predict_with_aux_fn=functools.partial(self._run_with_aux, params),
             )
+            # SeqIO returns a future; None where no metrics were computed.
             self.scores = metrics.result() if metrics is not None else {}
         return {f"inference_eval/{task}": _numbers(found) for task, found in self.scores.items()}
 
@@ -118,6 +127,7 @@ class InferenceEvaluation:
     def _run(self, function: Callable, params: Any, dataset: Any) -> list[tuple[int, Any]]:
         results = []
         for indices, batch in self._batches(dataset):
+            # The batch has rows beyond `indices` if it was filled up.
             results += zip(indices, function(params, batch), strict=False)
         return results
 
@@ -133,6 +143,7 @@ class InferenceEvaluation:
         """(numbers of the examples, batch on the devices); the last one is filled up."""
         for indices, examples in dataset.batch(self._rows).as_numpy_iterator():
             batch = {}
+            # Without segment numbers: evaluation rows are not packed.
             for name in FEATURES[:4]:
                 value = np.asarray(examples[name], dtype_of(name))
                 batch[name] = np.resize(value, (self._rows, *value.shape[1:]))
@@ -141,6 +152,7 @@ class InferenceEvaluation:
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Those of a task's metrics that are numbers."""
+    # A MetricValue has `value`; a task may also return plain numbers.
     values = {name: getattr(value, "value", value) for name, value in metrics.items()}
     return {name: float(np.asarray(v).item()) for name, v in values.items() if _is_number(v)}
 
@@ -167,6 +179,7 @@ def check_metrics(task_name: str, metrics: Mapping[str, Any], **unused: Any) -> 
 def _is_number(value: Any) -> bool:
     value = np.asarray(value)
     kinds = (np.integer, np.floating, np.bool_)
+    # jnp's, which knows bfloat16 as a floating type.
     return value.size == 1 and any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
 
 

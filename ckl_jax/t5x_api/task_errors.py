@@ -1,4 +1,4 @@
-"""What a SeqIO task raises, as one sentence: the task, the user's function and file, the error."""
+"""Errors of SeqIO tasks as one sentence: the task, the user's function and file, the error."""
 
 import contextlib
 import re
@@ -30,9 +30,11 @@ def explained(where: str, task: Any = None) -> Iterator[None]:
     except (UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as e:
+        # The chain of causes; the last one is where it began.
         *_, first = user_tracebacks.chain(e)
         if isinstance(first, UserError):  # raised below SeqIO, which wraps what it meets
             raise first from e
+        # A bug here should be seen with its traceback, not be told as the user's.
         if user_tracebacks.raised_in_package(e):
             raise
         raise UserError(sentence(where, e, task)) from e
@@ -73,7 +75,7 @@ def load_vocabulary(vocabulary: Any, where: str) -> None:
 
 
 def _place_in_graph(error: BaseException, task: Any) -> str | None:
-    """Where in a task's preprocessors TensorFlow's graph failed, which knows no lines.
+    """The preprocessor of a task in which TensorFlow's graph failed; a graph has no line numbers.
 
     It names the node that failed, most often after the function that made it: "assert_less/Assert".
     """
@@ -84,13 +86,15 @@ def _place_in_graph(error: BaseException, task: Any) -> str | None:
     node = _NODE.search(text)
     if node and (found := user_tracebacks.use(node[1], steps)):
         return found
+    # The node's name says nothing: then all of the user's functions are candidates.
     own = user_tracebacks.definitions(steps)
     return " or ".join(own) if own else None
 
 
 def _metric_without_names(error: BaseException) -> str | None:
-    """What a metric function returned that SeqIO's evaluator failed over, in words."""
+    """Describes the value of a metric function on which SeqIO's evaluator failed."""
     for frame in _frames(error):
+        # What the function returned stands in the variables of this frame of SeqIO's.
         if frame.f_code.co_name == "_compute_clu_metrics":
             names = ", ".join(map(_name, frame.f_locals["task"].metric_fns))
             for result in frame.f_locals.get("task_metrics", ()):

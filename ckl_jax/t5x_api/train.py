@@ -97,6 +97,8 @@ def train(
     )
     evaluations = []
     if _has_splits("training_eval", train_eval_dataset_cfg):
+        # Partial functions, which `train.train` calls with the model and the partitioner when it
+        # has them.
         evaluations.append(functools.partial(_train_evaluation, train_eval_dataset_cfg, eval_steps))
     if _has_splits("inference_eval", infer_eval_dataset_cfg):
         folder = str(Path(model_dir) / "inference_eval")
@@ -116,6 +118,7 @@ def train(
         eval_period=eval_period,
         eval_first=run_eval_before_training,
         log_period=stats_period or _epoch(eval_period, checkpoint_cfg, given["total_steps"]),
+        # T5X goes on with a changed configuration without asking; so do its gin files here.
         may_change=True,
         progress=progress,
         metrics=T5XMetrics(),
@@ -133,6 +136,7 @@ def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
 
 def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:
     """T5X's "epoch": the steps between two evaluations or checkpoints, whichever come first."""
+    # 0 and None are no periods.
     return min(period for period in (eval_period, cfg.save.period, total_steps) if period)
 
 
@@ -159,6 +163,7 @@ def native_arguments(
             "The model has no optimizer: bind models.EncoderDecoderModel.optimizer_def, such as "
             "@adafactor.Adafactor()."
         )
+    # gin has bound its arguments to the class.
     trainer = trainer_cls()
     if trainer.learning_rate_fn is None:
         raise UserError(
@@ -176,10 +181,14 @@ def native_arguments(
             f"RestoreCheckpointConfig.dtype is {restore.dtype!r}: it is for eval and "
             "infer; what trains is float32 (T5Config.dtype is the type of the computation)."
         )
+    # T5X counts the steps of the checkpoint: pretrained T5 1.1 starts at 1,000,000, and total_steps
+    # must be larger.
     first = restore.first_step()
     return {
         "model": model,
         "optimizer": model.optimizer_def,
+        # The native runner passes the length of the run; T5X's schedules are functions of the step
+        # alone.
         "learning_rate": lambda total_steps: trainer.learning_rate_fn,
         "checkpoint_cfg": checkpoint_cfg,
         "partitioner": partitioner,

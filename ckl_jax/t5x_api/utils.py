@@ -65,6 +65,7 @@ class DatasetConfig:
         )
         if self.module:
             try:
+                # Registers the task by being imported.
                 importlib.import_module(self.module)
             except ModuleNotFoundError as e:
                 raise UserError(
@@ -96,6 +97,8 @@ class DatasetConfig:
         """The batches of training, see `train.configs.DatasetConfig.make_source`."""
         seed = seed if self.seed is None else self.seed
         if self.is_cached_folder:
+            # A cached task has one split and one order; packing and shuffling are those of the
+            # cache.
             native = configs.DatasetConfig(
                 self.mixture_or_task_name, self.task_feature_lengths, self.batch_size, seed=seed
             )
@@ -151,7 +154,9 @@ class SaveCheckpointConfig(configs.SaveCheckpointConfig):
         checks.require_int(**{f"{record}.keep": self.keep})
         best = checkpoints.best_of(record, self.keep, **_classes(self))
         if best is not None:
+            # The best are kept by `keep_best`; of the newest, one.
             _set(self, keep=1, keep_best=best)
+        # The native loop saves at multiples of the period; no run reaches this one.
         _set(self, period=self.period or _NEVER, checkpoint_steps=self.checkpoint_steps or ())
 
 
@@ -183,6 +188,7 @@ class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
         functions = list(self.state_transformation_fns) or None
         names.not_offered(record, state_transformation_fns=functions)
         checkpoints.best_of(record, **_classes(self))
+        # T5X takes a list; its own run files bind one with a single path.
         paths = self.path if isinstance(self.path, (list, tuple)) else [self.path]
         if len(paths) > 1:
             raise UserError(
@@ -191,6 +197,7 @@ class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
             )
         rules = tuple(self.assignment_map or ())
         _set(self, path=(paths[0] if paths else None) or None, assignment_map=rules)
+        # Any name of an optimizer variable: rules that drop them match all, such as "state/.*".
         _set(self, optimizer=not self._drops("state/param_states/x"))
         super().__post_init__()
 
@@ -202,6 +209,7 @@ class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
     def _drops(self, name: str) -> bool:
         """Whether the first rule that matches a name leaves it out."""
         rules = self.assignment_map
+        # T5X applies the first rule whose regular expression matches the whole name.
         return next((new is None for old, new in rules if compile_rule(old).fullmatch(name)), False)
 
 

@@ -14,11 +14,12 @@ from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
 from ckl_jax.errors import UserError
 from ckl_jax.files import as_json
 
+# "lora_0" is ("lora", 0), "k_adapter_1" is ("k_adapter", 1).
 _NUMBERED = re.compile(r"(.+)_(\d+)")
 
 
 def record(config: Any) -> dict[str, Any]:
-    """What a checkpoint's metadata say of the method's parts in a model's configuration."""
+    """The record of a method's parts in a model's configuration, for a checkpoint's metadata."""
     dense = getattr(config, "dense", None)
     return {
         "dense": dense.settings() if dense is not None else {},
@@ -39,6 +40,7 @@ def check_settings(path: str, config: Any) -> None:
       UserError: a setting differs.
     """
     metadata = read_json_item(find_checkpoint(path), "metadata")
+    # Through JSON, as the metadata went: tuples become lists, and compare equal.
     wanted = as_json(record(config))
     if name := first_difference(metadata, wanted):
         held, mine = _settings(metadata)[name], _settings(wanted)[name]
@@ -51,6 +53,8 @@ def check_settings(path: str, config: Any) -> None:
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """The first setting of added parts that two checkpoints' metadata both hold, and not alike."""
+    # Only settings that both have: an update that one of them lacks is a matter of phases, see
+    # `check_phase`.
     a, b = _settings(one), _settings(other)
     return next((name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]), None)
 
@@ -58,6 +62,8 @@ def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | 
 def _settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """{"lora.scale": 0.25, "k_adapter_0.taps": [1, 11], ...}."""
     dense = dict(metadata.get("dense") or {})
+    # LoRA's settings hold for all dense layers, so they are one record; side networks have one
+    # each, with a name of its own.
     parts = [{"name": "lora", **dense}, *(metadata.get("side") or [])]
     return {f"{part['name']}.{k}": v for part in parts for k, v in part.items() if k != "name"}
 
@@ -75,6 +81,7 @@ def check_phase(
     Raises:
       UserError: it has had more.
     """
+    # Stored leaves beyond the base model are added ones too, whatever this run's method would add.
     base = set(wanted) - set(added)
     mine, held = last_phases(added, base), last_phases(set(stored) - base, base)
     for part in sorted(mine.keys() & held.keys()):
@@ -97,6 +104,7 @@ def continued_phase(
       fresh: those that the checkpoint did not have.
       added: those that the method adds.
     """
+    # With a fresh added leaf the run has parameters of its own, which is what an update is for.
     if not frozen or added & set(fresh):
         return None
     base = {*trainable, *frozen} - added
@@ -110,6 +118,8 @@ def last_phases(added: Iterable[str], base: Iterable[str]) -> dict[str, int]:
       added: paths of added leaves.
       base: those of the base model.
     """
+    # Every inner node of the base model's tree; the first component of an added path that is not in
+    # it is where the method attached its part.
     folders = {p[:i] for p in base for i, c in enumerate(p) if c == "/"}
     last: dict[str, int] = {}
     for path in added:

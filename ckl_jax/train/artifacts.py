@@ -22,6 +22,7 @@ def model_info(shapes: Any, state: Any = None, logical_axes: Any = None) -> str:
       state: the train state, of which all but the parameters is listed.
       logical_axes: tree of tuples of axis names, to be shown beside the sizes.
     """
+    # Tuples of names are leaves here, not subtrees.
     axes = dict(keys.named_leaves(logical_axes or {}, is_leaf=lambda x: isinstance(x, tuple)))
     params = keys.named_leaves(shapes.params)
     trainable = keys.named_leaves(shapes.trainable)
@@ -36,6 +37,7 @@ def model_info(shapes: Any, state: Any = None, logical_axes: Any = None) -> str:
 
 def _state_lines(state: Any) -> Iterator[str]:
     for name, leaf in checkpoint_names(state) if state is not None else ():
+        # `checkpoint_names` also lists the parameters, as "target/...".
         if name.startswith("state/"):
             yield _line("State", name.removeprefix("state/"), leaf, None)
 
@@ -73,6 +75,7 @@ def write_config(model_dir: str | Path) -> str:
     Returns:
       The text; "" (and no file) if the program was not configured by gin.
     """
+    # A program that has not imported gin was not configured by it.
     if "gin" not in sys.modules:
         return ""
     from ckl_jax.config import gin_config

@@ -24,6 +24,7 @@ def enable() -> str | None:
     """
     if _VARIABLE in os.environ:
         return os.environ[_VARIABLE] or None
+    # Asking starts the backend: `jax.distributed.initialize` must have been called.
     if jax.default_backend() == "cpu":
         return _for_this_cpu()
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -36,5 +37,7 @@ def _for_this_cpu() -> str | None:
     folder = os.environ.get(COMPILED_FOR_THIS_CPU)
     if folder:
         jax.config.update("jax_compilation_cache_dir", folder)
+        # JAX keeps by default only what took a second or more to compile; tests compile many small
+        # functions.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return folder or None

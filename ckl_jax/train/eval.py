@@ -61,6 +61,7 @@ def evaluate(
     """
     asked = tuple(probes.names) if probes else ()
     held = (held_out,) if held_out else ()
+    # An evaluation without names has nothing to do in this configuration, e.g. HELD_OUT_TASKS = ().
     chosen = [e for e in (*held, *evaluations) if e.names]
     if not asked and not chosen:
         raise UserError(
@@ -69,12 +70,16 @@ def evaluate(
         )
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     evaluator = make_evaluator(probes, restored.model, restored.partitioner)
+    # Made once: their jitted functions are compiled for the first checkpoint and serve all.
     measures = [make(restored.model, restored.partitioner) for make in chosen]
     mirror = Mirror.of(output_dir)
+    # Before `Done` reads its files: an evaluation in a bucket goes on where another machine left
+    # it.
     mirror.pull()
     done = Done(output_dir, (*asked, *(name for e in chosen for name in e.names)))
     results: dict[int, Scores] = {}
     left = restored.paths
+    # A checkpoint that is named by itself is evaluated again in any case.
     if restore_checkpoint_cfg.mode == "all":
         left = [path for path in left if not done.has(path)]
     if not left and jax.process_index() == 0:
@@ -93,9 +98,12 @@ def evaluate(
                 "step": step,
                 "phase": phase_from(path) if phase is None else phase,
             }
+            # All processes compute; the first one alone writes.
             rows, measured = _ask(restored, path, evaluator, measures, context, output_dir)
             if jax.process_index() == 0:
                 results[step] = _write(output_dir, step, rows, measured)
+                # After the results are written: an interruption before this line repeats the
+                # checkpoint.
                 done.add(path)
                 mirror.push()
                 print(_table(path, results[step]), flush=True)
@@ -142,10 +150,12 @@ class Done:
             return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
     def has(self, path: str) -> bool:
+        # All of them: a task that was added since makes the checkpoint due again.
         return all(path in self._lines(file) for file in self._files)
 
     def add(self, path: str) -> None:
         for file in self._files:
+            # No path twice, in the order of the evaluations.
             lines = dict.fromkeys([*self._lines(file), path])
             with atomic_write(file) as f:
                 f.writelines(f"{line}\n" for line in lines)
@@ -154,6 +164,8 @@ class Done:
 def _write_events(folder: str, step: int, splits: Scores) -> None:
     for split, values in splits.items():
         with os_errors(folder):
+            # None: checkpoints may be evaluated in any order, so events of later steps stay
+            # visible.
             events = EventFile(Path(folder) / split, None)
             events.scalars(step, values)
             events.close()

@@ -67,6 +67,7 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
     scores = summarize(rows)
     for probe, values in scores.items():
         mine = [row for row in rows if row["probe"] == probe]
+        # Fact probes have losses and no predictions, and T5X has no file for them.
         if "predictions" in mine[0]:
             path = folder / "inference_eval" / f"{probe}-{step:06}.jsonl"
             files.write_jsonl(path, map(_inference, mine))
@@ -76,6 +77,7 @@ def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict
 
 def summarize(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
     """Scores by probe: `closed_book.summarize` of answers, `perplexity.summarize` of losses."""
+    # Probes in the order of their rows; a probe may have both answers and losses.
     scores: dict[str, dict[str, float]] = {row["probe"]: {} for row in rows}
     for found in (perplexity.summarize(rows), closed_book.summarize(rows)):
         for probe, values in found.items():
@@ -101,6 +103,7 @@ def _inference(row: Row) -> dict[str, Any]:
 def _add_metrics(path: Path, step: int, values: Mapping[str, float]) -> None:
     known = {}
     if path.exists():
+        # By step, so that a repeated evaluation replaces its row.
         known = {row["step"]: row for row in files.read_jsonl(path)}
     known[step] = {"step": step, **values}
     files.write_jsonl(path, [known[s] for s in sorted(known)])
@@ -111,6 +114,7 @@ def forget_later_steps(folder: str | Path, step: int) -> None:
     folder = Path(folder)
     patterns = ("probes/rows_*.jsonl", "proper_nouns/rows_*.jsonl", "inference_eval/*-*.jsonl")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        # "rows_000120" and "invariant_lama-000120" end in the step; "...-metrics" in no number.
         number = path.stem.replace("_", "-").rsplit("-", 1)[1]
         if number.isdigit() and int(number) > step:
             with files.os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):

@@ -39,7 +39,7 @@ class HeldOutTasks:
         checks.require_names(empty=True, HELD_OUT_TASKS=self.tasks)
 
     def dataset(self, name: str) -> DatasetConfig:
-        """How the rows of a task are read."""
+        """Settings for reading the rows of a task."""
         lengths = self.task_feature_lengths
         return DatasetConfig(name, lengths, self.batch_size, cache_dirs=self.cache_dirs)
 
@@ -74,15 +74,20 @@ class Perplexity(HeldOutTasks):
         sources = {name: self._source(name, model) for name in self.tasks}
 
         def sums(params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
+            # [B] each: the loss of a row in nats, and how many tokens it sums over. Sums go to the
+            # host, so the mean is over all tokens and does not depend on how rows are batched.
             return -model.score_batch(params, batch), batch["decoder_loss_weights"].sum(-1)
 
+        # The batches of all tasks have one shape.
         compiled = jax.jit(sums)
 
         def evaluate(params: Any, step: int, last: bool) -> Scores:
             del step, last
             return {
                 f"training_eval/{Path(name).name}": _scores(
-                    fetch(compiled(params, partitioner.put_whole(batch))) for batch in source()
+                    # `fetch` collects the parts of an array that other processes hold.
+                    fetch(compiled(params, partitioner.put_whole(batch)))
+                    for batch in source()
                 )
                 for name, source in sources.items()
             }
@@ -95,15 +100,21 @@ class Perplexity(HeldOutTasks):
         convert, lengths = dataset.reading(model, [task])
 
         def batches() -> Iterator[Any]:
+            # Evenly over the task, both ends included; `unique` drops the duplicates of a task with
+            # fewer rows than asked.
             chosen = np.unique(np.linspace(0, len(task) - 1, self.rows).astype(np.int64))
             for start in range(0, len(chosen), self.batch_size):
                 yield _batch(task, chosen[start : start + self.batch_size], self.batch_size)
 
         def _batch(task: CachedTask, part: np.ndarray, size: int) -> Any:
+            # The last batch repeats its rows up to the size; the mask below gives the copies a
+            # weight of 0.
             index = np.resize(part, size)
             found = task.batch(index, lengths)
             tokens = {
-                n: np.minimum(x, lengths[n]) for n, x in task.row_lengths(index, lengths).items()
+                # Rows are cut at the model's lengths, so are their token counts.
+                n: np.minimum(x, lengths[n])
+                for n, x in task.row_lengths(index, lengths).items()
             }
             return convert(found, tokens, np.arange(size) < len(part))
 
@@ -118,4 +129,5 @@ def _scores(batches: Iterator[tuple[np.ndarray, np.ndarray]]) -> dict[str, float
 
 def perplexity(loss: float) -> float:
     """exp of a mean loss in nats; of one beyond all sense still a float."""
+    # math.exp overflows beyond 709, and a diverged model's loss can be larger.
     return math.exp(min(loss, 700.0))

@@ -78,6 +78,7 @@ def infer(
     restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     restored.partitioner.check_batch_size(dataset_cfg.batch_size, "INFER_BATCH_SIZE")
     examples = dataset_cfg.examples(restored.model.input_vocabulary)
+    # Before any parameters are loaded.
     if mode == "score" and any(example.targets is None for example in examples):
         raise UserError(
             f"{dataset_cfg.source} has inputs without targets: mode 'score' needs a "
@@ -87,7 +88,11 @@ def infer(
     generator = generator_cls(
         restored.model, dataset_cfg.batch_size, rule, put_batch=restored.partitioner.put_whole
     )
+    # Every `num_shards`-th input from `shard_id` on, as tf.data's `shard` takes them: shards differ
+    # by one input at most.
     job = _Job(generator, mode, dataset_cfg.lengths(), beam_size, examples[shard_id::num_shards])
+    # In inputs: a multiple of the batch size, so that only the last chunk has a batch that is not
+    # full.
     chunk = checkpoint_period * dataset_cfg.batch_size
     written = []
     with restored.on_mesh():
@@ -98,6 +103,8 @@ def infer(
                 "checkpoint": path,
                 "mode": mode,
                 "inputs": len(job.examples),
+                # All that decides what a chunk file contains; a second start with another value is
+                # refused.
                 "chunk": chunk,
                 "lengths": list(job.lengths),
                 "beam_size": beam_size,
@@ -108,6 +115,8 @@ def infer(
             if not output.completed:
                 params = restored.load(path)
                 restored.describe(output_dir)
+                # p=params binds this checkpoint's parameters; a plain closure would see the last
+                # ones of the loop.
                 output.run(lambda start, p=params: job.lines(p, start, chunk), len(job.examples))
             lines = "line" if len(job.examples) == 1 else "lines"
             print(f"{output.path}: {len(job.examples)} {lines}", flush=True)
@@ -150,6 +159,7 @@ class _Job:
     def _predictions(self, params: Any, inputs: list) -> Iterator[dict[str, Any]]:
         scored = self.generator.scored_answers(params, inputs, *self.lengths, self.beam_size)
         for texts, scores in scored:
+            # T5X's flag: all candidates of the beam, not only the best one.
             every = self.generator.all_decodes
             line = {"prediction": texts if every else texts[0]}
             if self.mode == "predict_with_aux":
@@ -168,8 +178,10 @@ class _Output:
         self.path, self.settings = path, settings
         self._done = path.with_name(path.name + ".COMPLETED")
         self._chunks = path.with_name("tmp-" + path.name)
+        # The second is there while chunks are missing, the first when all is done.
         for record in (self._done, self._chunks / "settings.json"):
             if record.exists():
+                # An empty file does not say its settings.
                 if not record.stat().st_size or files.read_json(record) != settings:
                     raise UserError(
                         f"{record} belongs to an inference with other settings (checkpoint, "
@@ -191,7 +203,9 @@ class _Output:
         if jax.process_index() == 0:
             files.write_json(self._chunks / "settings.json", self.settings)
         for start in starts:
+            # Chunks are written atomically: one that exists is whole.
             if not self._chunk(start).exists():
+                # On every process, for they compute together.
                 rows = list(lines(start))
                 if jax.process_index() == 0:
                     files.write_jsonl(self._chunk(start), rows)
@@ -204,7 +218,9 @@ class _Output:
     def _merge(self, starts: range) -> None:
         with files.atomic_write(self.path, "wb") as out:
             for start in starts:
+                # Bytes, without parsing: large outputs merge at the speed of the disk.
                 with open(self._chunk(start), "rb") as f:
                     shutil.copyfileobj(f, out)
+        # In this order: an interruption leaves either chunks to merge again, or a complete file.
         files.write_json(self._done, self.settings)
         shutil.rmtree(self._chunks, ignore_errors=True)

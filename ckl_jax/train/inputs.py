@@ -1,4 +1,4 @@
-"""What `t5x infer` reads: a probe, a file of inputs, or a cached task; each as token rows."""
+"""Inputs of `t5x infer`: a probe, a file of inputs, or a cached task, as token rows."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class InferenceData:
 
     @property
     def source(self) -> str:
-        """What is read, by name."""
+        """The name of the input."""
         given = self.mixture_or_task_name
         return given.name if isinstance(given, Probe) else given
 
@@ -94,6 +94,7 @@ class InferenceData:
         name = self.source
         if probe := self._probe():
             found = (
+                # A fact may have several right answers; the first one is the target to score.
                 _example(vocabulary, item.input, item.answers[0])
                 for item in read_probe(probe, self.probe_dir)
             )
@@ -141,6 +142,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
         row = row if isinstance(row, dict) else {}
         values = []
         for feature in ("inputs", "targets"):
+            # Both names: plain files say "inputs", seqio's "inputs_pretokenized".
             value = row.get(feature, row.get(f"{feature}_pretokenized"))
             if isinstance(value, dict):  # a line that `t5x infer` wrote
                 value = value.get(f"{feature}_pretokenized")
@@ -154,6 +156,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
 
 
 def _read_task(vocabulary: Any, task: CachedTask) -> Iterator[Example]:
+    # Ids of another vocabulary would be read as other words without any error.
     made_with, mine = task.meta.get("vocabulary_digest"), getattr(vocabulary, "digest", None)
     if made_with and mine and made_with != mine:
         raise UserError(

@@ -66,6 +66,7 @@ class MetricWriter:
         with os_errors(self.model_dir / METRICS_FILE):
             row = {"step": int(step), "split": split, **values}
             self._jsonl.write(json.dumps(row, ensure_ascii=False) + "\n")
+            # A kill loses no row that was written.
             self._jsonl.flush()
             self._event_file(split).scalars(int(step), values)
 
@@ -93,6 +94,7 @@ def _is_ready(value: Any) -> bool:
 
 
 def _number(value: Any) -> int | float:
+    # np.asarray waits for a device array and copies it to the host.
     value = np.asarray(value).item()
     return value if isinstance(value, int) else float(value)
 
@@ -106,6 +108,8 @@ def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str
     if not Path(path).exists():
         return set()
     known, kept, dropped = set(), [], False
+    # errors="replace": a kill can cut a line within a character, and that line is dropped below
+    # anyway.
     with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
         for line in f:
             row = metrics_row(line)
@@ -116,6 +120,7 @@ def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str
             if row["step"] == resume_step:
                 known |= {(row["split"], name) for name in row.keys() - {"step", "split"}}
     if dropped:
+        # Only if there is something to drop: the file of a long run is large.
         with atomic_write(path) as f:
             f.writelines(kept)
     return known
@@ -131,16 +136,21 @@ class EventFile:
     """
 
     def __init__(self, folder: str | os.PathLike, resume_step: int | None = 0):
+        # Imported here: `t5x --help` and the tests of other modules do not wait for it.
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads all files of a folder whose name has "tfevents", in alphabetical order:
+        # by nanoseconds, so a resumed run's file comes after the older ones.
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._writer = RecordWriter(open(folder / name, "wb"))  # noqa: SIM115
+        # TensorBoard expects this record first.
         self._add(self._event(file_version="brain.Event:2"))
         if resume_step is not None:
+            # After a START record TensorBoard discards older events of this step and later ones.
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._add(self._event(step=resume_step + 1, session_log=start))
 
@@ -183,8 +193,10 @@ class LateFetcher:
         """Takes the scalars of `step`, unfetched; returns what is due, oldest first, as numbers."""
         for value in scalars.values():
             if hasattr(value, "copy_to_host_async"):
+                # Starts the copy as soon as the value is computed, and returns at once.
                 value.copy_to_host_async()
         self._queue.append(_Late(step, scalars))
+        # Before fetching: a time taken after a blocking fetch would be too late.
         self._look()
         return [self._fetch() for _ in range(len(self._queue) - self.lag)]
 
@@ -202,6 +214,8 @@ class LateFetcher:
     def _fetch(self) -> "Fetched":
         late = self._queue.popleft()
         numbers = {name: _number(value) for name, value in late.scalars.items()}
+        # Not seen as done until now: `_number` above has waited for it, so it is done at this
+        # moment.
         done = self._clock() if late.done is None else late.done
         seconds, self._before = done - self._before, done
         return Fetched(late.step, numbers, seconds)

@@ -46,13 +46,16 @@ def precompile(
     from ckl_jax.train.prepare import prepare
 
     checks.require_bool(COMPILE=compile)
+    # The same arguments and defaults as training, so that what is compiled is what would run.
     bound = inspect.signature(train.train).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments
     names = list(inspect.signature(prepare).parameters)
+    # `prepare` calls by another name what `train` calls train_dataset_cfg.
     given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
     partitioner = given["partitioner"] or mesh.Partitioner()
     if tpu_slice is not None:
+        # Descriptions of TPUs that XLA can compile for without any being there.
         partitioner = dataclasses.replace(partitioner, devices=topology.tpu_devices(tpu_slice))
     given["partitioner"], given["make_inputs"] = partitioner, None
     run = prepare(**{name: given[name] for name in names})
@@ -74,11 +77,14 @@ def precompile(
         )
         start = time.monotonic()
         traced = run.trace()
+        # To StableHLO; `compile` below is XLA's own part, most of the time of a large model.
         lowered = traced.lower()
         seconds = [time.monotonic() - start]
         compiled = lowered.compile()
         seconds.append(time.monotonic() - start - seconds[0])
         report = compile_report(lowered, compiled, mesh=run.partitioner.mesh, **trees)
+        # Counted from the traced program, where XLA's count takes the body of a loop once; over all
+        # devices, hence the division.
         report["matmul_flops"] = flops.of_jaxpr(traced.jaxpr) // report["devices"]
     kind = run.partitioner.mesh.devices.flat[0].device_kind
     report["compiled_for"] = f"{report['devices']} x {kind}" + (
@@ -161,6 +167,7 @@ def compile_report(
         params=params, trainable=trainable, opt_state=opt_state
     ) | _memory(compiled)
     cost = compiled.cost_analysis() or {}
+    # Older versions of JAX return a list with one dict.
     cost = cost[0] if isinstance(cost, list) else cost
     report["flops"] = cost.get("flops")
     report["bytes_accessed"] = cost.get("bytes accessed")
@@ -171,6 +178,7 @@ def compile_report(
 
 
 def _devices(compiled: Any) -> set:
+    # A step without arguments has no shardings; it runs on the first device.
     shardings = jax.tree.leaves(compiled.input_shardings)
     return set().union(*(s.device_set for s in shardings)) or set(jax.devices()[:1])
 

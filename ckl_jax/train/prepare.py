@@ -69,10 +69,13 @@ class Prepared:
     @property
     def last_step(self) -> int:
         """The step that training ends at; 0 for a method that trains nothing."""
+        # "initial" only writes its checkpoint, before any step.
         return self.total_steps if self.method.trains else 0
 
     def epoch(self, step: int) -> int:
         """The epoch, from 1, of the update that made `step`; 0 before the first."""
+        # Steps count on from the base checkpoint's where the run continues it; the plan of batches
+        # always counts from 0.
         done = step - self.first_step
         return self.source.plan.epoch_of(done - 1) + 1 if done else 0
 
@@ -97,14 +100,16 @@ class Prepared:
         return self.source.iterate(done)
 
     def constants(self, frozen: Any, trainable: Any) -> Any:
-        """What every step is given beside the state: the frozen leaves, and the base model's.
+        """Constant arguments of every step: the frozen leaves, and the base model's.
 
         Args:
           frozen, trainable: the parameters before the first step, or their shapes.
         """
         if self.method.loss is None:
             return frozen
+        # What regularisation towards the old parameters, or distillation from them, compares with.
         before = flatten(merge(frozen, trainable))
+        # The base model, which these parameters are for, has no added leaves.
         before = {p: x for p, x in before.items() if p not in self.shapes.added}
         # Copies of those that train, because they are donated to the step.
         before |= {p: _copy(x) for p, x in flatten(trainable).items() if p in before}
@@ -114,11 +119,14 @@ class Prepared:
         """The state before the first step, of the leaves that train; its memory is empty."""
         memory, slots = (), getattr(self.model, "train_memory_length", None)
         if getattr(self.dataset, "contiguous", False):
+            # One memory for each row of the batch: rows of contiguous batches go on where the row
+            # of the last batch ended.
             memory = self.model.initial_memory(self.source.plan.batch_size, slots)
         return TrainState.create(trainable, self.tx, self.first_step, memory)
 
     def method_state(self, state: TrainState, frozen: Any) -> TrainState:
         """`initial_state`, with the method's own initial optimizer state in it."""
+        # EWC has one: its importances need passes over earlier text.
         if self.method.init_opt_state is None:
             return state
 
@@ -134,11 +142,13 @@ class Prepared:
     @functools.cached_property
     def state_shapes(self) -> TrainState:
         """Shapes and shardings of the train state."""
+        # Shapes without arrays: large models must not be allocated here on one device.
         abstract = jax.eval_shape(self.initial_state, self.shapes.trainable)
         shardings = jax.tree.map(lambda x: x.sharding, self.shapes.trainable)
         tree = TrainState(
             self.partitioner.replicated,
             shardings,
+            # Moments are sharded as their parameters, see `optimizer_state.like_params`.
             self.partitioner.state_shardings(abstract.opt_state, self.shapes.trainable, shardings),
             jax.tree.map(lambda _: self.partitioner.batch_sharding, abstract.memory),
         )
@@ -165,13 +175,18 @@ class Prepared:
         )
         state = self.state_shapes
         key = jax.eval_shape(lambda: jax.random.key(0))
+        # Outputs get the shardings of inputs: otherwise the second step could have other ones, and
+        # be compiled again.
         out = jax.tree.map(lambda x: x.sharding, state)
 
         def step(state, constants, batch, key):
+            # Before the update: the rate that this step uses is that of the state's step number.
             more = self.metrics.of_step(batch, self.rate(state.step))
             state, metrics = update(state, constants, batch, key)
             return state, {**metrics, **more}
 
+        # The old state's memory is reused for the new one; constants are not donated, for every
+        # step reads them.
         jitted = jax.jit(step, donate_argnums=0, out_shardings=(out, None))
         constants = self.constants(self.shapes.frozen, self.shapes.trainable)
         return jitted.trace(state, constants, self.batch_shapes(), key)
@@ -235,6 +250,7 @@ def prepare(
             make(extended, partitioner)
         make_base()
     if total_steps is None:
+        # Only now is it known how many batches EPOCHS are.
         total_steps = first_step + source.plan.total_steps
     rate = learning_rate(total_steps=total_steps)
     shapes = setup.param_shapes(model, method, partitioner)
@@ -313,6 +329,7 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
 
     def loss_fn(params, batch, dropout_rng):
         params = dict(params)
+        # `constants` put them among the frozen parameters; no model knows a leaf of that name.
         before = jax.lax.stop_gradient(params.pop(BEFORE))
         return own(params, before, batch, dropout_rng)
 
@@ -320,4 +337,5 @@ def loss_of(method: Method, model: BaseTransformerModel, base: BaseTransformerMo
 
 
 def _copy(x: Any) -> Any:
+    # `precompile` calls this with shapes.
     return x if isinstance(x, jax.ShapeDtypeStruct) else jnp.copy(x)

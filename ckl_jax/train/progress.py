@@ -36,6 +36,7 @@ class ProgressBar:
         clock: Callable[[], float] = time.monotonic,
     ):
         if mode == "auto":
+            # A bar's control characters would fill a log file.
             mode = "rich" if sys.stdout.isatty() else "plain"
         self.total, self.description, self.mode = total, description, mode
         self.step = start
@@ -55,6 +56,8 @@ class ProgressBar:
     def __exit__(self, kind, *exception) -> None:
         if self._bar is not None:
             self._bar.stop()
+        # The last line, which is usually not due; not after an exception, whose message should be
+        # last.
         elif self.mode == "plain" and kind is None:
             self._write(self._line())
 
@@ -98,7 +101,11 @@ class ProgressBar:
         self._updates += 1
         if self._updates == 2:  # the first step warms up and counts while there is no other
             self._sums = (0.0, 0.0, 0.0)
+        # Large models take minutes for a step; a mean over 30 seconds would then be the last step
+        # alone.
         memory = max(_MEMORY_SECONDS, _MEMORY_STEPS * (self.seconds_per_step or 0.0))
+        # An exponential mean over time, not over calls: sums of steps and of seconds decay alike,
+        # so their quotient is right however irregular the calls are.
         keep, new = math.exp(-seconds / memory), (steps, seconds, tokens)
         self._sums = tuple(keep * x + y for x, y in zip(self._sums, new, strict=True))
 

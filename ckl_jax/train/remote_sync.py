@@ -32,7 +32,8 @@ class Mirror:
 
     @classmethod
     def of(cls, folder: Any) -> "Mirror":
-        """Of MODEL_DIR or EVAL_OUTPUT_DIR; does nothing but where that is an address."""
+        """The mirror of MODEL_DIR or EVAL_OUTPUT_DIR; copies only if that is an address."""
+        # The first process alone writes files, so the others have nothing to copy.
         own = is_remote(folder) and jax.process_index() == 0
         return cls(folder, folder if own else None)
 
@@ -49,6 +50,7 @@ class Mirror:
                 target = self.local / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.read_bytes())
+                # Of the local file: what was fetched need not be copied back.
                 self._copied[name] = _state(target)
         except Exception as e:  # each cloud's client has errors of its own
             raise UserError(f"Cannot read {self.remote}: {type(e).__name__}: {e}") from e
@@ -66,6 +68,7 @@ class Mirror:
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(file.read_bytes())
                     self._copied[name] = state
+            # Only files that this run put there or fetched; a stranger's file at the address stays.
             for name in self._copied.keys() - here.keys():
                 (self.remote / name.as_posix()).unlink(missing_ok=True)
                 del self._copied[name]
@@ -81,6 +84,8 @@ def _files(folder: Any, below: Path = Path()) -> dict[Path, Any]:
     """The files of a folder by relative path, without checkpoints and unfinished files."""
     found: dict[Path, Any] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
+        # Dot files are those that `atomic_write` has not renamed yet; checkpoints are copied by
+        # orbax itself.
         if path.name.startswith((".", PREFIX)):
             continue
         if path.is_dir():

@@ -40,6 +40,8 @@ class RestoredModel:
         for path in self.paths:
             check_same_vocabulary(path, self.model.output_vocabulary)
         self.shapes = setup.param_shapes(model, method, self.partitioner)
+        # `initial_params` casts to the dtype of the shapes; bfloat16 halves the memory of an
+        # evaluation.
         if restore.dtype is not None:
             self.shapes.params = _as(restore.dtype, self.shapes.params)
 
@@ -58,8 +60,10 @@ class RestoredModel:
         return setup.initial_params(
             self.model,
             self.shapes,
+            # Leaves are drawn with `fallback_to_scratch` alone.
             jax.random.key(0),
             path,
+            # An evaluation with fresh adapters would be one of another model.
             complete=True,
             method=self.method,
             **self._assignment,
@@ -77,6 +81,7 @@ def _as(dtype: str, shapes: Any) -> Any:
     """The shapes of parameters, those of numbers in another type."""
 
     def one(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        # Integer leaves, such as counters, keep their type.
         floats = jnp.issubdtype(x.dtype, jnp.floating)
         return jax.ShapeDtypeStruct(x.shape, dtype if floats else x.dtype, sharding=x.sharding)
 
@@ -87,6 +92,7 @@ def position(path: str) -> tuple[int, int]:
     """(step, epoch) of a checkpoint; 0 where it does not say."""
     dataset = read_json_item(absolute(path), "dataset")
     step = step_of(absolute(path))
+    # T5X's and imported checkpoints have a step in their name, and nothing about data.
     return (dataset.get("next_step", 0) if step is None else step), dataset.get("epoch", 0)
 
 
@@ -99,14 +105,16 @@ def steps_before(path: str | None) -> int:
     if path is None or phase_from(path) == 0:
         return 0
     found = find_checkpoint(path)
+    # Recursively: each update's checkpoint names the one that it started from.
     base = setup.base_of(found)
     return position(str(found))[0] + steps_before(base)
 
 
 def phase_from(path: str | None) -> int:
-    """How many updates a checkpoint has had: 0 for one that was trained from nothing, or None."""
+    """Number of updates of a checkpoint: 0 for one trained from scratch, or for None."""
     if path is None:
         return 0
     metadata = read_json_item(find_checkpoint(path), "metadata")
+    # "initial" may have a base checkpoint, and is no update.
     updated = metadata.get("base_checkpoint") and metadata.get("method") != "initial"
     return int(metadata.get("phase", bool(updated)))  # earlier versions did not write it

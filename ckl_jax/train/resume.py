@@ -1,4 +1,4 @@
-"""How a run begins: from its own newest checkpoint, or from the parameters of its base model."""
+"""Starts a run: from its own newest checkpoint, or from the parameters of its base model."""
 
 import dataclasses
 from pathlib import Path
@@ -60,7 +60,9 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
       UserError: the folder belongs to another base model or is in use, or parameters do not fit.
     """
     folder, restore, method = Path(run.model_dir), run.checkpoint_cfg.restore, run.method
+    # A method's own initial values are for a new run; when resuming, the checkpoint has them.
     is_new = store.latest_step() is None
+    # Also when resuming: frozen parameters are not in the run's checkpoints but in its base.
     params = setup.initial_params(
         run.model,
         run.shapes,
@@ -73,6 +75,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
     with files.os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if jax.process_index() == 0 and not is_remote(run.model_dir):
+        # Two runs in one folder would overwrite each other's checkpoints.
         lock.acquire(folder, "trained", "MODEL_DIR")
     begun = Begun(
         state=None,
@@ -80,6 +83,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
         frozen_digest=tree_digest(frozen),
         constants=run.constants(frozen, trainable),
     )
+    # Asked again under the lock: another run may have finished in this folder meanwhile.
     latest = store.latest_step()
     if latest is None:
         begun = dataclasses.replace(begun, state=_first_state(run, trainable, frozen))
@@ -88,6 +92,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
     if begun.finished:  # its record stays as it is
         return begun
     if jax.process_index() == 0:
+        # Halves of files that a killed run left behind.
         files.remove_parts(folder)
         forget_later_steps(folder, run.first_step if latest is None else latest)
     artifacts.copy_vocabulary(folder, run.model.output_vocabulary)
@@ -97,6 +102,7 @@ def begin(run: Prepared, store: CheckpointStore, lock: FolderLock, *, probed: bo
 
 def _first_state(run: Prepared, trainable: Any, frozen: Any) -> TrainState:
     shardings = jax.tree.map(lambda x: x.sharding, run.state_shapes)
+    # Under jit, so that moments are created sharded, never whole on one device.
     state = jax.jit(run.initial_state, out_shardings=shardings)(trainable)
     if run.restores_optimizer:
         path = run.checkpoint_cfg.restore.path
@@ -109,20 +115,25 @@ def _restored(
 ) -> tuple[int, Begun]:
     """The step that was restored, and the run there; the newest checkpoint may be damaged."""
     folder, base = Path(run.model_dir), run.checkpoint_cfg.restore.path
+    # The shapes carry shardings: each device reads its own part. A damaged newest checkpoint is
+    # left for the one before it, so the step may be smaller.
     step, restored = store.restore(as_dict(run.state_shapes))
     finished = _is_finished(run, step)
     if base and not finished:
         print(f"Resuming from {folder}/checkpoint_{step}; {base} is its base.")
     metadata, dataset = store.metadata(step), store.dataset(step)
     saved = metadata.get("frozen_digest")
+    # The path of the base may be the same while the folder was trained again.
     if saved and saved != begun.frozen_digest:
         raise UserError(
             f"{folder} was trained on another base model than {base}: the frozen parameters "
             "differ; use another MODEL_DIR."
         )
+    # A run that was told to stop within an evaluation saves, and evaluates when it goes on.
     owes = bool(dataset.get("owes_evaluation")) or (probed and _lost_the_last_rows(run, step))
     return step, dataclasses.replace(
         begun,
+        # Saved with the moving average as parameters; swapped back, the trained ones go on.
         state=swapped(TrainState(**restored)),
         seconds=float(dataset.get("train_seconds", 0.0)),
         cpu_seconds=float(dataset.get("train_cpu_seconds", 0.0)),
@@ -149,6 +160,8 @@ def _is_finished(run: Prepared, step: int) -> bool:
 def _lost_the_last_rows(run: Prepared, step: int) -> bool:
     """Whether a run is at its end without the rows that are written before its checkpoint."""
     return bool(
+        # With several processes, or a bucket, this process cannot see for all whether the file is
+        # there.
         jax.process_count() == 1
         and not is_remote(run.model_dir)
         and step == run.last_step

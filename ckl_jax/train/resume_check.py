@@ -1,4 +1,4 @@
-"""Whether a MODEL_DIR that holds a run already may be gone on with by the settings at hand."""
+"""Checks that a run may be resumed with the current settings."""
 
 import contextlib
 import os
@@ -66,7 +66,7 @@ def check_same_run(
       setting: the macro that names the folder.
 
     Returns:
-      With what the run was trained that is now otherwise, see `first_difference`.
+      The first setting that differs from the earlier run, or None; see `first_difference`.
     """
     checks.require_folder(**{setting: model_dir})
     if not complete_steps(model_dir):
@@ -83,6 +83,7 @@ def check_same_run(
         return None
     from ckl_jax.config import gin_config
 
+    # Gin may be loaded without having configured this program, e.g. in a notebook.
     if gin_config.in_job():
         with os_errors(config, "read"):
             text = config.read_text(encoding="utf-8")
@@ -102,6 +103,7 @@ def first_difference(old: str, new: str) -> str | None:
       Such as "with LEARNING_RATE = 0.001, not 0.5". Macros come before what uses them.
     """
     before, after = _bindings(old), _bindings(new)
+    # after.keys()|SKIP
     for name in sorted(before.keys() | after.keys(), key=lambda name: ("." in name, name)):
         if _is_free(name):
             continue
@@ -117,13 +119,16 @@ def first_difference(old: str, new: str) -> str | None:
 def _bindings(text: str) -> dict[str, Any]:
     from ckl_jax.config import gin_scan
 
+    # Scanned, not executed by gin: the old text must not change this run's configuration.
     return {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
 
 
 def _is_free(name: str) -> bool:
+    # A macro has no dot; anything else is "scope/module.function.parameter".
     scoped, _, parameter = name.rpartition(".")
     if not scoped:
         return name in FREE_MACROS
+    # Without its gin scope.
     selector = scoped.rpartition("/")[2]
     if selector.endswith(("ClosedBook", "FactProbes")) and parameter == "batch_size":
         return True
@@ -133,6 +138,7 @@ def _is_free(name: str) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     """Whether two values are one; so are two ways to write one path."""
     if isinstance(a, str) and isinstance(b, str):
+        # All strings are compared as paths: equal strings stay equal, and "runs/x/" is "runs/x".
         return os.path.abspath(a) == os.path.abspath(b)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(_equal, a, b))

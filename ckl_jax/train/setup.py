@@ -46,22 +46,25 @@ def make_optimizer(
         tx = optimizer(schedule, stacked=stacked)
     else:
         tx = optimizer(schedule)
+    # First in the chain: gradients are clipped before the optimizer sees them.
     tx = optax.chain(clip_by_global_norm(clip_norm), tx) if clip_norm else tx
     return method.wrap(tx) if method.wrap else tx
 
 
 def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
-    """Where the layers lie in what trains; () where none of it is stacked, as side networks."""
+    """The stacked axes of trainable leaves; () if none is stacked, as in side networks."""
     if not model.config.scan_layers:
         return ()
     shapes = jax.eval_shape(model.init, jax.random.key(0))["params"]
     paths = flatten(split(shapes, method.trainable)[0])
+    # Adafactor factors the last two axes of an array; stacked layers have one axis more, which must
+    # not be taken for one of them.
     return tuple(pair for pair in T5_SCANNED if any(re.search(pair[0], p) for p in paths))
 
 
 @dataclasses.dataclass
 class Shapes:
-    """What is known of the parameters before any is allocated.
+    """Shapes and shardings of the parameters, before any is allocated.
 
     Attributes:
       params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.
@@ -93,6 +96,7 @@ def param_shapes(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), params, shardings
     )
     added = frozenset()
+    # Only then can the two models' parameters differ.
     if method.dense is not None or method.side:
         base = jax.eval_shape(base_model.init, jax.random.key(0))["params"]
         added = frozenset(flatten(params).keys() - flatten(base).keys())
@@ -111,11 +115,13 @@ def load_params(path: str) -> dict[str, Any]:
     found = find_checkpoint(path)
     params = flatten(restore_params(found))
     metadata = read_json_item(found, "metadata")
+    # Named in the metadata, so the model is not needed to know what is absent.
     missing = [p for p in metadata.get("frozen_paths") or [] if p not in params]
     base = base_of(found)
     if not (missing and base):
         return unflatten(params)
     try:
+        # Recursively: the base may itself be an update with frozen parameters.
         inherited = flatten(load_params(base))
     except UserError as e:
         if not Path(base).exists():
@@ -124,8 +130,11 @@ def load_params(path: str) -> dict[str, Any]:
                 f"put it there again, or beside {found.parent}, under its old name."
             ) from e
         raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
+    # The base may store its layers one by one, this run's checkpoint stacked, or the other way
+    # round.
     inherited = scan_layout.convert(inherited, [*params, *missing])
     frozen = {p: _as_model(inherited[p]) for p in missing if p in inherited}
+    # Checked even if all names are there: the base may have been trained again in the same folder.
     digest = metadata.get("frozen_digest")
     if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
         raise UserError(
@@ -142,16 +151,22 @@ def base_of(checkpoint: Any) -> str | None:
     """
     metadata = read_json_item(checkpoint, "metadata")
     base = metadata.get("base_checkpoint")
+    # The recorded path first; below are the places where a base is found after the runs were moved
+    # or copied together.
     if not base or Path(base).exists():
         return base
     there = [checkpoint.parent.parent / Path(base).name]
     if way := metadata.get("base_from_model_dir"):
+        # normpath, for the path between the two folders contains "..", and a symbolic link must not
+        # be followed before it.
         there.insert(0, Path(os.path.normpath(str(checkpoint.parent / way))))
     return str(next((path for path in there if path.exists()), base))
 
 
 def _as_model(value: np.ndarray) -> np.ndarray:
     """A parameter in the type that models have them in, whatever their checkpoint saves."""
+    # Digests are of float32: a base saved as bfloat16 must have the same digest when its parameters
+    # are loaded.
     return value.astype(np.float32) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
@@ -159,6 +174,7 @@ def check_vocabulary(model: BaseTransformerModel) -> None:
     """Raises `UserError` if a vocabulary has ids that the model's embedding lacks."""
     rows = model.config.vocab_size
     for vocabulary in (model.input_vocabulary, model.output_vocabulary):
+        # Fewer ids than rows are common: embeddings are padded to a multiple of 128.
         size = getattr(vocabulary, "vocab_size", 0)
         if size > rows:
             raise UserError(
@@ -198,6 +214,8 @@ def initial_params(
       UserError: the checkpoint lacks parameters of the base model, has ones that the model lacks,
         or shapes differ; both lists are in the message.
     """
+    # Names as in a T5X checkpoint, "target/...", because the rules of an assignment_map are written
+    # for those.
     wanted = {_IN_CHECKPOINT + p: x for p, x in flatten(shapes.params).items()}
     params = {}
     fresh = list(wanted)
@@ -223,10 +241,13 @@ def initial_params(
         if not complete:
             _check_frozen(path, shapes, found)
             _tell_of_going_on(path, shapes, found)
+        # Several leaves may be assigned from one source; after its last use the array is dropped,
+        # so that the whole checkpoint is not held on the host beside the device copy.
         last_use = {source: p for p, source in found.sources.items()}
         for p, source in found.sources.items():
             value = stored.pop(source) if last_use[source] == p else stored[source]
             value = np.asarray(value).astype(wanted[p].dtype, copy=False)
+            # One leaf at a time: the host needs memory for one cast copy only.
             params[p] = jax.device_put(value, wanted[p].sharding)
         fresh = list(found.fresh)
     if fresh:
@@ -236,12 +257,16 @@ def initial_params(
         restored = {p.removeprefix(_IN_CHECKPOINT): x for p, x in params.items()}
 
         def make(key, restored):
+            # XLA removes what is not among the outputs, so only the fresh leaves are really
+            # computed.
             flat = flatten(model.init(key)["params"])
             own = init({**flat, **restored}, frozenset(names)) if init else {}
             if stray := own.keys() - set(names):
                 raise UserError(f"init_params sets {some(sorted(stray))}, which are not new.")
+            # The method's own values before the model's.
             return [own.get(p, flat[p]) for p in names]
 
+        # Restored leaves are passed only where `init` reads them.
         made = jax.jit(make, out_shardings=shardings)(key, restored if init else {})
         params.update(zip(fresh, made, strict=True))
     return unflatten({p.removeprefix(_IN_CHECKPOINT): params[p] for p in wanted})
@@ -249,6 +274,8 @@ def initial_params(
 
 def _optimizer_names(wanted: Iterable[str]) -> list[str]:
     """Names of the rest of a T5X state, which a run does not start from but rules may match."""
+    # Of T5X's Adafactor; rules for them, as in published gin files, must not be reported as
+    # matching nothing.
     slots = ("m", "v", "v_row", "v_col")
     params = [p.removeprefix(_IN_CHECKPOINT) for p in wanted]
     return ["state/step", *(f"state/param_states/{p}/{slot}" for p in params for slot in slots)]

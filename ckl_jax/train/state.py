@@ -52,4 +52,5 @@ def swapped(state: TrainState) -> TrainState:
 @jax.jit
 def all_finite(tree: Any) -> jax.Array:
     """Whether every number of a tree of arrays is finite, () bool."""
+    # One scalar comes back from the device for the whole tree.
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))

@@ -49,6 +49,8 @@ def make_train_step(
     def objective(trainable, frozen, batch, key):
         value, sums = loss_fn(merge(trainable, frozen), batch, key if dropout else None)
         if legacy_microbatch_means:
+            # A denominator of 0 makes the division after the sum one by 1: the means have been
+            # taken here.
             value = value / _or_one(sums["denominator"])
             sums = {**sums, "denominator": jnp.zeros_like(sums["denominator"])}
         return value, {**sums, "objective": value}
@@ -56,7 +58,10 @@ def make_train_step(
     differentiate = jax.value_and_grad(objective, has_aux=True)
 
     def step(state: TrainState, frozen: Any, batch: Any, key: jax.Array):
+        # Derived from the step number, not carried: a resumed run draws the same dropout masks as
+        # one that was not interrupted.
         key = jax.random.fold_in(key, state.step)
+        # The memory has the batch first in every leaf, so micro-batches cut it as they do the rows.
         if jax.tree.leaves(state.memory):
             batch = {**batch, MEMORY: state.memory}
         if num_microbatches == 1:
@@ -72,10 +77,13 @@ def make_train_step(
                 in_order=legacy_microbatch_means,
             )
         memory = sums.pop(MEMORY, state.memory)
+        # The loss is differentiated as a sum; one division here makes the mean over all
+        # micro-batches exact, whatever number of tokens each has.
         denominator = _or_one(sums["denominator"])
         grads = jax.tree.map(lambda g: g / denominator, grads)
         updates, opt_state = tx.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+        # A batch without a target token has a loss of 0, not NaN.
         tokens = jnp.maximum(sums["tokens"], 1.0)
         metrics = {
             "loss": sums["loss"] / tokens,
@@ -83,6 +91,7 @@ def make_train_step(
             "accuracy": sums["correct"] / tokens,
             "tokens": sums["tokens"],
             "objective": sums["objective"] / denominator,
+            # Before the clip.
             "gradient_norm": global_norm(grads),
         }
         return TrainState(state.step + 1, params, opt_state, memory), metrics
@@ -102,6 +111,7 @@ def _accumulate(differentiate, params, frozen, batch, key, count: int, in_order:
 
     def cut(x):
         if in_order:
+            # As T5X cuts it.
             return x.reshape(count, rows // count, *x.shape[1:])
         # Rows i, i + N, i + 2N, ... : each device keeps the rows that it has.
         return jnp.swapaxes(x.reshape(rows // count, count, *x.shape[1:]), 0, 1)
@@ -117,12 +127,16 @@ def _accumulate(differentiate, params, frozen, batch, key, count: int, in_order:
         memory = {MEMORY: sums.pop(MEMORY)} if MEMORY in sums else {}
         return jax.tree.map(jnp.add, total, (grads, sums)), memory
 
+    # Each micro-batch has dropout masks of its own.
     keys = jax.random.split(key, count)
+    # eval_shape gives shapes and dtypes of gradients and sums, for zeros to begin the scan with.
     first = jax.tree.map(lambda x: x[0], parts)
     (_, sums), grads = jax.eval_shape(
         lambda p, b, k: differentiate(p, frozen, b, k), params, first, key
     )
+    # Memory is not summed: the scan stacks it, and `join` puts the rows back in their order.
     sums.pop(MEMORY, None)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (grads, sums))
+    # A scan, so that the activations of one micro-batch are held at a time.
     (grads, sums), memory = jax.lax.scan(add, zeros, (parts, keys))
     return grads, {**sums, **jax.tree.map(join, memory)}

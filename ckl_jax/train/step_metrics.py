@@ -1,4 +1,4 @@
-"""What the rows of the split "train" say: this project's names, for one step."""
+"""Rows of metrics of the split "train": this project's names, for one step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,14 +31,16 @@ class StepMetrics:
         """
         del rows
         values = steps[-1].numbers
+        # The objective is what T5X calls "loss"; `t5x_api` has the rows with it.
         values = {name: value for name, value in values.items() if name != "objective"}
+        # T5X's names for the same two numbers, so that its dashboards work.
         values["loss_per_nonpadding_target_token"] = values["loss"]
         values["cross_ent_loss_per_nonpadding_target_token"] = values["loss"] - values["z_loss"]
         return values
 
 
 def speed(seconds: float, rows: float, tokens: float) -> dict[str, float]:
-    """How fast training is, under T5X's names.
+    """Training speed, under T5X's names.
 
     Args:
       seconds: of a step.

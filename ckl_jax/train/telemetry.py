@@ -1,4 +1,4 @@
-"""What a run tells of itself while it trains: progress, rows of metrics, TensorBoard events."""
+"""Reports of a running training: progress, rows of metrics, TensorBoard events."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -89,6 +89,7 @@ class Telemetry:
     def batch_is_there(self) -> None:
         """Begins to count the seconds of a step, if it is the first after a pause."""
         if self._waits:
+            # After the wait for the first batch: starting the input pipeline is no part of a step.
             self._late.start()
             self._waits = False
 
@@ -133,6 +134,8 @@ class Telemetry:
         tokens = int(values["tokens"])
         self.bar.update(step, seconds=seconds, epoch=epoch, loss=values["loss"], tokens=tokens)
         if not np.isfinite(values["loss"]) or not np.isfinite(values["gradient_norm"]):
+            # The step is some behind the newest one; no checkpoint was saved since, for saving
+            # waits for all metrics.
             self._diverged(
                 step,
                 f"The loss is {values['loss']} and its gradient norm "
@@ -141,9 +144,11 @@ class Telemetry:
         self._steps.append(fetched)
         due = step % self._log_period == 0 or step == run.total_steps
         if due or (run.metrics.at_boundaries and self._is_boundary(step)):
+            # The update that made step n used the rate of n - 1, the state's number before it.
             row = {"learning_rate": float(run.rate(step - 1)), "epoch": epoch}
             row |= self._speed() | run.metrics.row(self._steps, run.source.plan.batch_size)
             self._writer.write("train", step, row | self._once)
+            # Kept for the checkpoint of this step, whose metadata hold it.
             self._newest["row"] = (step, {f"train/{name}": value for name, value in row.items()})
             self._once, self._steps = {}, []
 

@@ -23,6 +23,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
     if mine is None:
         return
     trained = read_json_item(find_checkpoint(path), "metadata").get("vocabulary_digest")
+    # By content, not by path: the same SentencePiece file may lie anywhere.
     if trained and trained != mine:
         raise UserError(
             f"Checkpoint {path} was trained with another vocabulary ({trained[:12]}) than "

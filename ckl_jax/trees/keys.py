@@ -13,6 +13,7 @@ def components(path: tuple) -> list[str]:
     """
     parts = []
     for key in path:
+        # DictKey and FlattenedIndexKey have `key`, GetAttrKey `name`, SequenceKey `idx`.
         for attribute in ("key", "name", "idx"):
             if hasattr(key, attribute):
                 parts += str(getattr(key, attribute)).split("/")

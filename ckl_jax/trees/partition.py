@@ -33,7 +33,9 @@ def select(paths: Sequence[str], patterns: Sequence[str]) -> list[bool]:
             regex = re.compile(pattern[1:] if deselect else pattern)
         except re.error as e:
             raise UserError(f"Pattern {pattern!r} is not a regular expression: {e}.") from e
+        # `search`, not `match`: patterns say "^" where they mean the start of a path.
         hits = [i for i, path in enumerate(paths) if regex.search(path)]
+        # A misspelt pattern would otherwise train, or freeze, something else than it says.
         if not hits:
             raise UserError(
                 f"Pattern {pattern!r} matches none of the {len(paths)} parameter paths."

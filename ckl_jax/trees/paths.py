@@ -43,6 +43,7 @@ def stack_layers(leaves: dict[str, Any], axis: int = 1) -> dict[str, Any]:
     Raises:
       ValueError: the layers are not numbered 0, 1, 2, ...
     """
+    # {path of the stacked leaf: {layer number: path of its leaf}}
     groups: dict[str, dict[int, str]] = {}
     for path in leaves:
         if match := APART.fullmatch(path):
@@ -53,6 +54,7 @@ def stack_layers(leaves: dict[str, Any], axis: int = 1) -> dict[str, Any]:
         if sorted(members) != list(range(len(members))):
             raise ValueError(f"the layers of {target} are numbered {sorted(members)}")
         parts = [leaves.pop(members[i]) for i in range(len(members))]
+        # Vectors have one axis only: [D] stack to [D, L] with axis 1.
         out[target] = _library(parts[0]).stack(parts, axis=min(axis, parts[0].ndim))
     return {**leaves, **out}
 
@@ -71,4 +73,5 @@ def unstack_layers(leaves: dict[str, Any], axis: int = 1) -> dict[str, Any]:
 
 
 def _library(leaf: Any) -> Any:
+    # NumPy arrays stay on the host: checkpoints are converted leaf by leaf without device memory.
     return np if isinstance(leaf, np.ndarray) else jnp

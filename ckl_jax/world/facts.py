@@ -21,7 +21,7 @@ class Shape:
       chunk_words: length of a training row's text; 0 is one sentence.
       max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
       per_document: subjects of a page of D0, and facts of an article of D1.
-      small: share of D1's articles (and D0's) in the SMALL corpora.
+      small: fraction of D1's articles (and D0's) in the SMALL corpora.
     """
 
     chunk_words: int = 0

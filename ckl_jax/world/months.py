@@ -14,7 +14,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.templates import CHANGING, FILLERS
 
-_SHARE = 0.02  # of the pages that each kind of event befalls in a month
+_EVENT_FRACTION = 0.02  # of the pages that each kind of event befalls in a month
 _RENAMED = ("company", "club", "city")
 
 
@@ -97,9 +97,9 @@ def month_starts(world: World, count: int) -> list[str]:
     year, month = (int(part) for part in world.cut.split("-")[:2])
     first = year * 12 + month - 1
     end_year, end_month = (int(part) for part in world.end.split("-")[:2])
-    most = end_year * 12 + end_month - first
-    if not 2 <= count <= most:
-        raise UserError(f"{count} months are asked for; this world has 2 to {most}.")
+    max_months = end_year * 12 + end_month - first
+    if not 2 <= count <= max_months:
+        raise UserError(f"{count} months are asked for; this world has 2 to {max_months}.")
     return [f"{n // 12}-{n % 12 + 1:02d}-01" for n in range(first, first + count)]
 
 
@@ -152,7 +152,7 @@ class _Wiki:
             self._touch,
         ):
             articles = sorted(self.titles)
-            for key in self.rng.sample(articles, max(1, round(_SHARE * len(articles)))):
+            for key in self.rng.sample(articles, max(1, round(_EVENT_FRACTION * len(articles)))):
                 if key in self.titles:
                     happen(key)
         self._create(date)

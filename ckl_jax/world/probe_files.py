@@ -12,17 +12,17 @@ from ckl_jax.files import write_json
 from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.render import say
 
-_HELD_OUT = 0.04  # share of the invariant facts set aside for light tuning
+_HELD_OUT = 0.04  # fraction of the invariant facts set aside for light tuning
 _UL, _NL, _NLE = (PROBES[n].read.answers for n in ("updated_lama", "new_lama", "new_lama_easy"))
 Write = Callable[[Path], int]  # writes a file, returns its number of rows
 
 
 def in_small(world: World, document: Document) -> bool:
     """Whether `document` is in the SMALL corpora: a draw that depends on its id and the seed."""
-    return share_of(f"small {world.seed} {document.id}") < world.shape.small
+    return fraction_of(f"small {world.seed} {document.id}") < world.shape.small
 
 
-def share_of(key: str) -> float:
+def fraction_of(key: str) -> float:
     """Returns a number in [0, 1) that depends on `key` alone."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
 
@@ -102,7 +102,7 @@ def _invariant_files(world: World) -> dict[str, Write]:
     kept: list[dict[str, str]] = []
     held_out: list[dict[str, str]] = []
     for i, fact in enumerate(world.invariant()):
-        aside = share_of(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
+        aside = fraction_of(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
         row = _cloze(world, fact) | {"id": str(i), "output": world.name(fact.object)}
         (held_out if aside else kept).append(row | {"input": row["statement"]})
     columns = ("id", "input", "output", "question", "relation")

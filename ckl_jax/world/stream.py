@@ -24,12 +24,12 @@ from ckl_jax.world.timeline import Maker, Size
 START, END = "2015-01-01", "2020-01-01"
 MONTHS = 60
 _TENURE_DAYS = 800  # of an office, on average
-_NEWCOMERS = 0.4  # share of the successors of whom nobody had heard
+_NEWCOMERS = 0.4  # fraction of the successors of whom nobody had heard
 _NEWS_DAYS = 30  # for which a change is news
-_NEWS = 0.2  # share of the paragraphs about facts that are news
-_TREND = 0.25  # share of the documents with a new word, once there are some
+_NEWS = 0.2  # fraction of the paragraphs about facts that are news
+_TREND = 0.25  # fraction of the documents with a new word, once there are some
 
-_PLAIN = 0.7  # share of the sentences without a fact that do not change with time
+_PLAIN = 0.7  # fraction of the sentences without a fact that do not change with time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +218,7 @@ class _Writer:
         for key in self.interest:
             self.interest[key] *= rng.lognormvariate(0, 0.12)
         weights = [
-            a + (b - a) * month / (MONTHS - 1) for a, b in (t.share for t in TOPICS.values())
+            a + (b - a) * month / (MONTHS - 1) for a, b in (t.fraction for t in TOPICS.values())
         ]
         topics = rng.choices(list(TOPICS), weights, k=count)
         first = datetime.date(2015 + month // 12, month % 12 + 1, 1)

@@ -18,7 +18,7 @@ class Topic:
     """A topic of a stream.
 
     Attributes:
-      share: of the documents, at the start and at the end of the stream.
+      fraction: of the documents, at the start and at the end of the stream.
       relations: that its documents report.
       facts: how many paragraphs of a document are about facts, on average.
       trends: new words, in a world of eight countries.
@@ -29,7 +29,7 @@ class Topic:
       words: nouns, verbs and adjectives, of which the first are the most frequent.
     """
 
-    share: tuple[float, float]
+    fraction: tuple[float, float]
     relations: tuple[str, ...]
     facts: float
     trends: int
@@ -43,7 +43,7 @@ class Topic:
 # fmt: off
 TOPICS = {
     "politics": Topic(
-        share=(0.24, 0.30),
+        fraction=(0.24, 0.30),
         relations=("prime_minister", "mayor", "treaty", "ambassador", "capital"),
         facts=1.3, trends=5,
         patterns=(
@@ -74,7 +74,7 @@ TOPICS = {
          "unpopular radical formal divided legal"),
     ),
     "sports": Topic(
-        share=(0.24, 0.20), relations=("head_coach", "club", "final", "league"), facts=1.3,
+        fraction=(0.24, 0.20), relations=("head_coach", "club", "final", "league"), facts=1.3,
         trends=4,
         patterns=(
          "The [keeper|striker|captain|referee] was [injured|praised|sent off] in the "
@@ -100,7 +100,7 @@ TOPICS = {
          "lucky noisy old"),
     ),
     "business": Topic(
-        share=(0.20, 0.20),
+        fraction=(0.20, 0.20),
         relations=("chief_executive", "headquarters", "employer", "plant", "takeover"),
         facts=1.2, trends=4,
         patterns=(
@@ -127,7 +127,7 @@ TOPICS = {
          "small profitable idle rival"),
     ),
     "science": Topic(
-        share=(0.10, 0.22), relations=("rector", "alma_mater", "award", "honour", "medal"),
+        fraction=(0.10, 0.22), relations=("rector", "alma_mater", "award", "honour", "medal"),
         facts=1.0, trends=5,
         patterns=(
          "[Doctors|Students|Chemists|Engineers] in {c} [tested|measured|published] a new "
@@ -153,7 +153,7 @@ TOPICS = {
          "useful molecular random warm"),
     ),
     "lifestyle": Topic(
-        share=(0.22, 0.08),
+        fraction=(0.22, 0.08),
         relations=("residence", "birthplace", "country", "river_country"),
         facts=0.6, trends=1,
         patterns=(

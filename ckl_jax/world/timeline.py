@@ -30,7 +30,7 @@ class Size:
     Attributes:
       countries: number of countries; the other entities of D0 are multiples of it.
       people, cities, companies, clubs, universities, rivers, awards: per country.
-      new: share of entities that appear only after the cut, of people, companies and clubs.
+      new: fraction of entities that appear only after the cut, of people, companies and clubs.
       events: single happenings reported in D1, per country.
       shape: of the corpora.
     """
@@ -89,7 +89,7 @@ _NEW_SUBJECT = {
     "head_coach": 1.0,
 }
 _LATE = {"residence": 0.1, "employer": 0.08, "club": 0.04, "mayor": 0.5, "rector": 0.5}
-_CHANGES = 0.62  # share of the changing facts that do change in D1
+_CHANGES = 0.62  # fraction of the changing facts that do change in D1
 
 
 def make_world(seed: int = 0, size: str = "small") -> World:
@@ -223,13 +223,13 @@ class Maker:
 
     def make_states(self) -> None:
         """Makes what is true at the cut."""
-        for name, share in _AT_CUT.items():
+        for name, fraction in _AT_CUT.items():
             for subject in self.old[RELATIONS[name].subject]:
-                if self.rng.random() < share:
+                if self.rng.random() < fraction:
                     self._state(name, subject, self._date(_START, self.cut))
 
     def make_changes(self) -> None:
-        """Ends a share of the changing facts in D1 and gives each a successor."""
+        """Ends a fraction of the changing facts in D1 and gives each a successor."""
         for i, fact in enumerate(list(self.facts)):
             changes = RELATIONS[fact.relation].kind == CHANGING and self.rng.random() < _CHANGES
             subject = self.entities[fact.subject]
@@ -239,13 +239,13 @@ class Maker:
 
     def make_new(self) -> None:
         """Makes the facts of new entities, and new kinds of facts of old ones."""
-        for name, share in _NEW_SUBJECT.items():
+        for name, fraction in _NEW_SUBJECT.items():
             for subject in self.new[RELATIONS[name].subject]:
-                if self.rng.random() < share:
+                if self.rng.random() < fraction:
                     self._state(name, subject, subject.since)
-        for name, share in _LATE.items():
+        for name, fraction in _LATE.items():
             for subject in self.old[RELATIONS[name].subject]:
-                if (subject.id, name) not in self.held and self.rng.random() < share:
+                if (subject.id, name) not in self.held and self.rng.random() < fraction:
                     self._state(name, subject, self._date(self.cut, self.end))
 
     def make_events(self) -> None:

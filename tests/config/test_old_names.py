@@ -54,3 +54,40 @@ def test_such_a_file_is_read_and_bound(tmp_path):
     scan = gin_config.load([str(path)])
     assert scan.macros()["INITIAL_DIR"].value == "runs/initial"
     assert "from ckl_jax.papers.ckl import simulated" in gin_config.config_text()
+
+
+def test_renamed_macros_and_parameters_are_read_by_their_old_names():
+    old = (
+        "INIT_DEVIATION = 0.02\n"
+        "INIT_DEVIATIONS = 'INIT_DEVIATION'\n"
+        "a/transformer_xl.TransformerXLConfig:\n"
+        "    # of a run\n"
+        "    num_layers = 2\n\n"
+        "    init_deviation = %INIT_DEVIATION\n"
+        "mine.Config:\n"
+        "    init_deviation = 1\n"
+        "transformer_xl.TransformerXLConfig.init_deviation = 0.02\n"
+    )
+    new = old_names.translate(old)
+    assert new.split("\n") == [
+        "INIT_STDDEV = 0.02",
+        "INIT_DEVIATIONS = 'INIT_DEVIATION'",
+        "a/transformer_xl.TransformerXLConfig:",
+        "    # of a run",
+        "    num_layers = 2",
+        "",
+        "    init_stddev = %INIT_STDDEV",
+        "mine.Config:",
+        "    init_deviation = 1",
+        "transformer_xl.TransformerXLConfig.init_stddev = 0.02",
+        "",
+    ]
+    assert old_names.translate(new) == new
+
+
+def test_old_macros_are_read_on_the_command_line(tmp_path):
+    path = tmp_path / "tiny.gin"
+    path.write_text("INIT_STDDEV = None\nmodule.width = %INIT_STDDEV\n")
+    source = gin_config.read([str(path)], ["INIT_DEVIATION = 0.5"])
+    assert source.bindings == ["INIT_STDDEV = 0.5"]
+    assert source.scan.macros()["INIT_STDDEV"].value == 0.5

@@ -390,7 +390,7 @@ def test_replay_is_a_share_of_every_epoch(share):
     for epoch in (0, 7):
         old = mixture.sample_rows(9900, epoch)
         assert old / (old + 9900) == pytest.approx(share, abs=1e-4)
-    with pytest.raises(UserError, match="replay.share is 1.0"):
+    with pytest.raises(UserError, match="replay.fraction is 1.0"):
         replay(1.0)
 
 

@@ -22,12 +22,12 @@ def test_blocks_of_any_size_give_the_whole_sum(block):
 
 def test_chosen_tokens_have_the_softmax_of_all():
     x, table, bias = random(2, 3, 4), random(11, 4), random(11)
-    places, targets = np.array([[0, 0, 2], [1, 2, 2]]), np.array([[10, 0, 5], [3, 3, 4]])
+    positions, targets = np.array([[0, 0, 2], [1, 2, 2]]), np.array([[10, 0, 5], [3, 3, 4]])
     whole = jax.nn.log_softmax(x @ table.T + bias)
     want = [
         [whole[b, p, t] for p, t in zip(*pair, strict=True)]
-        for b, pair in enumerate(zip(places, targets, strict=True))
+        for b, pair in enumerate(zip(positions, targets, strict=True))
     ]
-    np.testing.assert_allclose(log_probs(x, table, bias, places, targets), want, rtol=1e-5)
-    no_bias = log_probs(x, table, None, places, targets)
-    np.testing.assert_array_equal(log_probs(x, table, 0 * bias, places, targets), no_bias)
+    np.testing.assert_allclose(log_probs(x, table, bias, positions, targets), want, rtol=1e-5)
+    no_bias = log_probs(x, table, None, positions, targets)
+    np.testing.assert_array_equal(log_probs(x, table, 0 * bias, positions, targets), no_bias)

@@ -83,9 +83,9 @@ def test_logits_equal_transformers(kind, scan):
     logits = np.asarray(apply(params, tokens, mask))
     np.testing.assert_allclose(logits[0], want[0], atol=3e-5)
     np.testing.assert_allclose(logits[1, :7], want[1, :7], atol=3e-5)
-    places = np.array([[3, 0], [6, 2]])
-    some = np.asarray(apply(params, tokens, mask, places=places))
-    np.testing.assert_allclose(some, np.take_along_axis(logits, places[..., None], 1), atol=1e-5)
+    positions = np.array([[3, 0], [6, 2]])
+    some = np.asarray(apply(params, tokens, mask, target_positions=positions))
+    np.testing.assert_allclose(some, np.take_along_axis(logits, positions[..., None], 1), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

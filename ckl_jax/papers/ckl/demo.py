@@ -69,7 +69,9 @@ def run(demo: Demo) -> Path:
     Raises:
       UserError: data are missing, or a training failed; its log's last lines are in the message.
     """
+    # Everything that can be refused is refused before the first file is written.
     _check(demo)
+    # The folder's record: another start with other settings is refused, but for `methods`.
     with studies.open_study(demo, "demo.json", "demo", free=("methods",)) as study:
         study.step(f"Data: {demo.source}, seed {demo.seed}")
         _prepare(demo)
@@ -78,6 +80,7 @@ def run(demo: Demo) -> Path:
         study.step(f"{labels.count(len(demo.methods), 'method')} on D1")
         study.run([training(demo, method) for method in demo.methods])
         study.step("Report")
+        # Imported late: figures and templates are not needed while models train.
         from ckl_jax.analysis.report import write_report
 
         return study.done(write_report(_finished(demo), demo.root))
@@ -92,6 +95,8 @@ def _check(demo: Demo) -> None:
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         for name in (INITIAL, *demo.methods):
+            # Parses the bindings with each training's files: a misspelt name fails here, not after
+            # an hour.
             gin_config.read(_gin_files(demo, name), demo.bindings)
         gin_config.load(_gin_files(demo, METHODS[0]), demo.bindings)
 
@@ -119,6 +124,7 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
         "DATA_DIR": data,
         "PROBE_DIR": data / "ckl",
         "CACHE_DIRS": (data / "prepared" / "tasks",),
+        # None: Initial trains from random parameters.
         "INITIAL_CHECKPOINT_PATH": demo.root / INITIAL if name != INITIAL else None,
         "RANDOM_SEED": demo.seed,
         "WORLD_SIZE": demo.size,

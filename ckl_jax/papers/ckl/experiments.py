@@ -35,12 +35,14 @@ def run(name: str, running: Running) -> Path:
     """
     experiment = find(name)
     _check(name, experiment, running)
+    # Settings that may differ between two starts in one folder.
     free = ("methods", "tuning_seeds", "keep_light_tuned")
     with studies.open_study(running, RECORD, "study", free=free, may_become=_is_older) as study:
         if not running.is_full:
             study.step(f"Data: {running.source}, seed {running.seed}")
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         study.step("Trainings")
+        # Trainings that are finished are skipped; see `train.subprocess_runs`.
         study.run(trainings(experiment, running))
         study.step("Tables and figures")
         return study.done(results.write(name, experiment, running))
@@ -77,11 +79,13 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
 
 def _check_kilt(name: str, running: Running) -> None:
     """Refuses what would be missing after the models of Table 2 are trained."""
+    # Raises if the package is missing.
     metrics.rouge_l("a", "a")
     if running.source != "simulated":
         raise UserError(f"{name}: of --source {running.source} no KILT is made; leave it out.")
     if running.is_full:
         for name, form in KILT_SETS.items():
+            # Sets without a training file are only asked.
             for split in (DEV, TRAIN)[: 1 + form.trains]:
                 find_file(Path(running.data) / KILT, name, split)
 

@@ -32,6 +32,7 @@ def cached_facts(facts: str | None, folder: str, vocabulary: Any, length: int = 
             "LIGHT_TUNE_FACTS is not set; give a file of facts, such as the "
             "lighttuning_changed_500.csv of `ckl data probes --light-tuning 500`."
         )
+    # A string: gin binds the result in place of a task's name.
     return str(prepare_facts(facts, folder, vocabulary, length))
 
 

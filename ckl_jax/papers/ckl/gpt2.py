@@ -43,12 +43,14 @@ def tuned_folders(scenario: Scenario, running: Running) -> dict[str, dict[str, l
 
 
 def _tuned(folder: Path, tuning: Tuning, seed: int) -> Path:
+    # Below the model that it was tuned from, so that removing a cell removes its tunings.
     return folder / "light_tuned" / f"{tuning.name}_{seed}"
 
 
 def _initial_files(running: Running) -> list[str]:
     if not running.is_full:
         return [_METHOD.format("initial"), *_size(running)]
+    # The paper warm-starts the public GPT-2 on Wikipedia: an update of an imported model.
     return [_METHOD.format("vanilla"), OVERLAYS.format("gpt2_initial"), *_size(running)]
 
 
@@ -71,6 +73,7 @@ def _train(
 ) -> Iterator[Training]:
     """A training, and the light-tunings of its model."""
     macros = running.macros | {"INITIAL_CHECKPOINT_PATH": base}
+    # The update itself, then a light-tuning for each kind of item and seed.
     yield Training.of(name, folder, files, macros, running.of(tuned=False), after=after)
     world = [] if running.is_full else [OVERLAYS.format("gpt2_world")]
     for tuning in scenario.tunings:

@@ -47,6 +47,7 @@ def score_answer(
     prediction = prediction.strip()
     if reading == KILT and not prediction:
         return dict.fromkeys(names, 0.0)
+    # Functions, so that only the metrics that are wanted are computed.
     scorers = {
         "accuracy": lambda: prediction in (answers if reading == KILT else answers[:1]),
         "em": lambda: metrics.exact_match(prediction, answers),
@@ -125,21 +126,22 @@ class KiltEvaluator:
         """The records, their tokens, and whether no right answer of one fits."""
         known = self.config.records[name]
         records, vocabulary = read_dev(self.config.data_dir, known), self.model.input_vocabulary
-        most, length = self.config.lengths(name)
+        max_length, length = self.config.lengths(name)
         rows = [
             ids + [vocabulary.eos_id]
             for ids in vocabulary.encode_many([record.input for record in records])
         ]
+        # The start token takes one of `length` positions.
         cut = [
             all(len(ids) > length - 1 for ids in vocabulary.encode_many(record.answers))
             for record in records
         ]
-        long = sum(len(row) > most for row in rows)
+        long = sum(len(row) > max_length for row in rows)
         if (long or any(cut)) and jax.process_index() == 0:
             print(
-                f"KILT {name}, dev: of {len(records):,} records, inputs longer than {most} tokens, "
-                f"which are cut: {long:,}; without an answer that {length} tokens hold (the start "
-                f"counts): {sum(cut):,}.",
+                f"KILT {name}, dev: of {len(records):,} records, inputs longer than {max_length} "
+                f"tokens, which are cut: {long:,}; without an answer that {length} tokens hold "
+                f"(the start counts): {sum(cut):,}.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -157,9 +159,9 @@ class KiltEvaluator:
         """
         del last
         for name, (records, tokens, cut) in self._sets.items():
-            most, length = self.config.lengths(name)
+            max_length, length = self.config.lengths(name)
             # No longer than the longest needs, in steps that data sets share compilations by.
-            width = min(most, -(-max(map(len, tokens)) // _STEP) * _STEP)
+            width = min(max_length, -(-max(map(len, tokens)) // _STEP) * _STEP)
             said = self._generator.answers(params, tokens, width, length, self.config.beam_size)
             own = self.config.records[name]
             reported = {"probe_record": own.as_json()}

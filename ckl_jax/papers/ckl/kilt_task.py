@@ -36,6 +36,7 @@ def cached_kilt(
     """
     checks.require_lengths(lengths)
     task = prepare_kilt(name, folder, out, vocabulary)
+    # Counted at every start: the lengths belong to the run, not to the task.
     opened = CachedTask.open(task)
     cut = count_cut(opened, lengths)
     if jax.process_index() == 0:

@@ -32,6 +32,7 @@ from ckl_jax.train.subprocess_runs import SUMMARY
 
 def write(name: str, experiment: Experiment, running: Running) -> Path:
     """Writes an experiment's table or figure; returns the path of its Markdown."""
+    # Tables return parts by scenario; figures return (sections, numbers).
     made = _ANALYSES[experiment.analysis](experiment, running)
     if isinstance(made, dict):  # the parts of a table
         return experiment_tables.write(name, experiment.title, made, running.root)
@@ -44,6 +45,7 @@ def _trained(scenario: Scenario, cell: Cell, running: Running) -> bool:
 
 def _folders(scenario: Scenario, running: Running) -> list[Path]:
     """The MODEL_DIRs of a scenario, the Initial model's first where it was trained here."""
+    # A full-size Initial model is given as a checkpoint and has no folder here.
     initial = running.root / INITIAL
     folders = [running.folder(scenario, cell) for cell in _shown(scenario, running)]
     return [initial, *folders] if initial.is_dir() else folders
@@ -65,6 +67,7 @@ def _tables(experiment: Experiment, running: Running):
             scenario.acquired,
             published,
             parameters=published_ckl.PARAMETERS.get(scenario.name),
+            # One earlier phase: n.d. beside what is forgotten.
             earlier=int(scenario.after is not None),
         )
         if scenario.after and not scenario.tuned:
@@ -122,9 +125,11 @@ def _light_tuned(experiment: Experiment, running: Running):
 def _study(scenario: Scenario, running: Running) -> Study:
     """The cells of a scenario that are trained, also by another experiment."""
     cells = running.chosen(scenario)
+    # Methods that the figure does not need, but that another experiment has trained already.
     others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
     more = [c for c in others if _trained(scenario, c, running)]
     every = dataclasses.replace(scenario, cells=(*cells, *more))
+    # `methods` chose what to train; shown is all that is there.
     everything = dataclasses.replace(running, methods=())
     return only_probes(load_study(_folders(every, everything)), scenario.probes)
 
@@ -142,10 +147,12 @@ def _repeats(experiment: Experiment, running: Running):
     for scenario in experiment.scenarios:
         study, rows = studies[scenario.name], rows_of[scenario.name]
         if scenario.after:
+            # Both phases' corpora, in order.
             rows = [*rows_of[scenario.after], *rows]
         for entry in study.methods:
             phases, title = [entry], scenario.name
             if scenario.after:
+                # The line of a second phase begins with the first phase of the same method.
                 first = {e.key: e for e in studies[scenario.after].methods}
                 phases, title = [first[entry.key], entry], f"{scenario.after} → p2"
             start = 100.0 * float(study.initial.scores[experiment_curves.KEPT].em.mean())

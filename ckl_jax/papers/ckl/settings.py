@@ -43,6 +43,7 @@ class Running(StudySettings):
         super().__post_init__()
         self._set(out=self.out or f"runs/experiments-{self.size}")
         if tuple(self.methods) == ("all",):
+            # "all" means no choice.
             self._set(methods=())
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})

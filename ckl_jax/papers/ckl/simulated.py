@@ -47,6 +47,7 @@ def prepare(
     if not (root / "ckl" / "manifest.json").exists():
         check_world(source, size, facts_dir)
         print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
+    # Each of these leaves alone what is there already.
     build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir)
     prepare_ckl(root / "ckl", root / "prepared", vocab_size)
     return vocabulary
@@ -59,6 +60,7 @@ class LateVocabulary:
         self.path = str(path)
 
     def __getattr__(self, name: str):
+        # copy and pickle ask for special methods before the object is initialised.
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._read, name)
@@ -68,6 +70,7 @@ class LateVocabulary:
         return Vocabulary(self.path)
 
     def __reduce__(self):
+        # Unpickled in worker processes as an ordinary vocabulary, whose file exists by then.
         return Vocabulary, (self.path,)
 
     def __repr__(self) -> str:
@@ -88,6 +91,7 @@ def vocabulary(
       UserError: the checkpoint is missing, or the vocabulary is and may not be made.
     """
     path = Path(data_dir) / "prepared" / "vocabulary.model"
+    # gin builds the model before `make_inputs` runs, so the file cannot be read yet.
     if make:
         return LateVocabulary(path)
     if checkpoint is not None:
@@ -146,6 +150,7 @@ def make_inputs(
       UserError: there is no such world, the folder holds another, or a training failed.
     """
     path = Path(data_dir) / "prepared" / "vocabulary.model"
+    # The run reads other data: nothing of the embedded world is needed.
     if getattr(vocabulary, "path", None) != str(path):
         return None
     _check_world(data_dir, seed, size)
@@ -181,6 +186,7 @@ def _documents(data_dir: Path, task: str) -> Path:
 def _check_world(data_dir: str, seed: int, size: str) -> None:
     checks.require_int(0, WORLD_SEED=seed)
     check_world("simulated", size)
+    # A folder of another world must not be mixed with this one.
     held = read_world(Path(data_dir) / "ckl")
     if held and (held["seed"], held["size"]) != (seed, size):
         raise UserError(
@@ -200,6 +206,7 @@ def _train_initial(
     names = " and ".join(gin_files)
     print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
     macros = {"MODEL_DIR": path, "DATA_DIR": data_dir, "WORLD_SIZE": size, "WORLD_SEED": seed}
+    # A process of its own: gin's bindings and JAX's state of this run stay as they are.
     command = t5x("train", gin_files, macros)
     if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
         raise UserError(f"Training the Initial model in {path} failed; see above.")

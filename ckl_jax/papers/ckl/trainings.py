@@ -46,6 +46,7 @@ def trainings(experiment: Experiment, running: Running) -> list[Training]:
 
 def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
     """The Initial model's training; its probes are those of all experiments, which share it."""
+    # One Initial model serves all experiments of a folder, whatever was asked for first.
     every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
     probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
     macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": None}
@@ -66,12 +67,14 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     base, after = _start(running, scenario, cell)
     if base is not None:
         macros["INITIAL_CHECKPOINT_PATH"] = base
+    # CKL, Table 3: in the second update expansion methods add a second set of parameters.
     if scenario.after and not scenario.tuned and cell.method in _PHASES:
         bindings.append(f"{_PHASES[cell.method]}.phase = 1")
     if cell.rate is not None:
         macros["LEARNING_RATE"] = cell.rate
     full = ["ckl_full.gin"] if running.is_full else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
+    # Later files overlay earlier ones.
     files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
     name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
     bindings += running.of(scenario.tuned)

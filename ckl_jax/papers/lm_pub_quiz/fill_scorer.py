@@ -25,7 +25,7 @@ from ckl_jax.papers.lm_pub_quiz.scorers import Array, TokenScores, from_answers_
 
 TARGETS = ("answer", "statement")
 # Sizes are rounded up to powers of two from here on, so that few shapes are compiled.
-_LEAST = 8
+_MIN_SIZE = 8
 
 
 @dataclasses.dataclass
@@ -55,7 +55,7 @@ class EncoderDecoderScorer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of this a score depends on."""
+        """The settings that scores depend on."""
         return {"target": self.target, "dtype": str(self.model.config.dtype)}
 
     def masked(self, statement: Statement) -> tuple[str, str]:
@@ -75,17 +75,23 @@ class EncoderDecoderScorer:
           UserError: a target has too many answers to be told apart by sentinels.
         """
         texts = [self.masked(statement) for statement in statements]
+        # With target "answer" all options of an instance have the same encoder input; each distinct
+        # one is encoded once, and `rows` says which input belongs to which statement.
         inputs = list(dict.fromkeys(text for text, _ in texts))
         number = {text: i for i, text in enumerate(inputs)}
         rows = np.array([number[text] for text, _ in texts])
+        # T5 was trained with EOS at the end of the encoder's input; the targets need none, because
+        # the last sentinel ends them.
         encoded = _pad(self._encode(self.model.input_vocabulary, inputs, end=True))
         targets = _pad(self._encode(self.model.output_vocabulary, [t for _, t in texts]))
         values = np.zeros(targets.shape, np.float32)
         for part, batch in self._batches(rows, encoded, targets):
             if self.put_batch is not None:
                 batch = self.put_batch(batch)
+            # The batch is filled up with repeated rows; those after len(part) are thrown away.
             found = jax.device_get(self._step(self.params, batch))[: len(part)]
             values[part, : found.shape[1]] = found
+        # 0 is the padding id of T5's vocabularies, never a token of a text.
         scored = targets != 0
         scored[:, 0] = False  # the first sentinel, which is given
         values = np.where(scored, values, np.float32(0))
@@ -102,10 +108,13 @@ class EncoderDecoderScorer:
     ) -> Iterator[tuple[Array, dict[str, Array]]]:
         """Yields the places of options, of one rounded length, and their batch."""
         size = self.batch_size
+        # Batches hold targets of one rounded length: little padding, and one compiled program for
+        # each power of two.
         lengths = np.array([_rounded(int(n)) for n in (targets != 0).sum(axis=1)])
         for length in np.unique(lengths):
             group = np.flatnonzero(lengths == length)
             for start in range(0, len(group), size):
+                # `np.flatnonzero` keeps the order of the statements.
                 part = group[start : start + size]
                 # Options of a sentence are neighbours, so a batch has few inputs.
                 inputs, place = np.unique(rows[part], return_inverse=True)
@@ -121,11 +130,16 @@ class EncoderDecoderScorer:
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The scored tokens of the subject and of the answer."""
         if self.target == "answer":
+            # Minus the first sentinel, which is not scored, and the last one, which is no part of
+            # the answer.
             count = len(self.model.output_vocabulary.encode(self.masked(statement)[1])) - 2
             return [], list(range(count))
         vocabulary = self.model.output_vocabulary
         target = self.masked(statement)[1]
+        # Spans are counted in the statement, offsets in the target, which has the sentinel's text
+        # before it.
         shift = target.index(statement.text)
+        # [1:] leaves out the first sentinel, as `token_scores` does.
         offsets = [(a - shift, b - shift) for a, b in vocabulary.offsets(target)[1:]]
         return (
             tokens_of_spans(offsets, statement.subjects),
@@ -148,10 +162,11 @@ def _pad(rows: Sequence[Sequence[int]]) -> Array:
 
 
 def _rounded(size: int) -> int:
-    """The next power of two, `_LEAST` or more."""
-    return max(_LEAST, 1 << (size - 1).bit_length())
+    """The next power of two, `_MIN_SIZE` or more."""
+    return max(_MIN_SIZE, 1 << (size - 1).bit_length())
 
 
 def _fill(array: Array, size: int) -> Array:
     """The same with its first entry repeated behind it, up to `size` entries."""
+    # Repeated, not zeros, so that no row is padding alone.
     return np.concatenate([array, np.repeat(array[:1], size - len(array), axis=0)])

@@ -38,11 +38,12 @@ _LENGTH = 24
 
 
 def run(stream: Stream) -> Path:
-    """Does all of it, or goes on with it; returns the path of the figure.
+    """Runs the study, or resumes it; returns the path of the figure.
 
     Raises:
       UserError: bad settings or documents; or a training failed: its log's last lines are said.
     """
+    # Before anything is written: macros that the study sets itself cannot be bound by the user.
     studies.refuse_own(stream.bindings, _macros(stream, INITIAL, None))
     _check(stream)
     with studies.open_study(stream, "stream.json", "stream") as study:
@@ -60,6 +61,7 @@ def _check(stream: Stream) -> None:
     if stream.model:
         with files.os_errors(stream.documents, "read"), open(stream.documents, "rb"):
             pass
+        # Both raise a UserError if the path is wrong; their results are not needed yet.
         find_checkpoint(stream.model)
         Dataset.from_path(stream.dataset)
 
@@ -77,6 +79,7 @@ def _prepare(stream: Stream) -> Path:
     write_quiz(world, _dataset(stream), instances=12)
     old = list(_sentences(pages(world)))
     model = stream.root / "model"
+    # Written last of this step, so its existence says that the vocabulary is complete as well.
     if not (model / "model.gin").exists():
         texts = [document_text(d) for d in old]
         vocabulary = train_word_pieces(texts, model, _PIECES)
@@ -94,18 +97,21 @@ def _sentences(documents: Iterable[Document]) -> Iterator[Document]:
     A model so small learns a row with several of them by heart, and not what each one says.
     """
     for document in documents:
+        # Safe for simulated texts alone, in which ". " never stands within a sentence.
         for number, sentence in enumerate(document.text.removesuffix(".").split(". ")):
             yield Document(f"{document.id}-{number}", document.date, "", f"{sentence}.")
 
 
 def _split(stream: Stream, documents: Any) -> dict[str, list[Document]]:
     """The experiences: equally many documents, in the order of their dates."""
+    # The id decides among documents of one day, so the split does not depend on the file's order.
     ordered = sorted(documents, key=lambda d: (d.date, d.id))
     if len(ordered) < stream.experiences:
         raise UserError(
             f"{stream.documents or 'The stream'} has {len(ordered)} documents, fewer than "
             f"--experiences {stream.experiences}."
         )
+    # Integer arithmetic: sizes differ by one at most, and all documents are used.
     cuts = [i * len(ordered) // stream.experiences for i in range(stream.experiences + 1)]
     return {
         name: ordered[a:b] for name, a, b in zip(stream.names, cuts[:-1], cuts[1:], strict=True)
@@ -116,17 +122,21 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
     sources = {}
     for name, documents in parts.items():
         sources[name] = stream.root / "documents" / f"{name}.jsonl"
+        # `write_documents` writes atomically: a file that is there is complete.
         if not sources[name].exists():
             write_documents(sources[name], documents)
     vocabulary = open_vocabulary(model)
     if not isinstance(vocabulary, MaskedVocabulary):
         raise UserError(f"{model} is no BERT's or RoBERTa's; `ckl stream` trains masked models.")
+    # 512 is what BERT's position embeddings allow.
     length = 512 if stream.model else _LENGTH
     prepare_rows(sources, stream.root / "rows", vocabulary, length)
 
 
 def _trainings(stream: Stream, model: Path) -> list[Training]:
     """Initial, where it is made here, and the experiences, each from the one before."""
+    # For the small model alone, which is trained from random parameters on short sentences; an
+    # imported BERT keeps the gin file's values (the paper's).
     small = {"BATCH_SIZE": 64, "LEARNING_RATE": 1e-3, "DROPOUT_RATE": 0.0, "MASK_RATE": 0.3}
     fresh = {**small, "LEARNING_RATE": 2e-3}
     names = [*([] if stream.model else [INITIAL]), *stream.names]
@@ -137,9 +147,12 @@ def _trainings(stream: Stream, model: Path) -> list[Training]:
             **({} if stream.model else fresh if name == INITIAL else small),
             **_macros(stream, name, made[-1].folder if made else stream.model),
         }
+        # The scores before the stream: step 0 of the first experience for an imported model; a
+        # model trained here has those of the end of its initial training.
         first = bool(stream.model) and not made
         bindings = (f"train.train.eval_first = {first}", *_warmup(name), *stream.bindings)
         gin_files, after = [GIN, str(model / "model.gin")], tuple(t.name for t in made[-1:])
+        # `after`: each waits for the one whose checkpoint it starts from.
         folder = stream.root / name
         made.append(Training.of(name, folder, gin_files, macros, bindings, after=after))
     return made

@@ -25,10 +25,14 @@ class MaskFiller(MaskedScorer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._step = jax.jit(self.model.rank_places)
+        # The same passes as for pseudo log likelihoods, but the model returns the rank of the
+        # target in the vocabulary instead of its log probability.
+        self._step = jax.jit(self.model.rank_positions)
 
     def ranks(self, statements: Sequence[Statement]) -> np.ndarray:
         """[S] int, 0 is best; -1 of an answer that is not one piece, or that stands twice."""
+        # `conditional` scores the answers' tokens alone, so the number of scored tokens is the
+        # number of tokens of the answer, over all places where the template puts it.
         found = self.token_scores(statements, conditional=True)
         single = found.scored.sum(axis=1) == 1
         return np.where(single, found.values.sum(axis=1), -1).astype(np.int64)

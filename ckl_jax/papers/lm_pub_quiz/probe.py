@@ -37,7 +37,7 @@ JOB = "jobs/ranking.gin"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to rank; see `ranking.Evaluator` and `scorers.CausalScorer`.
+    """Settings of ranking; see `ranking.Evaluator` and `scorers.CausalScorer`.
 
     Attributes:
       out: folder of the results.
@@ -89,6 +89,7 @@ def probe(
       UserError: the folder is none of these.
     """
     folder = Path(model)
+    # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
     if (folder / "config.json").exists():
         return _rank_hugging_face(folder, dataset, settings, progress)
     from ckl_jax.config import gin_config
@@ -98,10 +99,12 @@ def probe(
             f"{model} is no model: it has neither Hugging Face's config.json nor a folder "
             "checkpoint_<step>; give one that has, or a checkpoint."
         )
+    # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
     checkpoint = Path(str(find_checkpoint(folder)))
     return gin_config.run(
         rank,
         files=_gin_files(checkpoint.parent, settings.trusted),
+        # The user's bindings come last, and win.
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}",
             *_method(checkpoint.parent),
@@ -124,6 +127,8 @@ def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
         return [str(run / "config.gin"), JOB]
     if (run / "model.gin").exists():
         path = str(run / "model.gin")
+        # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
+        # architecture's own gin file builds it.
         bound = gin_config.load(
             [path], trusted=trusted
         ).selectors()  # imports the modules of the file
@@ -135,6 +140,7 @@ def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
 
 
 def _method(run: Path) -> list[str]:
+    # A run's config.gin says its method; an imported model has none, and `rank` needs the macro.
     return [] if (run / "config.gin").exists() else ["METHOD = None"]
 
 
@@ -167,6 +173,7 @@ def rank(
     restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
     with restored.on_mesh():
         params = restored.load(restored.paths[-1])
+        # Every device gets the whole batch: ranking needs no sharded data.
         put = restored.partitioner.put_whole
         scorer = _scorer(restored.model, params, put, settings)
         return _rank(scorer, name, dataset, settings, progress)
@@ -175,6 +182,7 @@ def rank(
 def _rank_hugging_face(
     folder: Path, dataset: Dataset, settings: Settings, progress: Progress | None
 ) -> DatasetResults:
+    # A gin run enables it itself.
     compile_cache.enable()
     names = ("bos", "target", "pll_metric", "batch_size", "dtype")
     scorer = open_scorer(folder, **{name: getattr(settings, name) for name in names})
@@ -203,6 +211,8 @@ def open_scorer(
         bos=bos, target=target, pll_metric=pll_metric, batch_size=batch_size, dtype=dtype
     )
     folder = Path(folder)
+    # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
+    # to the first option.
     config, params = load_hf(folder, **({"dtype": dtype} if dtype else {}))
     architecture = architectures.of_config(config)
     files = architecture.vocabulary
@@ -211,6 +221,8 @@ def open_scorer(
 
 
 def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
+    # Refused, not ignored: a score with a setting that had no effect would be reported as one with
+    # it.
     _check_fit(model, settings)
     size = settings.batch_size
     if isinstance(model, DecoderOnlyModel):
@@ -227,6 +239,7 @@ def _scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settin
 
 def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
     """Refuses settings that this kind of model has no use for."""
+    # A setting that has its default was not given, as far as can be seen here.
     default = Settings()
     kinds = {
         "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
@@ -237,6 +250,7 @@ def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
         if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
             raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
     if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
+        # With target "answer" all scored tokens but the last sentinel are the answer's already.
         if settings.target == TARGETS[0]:
             raise UserError(
                 "--conditional is of whole statements; an encoder-decoder's answers are scored "
@@ -246,6 +260,7 @@ def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
 
 def _rank(scorer, name, dataset, settings: Settings, progress) -> DatasetResults:
     if settings.out is not None:
+        # Before the first relation is scored, which can take minutes.
         with os_errors(settings.out):
             Path(settings.out).mkdir(parents=True, exist_ok=True)
     return Evaluator(scorer, name, settings.conditional_score).evaluate_dataset(
@@ -298,6 +313,8 @@ class Ranking:
             pll_metric=self.pll_metric,
             batch_size=self.batch_size,
         )
+        # Built once, so that its jitted step is compiled once; `evaluate` puts the current
+        # parameters in.
         scorer = _scorer(model, None, partitioner.put_whole, settings)
         evaluator = Evaluator(scorer, Path(self.folder).name)
 
@@ -355,8 +372,10 @@ class MaskFilling:
                 folder = Path(self.folder) / "mask_filling" / dataset.name
                 write_jsonl(folder / f"{step:06}.jsonl", rows)
             ranks = np.array([row["rank"] for row in rows])
-            shares = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
-            return {f"inference_eval/{dataset.name}_mask_filling": {**shares, "items": len(rows)}}
+            fractions = {f"precision@{k}": 100 * float(np.mean(ranks < k)) for k in (1, 10)}
+            return {
+                f"inference_eval/{dataset.name}_mask_filling": {**fractions, "items": len(rows)}
+            }
 
         return evaluate
 

@@ -83,6 +83,8 @@ class Evaluator:
                 **self._metadata(dataset, relation, template_index, reduction, subsample),
                 "parameters": parameters,
             }
+            # Scored before with the same settings; only what the dataset says of it, such as its
+            # domains, may be newer.
             if results.has(relation.code, metadata):
                 results.describe(relation.code, _info(relation))
                 continue
@@ -111,18 +113,23 @@ class Evaluator:
         """Scores one relation; rows are instance by instance, then template by template."""
         started = _now()
         templates = _templates(relation, template_index)
+        # Before the subsample: LM-PUB-QUIZ writes it as `num_original_instances`.
         whole = len(relation.instances)
         if subsample is not None:
             relation = relation.subsample(subsample)
         scores: list[Any] = []
         tokens: list[dict[str, Any]] = []
+        # Whole instances at a time, so that a row of scores is never divided between two chunks.
         per_instance = len(templates) * len(relation.answer_labels)
         step = max(1, _CHUNK // per_instance)
         for start in range(0, len(relation.instances), step):
             part = list(_statements(relation, templates, start, start + step))
+            # The statements' order is instance, template, option, so a reshape to [rows, options]
+            # is enough.
             found = self._token_scores(relation, templates, start, part)
             if reduction is None:
                 rows = self._raw(found, part, len(relation.answer_labels))
+                # Token scores have different lengths, and stay lists.
                 scores += [row.pop("pll_scores") for row in rows]
                 tokens += rows
             else:
@@ -130,6 +137,8 @@ class Evaluator:
         table = _table(relation, templates)
         if tokens:
             table = [{**row, **more} for row, more in zip(table, tokens, strict=True)]
+        # What follows is not among the settings that `has` compares: times, and what derives from
+        # the dataset.
         own = metadata or {}
         return RelationResult(
             code=relation.code,
@@ -153,7 +162,7 @@ class Evaluator:
         start: int,
         statements: Sequence[Statement],
     ) -> TokenScores:
-        """Of the statements of the instances from `start` on."""
+        """Token scores of the statements of the instances from `start` on."""
         try:
             found = self.scorer.token_scores(statements, self.conditional_score)
         except StatementError as e:
@@ -161,7 +170,9 @@ class Evaluator:
             raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e
         except UserError as e:
             raise UserError(f"{relation.code}: {e}; shorten the label or leave it out.") from e
+        # np.argmax takes NaN for the maximum: it would silently name an option.
         if not np.isfinite(found.values).all():
+            # The first row that is not finite: False sorts before True.
             bad = int(np.argmin(np.isfinite(found.values).all(axis=1)))
             raise UserError(
                 f"{_where(relation, templates, start, bad)}: the model's score of "
@@ -178,6 +189,8 @@ class Evaluator:
         for i, statement in enumerate(statements):
             if i % options == 0:
                 rows.append(_raw_row())
+            # Indices in results count the scored tokens alone, so roles are translated; those of
+            # tokens without a score (GPT-2's first without BOS) drop out.
             kept = np.flatnonzero(found.scored[i])
             place = {int(token): n for n, token in enumerate(kept)}
             subject, answer = self.scorer.roles(statement)
@@ -245,6 +258,7 @@ def _statements(
 
 def _where(relation: Relation, templates: Sequence[int], start: int, number: int) -> str:
     """Which statement that is, the `number`-th of those from instance `start` on."""
+    # The inverse of the order in `_statements`: instance, template, option.
     row, option = divmod(int(number), len(relation.answer_labels))
     instance, template = divmod(row, len(templates))
     place = relation.instances[start + instance].where or f"instance {start + instance}"
@@ -254,6 +268,8 @@ def _where(relation: Relation, templates: Sequence[int], start: int, number: int
 
 def _reduced(found: TokenScores, reduction: str) -> np.ndarray:
     """[S] float64, summed in double precision as LM-PUB-QUIZ does."""
+    # Values that are not scored are 0 and do not change the sum; the mean divides by the scored
+    # ones.
     total = found.values.astype(np.float64).sum(axis=1)
     return total if reduction == "sum" else total / found.scored.sum(axis=1)
 

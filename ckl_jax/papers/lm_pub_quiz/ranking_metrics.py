@@ -17,6 +17,7 @@ Array = np.ndarray
 
 def correct(scores: Array, answers: Array) -> Array:
     """Whether the right option has the highest score; of equal ones the first counts. [R] bool."""
+    # np.argmax returns the first of equal maxima.
     return np.argmax(scores, axis=1) == answers
 
 
@@ -26,19 +27,25 @@ def accuracy(scores: Array, answers: Array) -> float:
 
 def ranks(scores: Array, answers: Array) -> Array:
     """The right option's place, from 0; among equal scores the order of the options. [R] int."""
+    # [R, 1], to compare with all options of the row.
     own = np.take_along_axis(scores, answers[:, None], axis=1)
+    # Consistent with `correct`: rank 0 is exactly where argmax finds the right option, also with
+    # ties.
     before = (scores == own) & (np.arange(scores.shape[1]) < answers[:, None])
     return ((scores > own) | before).sum(axis=1)
 
 
 def precision_at_k(scores: Array, answers: Array) -> Array:
-    """[K]: entry k-1 is the share of rows with the right option among the k best."""
+    """[K]: entry k-1 is the fraction of rows with the right option among the k best."""
+    # The number of rows at each rank; their cumulative sum is the number within the k best.
     counts = np.bincount(ranks(scores, answers), minlength=scores.shape[1])
     return np.cumsum(counts) / len(answers)
 
 
 def softmax(scores: Array) -> Array:
     """Probabilities over the options, [R, K]."""
+    # Log likelihoods of statements are around -50, where exp would be near 0 for all options; the
+    # difference to the best is the same softmax, stably.
     p = np.exp(scores - scores.max(axis=1, keepdims=True))
     return p / p.sum(axis=1, keepdims=True)
 
@@ -46,7 +53,9 @@ def softmax(scores: Array) -> Array:
 def _by_correctness(values: Array, right: Array) -> dict[str, Any]:
     groups = {"all": np.ones_like(right), "correct": right, "incorrect": ~right}
     return {
-        name: values[group].mean(axis=0) if group.any() else None for name, group in groups.items()
+        # None of an empty group, as LM-PUB-QUIZ has it: the mean of nothing is no number.
+        name: values[group].mean(axis=0) if group.any() else None
+        for name, group in groups.items()
     }
 
 
@@ -63,6 +72,7 @@ def confidence_score(scores: Array, answers: Array) -> dict[str, Any]:
 def margin_of_confidence(scores: Array, answers: Array) -> dict[str, Any]:
     """The mean distance of the two largest probabilities."""
     p = np.sort(softmax(scores), axis=1)
+    # A relation with a single option has a margin of 1.
     margin = p[:, -1] - (p[:, -2] if p.shape[1] > 1 else 0.0)
     return _by_correctness(margin, correct(scores, answers))
 
@@ -70,7 +80,10 @@ def margin_of_confidence(scores: Array, answers: Array) -> dict[str, Any]:
 def uncertainty_score(scores: Array, answers: Array) -> dict[str, Any]:
     """Entropy of the probabilities over that of a uniform choice among the right answers."""
     p = softmax(scores)
+    # 0 log 0 is 0: `where` leaves those entries at the zeros of `out`.
     entropy = -(p * np.log2(p, where=p > 0, out=np.zeros_like(p))).sum(axis=1)
+    # Options that are no row's answer do not count: LM-PUB-QUIZ normalizes so, and values above 1
+    # are possible.
     distinct = len(np.unique(answers))
     values = entropy / np.log2(distinct) if distinct > 1 else np.full_like(entropy, np.nan)
     return _by_correctness(values, correct(scores, answers))
@@ -78,6 +91,7 @@ def uncertainty_score(scores: Array, answers: Array) -> dict[str, Any]:
 
 def brier_score(scores: Array, answers: Array) -> float:
     """The mean squared distance of the probabilities to the right answer's, over rows, options."""
+    # The mean also over options, as LM-PUB-QUIZ has it; the usual Brier score sums over them.
     return float(np.square(softmax(scores) - np.eye(scores.shape[1])[answers]).mean())
 
 
@@ -122,6 +136,7 @@ def weighted_mean(values: Sequence[Any], weights: Sequence[float]) -> Any:
         )
     arrays = [np.asarray(value, float) for value in values]
     if arrays[0].ndim:
+        # precision@k of relations with 5 and with 75 options: a mean over all exists up to k = 5.
         shortest = min(len(a) for a in arrays)
         arrays = [a[:shortest] for a in arrays]
     mean = np.average(np.stack(arrays), axis=0, weights=weights)
@@ -140,7 +155,7 @@ def accumulate(
       values: {relation: value of a metric}.
       support: {relation: number of rows}.
       groups: {relation: its groups}, such as its domains; None puts all into "overall".
-      divide_support: share a relation's support among its groups, so that the mean over groups is
+      divide_support: divide a relation's support among its groups, so that the mean over groups is
         the overall value.
 
     Returns:
@@ -150,6 +165,8 @@ def accumulate(
     for code in values:
         of = ["overall"] if groups is None else list(groups[code])
         for group in of:
+            # Of three domains each gets a third of the rows, so supports add up to the number of
+            # rows.
             weight = support[code] / len(of) if divide_support else float(support[code])
             members.setdefault(group, []).append((code, weight))
     return {

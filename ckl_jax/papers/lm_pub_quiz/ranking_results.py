@@ -23,13 +23,16 @@ from ckl_jax.files import as_json, atomic_write, read_json, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
+# Of the dataset as a whole, and by relation.
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
 _SUFFIX = "_results"
 SUFFIX = f"{_SUFFIX}.jsonl"
 # What the development version says of all relations at once.
 _WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
 _OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
+# Parallel lists: what selects options must select from both.
 _SPACE = ("answer_space_labels", "answer_space_ids")
+# Columns that only results with token scores have, each a list with an entry for each option.
 _RAW = ("tokens", "sub_indices", "obj_indices", "template_indices")
 # What says when, or follows from the rest: not a difference of settings.
 _VARIES = (
@@ -97,6 +100,7 @@ class RelationResult:
     @property
     def is_raw(self) -> bool:
         """Whether it holds token scores."""
+        # Token scores differ in length and cannot be an array.
         return not isinstance(self.scores, np.ndarray)
 
     def reduced(self, reduction: str = "sum") -> "RelationResult":
@@ -106,7 +110,9 @@ class RelationResult:
         reduce = {"sum": np.sum, "mean": np.mean}.get(reduction)
         if reduce is None:
             raise UserError(f"reduction is {reduction!r}; choose from sum, mean.")
+        # Of float64 values (JSON's), so the sum is in double precision, as in `ranking._reduced`.
         scores = [[float(reduce(np.asarray(option))) for option in row] for row in self.scores]
+        # Token roles mean nothing without the tokens' scores.
         table = [{k: v for k, v in row.items() if k not in _RAW} for row in self.table]
         metadata = {**self.metadata, "reduction": reduction}
         return RelationResult(self.code, table, np.array(scores), metadata)
@@ -127,8 +133,11 @@ class RelationResult:
         if keep_answer_space:
             scores = scores if self.is_raw else np.array(scores)
             return dataclasses.replace(self, table=table, scores=scores)
+        # The order in which answers first appear, which is LM-PUB-QUIZ's rule for a dataset's
+        # subset too.
         kept = list(dict.fromkeys(row["answer_idx"] for row in table))
         for row in table:
+            # Renumbered, because the right option's column has moved.
             row["answer_idx"] = kept.index(row["answer_idx"])
             row |= {name: [row[name][i] for i in kept] for name in _RAW if name in row}
         scores = [[s[i] for i in kept] for s in scores]
@@ -145,13 +154,14 @@ class RelationResult:
         return metrics.metric(name)(self.reduced().scores, self.answers)
 
     def answer_bias(self) -> dict[int, np.ndarray]:
-        """How likely each option is found whatever the subject (Ploner et al. 2024, section 3.2).
+        """Mean probability of each option over all subjects (Ploner et al. 2024, section 3.2).
 
         Returns:
           {template: [K]}, the softmax over the options, averaged over the template's subjects.
           Where every option is right as often, the ideal is 1 / K.
         """
         scores = self.reduced().scores
+        # Results from before LM-PUB-QUIZ 0.3.2 have one template and no such column.
         templates = np.array([row.get("template_index", 0) for row in self.table])
         return {
             int(t): metrics.softmax(scores[templates == t]).mean(axis=0)
@@ -170,6 +180,7 @@ class RelationResult:
         by_template = collections.defaultdict(list)
         for row in self.table:
             by_template[row.get("template_index", 0)].append(row["answer_idx"])
+        # All templates have the same instances, so one of them is enough.
         answers = next(iter(by_template.values()))
         return MULTIPLE if len(set(answers)) < len(answers) else SINGLE
 
@@ -188,6 +199,7 @@ class RelationResult:
                 f"{nearest(key, self.relation_info)}"
             )
         value = self.relation_info[key]
+        # A string would be iterated by its letters.
         return [value] if isinstance(value, str) else list(value)
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -198,6 +210,7 @@ class RelationResult:
 
 def _rounded(scores: Any) -> list:
     if isinstance(scores, np.ndarray):
+        # LM-PUB-QUIZ writes 10 decimals; float32 sums need no more, and files stay small.
         return [round(s, 10) for s in scores.tolist()]
     return [_rounded(s) if isinstance(s, list) else round(float(s), 10) for s in scores]
 
@@ -233,10 +246,13 @@ class DatasetResults:
         found, tables = [], table_files(folder, _SUFFIX)
         for code, own in metadata.items():
             extra = (relation_info or {}).get(code, {})
+            # Key by key, the caller's last: domains can be added, or replaced, after scoring.
             own = {**own, "relation_info": {**(own.get("relation_info") or {}), **extra}}
+            # Metadata without a table are skipped, as LM-PUB-QUIZ does with a dataset's relations.
             if code in tables:
                 found.append(_read_relation(tables[code], code, own))
         names = [r.metadata.get("dataset_name") for r in found]
+        # The first name that is not empty; older files say none, and are called after the folder.
         return cls(next(filter(None, names), folder.name), found, folder)
 
     @classmethod
@@ -259,6 +275,7 @@ class DatasetResults:
             return False
         old = self.relations[code].metadata
         for key in sorted(settings.keys() - set(_VARIES)):
+            # Compared as JSON: a tuple of templates comes back as a list.
             if as_json(old.get(key)) != as_json(settings[key]):
                 was = _CHANGED.get(
                     key, f"scored with {key}={old.get(key)!r}, now it is {settings[key]!r}"
@@ -307,7 +324,10 @@ class DatasetResults:
                 for row in result.rows():
                     f.write(json.dumps(_developed(row, own)) + "\n")
             known[code] = {k: v for k, v in own.items() if k not in _WHOLE}
+            # The development version computes metrics when they are asked for, and writes none.
             known[code]["metric_values"] = {}
+            # Settings of the model are alike in all relations of a folder (`has` refuses others),
+            # so any relation's will do.
             first = own
         whole = {"dataset_name": self.name, "dataset_path": first.get("dataset_path")}
         whole |= {f"model_{k}": first[k] for k in _OF_MODEL if k in first}
@@ -321,6 +341,7 @@ class DatasetResults:
                 f.write(json.dumps(row) + "\n")
         # Last: what the metadata name is complete.
         values = {"accuracy": result.get_metric("accuracy"), "support": len(result.table)}
+        # Relations are written one by one, as they are done, into one file of metadata.
         known = _read_metadata(folder) or {}
         known[result.code] = {"metric_values": values, **result.metadata}
         write_json(folder / METADATA, known)
@@ -363,7 +384,8 @@ class DatasetResults:
           names: of metrics, see `ranking_metrics.METRICS`; "support" is there without being named.
           accumulate: True is the mean over all, weighted by support; "domains", "cardinality" or
             another key of the relation info is the mean by group; False or None is none.
-          divide_support: a relation of several groups counts in each with a share of its support.
+          divide_support: a relation of several groups counts in each with a fraction of its
+            support.
 
         Returns:
           {"overall", group or relation: {metric: value, "support": n}}.
@@ -380,6 +402,7 @@ class DatasetResults:
             values = {code: r.get_metric(name) for code, r in self.relations.items()}
             for group, entry in self._groups(values, support, accumulate, divide_support).items():
                 found.setdefault(group, {})[name] = entry["value"]
+                # The same for every metric of a group.
                 found[group]["support"] = entry["support"]
         return found
 
@@ -425,6 +448,7 @@ def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:
     if not relations.exists():
         return None
     common = read_json(whole) if whole.exists() else {}
+    # The released name of the same entry, which the rest of this module reads.
     common = {"model_name_or_path": common.get("model_name"), **common}
     return {code: {**common, **own} for code, own in read_json(relations).items()}
 
@@ -439,6 +463,8 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
         scores.append(row.pop("pll_scores"))
     if not rows:
         raise UserError(f"{file} is empty; score {code} again.")
+    # Rows are written before the metadata, so fewer rows than the metadata say were lost later,
+    # e.g. in a copy that was cut off.
     support = (metadata.get("metric_values") or {}).get("support")
     if isinstance(support, int) and support != len(rows):
         raise UserError(
@@ -447,6 +473,7 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
         )
     if any(isinstance(option, list) for option in scores[0]):
         return RelationResult(code, rows, scores, metadata)
+    # np.array of rows with different lengths would raise a message about shapes.
     widths = {len(row) for row in scores}
     if len(widths) > 1:
         raise UserError(f"{file}: rows have {sorted(widths)} scores; all must have as many.")
@@ -456,12 +483,15 @@ def _read_relation(file: Path, code: str, metadata: dict[str, Any]) -> RelationR
 def _current(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the development version or of an older one, in the released version's words."""
     row = dict(row)
+    # The template's text and the options' labels, which the metadata hold once for all rows.
     for unneeded in ("template", "answers"):
         row.pop(unneeded, None)
     if "subject" in row:
         row["sub_label"] = row.pop("subject")
     if "instance" in row and "instance_index" not in row:
         row["instance_index"] = row.pop("instance")
+    # Of before 2024-12: options sorted by score with surprisals (negative log likelihoods); put
+    # back into the order of the answer space.
     if "answer_idx" not in row and "predicted_tokens" in row:  # surprisals in ranked order
         labels = metadata.get("answer_space_labels", [])
         by_label = dict(zip(row.pop("predicted_tokens"), row["pll_scores"], strict=True))

@@ -1,4 +1,4 @@
-"""What a model gives to every token of a statement: the step from statements to scores.
+"""Scores of every token of a statement.
 
 A causal model scores a token given all before it (LM-PUB-QUIZ; Ploner et al. 2024, section 2.2).
 """
@@ -73,12 +73,14 @@ class CausalScorer:
         if self.batch_size is None:
             self.batch_size = 1 if jax.default_backend() == "cpu" else 16
         checks.require_size(width=self.width, batch_size=self.batch_size)
+        # One jitted function for all relations: rows and batches have fixed sizes, so it is
+        # compiled once for each row width.
         self._step = jax.jit(self.model.score_tree)
         self.tokens_seen = 0  # nodes that the model saw, padding apart
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What of this a score depends on, in LM-PUB-QUIZ's words."""
+        """The settings that scores depend on, under LM-PUB-QUIZ's names."""
         return {"ensure_bos_token_added": self.bos, "dtype": str(self.model.config.dtype)}
 
     def encode(self, statements: Sequence[Statement]) -> list[list[int]]:
@@ -87,11 +89,12 @@ class CausalScorer:
         Raises:
           StatementError: a statement exceeds the model's positions, or has no token to score.
         """
-        vocabulary, most = self.model.vocabulary, self.model.config.max_positions
+        vocabulary, max_positions = self.model.vocabulary, self.model.config.max_positions
         encoded = vocabulary.encode_many([s.text for s in statements])
         for number, (statement, ids) in enumerate(zip(statements, encoded, strict=True)):
-            if len(ids) + self.bos > most + 1:  # the last token is scored, not seen
-                raise too_long(number, statement, len(ids), most)
+            if len(ids) + self.bos > max_positions + 1:  # the last token is scored, not seen
+                raise too_long(number, statement, len(ids), max_positions)
+            # The first token of the input has no score: nothing comes before it.
             if len(ids) + self.bos < 2:
                 raise nothing_to_score(number, statement)
         return encoded
@@ -105,12 +108,17 @@ class CausalScorer:
         """
         first = [self.model.start_id] if self.bos else []
         sequences = [first + ids for ids in self.encode(statements)]
+        # Options of a sentence share its beginning, which the trie holds, and the model sees, once.
         trie = tries.Trie.of(sequences)
         scores = self._score(trie)
+        # `paths` is -1 after a statement's end, which as an index reads the last node; `where` then
+        # throws that value away.
         values = np.where(trie.paths >= 0, scores[trie.paths], np.float32(0))
         ids = np.where(trie.paths >= 0, trie.tokens[trie.paths], -1)
         scored = trie.paths >= 0
+        # The root: BOS, or without BOS the first token of the statement.
         scored[:, 0] = False
+        # Column 0 is BOS, which is no token of the statement; `roles` count without it.
         cut = slice(int(self.bos), None)
         found = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
         return from_answers_on(found, map(self.roles, statements)) if conditional else found
@@ -135,42 +143,47 @@ class CausalScorer:
             (rows, self._step(self.params, put(batch))) for rows, batch in self._batches(trie)
         )
         for rows, result in in_order(started):
+            # The result has rows of padding after the last real one.
             for row, found in zip(rows, result, strict=False):
                 scores[row.nodes] = found[: len(row.nodes)]
         return scores
 
     def _batches(self, trie: tries.Trie) -> Iterator[tuple[list[tries.Row], dict[str, Array]]]:
         longest = trie.paths.shape[1]
+        # Rounded up to a multiple: a row must hold any sequence whole.
         width = self.width * -(-longest // self.width)
         edges = 2 * width  # with fewer children a node, a row is full of nodes first
         rows = list(tries.rows(trie, width, edges))
         for start in range(0, len(rows), self.batch_size):
             some = rows[start : start + self.batch_size]
             self.tokens_seen += sum(len(row.tokens) for row in some)
+            # The last batch repeats its first row, so that one shape is compiled; `zip` in `_score`
+            # ignores the copies.
             padded = [*some, *[some[0]] * (self.batch_size - len(some))]
             yield (
                 some,
                 {
                     "decoder_input_tokens": _pad([r.tokens for r in padded], width),
                     "decoder_positions": _pad([r.positions for r in padded], width),
+                    # Padding sees itself alone: every position has one to attend to.
                     "decoder_subtree_ends": _pad([r.ends for r in padded], width, own=True),
-                    "edge_places": _pad([r.places for r in padded], edges),
+                    "edge_parents": _pad([r.parents for r in padded], edges),
                     "edge_targets": _pad([r.targets for r in padded], edges),
                 },
             )
 
 
-def too_long(number: int, statement: Statement, tokens: int, most: int) -> StatementError:
-    """Of a statement that exceeds the model's positions."""
+def too_long(number: int, statement: Statement, tokens: int, max_positions: int) -> StatementError:
+    """The error of a statement that exceeds the model's positions."""
     return StatementError(
         number,
         f"the statement {statement.text[:60]!r}... has {tokens} tokens, more than the model's "
-        f"{most} positions",
+        f"{max_positions} positions",
     )
 
 
 def nothing_to_score(number: int, statement: Statement) -> StatementError:
-    """Of a statement without a token that has a score."""
+    """The error of a statement without a token to score."""
     return StatementError(number, f"the statement {statement.text!r} has no token to score")
 
 
@@ -179,6 +192,8 @@ def in_order(started: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     pending: collections.deque = collections.deque()
     for item in started:
         pending.append(item)
+        # `started` dispatches without waiting; only here does the host wait, for the oldest batch,
+        # while the device already has the next ones.
         if len(pending) > _AHEAD:
             what, result = pending.popleft()
             yield what, jax.device_get(result)
@@ -190,6 +205,7 @@ def from_answers_on(
     found: TokenScores, roles: Iterable[tuple[Sequence[int], Sequence[int]]]
 ) -> TokenScores:
     """The scores without those before the first token of each statement's answer."""
+    # Without any answer token (an empty label) everything is scored.
     starts = [min(answer, default=0) for _, answer in roles]
     place = np.arange(found.scored.shape[1])
     scored = found.scored & (place >= np.array(starts)[:, None])
@@ -215,7 +231,10 @@ def tokens_of_spans(offsets: Sequence[Span], spans: Sequence[Span]) -> list[int]
     """
     found = []
     for start, end in spans:
+        # Any overlap counts: GPT-2's tokens include the space before a word, T5's can cross the
+        # label's end.
         inside = [i for i, (a, b) in enumerate(offsets) if a < end and b > start]
         if inside:
+            # Tokens of width 0 between two others belong to the label as well.
             found += range(inside[0], inside[-1] + 1)
     return found

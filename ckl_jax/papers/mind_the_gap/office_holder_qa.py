@@ -68,6 +68,7 @@ def ask(
     from ckl_jax.config import gin_config
 
     asked_now, tuned_on = read_questions(questions), read_questions(tune) if tune else []
+    # A question that is tuned on would be answered from the tuning.
     if both := {q.question for q in asked_now} & {q.question for q in tuned_on}:
         raise UserError(f"{tune} and {questions} share questions, such as {min(both)!r}.")
     answers = {name: Path(out) / f"{name}.jsonl" for name in models}
@@ -84,6 +85,7 @@ def ask(
     for name, path in answers.items():
         if name in configs:
             checkpoint, config = configs[name]
+            # The run's own config.gin builds the model, the job file asks it.
             rows = gin_config.run(
                 asked,
                 files=[str(config), JOB],
@@ -160,6 +162,7 @@ def _tuned(
     """The parameters after `epochs` passes, the loss of the answers alone; all of them train."""
     vocabulary = restored.model.vocabulary
     rows = _encoded(restored, questions, settings.length)
+    # One width for all batches: one compilation.
     width = max(len(prompt) + len(answer) for prompt, answer in rows)
     tx = optax.chain(clip_by_global_norm(settings.clip_norm), optax.adam(settings.learning_rate))
     step = jax.jit(make_train_step(restored.model.loss_fn, tx, dropout=False), donate_argnums=0)

@@ -62,6 +62,7 @@ class Gap(StudySettings, Options):
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
+        # Both bases validate; neither calls the other.
         StudySettings.__post_init__(self)
         Options.__post_init__(self)
         if self.tagger == "none":
@@ -112,7 +113,7 @@ class Gap(StudySettings, Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How models are tuned and asked. What the paper does not say are settings like the others.
+    """Settings of fine-tuning and question answering, with those that the paper does not state.
 
     Attributes:
       epochs: Passes over the questions of --tune; 0 does not tune.

@@ -20,7 +20,7 @@ from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json
 from ckl_jax.papers.mind_the_gap.analysis.staleness import read_totals
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.clean import clean
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
@@ -47,6 +47,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         last lines are in the message.
     """
     if gap.bindings:
+        # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, macros(gap, STALE))
         values = _gin_values(gap)
         checks.require_int(1, **{f"--gin.{n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
@@ -60,6 +61,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
         study.step("Learning rates, on validation text")
         pairs = itertools.product(gap.masks, gap.rates)
         study.run([evaluation(gap, STALE, _TUNING, mask, rate) for mask, rate in pairs])
+        # Chosen on validation text, never on the test documents.
         rates = choose_rates(gap)
         study.step("Dynamic evaluation")
         study.run([evaluation(gap, STALE, _TEST, mask, rate) for mask, rate in rates.items()])
@@ -88,6 +90,7 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     corpus = _corpus(gap, progress)
     if gap.past_documents:
         rest, past = data / "rest.jsonl.gz", data / "past.jsonl.gz"
+        # Splits that exist fix what was held out.
         begun = (data / "splits" / "settings.json").exists()
         if not (begun and rest.exists() and past.exists()):
             hold_out_past(corpus, rest, past, gap.options, gap.past_documents)
@@ -97,6 +100,8 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
     for arm in ARMS:
         path = gap.vocabulary(arm)
         if not path.exists():
+            # A vocabulary for each arm, of its own training text: the paper's two models do not
+            # share one.
             recipe = DatedVocabulary(size=gap.pieces, model_type="bpe", seed=gap.seed)
             recipe.train(splits / f"{arm}_train.jsonl.gz", path)
         vocabulary = Vocabulary(path)
@@ -153,6 +158,7 @@ def training(gap: Gap, arm: str) -> Training:
     from ckl_jax.config import gin_scan
 
     size = Vocabulary(gap.vocabulary(arm)).vocab_size
+    # A small corpus may yield fewer tokens than were asked for.
     tokens = f"{gin_scan.model_config(_gin_values(gap))}.vocab_size={size}"
     bindings = [tokens, *gap.bindings]
     return Training.of(arm, gap.root / arm, gin_files(gap), macros(gap, arm), bindings)
@@ -172,6 +178,7 @@ def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = No
         [str(gap.root / arm / "config.gin"), _EVALUATE],
         macros,
         job="dynamic_eval",
+        # A rate that diverges is a result of the search, not a failure.
         given_up=DIVERGED if tuning else None,
     )
 
@@ -218,7 +225,7 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         f"{STALE} + {mask}": str(gap.evaluation(STALE, _TEST, mask, rate) / DUMP)
         for mask, rate in rates.items()
     }
-    study = DriftStudy(
+    study = StalenessStudy(
         control=str(gap.evaluation(CONTROL, _TEST, "none") / DUMP),
         models={STALE: str(gap.evaluation(STALE, _TEST, "none") / DUMP), **dumps},
         train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),

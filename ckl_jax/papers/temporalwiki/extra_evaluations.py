@@ -58,7 +58,7 @@ def _wanted_batch(updates: Updates) -> int:
 
 
 def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
-    """What finished models were not asked, because its interval came later."""
+    """Evaluations that finished models lack because their interval came later."""
     trainings = []
     for model in models:
         folder = data.updates.model_dir(model)
@@ -74,6 +74,7 @@ def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
     """The tunings and evaluations of finished models; none that was not asked for."""
     trainings, batch = [], _wanted_batch(data.updates)
     for model in models:
+        # Initial is asked of every interval, an updated model of its own.
         own = [i for i in data.intervals if model.interval in (None, i)]
         if data.updates.light_tuning:
             trainings += _tunings(data, model, own, batch)
@@ -145,5 +146,6 @@ def _evaluation(
         _macros(data, model) | start | macros,
         updates.training_bindings,
         job="eval",
+        # An evaluation writes no summary; its rows say that it is done.
         marker=f"{rows}/rows_*.jsonl",
     )

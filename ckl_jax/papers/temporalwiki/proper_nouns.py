@@ -64,6 +64,7 @@ class ProperNouns(HeldOutTasks):
         partitioner.check_batch_size(self.batch_size, "The batch_size of ProperNouns")
         width = self.task_feature_lengths["targets"]
         losses = GroupLosses(model, len(GROUPS), width, self.batch_size, partitioner.put_whole)
+        # Tagged once: tags do not depend on the model.
         marks = {Path(name).name: self._marks(name, model, width) for name in self.tasks}
 
         def evaluate(params: Any, step: int, last: bool) -> Scores:
@@ -87,7 +88,7 @@ class ProperNouns(HeldOutTasks):
         return mark_rows(task, model.output_vocabulary, self.tagger, self.rows, width)
 
     def _rows(self, losses: GroupLosses, params: Any, marks: Marks) -> Iterator[dict[str, Any]]:
-        """What the row of each text says: by group [summed loss, tokens]."""
+        """The row of each text: by group [summed loss, tokens]."""
         groups = [g for g in self.groups if g in marks.groups]
         measured = losses(params, marks.rows, marks.bits)
         for number, (sums, counts) in zip(marks.index.tolist(), measured, strict=True):

@@ -77,6 +77,7 @@ class Updates(StudySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         methods = METHODS if tuple(self.methods) == ("all",) else self.methods
+        # In the order given, without repeats, by our names.
         self._set(methods=tuple(dict.fromkeys(ALIASES.get(m, m) for m in methods)))
         if INITIAL in self.methods:
             raise UserError("The Initial model is always made; leave it out of --methods.")
@@ -123,6 +124,7 @@ class Updates(StudySettings):
         names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
         if not self.model:
             return [*names, *SIZES[self.size]]
+        # Later files overlay earlier ones: the imported model's sizes come last.
         names += [PAPER, str(Path(self.model) / "model.gin")]
         return [*names, "methods/initial.gin"] if self.is_untrained(method) else names
 

@@ -33,13 +33,15 @@ _REVIEWS = "mix_review.mix_review.ratio"
 
 
 def run(updates: Updates, progress: Progress = no_progress) -> Path:
-    """Does all of it, or goes on with it; returns the path of the report.
+    """Runs the study, or resumes it; returns the path of the report.
 
     Raises:
       UserError: bad snapshots, settings or gin files, before anything is written; or a training
         failed: its log's last lines are in the message.
     """
+    # Nothing is written before all settings, gin files and dumps have been looked at.
     snapshots, settings = check(updates)
+    # The record compares names and sizes of dumps, not the paths that they were given by.
     kept = {
         "snapshots": [snapshot.describe() for snapshot in snapshots],
         "unchanged_share": updates.share,
@@ -69,11 +71,12 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
         return not before
     if name == "light_tuning" and before is None:  # of a folder from before there was any
         return not now
+    # Months may be added behind those that were there.
     return name == "snapshots" and before == now[: len(before)]
 
 
 def _train(study: studies.Study, data: Data) -> None:
-    """Trains all models, then evaluates them on what is asked of finished models."""
+    """Trains all models, then runs the evaluations of finished models."""
     initial, *updated = every = models(data)
     study.step("Initial model on the first snapshot")
     study.run([training(data, initial)])
@@ -96,6 +99,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
       and parameter by name, of the methods that have it, with "drawn" and "model_config".
     """
     snapshots = _snapshots(updates)
+    # Without snapshots: only the names of macros are needed.
     unbuilt = Data(updates, ())
     studies.refuse_own(updates.bindings, _macros(unbuilt, Model(updates.methods[0])))
     if updates.snapshots:
@@ -112,6 +116,7 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         mine = studies.gin_values(_known(updates, method), macros, bindings)
         reviewed = mine["MIX_RATIO"] if _REVIEWS in mine else 0.0
         drawn[method] = Drawn(mine["MIXTURE_OR_TASK_NAME"], mine["BATCH_SIZE"], reviewed)
+        # The first method that has a setting decides; rows are the same for all.
         settings = {**mine, **settings}
     if bindings:
         method = updates.methods[0]
@@ -127,11 +132,11 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
 def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
     """Refuses a --model without vocabulary, or with fewer positions than a row has tokens."""
     _vocabulary(updates, settings)
-    length, most = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
-    if length > most:
+    length, max_positions = settings["ROW_LENGTH"], settings[f"{settings[_CONFIG]}.max_positions"]
+    if length > max_positions:
         raise UserError(
-            f"Rows are of {length} tokens and {updates.model} has {most} positions; give "
-            f"--gin.ROW_LENGTH={most}, or less."
+            f"Rows are of {length} tokens and {updates.model} has {max_positions} positions; give "
+            f"--gin.ROW_LENGTH={max_positions}, or less."
         )
 
 
@@ -155,6 +160,7 @@ def _known(updates: Updates, method: str) -> list[str]:
 def _snapshots(updates: Updates) -> list[Snapshot]:
     if updates.snapshots:
         return [dumps.find(place) for place in updates.snapshots]
+    # The simulated world's dumps are written later; their dates are known.
     dates = month_starts(updates.world(), updates.months)
     return [Snapshot(date.replace("-", ""), "", "") for date in dates]
 
@@ -185,6 +191,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
         data.build_interval(interval)
     first = data.whole_text(data.snapshots[0])
     if not updates.model:
+        # The vocabulary's sentinels come on top of the trained tokens.
         data.train_vocabulary(first, settings[f"{settings[_CONFIG]}.vocab_size"] - _SENTINELS)
     drawn: Mapping[str, Drawn] = settings["drawn"]
     vocabulary = _vocabulary(updates, settings)
@@ -223,6 +230,7 @@ def models(data: Data) -> list[Model]:
     made = [Model(INITIAL)]
     last = dict.fromkeys(data.updates.methods, made[0])
     for interval in data.intervals:
+        # Every method goes on from its own last model (section 4.1).
         last = {method: Model(method, interval, base) for method, base in last.items()}
         made += last.values()
     return made
@@ -245,6 +253,7 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
     """The gin macros of one training."""
     updates = data.updates
     base = updates.model_dir(model.base) if model.base else updates.model
+    # Mix-Review draws its old rows from the first snapshot.
     rows = (model.interval.name, FIRST) if model.interval else (FIRST,)
     macros = {
         "INITIAL_CHECKPOINT_PATH": base or None,
@@ -255,6 +264,7 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
         "EVAL_FIRST": updates.is_untrained(model.method),
     }
     if model.method == INITIAL and (updates.initial_epochs or updates.model):
+        # 4 passes over the first snapshot, as in the paper.
         macros["EPOCHS"] = updates.initial_epochs or 4
     return macros
 

@@ -1,4 +1,4 @@
-"""What `ckl temporalwiki` trains on and asks about: made of snapshots, each file once.
+"""Training and evaluation data of `ckl temporalwiki`, built from snapshots, each file once.
 
 ROOT/dumps/                    the simulated world's, where no snapshots are given
 ROOT/data/<interval>/diffset, probes    see docs/dumps.md
@@ -42,7 +42,7 @@ CLASSES = ("unchanged", "changed", "deleted")
 
 @dataclasses.dataclass(frozen=True)
 class Drawn:
-    """What a training draws its batches from.
+    """The source of a training's batches.
 
     Attributes:
       task: "d1" or "whole" of an interval, or "d0".
@@ -79,6 +79,7 @@ class Data:
 
     @property
     def workers(self) -> int:
+        # Not `cpu_count`: a job on a cluster may use only some of the machine's cores.
         return self.updates.jobs or len(os.sched_getaffinity(0))
 
     def rows(self, name: str) -> Path:
@@ -90,6 +91,7 @@ class Data:
 
     def fact_files(self) -> list[str]:
         """The probes of all intervals that hold a fact."""
+        # Of all intervals, also those after a model's own: they measure its misalignment in time.
         paths = [self.fact_file(i, c) for i in self.intervals for c in CLASSES]
         return [str(path) for path in paths if path.is_file()]
 
@@ -107,6 +109,7 @@ class Data:
     def build_interval(self, interval: Interval) -> None:
         """Makes the diffset and the probes of an interval, and says what they hold."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
+        # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = diffsets.Options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
         made = self._diffset(plan)
@@ -116,6 +119,7 @@ class Data:
             diffset=str(diffset),
             wikipedia=interval.new.wikipedia,
             out=out,
+            # The sitelinks of the wiki that the dumps are of.
             rules=FactRules(site=plan.new.wiki or "enwiki"),
             unchanged_share=self.updates.share,
             seed=self.updates.seed,
@@ -143,6 +147,8 @@ class Data:
             target = self.root / "probes" / f"{interval.name}_{kind}"
             if kind.partition(".")[0] in CLASSES and _has_rows(source):
                 content = source.read_bytes()
+                # Unchanged files keep their time of change, so nothing that depends on them looks
+                # newer.
                 if not target.exists() or target.read_bytes() != content:
                     files.write_file(target, content)
 
@@ -161,6 +167,7 @@ class Data:
     def train_vocabulary(self, documents: Path, size: int) -> None:
         """Trains a vocabulary on the first snapshot, if there is none."""
         if not self.updates.vocabulary.exists():
+            # A generator: the text of a snapshot is not held in memory.
             lines = (
                 line
                 for document in read_documents(documents)
@@ -182,6 +189,7 @@ class Data:
           vocabulary: of the model.
           **settings: of the rows; see `data.causal.prepare_rows`.
         """
+        # Tasks that are there with the same settings are kept.
         prepare_rows({"d0": first}, self.rows(FIRST), vocabulary, **settings)
         for interval in self.intervals:
             sources = {"d1": self.new_documents(interval)}
@@ -201,8 +209,10 @@ class Data:
         old = len(CachedTask.open(self.rows(FIRST) / "d0"))
         short = {}
         for method, wanted in drawn.items():
+            # An Initial model is trained once, on the first snapshot; the others on every interval.
             for name in [FIRST] if wanted.task == "d0" else [i.name for i in self.intervals]:
                 rows = len(CachedTask.open(self.rows(name) / wanted.task))
+                # Review rows fill a batch too.
                 rows += min(old, int(rows * wanted.reviewed))
                 if rows < wanted.batch:
                     short[f"{name} {method}"] = rows
@@ -217,6 +227,7 @@ class Data:
         """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""
         for interval in self.intervals:
             rest = self.folder(interval, "rest.jsonl")
+            # Written atomically: a file that is there is complete.
             if not rest.exists():
                 whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
                 write_rest(whole, diffset, rest, seed=self.updates.seed)
@@ -230,6 +241,7 @@ def _has_rows(path: Path) -> bool:
     if path.suffix != ".csv":
         return os.path.getsize(path) > 0
     with files.os_errors(path, "read"), open(path, encoding="utf-8", newline="") as f:
+        # The second line: the first one is the header.
         return next(itertools.islice(csv.reader(f), 1, None), None) is not None
 
 

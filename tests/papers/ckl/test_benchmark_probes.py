@@ -17,7 +17,7 @@ def test_a_model_is_asked_what_was_built_and_reviewed(tiny, tmp_path):
     world, built, reviewed = tiny.probes, tmp_path / "built", tmp_path / "reviewed"
     corpora = [str(world / f"documents_{side}.jsonl") for side in ("d0", "d1")]
     argv = ["data", "benchmark", "--facts", str(world / "facts.jsonl"), "--documents", *corpora]
-    dates = ["--dates", "2020-04-30", "2021-04-30", "--wordings", str(world / "relations.jsonl")]
+    dates = ["--dates", "2020-04-30", "2021-04-30", "--templates", str(world / "relations.jsonl")]
     assert ckl.main([*argv, *dates, "--out", str(built)]) == 0
     edit = {"action": "edit", "answers": ["nobody"]}
     write_json(

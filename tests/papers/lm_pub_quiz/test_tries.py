@@ -41,9 +41,9 @@ def test_rows_hold_every_edge_once_behind_its_own_ancestors(sequences, width, ed
         assert (row.ends > np.arange(count)).all() and (row.ends <= count).all()
         i = np.arange(count)
         sees = (i[None] <= i[:, None]) & (i[:, None] < row.ends[None])
-        for place, target, node in zip(row.places, row.targets, row.nodes, strict=True):
-            context = row.tokens[sees[place]].tolist()
-            assert row.positions[sees[place]].tolist() == list(range(len(context)))
+        for parent, target, node in zip(row.parents, row.targets, row.nodes, strict=True):
+            context = row.tokens[sees[parent]].tolist()
+            assert row.positions[sees[parent]].tolist() == list(range(len(context)))
             path = next(p for p in trie.paths if node in p).tolist()
             want = [int(trie.tokens[n]) for n in path[: path.index(node) + 1]]
             assert [*context, int(target)] == want

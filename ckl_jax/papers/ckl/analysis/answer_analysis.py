@@ -14,6 +14,7 @@ from ckl_jax.data.text.answer_types import PERSON, TYPES, AnswerTypes
 from ckl_jax.papers.ckl.analysis.mentions import count_mentions
 from ckl_jax.probes.metrics import normalize_answer
 
+# The two probes of CKL's Figure 8.
 PAIR = ("updated_lama", "new_lama")
 _BINS = {"0": (0, 0), "1 to 9": (1, 9), "10 to 99": (10, 99), "100 or more": (100, np.inf)}
 
@@ -32,10 +33,12 @@ def figure_8(
     initial = study.initial.scores
     probes = [p for p in study.probes if p in initial]
     types_of_answers = {p: types_of(initial[p], types) for p in probes}
+    # The paper draws Vanilla's answers.
     leader = study.vanilla or study.methods[0]
     parts = {
         p: contributions(leader.scores[p], types_of_answers[p]) for p in PAIR if p in leader.scores
     }
+    # Types without a right answer in either probe would be empty bars.
     shown = [t for t in TYPES if any(part.get(t) for part in parts.values())]
     shared = {e.key: shared_persons(e, types_of_answers) for e in study.entries}
     no_figure = "No answer of either probe is right: no figure."
@@ -43,7 +46,7 @@ def figure_8(
         Section(
             "Types of the answers",
             ["Type", *(f"{known_probe(p).short} % (the paper's)" for p in probes)],
-            _share_rows(types_of_answers, published),
+            _fraction_rows(types_of_answers, published),
             [
                 "In percent of a probe's answers, and in brackets the paper's (Table 5). "
                 f"Types are told by {types.how}."
@@ -78,7 +81,7 @@ def types_of(scored: Scored, types: AnswerTypes) -> list[str]:
     ]
 
 
-def _share_rows(
+def _fraction_rows(
     types_of_answers: Mapping[str, Sequence[str]], published: Mapping[str, Mapping[str, float]]
 ) -> list[list[str]]:
     rows = []
@@ -109,6 +112,8 @@ def shared_persons(
     if any(p not in entry.scores or p not in kinds for p in PAIR):
         return None
     first, second = (_by_person(entry.scores[p], kinds[p]) for p in PAIR)
+    # A person with 3 items in one probe and 2 in the other makes 2 pairs, so that both sides have
+    # the same people equally often.
     pairs = [pair for person in first for pair in zip(first[person], second[person], strict=False)]
     if not pairs:
         return None
@@ -119,6 +124,7 @@ def _by_person(scored: Scored, kinds: Sequence[str]) -> dict[str, list[float]]:
     scores: dict[str, list[float]] = collections.defaultdict(list)
     for row, kind, right in zip(scored.rows, kinds, scored.em, strict=True):
         if kind == PERSON:
+            # Normalised as for EM: "Joe Biden" and "joe biden." are one person.
             scores[normalize_answer(row["answers"][0])].append(float(right))
     return scores
 
@@ -169,6 +175,7 @@ def mentions_of(
     corpora: Mapping[str, Callable[[], Iterable[str]]],
 ) -> dict[str, dict[str, np.ndarray]]:
     """{probe: {corpus: [N] how often it names the accepted answers of each item}}."""
+    # All names of all probes in one reading of each corpus.
     names = {a for items in answers.values() for accepted in items for a in accepted}
     counts = count_mentions(names, {name: make() for name, make in corpora.items()})
     return {
@@ -180,7 +187,7 @@ def mentions_of(
 
 
 def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
-    """The share of each probe's items whose answer each corpus names."""
+    """The fraction of each probe's items whose answer each corpus names."""
     corpora = list(next(iter(mentions.values())))
     headers = [
         "Probe",
@@ -191,6 +198,7 @@ def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
     ]
     rows = []
     for probe, of in mentions.items():
+        # [corpora, N]
         there = np.stack([of[c] > 0 for c in corpora])
         rows.append(
             (

@@ -56,6 +56,7 @@ def _are_best(
             return None  # the best of some is not the best
         # "No gain" is the worst of all.
         ratios = {m: math.inf if rows[m]["fuar"] is None else rows[m]["fuar"] for m in every}
+        # `pop` leaves the other methods in `ratios`.
         ours = min(ratios.pop(m) for m in methods)
         return min(ratios.values()) - ours  # inf - inf is NaN
 
@@ -67,6 +68,7 @@ def _kept_more(first: str, second: str) -> Callable[[Numbers], float | None]:
 
     def margin(numbers: Numbers) -> float | None:
         a, b = numbers.get(first, {}), numbers.get(second, {})
+        # Only methods that both scenarios ran, or the means would be over different ones.
         methods = [m for m in (*_OTHERS, *_EXPANSION) if m in a and m in b]
         gaps = [a[m][_KEPT] - b[m][_KEPT] for m in methods]
         return sum(gaps) / len(gaps) if gaps else None
@@ -87,6 +89,7 @@ def _with_rate(column: str, sign: int) -> Callable[[Numbers], float | None]:
 
     def margin(numbers: Numbers) -> float | None:
         rows = numbers.get("rates", {})
+        # Rows are named "vanilla-0.0001".
         rates = {float(n.partition("-")[2]): n for n in rows if n.startswith("vanilla")}
         if len(rates) < 2:
             return None
@@ -95,6 +98,7 @@ def _with_rate(column: str, sign: int) -> Callable[[Numbers], float | None]:
     return margin
 
 
+# One row a claim, in the order of the paper's tables.
 CLAIMS = (
     Claim("methods that add parameters have the lowest FUAR", "Table 2", "FUAR", _are_best("main")),
     Claim(
@@ -146,6 +150,7 @@ def _judged(claim: Claim, margins: Sequence[float | None]) -> dict[str, Any]:
     verdict = "yes" if holds else "no" if fails else "unclear"
     about = {"claim": claim.text, "where": claim.where, "unit": claim.unit}
     about |= {"verdict": verdict if known else "not run", "seeds": len(known)}
+    # JSON has no infinity; "no gain" on one side makes a margin infinite.
     values = [m if m is not None and math.isfinite(m) else None for m in margins]
     return {**about, **statistics.spread(values)}
 
@@ -184,6 +189,7 @@ def write(folders: Sequence[str | Path], out: str | Path) -> Path:
         raise UserError("A folder is named twice; give one of each seed.")
     numbers = [read_numbers(folder) for folder in folders]
     if len(folders) > 1:
+        # Means over folders of different settings would be of nothing.
         check_seeds(folders, RECORD)
     rows = judge(numbers)
     write_json(Path(out) / "claims.json", {"folders": list(map(str, folders)), "claims": rows})

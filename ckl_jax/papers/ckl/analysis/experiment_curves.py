@@ -53,13 +53,16 @@ def line_of(scenario: str, phases: Sequence[Entry], start: float, rows: Sequence
       start: EM in percent of the model before.
       rows: see `Line`.
     """
+    # The first point is the model before, at epoch 0.
     points, passes, steps = [(0.0, 0, start)], 0.0, 0
     for entry in phases:
         run = entry.run
         for step in run.steps:
             scores = run.means_at(step)
+            # Step 0 is that first point already.
             if step and KEPT in scores:
                 points.append((passes + run.epoch_at(step), steps + step, 100.0 * scores[KEPT]))
+        # The next phase goes on where this one ended.
         passes, steps = points[-1][0], points[-1][1]
     return Line(scenario, phases[0].key, points, rows)
 
@@ -74,6 +77,7 @@ def figure_2(study: Study, published: Mapping[str, Mapping[str, Any]]) -> tuple[
             if epoch:
                 rows.append([entry.label, f"{epoch:g}", *map(scores.get, study.probes)])
         last = published.get(entry.key, {})
+        # 4 epochs: CKL, section 4.1.
         rows.append([f"{entry.label}, the paper's last", 4, *map(last.get, study.probes)])
     headers = ["Method", "Epoch", *(f"{r.short} EM" for r in study.records.values())]
     sections = [
@@ -162,6 +166,7 @@ def _plot_repeats(lines: Sequence[Line]):
             look = {"color": labels.color(line.key), "marker": _STYLES[line.scenario][1]}
             at = line.points[-1][which], line.forgotten
             ax.plot(*at, ls="", ms=8, alpha=0.8, **look)
+        # Empty lines that only make entries of the legend: methods by colour, scenarios by marker.
         for key in dict.fromkeys(line.key for line in lines):
             ax.plot([], [], lw=5, color=labels.color(key), label=labels.method_label(key))
         for scenario in dict.fromkeys(line.scenario for line in lines):
@@ -225,6 +230,7 @@ def _curves(scored: Scored) -> tuple[dict[int, float], dict[int, float]]:
     relations = np.array(scored.relations)[wide]
     ranks, beams = scored.hit_rank[wide], scored.beams[wide]
     of_items = precision_curve(ranks, beams)
+    # Each relation counts once, however many items it has, as in LAMA.
     each = [precision_curve(ranks[relations == r], beams[relations == r]) for r in set(relations)]
     return (
         {k: 100.0 * v for k, v in of_items.items()},

@@ -25,6 +25,7 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     """
     check_seeds(folders, experiment_tables.RECORD)
     in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
+    # By length first: table2 comes before table10.
     names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
     if not names:
         raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")
@@ -61,6 +62,7 @@ def _only_in_some(tables: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    # What describes the part (probes, metrics, FUAR's notation) is the same for all seeds.
     kept = {key: value for key, value in parts[0].items() if key not in ("rows", "notes", "seeds")}
     rows = {}
     for row, columns in parts[0]["rows"].items():
@@ -74,4 +76,5 @@ def _part(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _cell(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     numbers = statistics.spread([cell["ours"] for cell in cells])
     defined = any(cell["defined"] for cell in cells)
+    # The paper's number is the same in all; ours becomes the mean.
     return {**cells[0], "ours": numbers.pop("mean"), **numbers, "defined": defined}

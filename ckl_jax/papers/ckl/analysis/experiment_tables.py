@@ -20,6 +20,7 @@ from ckl_jax.papers.ckl.data.kilt import KILT_SETS
 
 FUAR = "fuar"
 RECORD = "experiments.json"
+# Keys of a cell in JSON files, which are read again for seeds and claims.
 _CELL = {"ours", "low", "high", "defined", "paper", "printed"}
 _AGAIN = "make it again by `ckl experiment`."
 # NewLAMA-Easy put as questions (appendix G), which a column of its own shows.
@@ -50,6 +51,7 @@ def compare(
       {"probes", "fuar", "metrics": {probe: metric}, "rows": {row: {column: {"ours", "low", "high",
       "paper"}}}, "parameters": {row: {"ours", "paper"}}}; a FUAR of None is "no gain".
     """
+    # FUAR's tasks are chosen among the probes of the study.
     study = only_probes(load_study(runs), probes)
     table = compute_table(study, metric, acquired=acquired, earlier=earlier)
     part = {
@@ -87,9 +89,11 @@ def compare_tuned(
         study = tuned_study(folders)
         probes = study.probes
         for key, columns in _rows(compute_table(study, "score"), probes, published).items():
+            # KILT models do not start from each other, so that nothing was forgotten or gained.
             columns.pop(FUAR)
             part["rows"].setdefault(key, {}).update(columns)
         for probe in probes:
+            # How many records do not fit is the same for all models of one vocabulary.
             rows = study.entries[0].scores[probe].rows
             part["metrics"][probe] = rows[0]["metric"]
             if cut := sum(row["cut"] for row in rows):
@@ -116,6 +120,8 @@ def compare_averaged(
       As `compare`; also {"seeds": {row: {probe: [EM of each seed]}}} and "notes".
     """
     study = averaged_study(folders)
+    # `score` of an item is its mean EM over the seeds, in [0, 1], so that the bootstrap is over
+    # items.
     table = compute_table(study, "score", acquired=acquired)
     seeds = {
         row: {
@@ -204,6 +210,7 @@ def beside(
 ) -> dict[str, Any]:
     """The cell of a number, {"value", "low", "high"} or None, and of what the paper printed."""
     value, low, high = (x[k] if x else None for k in ("value", "low", "high"))
+    # `printed` tells a "no gain" that the paper printed (None) from a number that it did not.
     paper = {"paper": printed.get(column), "printed": column in printed}
     return {"ours": value, "low": low, "high": high, "defined": x is not None, **paper}
 
@@ -249,6 +256,7 @@ def _short(probe: str) -> str:
 
 
 def _label(key: str) -> str:
+    # Table 7's rows are a method at a learning rate.
     method, _, rate = key.partition("-")
     return f"{labels.method_label(method)} {rate}".strip() if rate else labels.method_label(key)
 
@@ -277,6 +285,7 @@ def read_tables(path: Path) -> dict[str, Any]:
     Raises:
       UserError: the file cannot be read, or holds something else.
     """
+    # Files are checked: a table of an older version must not fail in the middle of a mean.
     parts = {k: p for k, p in read_json_object(path).items() if isinstance(p, dict) and "rows" in p}
     for scenario, part in parts.items():
         probes, rows = part.get("probes"), part["rows"]

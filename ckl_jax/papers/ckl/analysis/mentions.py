@@ -1,4 +1,4 @@
-"""How often corpora mention the answers of probes: the overlap of entities between them."""
+"""Counts mentions of probes' answers in corpora: the overlap of entities between them."""
 
 import collections
 import os
@@ -15,8 +15,10 @@ def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
     Raises:
       UserError: see `ckl_files.read_table`.
     """
+    # Rows that mask one text in several ways follow each other.
     before = None
     for _, row in read_table(path, ("input", "output")):
+        # Rows without the original text are put together from input and output again.
         text = row.get("original") or fill_spans(row["input"], row["output"])
         if text != before:
             yield text
@@ -36,10 +38,13 @@ def count_mentions(
     Returns:
       {corpus: {name: mentions}}, all names in each.
     """
+    # {normalised words: the names that they are of}; several spellings may normalise alike.
     by_words: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
     for name in dict.fromkeys(names):
         if words := tuple(normalize_answer(name).split()):
             by_words[words].append(name)
+    # {first word: lengths of names that begin with it}: a text is scanned once, whatever the number
+    # of names.
     lengths: dict[str, list[int]] = collections.defaultdict(list)
     for words in by_words:
         if len(words) not in lengths[words[0]]:

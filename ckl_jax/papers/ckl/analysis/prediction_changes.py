@@ -1,4 +1,4 @@
-"""How predictions change from epoch to epoch: CKL's Table 12 (appendix H)."""
+"""Changes of predictions from epoch to epoch: CKL's Table 12 (appendix H)."""
 
 import itertools
 from collections.abc import Sequence
@@ -50,6 +50,7 @@ def table_12(
     pair = [entries[key] for key in (beside, shown)]
     histories = {e.key: _history(e, probes) for e in pair}
     asked = [histories[entry.key][0] for entry in pair]
+    # The columns are epochs, which both runs must have.
     if asked[0] != asked[1]:
         note = ", and ".join(
             f"{e.run.path} after the epochs {', '.join(f'{x:g}' for x in epochs)}"
@@ -67,9 +68,11 @@ def table_12(
         numbers["examples"] += changes
     rows = []
     for entry in pair:
-        shares = _changed_shares(entry, histories[entry.key], probes)
-        numbers["changed"][entry.key] = shares
-        rows += [[entry.label, known_probe(p).long, *shares[p]] for p in probes if p in shares]
+        fractions = _changed_fractions(entry, histories[entry.key], probes)
+        numbers["changed"][entry.key] = fractions
+        rows += [
+            [entry.label, known_probe(p).long, *fractions[p]] for p in probes if p in fractions
+        ]
     headers = ["Method", "Probe", *(f"epoch {a} → {b}" for a, b in zip(["0", *epochs], epochs))]  # noqa: B905
     sections.append(Section("Answers that changed from one epoch to the next (%)", headers, rows))
     return sections, numbers
@@ -81,6 +84,7 @@ History = tuple[list[float], list[dict[str, Scored]]]
 def _history(entry: Entry, probes: Sequence[str]) -> History:
     """The epochs at which a run was probed, and its scores then."""
     run = entry.run
+    # Step 0 is before the first epoch.
     steps = [step for step in run.steps if step]
     kept = [{p: s for p, s in run.at(step).items() if p in probes} for step in steps]
     return [run.epoch_at(step) for step in steps], kept
@@ -94,6 +98,7 @@ def _picked(
     if any(scored is None for scored in last):
         return [], (0, 0)
     right = last[-2].em > 0
+    # last holds (beside, shown, Initial).
     wanted = np.flatnonzero(right & (last[-1].em == 0))
     missed = [i for i in wanted if last[0].em[i] == 0]
     chosen = [*missed, *(i for i in wanted if i not in set(missed))][:items]
@@ -132,13 +137,15 @@ def _section(
     return Section(known_probe(probe).long, headers, rows, notes=[note])
 
 
-def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> dict[str, list[Any]]:
+def _changed_fractions(
+    entry: Entry, history: History, probes: Sequence[str]
+) -> dict[str, list[Any]]:
     """{probe: percent of items whose first answer differs from that of the epoch before}.
 
     The first is None where the run was not asked before its first epoch.
     """
     before = entry.run.at(0) if 0 in entry.run.steps else {}
-    shares: dict[str, list[Any]] = {}
+    fractions: dict[str, list[Any]] = {}
     for probe in probes:
         said = [
             np.array([row["predictions"][0] for row in scores[probe].rows], object)
@@ -147,8 +154,8 @@ def _changed_shares(entry: Entry, history: History, probes: Sequence[str]) -> di
             for scores in (before, *history[1])
         ]
         if any(answers is not None for answers in said[1:]):
-            shares[probe] = [
+            fractions[probe] = [
                 None if a is None or b is None else 100.0 * float(np.mean(a != b))
                 for a, b in itertools.pairwise(said)
             ]
-    return shares
+    return fractions

@@ -15,6 +15,7 @@ Row = Mapping[str, float | None]
 def _read() -> dict[str, dict[str, dict[str, Row]]]:
     """{table: {scenario: {row: {column: number}}}}."""
     tables: dict[str, dict[str, dict[str, Row]]] = {}
+    # Blocks are separated by blank lines; the first line names table, scenario and columns.
     for block in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split("\n\n"):
         (table, scenario, *columns), *rows = map(str.split, block.strip().splitlines())
         tables.setdefault(table[1:], {})[scenario[:-1]] = {

@@ -44,6 +44,7 @@ def html(reviewable: Reviewable, evidence: list[dict[str, Any]], name: str) -> s
     items = _items(reviewable, evidence)
     data = {"format": FORMAT, "benchmark": reviewable.digest, "items": items}
     script = _SCRIPT.read_text(encoding="utf-8")
+    # The hash allows this script and no other, so that text of an item cannot become one.
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -70,6 +71,7 @@ def _items(reviewable: Reviewable, evidence: list[dict[str, Any]]) -> list[dict[
     sentences: dict[str, list[dict[str, Any]]] = {}
     shown = ("side", "answer", "sentence", "date", "title", "document", "sentences")
     for row in evidence:
+        # Evidence of an item that several probes share is shown once, at its one key.
         key = reviewable.keys.get((row["probe"], row["id"]))
         sentences.setdefault(key or "", []).append({name: row.get(name, "") for name in shown})
     return [

@@ -75,6 +75,7 @@ def compare_transfers(
     study = load_study([*([initial] if initial else []), *first])
     rows = {}
     for entry, folder in zip(study.methods, second, strict=True):
+        # LM_0, LM_1, LM_2.
         models = [study.initial.scores, entry.scores, Run.open(folder).last]
         ours = transfers(*({t: 100.0 * m[t].em.mean() for t in tasks} for m in models), tasks)
         draws = _draws(models, tasks)
@@ -105,6 +106,7 @@ def _draws(models: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[di
     """Bootstrap means of each model, [B] a task in percent; one resample of a task for all."""
     draws: list[dict[str, Any]] = [{} for _ in models]
     for i, task in enumerate(tasks):
+        # Paired over the three models: the same items in each resample.
         sampled = bootstrap_means(np.stack([m[task].em for m in models]), seed=i)
         for mine, values in zip(draws, sampled, strict=True):
             mine[task] = 100.0 * values
@@ -116,4 +118,5 @@ def _printed(published, key: str, tasks: Sequence[str]) -> dict[str, float]:
     rows = [published[0].get("initial"), *(table.get(key) for table in published)]
     if any(row is None for row in rows):
         return {}
+    # The paper's scores have two decimals.
     return {name: round(float(v), 2) for name, v in transfers(*rows, tasks).items()}

@@ -17,7 +17,7 @@ from ckl_jax import checks
 from ckl_jax.data import plugins
 from ckl_jax.data.buckets import hash64
 from ckl_jax.data.compressed import RECORD_BYTES
-from ckl_jax.data.facts import templates as wordings
+from ckl_jax.data.facts import templates
 from ckl_jax.data.facts.ckl_files import ProbeItem
 from ckl_jax.data.facts.ckl_writer import write_probe, write_rows
 from ckl_jax.data.facts.dated_facts import read_dated_facts
@@ -53,7 +53,7 @@ LIGHT_TUNING = "trex_5000"
 PROBES = (INVARIANT_LAMA, UPDATED_LAMA, NEW_LAMA, NEW_LAMA_EASY)
 NOTE, REQUIRE = "note", "require"
 PARTS = {name: f"{NEW_LAMA_EASY}_{name}" for name in ("small", "p1", "p2", "5000")}
-_MOST_BESIDES = 5_000  # items outside of SMALL, to tune a decoder-only model on
+_MAX_EXTRA = 5_000  # items outside of SMALL, to tune a decoder-only model on
 _FITTED_ON = 20_000  # documents, of which the finder learns how words are written
 
 
@@ -73,7 +73,7 @@ class Options:
       paraphrase: Function that paraphrases, MODULE:FUNCTION: sentences -> sentences.
       ask: Function that writes questions for NewLAMA-Easy, MODULE:FUNCTION: (statements, answers)
         -> questions.
-      wordings: JSONL file of templates (relation, cloze, question, kind), beside the built-in ones.
+      templates: JSONL file (relation, cloze, question, kind) of templates beside the built-in ones.
       patterns: ParaRel's folder of templates, in place of the built-in ones.
       training_rows: Write the documents too, as CKL's corpora with salient spans masked.
       row_words: Words of a row, at most; 0 is a sentence a row (CKL: 350 tokens).
@@ -92,7 +92,7 @@ class Options:
     stand_alone: Annotated[str, arg(name="decontextualize")] = ""
     paraphrase: Annotated[str, arg(name="back-translate")] = ""
     ask: str = ""
-    wordings: str = ""
+    templates: str = ""
     patterns: str = ""
     training_rows: bool = False
     row_words: int = 250
@@ -159,7 +159,8 @@ def build(
     builder = _Builder(Period(*dates), options, progress, record_limit)
     check_out(out, MADE_BY, replace)
     counts: Counts = collections.Counter()
-    found = candidates(read_dated_facts(facts), builder.period, builder.wordings, counts)
+    # Facts decide what can be asked; documents decide what is kept and what is new.
+    found = candidates(read_dated_facts(facts), builder.period, builder.templates, counts)
     items, evidence = builder.items(found, list(corpora), counts)
     if not items:
         raise UserError(_nothing(counts))
@@ -178,6 +179,7 @@ def build(
         },
         "half": builder.parts.half,
     }
+    # A temporary folder that is renamed when whole: a reader never sees half a benchmark.
     with atomic_folder(out) as work:
         for probe in items:
             # Parts share the answers of the whole, and its ids.
@@ -203,7 +205,7 @@ def _nothing(counts: Counts) -> str:
         f"{n:,} {what}" for what, n in sorted(counts.items()) if n and not what.startswith("no wo")
     )
     names = sorted(what.partition(": ")[2] for what in counts if what.startswith("no wording: "))
-    more = f"; give --wordings for relations such as {names[0]!r}" if names else ""
+    more = f"; give --templates for relations such as {names[0]!r}" if names else ""
     return f"Nothing is left to ask ({reasons}){more}."
 
 
@@ -262,11 +264,12 @@ class _Builder:
         self.stand_alone = plugins.load(options.stand_alone, "--decontextualize")
         self.paraphrase = plugins.load(options.paraphrase, "--back-translate")
         self.ask = plugins.load(options.ask, "--ask")
-        self.wordings = wordings.built_in()
+        # Later sources replace the templates of a relation: built in, ParaRel's, the user's file.
+        self.templates = templates.built_in()
         if options.patterns:
-            self.wordings = wordings.with_patterns(self.wordings, options.patterns)
-        if options.wordings:
-            self.wordings |= wordings.read_wordings(options.wordings)
+            self.templates = templates.with_patterns(self.templates, options.patterns)
+        if options.templates:
+            self.templates |= templates.read_wordings(options.templates)
 
     def items(self, found: list[Candidate], corpora: list, counts: Counts) -> tuple[Built, Proof]:
         options = self.options
@@ -274,13 +277,17 @@ class _Builder:
         left = benchmark_filters.kept(
             found, make_finder(options.finder), counts, options.per_relation, options.seed
         )
+        # First reading of the documents: how the corpus writes words, and the days of D1.
         texts = spread(self._texts(corpora), _FITTED_ON)
         self.finder = make_finder(options.finder, texts)
+        # 20,000 documents, which the rest of the build does not need.
         del texts
+        # For each candidate the sentences with its answer, and of an update those with the old one.
         watch, pairs = Watch(), []
         for c in left:
             old = watch.add(c.subjects, c.old_answers) if c.old_answers else None
             pairs.append((watch.add(c.subjects, c.answers), old))
+        # Second reading: evidence for the candidates, and sentences of D1 for NewLAMA-Easy.
         recent = self._watched(corpora, watch, counts)
         items: Built = {}
         proof: Proof = []
@@ -291,9 +298,11 @@ class _Builder:
             if options.evidence == REQUIRE and (why := _lacks(candidate.probe, evidence)):
                 counts[f"{candidate.probe}: {why}"] += 1
                 continue
+            # Ids count from 0 within a probe, as in CKL's files.
             several = items.setdefault(candidate.probe, [])
             several.append(_item(candidate, str(len(several))))
             proof.append((candidate.probe, several[-1].id, evidence))
+        # Third reading: what D0 says already is not new.
         if easy := self._easy(self._unknown(recent, corpora, counts), counts):
             items[NEW_LAMA_EASY] = [item for item, _ in easy]
             proof += [(NEW_LAMA_EASY, item.id, [found]) for item, found in easy]
@@ -304,16 +313,18 @@ class _Builder:
 
     def _parts(self, easy: list[tuple[ProbeItem, Evidence]]) -> Built:
         """NewLAMA-Easy of SMALL and of its halves, and what is not of SMALL."""
-        if not self.parts.share:
+        if not self.parts.fraction:
             return {}
         found: Built = {probe: [] for probe in PARTS.values()}
         for item, evidence in easy:
+            # An item of NewLAMA-Easy is made of exactly one sentence.
             (sentence,) = evidence.found.newest
+            # What is not in SMALL serves to light-tune GPT-2 on (CKL, appendix G).
             names = self.parts.names(sentence.document, sentence.date) or ("5000",)
             for name in names:
                 part = found[PARTS[name]]
                 part.append(dataclasses.replace(item, probe=PARTS[name]))
-        del found[PARTS["5000"]][_MOST_BESIDES:]
+        del found[PARTS["5000"]][_MAX_EXTRA:]
         return found
 
     def write_corpora(self, corpora: list, folder: Path, counts: Counts) -> dict[str, int]:
@@ -337,12 +348,14 @@ class _Builder:
                 f"--light-tuning {self.options.light_tuning} leaves nothing of the {len(lasting)} "
                 "items of InvariantLAMA; give a smaller number."
             )
+        # By hash, so that adding items changes few of the draws.
         drawn = sorted(lasting, key=lambda i: hash64("light", seed, i.input, i.answers))
         aside = {item.id for item in drawn[: self.options.light_tuning]}
         items[INVARIANT_LAMA] = [i for i in lasting if i.id not in aside]
         items[LIGHT_TUNING] = [
             dataclasses.replace(i, probe=LIGHT_TUNING) for i in lasting if i.id in aside
         ]
+        # In place: the caller holds the list.
         proof[:] = [
             (LIGHT_TUNING if p == INVARIANT_LAMA and key in aside else p, key, found)
             for p, key, found in proof
@@ -367,11 +380,12 @@ class _Builder:
         for side, document in self._read(corpora, "to learn words"):
             days[document.date] += side == "D1" and self.parts.is_small(document.id)
             yield document.text
-        if self.parts.share and not +days:
+        if self.parts.fraction and not +days:
             raise UserError(
-                f"--small {self.parts.share:g} draws none of the {self.documents['D1']:,} "
-                "documents of D1; give a larger share, or documents dated between --dates."
+                f"--small {self.parts.fraction:g} draws none of the {self.documents['D1']:,} "
+                "documents of D1; give a larger fraction, or documents dated between --dates."
             )
+        # `+days` drops the dates with count 0.
         self.parts = self.parts.halved(+days)
 
     def _sentences(self, document: Document) -> list[str]:
@@ -386,7 +400,13 @@ class _Builder:
             if side == "D1":
                 recent.append(
                     recent_sentences(
-                        document, sentences, self.finder, counts, self.stand_alone is None
+                        # A plug-in that makes sentences stand alone may take any; without it they
+                        # must do so already.
+                        document,
+                        sentences,
+                        self.finder,
+                        counts,
+                        self.stand_alone is None,
                     )
                 )
         counts["documents of D1 without a sentence to ask"] += sum(not r for r in recent)
@@ -395,10 +415,13 @@ class _Builder:
     def _unknown(
         self, recent: list[list[Recent]], corpora: list, counts: Counts
     ) -> list[list[Recent]]:
-        """What D0 does not say: not the sentence, nor any that names all of its entities."""
+        """Drops sentences that D0 has, and those whose entities one sentence of D0 names."""
         if not recent:
             return []
-        watch = Watch(most=1)
+        # Whether there is any is enough.
+        watch = Watch(max_sentences=1)
+        # First entity and answer together, and all other entities too: the same fact in other
+        # words.
         pairs = {r: watch.add(r.others[:1], (r.answer,), r.others[1:]) for s in recent for r in s}
         wanted, known = {same(r) for r in pairs}, set()
         for side, document in self._read(corpora, "for what is known"):
@@ -415,6 +438,7 @@ class _Builder:
 
     def _easy(self, recent: list[list[Recent]], counts: Counts) -> list[tuple[ProbeItem, Evidence]]:
         chosen = list(rewritten(recent, counts, self.stand_alone, self.paraphrase))
+        # A statement with two answers has no right one, so that both go.
         by_statement: dict[str, dict[str, Recent]] = {}
         for r in chosen:
             by_statement.setdefault(r.statement, {})[r.answer] = r
@@ -456,14 +480,15 @@ def _check(options: Options) -> None:
         },
     )
     if not 0 <= options.small <= 1:
-        raise UserError(f"--small is {options.small:g}; give a share of the documents, 0 to 1.")
+        raise UserError(f"--small is {options.small:g}; give a fraction of the documents, 0 to 1.")
+    # Settings that would have no effect are refused, not ignored.
     default = Options()
     rows = {"--row-words": "row_words", "--row-spans": "row_spans"}
     for flag, name in rows.items():
         if not options.training_rows and getattr(options, name) != getattr(default, name):
             raise UserError(f"{flag} is of training rows; add --training-rows, or leave it out.")
     if options.half and not options.small:
-        raise UserError("--half parts SMALL; add --small, a share of the documents.")
+        raise UserError("--half parts SMALL; add --small, a fraction of the documents.")
     if options.evidence not in (NOTE, REQUIRE):
         raise UserError(
             f"--evidence is {options.evidence!r}; it is {NOTE} or {REQUIRE}."
@@ -499,6 +524,7 @@ def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
 
 
 def _item(candidate: Candidate, key: str) -> ProbeItem:
+    # InvariantLAMA has no dates: its facts hold in D0 and in D1.
     meta = {} if candidate.probe == INVARIANT_LAMA else {"date": candidate.date}
     if candidate.note:
         meta["note"] = candidate.note

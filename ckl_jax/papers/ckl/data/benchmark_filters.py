@@ -45,6 +45,7 @@ def kept(
 
 def _why_not(candidate: Candidate, entities: "_Entities") -> str:
     try:
+        # Exactly one blank, which names such as "____" in a label would double.
         normalize_blank(candidate.statement, "")
     except UserError:
         return "a name looks like a blank"
@@ -59,6 +60,7 @@ def _why_not(candidate: Candidate, entities: "_Entities") -> str:
 
 def gives_itself_away(candidate: Candidate) -> bool:
     """The string filter: an accepted answer occurs in the subject's name."""
+    # The string filter of LAMA-UHN: "Is Apple Watch made by ____" gives the answer away.
     subject = candidate.subjects[0].casefold()
     return any(a.casefold() in subject for a in candidate.answers)
 
@@ -73,9 +75,11 @@ class _Entities:
     def __contains__(self, candidate: Candidate) -> bool:
         key = (candidate.relation, candidate.answers[0])
         if key not in self._known:
+            # The statement with its answer, so that the finder sees the name in context.
             text = _BEFORE + candidate.filled
             start = len(_BEFORE) + candidate.statement.index(BLANK)
             end = start + len(candidate.answers[0])
+            # Any overlap with a found span counts.
             self._known[key] = any(a < end and start < b for a, b, _ in self._finder.find(text))
         return self._known[key]
 
@@ -111,6 +115,7 @@ def _drawn(
         groups[c.probe, c.relation].append(c)
     left = []
     for (probe, _), group in groups.items():
+        # By hash of the content: a draw does not depend on the order of the facts.
         group.sort(key=lambda c: (hash64(seed, c.statement, c.answers[0]), c.order))
         left += group[:most]
         counts[f"{probe}: more than --per-relation"] += len(group[most:])

@@ -40,9 +40,9 @@ class Watch:
     names the subject.
     """
 
-    def __init__(self, most: int = 2):
-        """Keeps `most` sentences of a pair and side."""
-        self.most = most
+    def __init__(self, max_sentences: int = 2):
+        """Keeps up to `max_sentences` sentences of a pair and side."""
+        self.max_sentences = max_sentences
         self.found: dict[tuple[int, str], Found] = {}  # by pair and side
         self._names: dict[tuple[str, ...], int] = {}
         self._lengths: dict[str, tuple[int, ...]] = {}  # first word -> numbers of words of names
@@ -65,6 +65,7 @@ class Watch:
         return pair
 
     def _number(self, name: str) -> int:
+        # Only words count: punctuation in a name may be written in several ways.
         words = tuple(_WORD.findall(name)) or (name,)  # of marks alone: is never found
         number = self._names.setdefault(words, len(self._names))
         lengths = self._lengths.get(words[0], ())
@@ -74,9 +75,12 @@ class Watch:
 
     def read(self, document: Document, sentences: Sequence[str], side: str) -> None:
         """Looks through the sentences of a document."""
+        # The title names the subject of sentences such as "He was born in ...".
         about = self._named(document.title)
         for text in sentences:
             named = self._named(text)
+            # From the subjects that are named to their pairs: most sentences name none and cost one
+            # scan.
             for pair in {p for n in named | about for p in self._pairs_of.get(n, ())}:
                 answers, required = self._answers[pair]
                 if not named.isdisjoint(answers) and required <= named:
@@ -97,8 +101,9 @@ class Watch:
         entry = self.found.setdefault(key, Found())
         entry.count += 1
         if sentence not in entry.newest:
+            # Sentences sort by date, so that the newest are last.
             bisect.insort(entry.newest, sentence)
-            del entry.newest[: -self.most]
+            del entry.newest[: -self.max_sentences]
 
     def of(self, pair: int, side: str) -> Found:
         """The evidence for a pair on a side."""

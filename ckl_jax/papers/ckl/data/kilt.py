@@ -46,6 +46,7 @@ class KiltSet(Probe):
             object.__setattr__(self, "columns", (self.metric,))
 
 
+# Name, label, full name, metric, input length, target length: CKL, Table 9.
 _SETS = (  # in the order of CKL's Table 8
     ("fever", "FEV", "FEVER", "accuracy", 25, 10),
     ("aidayago2", "AY2", "AIDA CoNLL-YAGO", "accuracy", 768, 6),
@@ -106,6 +107,7 @@ def file_name(probe: str | KiltSet, split: str) -> str:
         raise UserError(
             f"KILT's {name} has no training file; fine-tune on aidayago2, and ask {name} of it."
         )
+    # A user's own set may name its dev file.
     own = known.file if split == DEV else ""
     return own or f"{name}-{split}-kilt.jsonl"
 
@@ -174,6 +176,7 @@ def _record(row: Any, where: str) -> KiltRecord:
     text = row.get("input")
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"{where}, field 'input': {text!r} is no text; a record needs a question.")
+    # Ids are numbers in some of the files and texts in others.
     return KiltRecord(str(row["id"]).strip(), " ".join(text.split()), _answers(row, where))
 
 
@@ -186,10 +189,12 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     output = row["output"]
     if not isinstance(output, list) or not all(isinstance(entry, dict) for entry in output):
         raise UserError(f"{where}, field 'output': it must be a list of {{'answer': ...}}.")
+    # Entries with provenance only have no `answer`.
     answers = [entry["answer"] for entry in output if entry.get("answer") is not None]
     for answer in answers:
         if not isinstance(answer, str):
             raise UserError(f"{where}, field 'output': the answer {answer!r} is no text.")
+    # Without repeats and in order: the first one is the training target.
     kept = tuple(dict.fromkeys(text for answer in answers if (text := answer.strip())))
     if not kept:
         raise UserError(f"{where}, field 'output': the record has no answer; leave it out.")
@@ -197,7 +202,7 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def known_relations(folder: str | os.PathLike) -> tuple[int, int]:
-    """How many of Zero-Shot RE's dev records ask a relation that is trained on, and of how many.
+    """Number of Zero-Shot RE's dev records with a relation of the training set, and of all.
 
     A record's input is "subject [SEP] relation". In the published files no relation is in both.
 
@@ -241,6 +246,7 @@ def prepare_kilt(
 
 def _rows(path: Path, vocabulary: Any) -> Iterator[dict[str, list[int]]]:
     records, end = read_kilt(path), [vocabulary.eos_id]
+    # In batches, because tokenizers are much faster on many texts at once.
     while batch := list(itertools.islice(records, _BATCH)):
         inputs = vocabulary.encode_many([r.input for r in batch])
         targets = vocabulary.encode_many([r.answers[0] for r in batch])
@@ -252,6 +258,7 @@ def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
     """Counts the rows of a task that are longer than what is read of them, by feature."""
     cut: collections.Counter[str] = collections.Counter(dict.fromkeys(lengths, 0))
     for start in range(0, len(task), 2**16):
+        # In parts: a task may have millions of rows.
         some = np.arange(start, min(start + 2**16, len(task)))
         for name, tokens in task.row_lengths(some, lengths).items():
             cut[name] += int((tokens > lengths[name]).sum())
@@ -259,7 +266,7 @@ def count_cut(task: CachedTask, lengths: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut_sentence(task: Path) -> str:
-    """What `cut.json` says: "of 200 records, inputs longer than 25 tokens: 3; ...".
+    """The text of `cut.json`: "of 200 records, inputs longer than 25 tokens: 3; ...".
 
     Raises:
       UserError: the file cannot be read.

@@ -19,7 +19,7 @@ from ckl_jax.data.text.spans import mask_spans
 from ckl_jax.data.text.taggers import EntityFinder, Span
 
 MIN_WORDS, MAX_WORDS = 8, 60
-_MOST_ANSWER_WORDS = 5
+_MAX_ANSWER_WORDS = 5
 _PER_DOCUMENT = 4  # sentences that are considered, should the first ones turn out to be known
 _MONTHS = frozenset(calendar.month_name[1:])
 _CONTEXT = 600  # characters before the sentence that a plug-in gets
@@ -105,6 +105,7 @@ def recent_sentences(
     before = ""
     for text in (" ".join(s.split()) for s in sentences):
         counts["sentences read"] += 1
+        # The finder is the slow part, so it runs last.
         spans = finder.find(text) if not (why := _unfit(text, standing)) else []
         answer, others = _choice(text, spans)
         why = why or ("" if answer else "with no entity to ask for beside another")
@@ -116,6 +117,7 @@ def recent_sentences(
                     document.id, document.date, document.title, text, answer, others, before.strip()
                 )
             )
+        # The end of what came before is what a pronoun refers to.
         before = f"{before} {text}"[-_CONTEXT:]
     # What names the year is likelier to report what is recent; `sort` keeps the order otherwise.
     found.sort(key=lambda r: document.date[:4] not in r.sentence)
@@ -141,7 +143,9 @@ def _unfit(text: str, standing: bool) -> str:
 def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
     """(the last entity that occurs once, the others); "" where there are no two."""
     names = [(text[start:end], label) for start, end, label in spans if label != "DATE"]
+    # The last one: a blank near the end leaves a decoder-only model the most to read.
     for name, _ in reversed(names):
+        # Another entity is what identifies the fact; parts of the answer's own name do not.
         others = tuple(dict.fromkeys(n for n, _ in names if n not in name and name not in n))
         if others and _can_be_asked(text, name):
             return name, others
@@ -150,13 +154,14 @@ def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
 
 def _can_be_asked(text: str, name: str) -> bool:
     """Whether a name occurs once, is whole, and is not given away by its initials."""
-    if not 1 <= len(name.split()) <= _MOST_ANSWER_WORDS or len(name) < 2:
+    if not 1 <= len(name.split()) <= _MAX_ANSWER_WORDS or len(name) < 2:
         return False
     if name in _MONTHS or _ABBREVIATED.search(name):
         return False
     before, blank, after = blanked(text, name).partition(BLANK)
     if not blank or (_HEAD.search(before) and not _FIRST.fullmatch(before)) or _TAIL.match(after):
         return False
+    # "World Health Organization (WHO)": the initials give the answer away.
     initials = "".join(word[0] for word in name.split() if word[0].isupper())
     return len(initials) < 2 or not _whole(initials).search(before + after)
 
@@ -186,6 +191,7 @@ def rewritten(
 
 def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
     done: dict[int, Recent] = {}
+    # The next sentence of a document is tried only if the one before was lost.
     for turn in range(_PER_DOCUMENT):
         todo = [i for i, s in enumerate(batch) if i not in done and len(s) > turn]
         if not todo:
@@ -203,6 +209,7 @@ def _of_batch(batch, counts, stand_alone, paraphrase) -> Iterator[Recent]:
             pairs = [
                 (i, dataclasses.replace(r, sentence=text))
                 for i, r, text in zip(todo, items, new, strict=True)
+                # A rewriting must keep the answer, once.
                 if blanked(text, r.answer)
             ]
             counts[f"sentences whose answer {what} lost"] += len(items) - len(pairs)
@@ -216,6 +223,7 @@ def question(statement: str) -> str:
 
     A blank that is the subject becomes "Who or what"; else the statement itself is asked about.
     """
+    # A lower-case word behind a blank at the start is taken for its verb.
     after = re.fullmatch(rf"{re.escape(BLANK)} ([a-z]\w*)\b(.*?)[.!]", statement)
     if after and after[1] not in ("and", "or", "of", "in", "at", "on", "for", "with"):
         return f"Who or what {after[1]}{after[2]}?"
@@ -223,5 +231,5 @@ def question(statement: str) -> str:
 
 
 def same(recent: Recent) -> str:
-    """What two sentences have in common that say the same, but for case and punctuation."""
+    """A sentence without case and punctuation, to compare sentences by."""
     return normalise(recent.sentence)

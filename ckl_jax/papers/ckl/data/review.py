@@ -67,14 +67,17 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
     keys: dict[tuple[str, str], str] = {}
     items: dict[str, ProbeItem] = {}
     for name, several in probes.items():
+        # NewLAMA-Easy and its parts share one file of answers, so one decision must hold for all.
         leader = _leader(name, names)
         for item in several:
             key = f"{leader}/{item.id}"
+            # The same id for another item: no shared decision.
             if key in items and items[key].input != item.input:
                 key = f"{name}/{item.id}"
             keys[name, item.id] = key
             items.setdefault(key, item)
     seen = [[key, i.input, i.question, i.answers, i.old_answers] for key, i in items.items()]
+    # Decisions name items by id; the digest refuses those of another build.
     digest = hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]
     return Reviewable(probes, keys, items, digest)
 
@@ -137,6 +140,7 @@ def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
     if action not in ACTIONS:
         raise UserError(f"{where}: 'action' is {action!r}; it is one of {', '.join(ACTIONS)}.")
     if action == EDIT:
+        # Raises for an edit that would leave no blank or no answer.
         edited(reviewable.items[key], decision, where)
 
 
@@ -158,6 +162,7 @@ def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeIte
     updated = PROBES[item.probe].read.updated
     if not answers or (updated and not old):
         raise UserError(f"{where}: {'answers' if not answers else 'old_answers'!r} has no answer.")
+    # An answer that is right before and after says nothing about an update.
     if updated and same_name(answers, old):
         raise UserError(f"{where}: an answer is both among 'answers' and among 'old_answers'.")
     return dataclasses.replace(
@@ -266,5 +271,6 @@ def _write(work: Path, left: Mapping[str, Sequence[ProbeItem]]) -> None:
             write_rows(name, work, items)
             together.setdefault(PROBES[name].read.answers, []).append(name)
     for names in together.values():
+        # Reversed, so that the first probe's version of an item wins.
         items = {item.id: item for name in reversed(names) for item in left[name]}
         write_answers(names[0], work, list(items.values()))

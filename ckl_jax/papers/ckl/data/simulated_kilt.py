@@ -15,12 +15,12 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json, write_jsonl
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, file_name
 from ckl_jax.world.facts import Fact, World
-from ckl_jax.world.probe_files import share_of
+from ckl_jax.world.probe_files import fraction_of
 from ckl_jax.world.render import say
 from ckl_jax.world.templates import EVENT, FILLERS
 
 _WORLD = "world.json"  # in the folder: what its files were made of
-_DEV = 0.25  # share of the records of the dev files
+_DEV = 0.25  # fraction of the records of the dev files
 Record = dict[str, Any]
 
 
@@ -65,6 +65,7 @@ class _Writer:
     def __init__(self, world: World):
         self.world = world
         facts = world.at(world.before).values()
+        # Facts with three phrasings at least: eli5 uses each of them.
         self.facts = [f for f in facts if world.kind(f) != EVENT and len(self._said(f)) > 2]
         self.of: Mapping[str, list[Fact]] = collections.defaultdict(list)
         self.objects: Mapping[str, list[str]] = collections.defaultdict(list)
@@ -75,9 +76,11 @@ class _Writer:
 
     def is_dev(self, name: str, record: Record) -> bool:
         if name == "structured_zeroshot":
+            # Every fourth relation is asked and never trained on: that makes it zero-shot.
             known = sorted({f.relation for f in self.facts})
             return known.index(record["meta"]["relation"]) % 4 == 3
-        return share_of(f"kilt {self.world.seed} {record['id']}") < _DEV
+        # By hash of the id, the same whatever the order.
+        return fraction_of(f"kilt {self.world.seed} {record['id']}") < _DEV
 
     def _said(self, fact: Fact) -> Sequence[str]:
         return self.world.relations[fact.relation].state
@@ -102,6 +105,8 @@ class _Writer:
 
     def fever(self) -> Iterator[Record]:
         for fact in self.facts:
+            # A false claim names the object of another fact of the relation, so that it is of the
+            # right type.
             others = [o for o in self.objects[fact.relation] if o != fact.object]
             wrong = bool(others) and self.rng.random() < 0.5
             stated = self.rng.choice(others) if wrong else fact.object
@@ -121,6 +126,8 @@ class _Writer:
 
     def _links(self, name: str, phrasing: int, around: Sequence[str] = ()) -> Iterator[Record]:
         for fact in self.facts:
+            # The marks of KILT's entity linking; the last alias, where there is one, which has to
+            # be resolved.
             mention = f"[START_ENT] {self.world.answers(fact.object)[-1]} [END_ENT]"
             sentence = self._said(fact)[phrasing].format(
                 s=self.world.name(fact.subject), o=mention, d=fact.valid_from

@@ -1,7 +1,7 @@
 """A benchmark's documents as the corpora that CKL published: rows with masked salient spans.
 
-SMALL is a share of the documents of D0 and of D1, drawn by their ids; P1 and P2 are D1's of these
-before a day and from it on (CKL, Table 3).
+SMALL is a fraction of the documents of D0 and of D1, drawn by their ids; P1 and P2 are D1's of
+these before a day and from it on (CKL, Table 3).
 """
 
 import collections
@@ -27,17 +27,18 @@ class Parts:
     """Chooses SMALL's documents, and which of these are P1's and P2's.
 
     Attributes:
-      share: of the documents; 0: there is no SMALL.
+      fraction: of the documents; 0: there is no SMALL.
       half: the first day of P2; "" if there are no halves.
       seed: of the draw.
     """
 
-    share: float = 0.0
+    fraction: float = 0.0
     half: str = ""
     seed: int = 0
 
     def is_small(self, document_id: str) -> bool:
-        return hash64("small", self.seed, document_id) < self.share * 2**63
+        # hash64 is below 2^63.
+        return hash64("small", self.seed, document_id) < self.fraction * 2**63
 
     def names(self, document_id: str, date: str) -> tuple[str, ...]:
         """Of "small", "p1" and "p2" those that hold a document of D1."""
@@ -62,6 +63,7 @@ class Parts:
             )
         if self.half or len(known) < 2:
             return self
+        # {first day of P2: difference of the halves}.
         total, before, unequal = sum(days.values()), 0, {}
         for day, next_day in zip(known, known[1:], strict=False):
             before += days[day]
@@ -96,13 +98,16 @@ def write_corpora(
     with contextlib.ExitStack() as stack:
         writers: dict[str, csv.DictWriter] = {}
         for side, document in documents:
+            # A text that holds "<extra_id_0>" would look masked already.
             if has_sentinel(document.text):
                 counts["documents with sentinels of their own, not trained on"] += 1
                 continue
+            # keep_spanless, so that they can be counted here.
             found = list(masked_rows([document], finder, words, spans or None, keep_spanless=True))
             made = [row for row in found if row["output"]]
             counts["rows without an entity to mask, not trained on"] += len(found) - len(made)
             for name in _corpora(side, document, parts) if made else ():
+                # Opened by the first row: a corpus without rows leaves no file.
                 if name not in writers:
                     path = folder / CORPORA[name]
                     path.parent.mkdir(parents=True, exist_ok=True)

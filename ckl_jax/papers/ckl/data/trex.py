@@ -53,6 +53,7 @@ def draw(
     checks.require_int(0, **{"--seed": seed})
     asked = _Asked(read_probe("invariant_lama", path=invariant))
     counts: Counts = collections.Counter()
+    # A draw of `count` without replacement from a stream: the rows of the smallest hashes.
     lots: dict[int, dict[str, str]] = {}
     heap: list[int] = []  # of the lots, the largest first
     for row in _rows(facts, asked, counts):
@@ -60,6 +61,7 @@ def draw(
         if lot in lots:
             counts["twice in the facts"] += 1
             continue
+        # Negative, because heapq keeps the smallest first.
         heapq.heappush(heap, -lot)
         lots[lot] = row
         if len(heap) > count:
@@ -69,6 +71,7 @@ def draw(
         raise UserError(
             f"None of the facts is left to tune on ({lost}); give facts of {invariant}'s relations."
         )
+    # In the order of the hashes, which is random but reproducible.
     rows = [{"id": str(i), **lots[lot]} for i, lot in enumerate(sorted(lots))]
     counts["written"] = write_csv(
         Path(out), (_FORM.id, _FORM.input, _FORM.answer, "relation"), rows
@@ -90,6 +93,7 @@ class _Asked:
     def __contains__(self, fact: DatedFact) -> bool:
         """Whether an item of this answer, of this relation if it is known, names the subject."""
         answer = normalise(fact.object)
+        # "" holds items of files without relations.
         statements = (self._statements.get((r, answer), ()) for r in (fact.relation, ""))
         return any(fact.subject in text for some in statements for text in some)
 
@@ -97,13 +101,13 @@ class _Asked:
 def _rows(
     facts: Iterable[str | os.PathLike], asked: _Asked, counts: Counts
 ) -> Iterator[dict[str, Any]]:
-    wordings = {name: w for name, w in built_in().items() if w.kind == INVARIANT}
+    templates = {name: w for name, w in built_in().items() if w.kind == INVARIANT}
     for fact in read_dated_facts(facts):
-        wording = wordings.get(fact.relation)
-        if wording is None or (asked.relations and fact.relation not in asked.relations):
+        template = templates.get(fact.relation)
+        if template is None or (asked.relations and fact.relation not in asked.relations):
             counts["of other relations"] += 1
             continue
-        text = fill(wording.cloze, fact.subject, BLANK).text
+        text = fill(template.cloze, fact.subject, BLANK).text
         if fact in asked:
             counts["asked by the probe"] += 1
         elif text.count(BLANK) != 1:

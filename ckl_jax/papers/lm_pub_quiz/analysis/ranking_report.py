@@ -15,6 +15,8 @@ from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationR
 
 def summary(results: DatasetResults) -> str:
     """The accuracy with its bootstrap interval over instances, by cardinality, and by domain."""
+    # The bootstrap draws instances, not rows: the templates of an instance ask for the same fact,
+    # so their results are not independent.
     right = np.concatenate([_by_instance(result) for result in results])
     low, high = statistics.interval(statistics.bootstrap_means(right[None])[0])
     (overall,) = results.get_metrics("accuracy").values()
@@ -23,6 +25,8 @@ def summary(results: DatasetResults) -> str:
         f"(95 % interval {100 * low:.2f} to {100 * high:.2f})"
     ]
     for key in ("cardinality", "domains"):
+        # Domains are not in BEAR's own metadata but in a separate `relation_info` file, so results
+        # may lack them.
         if key == "domains" and not all(key in r.relation_info for r in results):
             continue
         for group, values in results.get_metrics("accuracy", key).items():
@@ -37,6 +41,7 @@ def biases(results: DatasetResults) -> str:
     lines = []
     for result in results:
         mean = np.mean(list(result.answer_bias().values()), axis=0)
+        # Stable: among equally likely options the order of the answer space decides.
         order = np.argsort(-mean, kind="stable")[:5]
         options = ", ".join(f"{result.answer_space[i]} {mean[i]:.3f}" for i in order)
         lines.append(f"{result.code}: {options}{', ...' if len(mean) > 5 else ''}")
@@ -44,17 +49,20 @@ def biases(results: DatasetResults) -> str:
 
 
 def changes(folders: Mapping[str, str]) -> list[str]:
-    """How many rows have another best option than by the first model, a line for each other one."""
+    """Numbers of rows whose best option differs from the first model's, a line for each model."""
     (first, base), *others = (
         (name, DatasetResults.from_path(path)) for name, path in folders.items()
     )
     lines = []
     for name, results in others:
+        # Only relations that both models were asked can be compared.
         shared = [code for code in base.relations if code in results.relations]
         best = [
             tuple(r[code].reduced().scores.argmax(axis=1) for r in (base, results))
             for code in shared
         ]
+        # Rows are compared by their number; a relation with another number of them (more templates,
+        # a subsample) is left out.
         same_rows = [pair for pair in best if len(pair[0]) == len(pair[1])]
         changed = sum(int(np.sum(a != b)) for a, b in same_rows)
         rows = sum(len(a) for a, _ in same_rows)
@@ -63,9 +71,10 @@ def changes(folders: Mapping[str, str]) -> list[str]:
 
 
 def _by_instance(result: RelationResult) -> np.ndarray:
-    """The share of an instance's templates that are answered right, [instances]."""
+    """The fraction of an instance's templates that are answered right, [instances]."""
     right = ranking_metrics.correct(result.reduced().scores, result.answers)
     numbers = [row["instance_index"] for row in result.table]
+    # Sum of the right rows of each instance over its number of rows: the mean by instance.
     return np.bincount(numbers, right) / np.bincount(numbers)
 
 
@@ -84,6 +93,7 @@ def items(results: DatasetResults) -> Iterator[dict[str, Any]]:
     """A row for each instance and template: the right option, its rank from 1, and the best one."""
     for result in results:
         scores, options = result.reduced().scores, result.answer_space
+        # Ranks count from 0 in `ranking_metrics` and from 1 in this file, as tables in papers do.
         ranks = ranking_metrics.ranks(scores, result.answers)
         best = scores.argmax(axis=1)
         for row, rank, found in zip(result.table, ranks, best, strict=True):
@@ -119,6 +129,8 @@ def draw(
     """
     info = read_json(relation_info) if relation_info else None
     models = {name: DatasetResults.from_path(path, info) for name, path in folders.items()}
+    # All checks come before the first figure, so that a wrong relation leaves no half of the
+    # figures.
     for code in bias:
         for name, results in models.items():
             if code not in results.relations:
@@ -139,6 +151,8 @@ def _bars(
     width, colors = 0.8 / len(heights), list(labels.COLORS.values())[2:]  # no grey, no black
     lines, ranges = {"elinewidth": 1.0, "ecolor": "#444444"}, ranges or {}
     for i, (model, values) in enumerate(heights.items()):
+        # The bars of a group are centred on its tick: 0.8 of the distance between ticks, divided
+        # among the models.
         at = np.arange(len(names)) + (i - (len(heights) - 1) / 2) * width
         look = {"label": model, "color": colors[i % len(colors)], "error_kw": lines}
         ax.barh(at, values, 0.9 * width, xerr=ranges.get(model), **look)
@@ -147,6 +161,8 @@ def _bars(
 
 
 def _panel(names: Sequence[str], models: Mapping[str, Any]) -> tuple[Any, Any]:
+    # The height grows with the number of bars, so that labels stay readable for relations with 75
+    # options.
     size = (6.4, 1.2 + 0.25 * len(names) * (1 + len(models)))
     figure, (ax,) = figures.panels(1, size=size)
     return figure, ax
@@ -162,6 +178,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
     scores = {name: r.get_metrics("accuracy", "domains") for name, r in models.items()}
     names = sorted({domain for found in scores.values() for domain in found})
     heights = {
+        # NaN draws no bar: models that were asked other relations may lack a domain.
         model: np.array([100 * found[n]["accuracy"] if n in found else np.nan for n in names])
         for model, found in scores.items()
     }
@@ -173,7 +190,7 @@ def _plot_domains(models: Mapping[str, DatasetResults]):
 
 @figures.png
 def _plot_bias(models: Mapping[str, DatasetResults], code: str):
-    """How likely each option of a relation is found whatever the subject (section 3.2, Figure 4).
+    """Mean probability of each option of a relation over all subjects (section 3.2, Figure 4).
 
     Bars are means over templates, lines their range; the dashed line is a model without bias where
     every option is right as often.
@@ -182,8 +199,11 @@ def _plot_bias(models: Mapping[str, DatasetResults], code: str):
     heights, ranges = {}, {}
     for name, results in models.items():
         bias = np.array(list(results[code].answer_bias().values()))
+        # The accuracy stands in the legend: a bias of a model that is right most of the time says
+        # less.
         label = f"{name} ({100 * results[code].get_metric('accuracy'):.0f} % right)"
         heights[label] = bias.mean(axis=0)
+        # matplotlib's error bars are distances from the bar's end, [lower, upper], not positions.
         ranges[label] = np.stack([heights[label] - bias.min(0), bias.max(0) - heights[label]])
     figure, ax = _panel(options, models)
     _bars(ax, list(options), heights, ranges)

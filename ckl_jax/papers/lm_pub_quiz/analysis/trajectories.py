@@ -1,4 +1,4 @@
-"""What a model still knows along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
+"""Scores of a model along a stream of trainings (LM-PUB-QUIZ's Figure 5 and Table 2)."""
 
 import math
 from collections.abc import Mapping
@@ -37,6 +37,8 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
     points: dict[str, dict[str, float]] = {}
     for i, (name, folder) in enumerate(folders.items()):
         steps = _steps(folder, dataset)
+        # The first training of an imported model also evaluates at its step 0: the score of the
+        # model before any experience, to which the others are relative.
         if i == 0 and len(steps) > 1:
             points["start"] = _scores(folder, dataset, steps[0])
         points[name] = _scores(folder, dataset, steps[-1])
@@ -47,6 +49,8 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
 
 
 def _steps(folder: Path, dataset: str) -> list[str]:
+    # Names are steps with six digits, so alphabetical order is the order of the steps (up to
+    # 999,999).
     found = sorted(path.stem for path in (folder / "mask_filling" / dataset).glob("*.jsonl"))
     if not found:
         raise UserError(f"{folder} holds no answers to {dataset!r}; was it trained with it?")
@@ -56,20 +60,26 @@ def _steps(folder: Path, dataset: str) -> list[str]:
 def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
     """The three scores in percent, of template 0."""
     ranked = DatasetResults.from_path(folder / "ranking" / dataset / step)
+    # Keyed by fact, so that the ranking of the same facts that can be asked by mask filling can be
+    # looked up below.
     right = {
         (result.code, row["sub_id"]): bool(correct)
         for result in ranked
         for row, correct in zip(
             result.table, ranking_metrics.correct(result.scores, result.answers), strict=True
         )
+        # Mask filling asks template 0 alone, so ranking is compared on it too.
         if row["template_index"] == 0
     }
     rows = list(files.read_jsonl(folder / "mask_filling" / dataset / f"{step}.jsonl"))
     asked = [row for row in rows if row["template"] == 0]
     return {
         "ranking": 100 * float(np.mean(list(right.values()))),
+        # Answers of one token are another, mostly easier, selection of facts; without this row a
+        # difference between the two ways to ask could be one of the facts.
         "ranking_same_items": 100
         * float(np.mean([right[row["relation"], row["sub_id"]] for row in asked])),
+        # Rank 0 of the whole vocabulary, which is precision@1.
         "mask_filling": 100 * float(np.mean([row["rank"] == 0 for row in asked])),
         "facts": len(right),
         "one_piece_facts": len(asked),
@@ -87,8 +97,8 @@ def section(points: Mapping[str, Mapping[str, float]]) -> Section:
     rows = []
     for score, label in SCORES.items():
         cells = zip(points.values(), relative(points, score), strict=True)
-        shares = ((p[score], "–" if math.isnan(r) else f"{r:.1f}") for p, r in cells)
-        rows.append([label, *(f"{value:.2f} ({share}%)" for value, share in shares)])
+        fractions = ((p[score], "–" if math.isnan(r) else f"{r:.1f}") for p, r in cells)
+        rows.append([label, *(f"{value:.2f} ({fraction}%)" for value, fraction in fractions)])
     return Section(headers=["Score", *points], rows=rows)
 
 

@@ -35,7 +35,7 @@ class EmergingWord:
 
 @dataclasses.dataclass(frozen=True)
 class WordCounts:
-    """How often the words of the test documents occur there and in training.
+    """Counts of the test documents' words, there and in training.
 
     Attributes:
       test: {word: mentions in the test documents}.
@@ -56,6 +56,7 @@ class WordCounts:
         Raises:
           UserError: one of the two has no words.
         """
+        # Test documents first: training words are then counted only if they occur there.
         test_counts: collections.Counter[str] = collections.Counter()
         for words in test:
             test_counts.update(words)
@@ -69,28 +70,28 @@ class WordCounts:
                 raise UserError(f"The {name} documents have no words.")
         return cls(test_counts, seen, test_counts.total(), train_words)
 
-    def emerging(self, least: int = 50, factor: float = 5.0) -> list[EmergingWord]:
+    def emerging(self, min_count: int = 50, factor: float = 5.0) -> list[EmergingWord]:
         """The emerging new words, the most frequent first.
 
         Args:
-          least: mentions in the test documents.
+          min_count: mentions in the test documents.
           factor: how many times less probable a word is in training, at least.
 
         Raises:
           UserError: numbers out of range.
         """
-        checks.require_int(1, **{"--emerging-least": least})
+        checks.require_int(1, **{"--emerging-least": min_count})
         checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
         new_words = [
             EmergingWord(word, n, seen)
             for word, n in self.test.items()
             # In whole numbers: n / test_words >= factor * seen / train_words.
-            if n >= least
+            if n >= min_count
             and n * self.train_words >= factor * (seen := self.train.get(word, 0)) * self.test_words
         ]
         return sorted(new_words, key=lambda w: (-w.test, w.word))
 
-    def unseen_share(self, words: Iterable[str]) -> float:
+    def unseen_fraction(self, words: Iterable[str]) -> float:
         """The fraction of different words that never occur in training."""
         types = set(words)
         return sum(word not in self.train for word in types) / max(len(types), 1)
@@ -124,6 +125,8 @@ class EmergingMentions:
             marks[0, [first, *later]] = 1
             marks[1, first] = 1
             if later:
+                # The first piece that attention can see while the chunk of the second mention is
+                # scored.
                 reach = document.context_start[later[0]] - self._memory
                 marks[2 if starts[first] >= reach else 3, later[0]] = 1
         return marks

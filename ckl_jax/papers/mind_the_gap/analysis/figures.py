@@ -31,14 +31,16 @@ def plot_groups(results: Mapping[str, Any]):
     dotted = {name: topics[name] for name in chosen}
     if not solid and not dotted:
         return None
+    # Topic names are eight words long; the legend has room for five.
     short = {" ".join(name.split()[:5]): curve for name, curve in dotted.items()}
+    # Numbers of percent differ by orders of magnitude between groups of words.
     highest = sorted(max(map(abs, curve["values"])) for curve in solid.values())
     dwarfed = len(highest) > 1 and highest[-1] > max(_DWARFED * highest[0], _LINEAR_TO)
     return _plot(solid, "month", dotted=short, logarithmic=dwarfed)
 
 
 def plot_forgetting(results: Mapping[str, Any]):
-    """How much worse each updated model is on the past, month by month (Figure 9)."""
+    """Increase of each updated model's perplexity on past text, by month (Figure 9)."""
     curves = {
         name: {
             "labels": list(pooled),
@@ -91,6 +93,7 @@ def _plot(
         ax.plot(x, curve["values"], dashes, marker=marker, **look)
         if bands:
             ax.fill_between(x, curve["low"], curve["high"], color=look["color"], alpha=0.15, lw=0)
+    # At most twelve labels.
     shown = list(ticks.items())[:: max(1, -(-len(ticks) // 12))]
     names, at = zip(*shown, strict=True)
     ax.set_xticks(at, names, rotation=45, ha="right", fontsize=9)

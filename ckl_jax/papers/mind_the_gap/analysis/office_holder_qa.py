@@ -29,6 +29,7 @@ def summarize(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict
     """
     asked = {name: [row["id"] for row in mine] for name, mine in rows.items()}
     first = next(iter(asked))
+    # Accuracies over different questions are not comparable, whatever their number.
     for name, ids in asked.items():
         if ids != asked[first]:
             raise UserError(f"{name} was asked other questions than {first}; ask both again.")

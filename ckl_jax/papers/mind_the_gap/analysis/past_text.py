@@ -1,4 +1,4 @@
-"""What dynamic evaluation forgets: losses of past text by snapshot -> relative increase."""
+"""Forgetting in dynamic evaluation: losses of past text by snapshot -> relative increase."""
 
 import math
 from collections import defaultdict
@@ -28,6 +28,8 @@ def summarize(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
     """
     sums: dict[tuple, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in rows:
+        # Perplexity pools losses and words; a mean of the periods' perplexities would be another
+        # number.
         for period in (row["period"], ALL):
             entry = sums[row["task"], period, row["snapshot"]]
             entry[0] += row["nll"]

@@ -20,7 +20,7 @@ from ckl_jax.papers.mind_the_gap.analysis.emerging import (
 from ckl_jax.papers.mind_the_gap.analysis.figures import draw
 from ckl_jax.papers.mind_the_gap.analysis.past_text import ALL as POOLED
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, DriftStudy, compute
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, StalenessStudy, compute
 
 Results = Mapping[str, Any]
 _SHOWN_WORDS = 40
@@ -35,7 +35,7 @@ _SLOPES = (
 )
 
 
-def write_report(study: DriftStudy, out: str | Path, more: Section | None = None) -> Path:
+def write_report(study: StalenessStudy, out: str | Path, more: Section | None = None) -> Path:
     """Computes everything and writes results.json, tables.md, report.html and figures.
 
     Args:

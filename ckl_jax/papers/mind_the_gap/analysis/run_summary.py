@@ -66,6 +66,7 @@ def _rates(rates: Mapping[str, Mapping[str, float]]) -> Section:
         best = min(perplexities, key=perplexities.__getitem__)
         cells = {r: two(perplexities[r]) if r in perplexities else "diverged" for r in tried}
         rows.append([mask, *(Cell(text, rank=int(r == best)) for r, text in cells.items())])
+        # The optimum may lie beyond an endpoint of the grid.
         if len(tried) > 1 and best in (tried[0], tried[-1]):
             ends.append(f"{mask} ({best})")
     note = (

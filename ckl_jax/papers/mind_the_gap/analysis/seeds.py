@@ -38,6 +38,7 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
     check_seeds(folders, RECORD, _FREE)
     numbers_of_seeds = [_numbers(Path(folder)) for folder in folders]
     for folder, numbers in zip(folders, numbers_of_seeds, strict=True):
+        # Models are the rows of the table: each folder must have the same.
         if list(numbers) != list(numbers_of_seeds[0]):
             raise UserError(
                 f"{folder} compares {', '.join(numbers)}, but {folders[0]} "

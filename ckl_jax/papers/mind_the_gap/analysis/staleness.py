@@ -89,11 +89,14 @@ def read_totals(
     nll: dict[str, list[np.ndarray]] = {model: [] for model in dumps}
     for documents in _side_by_side(dumps):
         first = next(iter(documents.values()))
+        # Group 0 is all words.
         every = np.ones((1, len(first.words)))
+        # [G, W]; computed once a document, as all models share its words.
         weights = np.concatenate([every, *(g.weights(first) for g in groupings)])
         dates.append(first.date)
         words.append(weights.sum(1))
         for model, document in documents.items():
+            # float64: sums over a corpus of float32 losses. [G]
             losses = weights @ document.nll.astype(np.float64)
             if not np.isfinite(losses).all():
                 raise UserError(
@@ -108,6 +111,7 @@ def read_totals(
 def _side_by_side(
     dumps: Mapping[str, str | os.PathLike],
 ) -> Iterator[dict[str, WordLosses]]:
+    # Read in parallel, document by document: no dump is held in memory.
     streams = [(d for shard in read_dump(f) for d in shard.documents()) for f in dumps.values()]
     for number, documents in enumerate(itertools.zip_longest(*streams)):
         for folder, document in zip(dumps.values(), documents, strict=True):
@@ -135,23 +139,27 @@ class Bins:
     Attributes:
       labels: [N] the month (YYYY-MM), the first of several, or the first day of a week.
       spans: [N] (start, stop) of the documents of each bin, in the order of their dates.
-      places: [N] in time, counted in bins from the first; some may be left out.
+      positions: [N] in time, counted in bins from the first; some may be left out.
     """
 
     labels: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def bins_of(
-    dates: Sequence[str], unit: str = "month", least: int = 1, months: int = 1, first: str = ""
+    dates: Sequence[str],
+    unit: str = "month",
+    min_documents: int = 1,
+    months: int = 1,
+    first: str = "",
 ) -> Bins:
     """The months, or the spans of seven days from the first day of the first month.
 
     Args:
       dates: [D], in order.
       unit: "month" or "week".
-      least: documents of a week; those with fewer are left out.
+      min_documents: of a week; weeks with fewer are left out.
       months: of a bin, such as 12.
       first: the month (YYYY-MM) that the first bin begins with; "": that of the first document.
 
@@ -168,6 +176,7 @@ def bins_of(
     if first > dates[0]:
         raise UserError(f"A test document is of {dates[0]}, before {first}, the first month.")
     labels = _months(first or dates[0], dates[-1])[::months] if unit == "month" else _weeks(dates)
+    # ISO dates and months compare as texts.
     starts = [*np.searchsorted(np.array(dates), np.array(labels)).tolist(), len(dates)]
     all_bins = list(zip(labels, itertools.pairwise(starts), strict=True))
     empty = [label for label, (start, stop) in all_bins if start == stop]
@@ -177,7 +186,7 @@ def bins_of(
             f"The {what} no test document, and a curve needs one in every bin: choose another test "
             "period, or more --bin-months."
         )
-    kept = [i for i, (_, (start, stop)) in enumerate(all_bins) if stop - start >= least]
+    kept = [i for i, (_, (start, stop)) in enumerate(all_bins) if stop - start >= min_documents]
     labels, spans = (tuple(all_bins[i][k] for i in kept) for k in (0, 1))
     return Bins(labels, spans, tuple(kept))
 
@@ -220,7 +229,7 @@ class Curve:
 
     Attributes:
       labels: [N] of the bins.
-      places: [N] of the bins in time; those without a word of the group are left out.
+      positions: [N] of the bins in time; those without a word of the group are left out.
       values: [N] percent.
       low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin where
         one document alone has words of the group, which says nothing on the spread of documents.
@@ -230,7 +239,7 @@ class Curve:
     """
 
     labels: tuple[str, ...]
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -241,7 +250,7 @@ class Curve:
 
     @property
     def line(self) -> Line:
-        return fit_line(self.values, self.places)
+        return fit_line(self.values, self.positions)
 
     def as_dict(self) -> dict:
         """For a JSON file."""
@@ -249,7 +258,7 @@ class Curve:
         low, high = interval(self.slopes)
         return {
             "labels": list(self.labels),
-            "places": list(self.places),
+            "places": list(self.positions),
             **{c: getattr(self, c).tolist() for c in columns},
             "line": {**dataclasses.asdict(self.line), "low": low, "high": high},
             "overall": dict(self.overall),
@@ -282,34 +291,37 @@ def relative_increase(
     model, control = model.group(group), control.group(group)
     bins = bins or bins_of(model.dates)
     generator = np.random.default_rng(seed)
+    # Gap of the losses and number of words: all that a bin's value is made of.
     both = np.stack([model.nll[0] - control.nll[0], model.words[0]], 1)  # [D, 2]
     kept = [i for i, (start, stop) in enumerate(bins.spans) if both[start:stop, 1].sum()]
     if not kept:
         raise UserError(f"No test document has a word of the group {group!r}.")
-    labels, places = (tuple(of[i] for i in kept) for of in (bins.labels, bins.places))
+    labels, positions = (tuple(of[i] for i in kept) for of in (bins.labels, bins.positions))
     parts = [both[slice(*bins.spans[i])] for i in kept]
     documents = np.array(list(map(len, parts)), np.float64)
     drawn = [_draw(part, samples, generator) for part in parts]
     sums = np.stack([having for _, having in drawn])  # [N, B, 2]
+    # [N] each.
     gaps, counts = np.stack([part.sum(0) for part in parts], 1)
     values = _percent(gaps, counts)
     curves = _percent(*np.moveaxis(sums, 2, 0))
     with_words = np.array([np.count_nonzero(part[:, 1]) for part in parts])
     low, high = np.where(with_words > 1, np.percentile(curves, [2.5, 97.5], axis=1), np.nan)
     several = 1.0 if (with_words > 1).any() else np.nan
+    # Resamples of all bins: within bins, as the test set is stratified by month.
     every = sum(first for first, _ in drawn)  # [B, 2] of all bins together
     every = every[every[:, 1] > 0]
     whole = interval(several * _percent(*every.T)) if len(every) else (math.nan, math.nan)
     value = float(_percent(gaps.sum(), counts.sum()))
     return Curve(
         labels=labels,
-        places=places,
+        positions=positions,
         values=values,
         low=low,
         high=high,
         documents=documents,
         words=counts,
-        slopes=several * _slopes(curves.T, places),
+        slopes=several * _slopes(curves.T, positions),
         overall={"value": value, "low": whole[0], "high": whole[1]},
     )
 
@@ -321,34 +333,38 @@ def _draw(
     n = len(part)
 
     def draw(count: int) -> np.ndarray:
+        # [B, D] counts of each document times [D, 2].
         return generator.multinomial(n, np.full(n, 1.0 / n), size=count) @ part
 
     first = draw(samples)
     having = first.copy()
+    # A resample without a word of the group has no perplexity; it is drawn again.
     while (lacking := having[:, 1] == 0).any():
         having[lacking] = draw(np.count_nonzero(lacking))
     return first, having
 
 
 def _percent(gap: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """How much higher a perplexity is, of summed losses and words."""
+    """Relative increase of a perplexity, from summed losses and words."""
+    # expm1: increases far below 1 % keep their digits.
     return 100.0 * np.expm1(gap / np.where(words > 0, words, 1.0))
 
 
-def _slopes(curves: np.ndarray, places: Sequence[int]) -> np.ndarray:
-    """[B], of lines through [B, N] points at N places; NaN of a single one."""
-    x = np.array(places) - np.mean(places)
+def _slopes(curves: np.ndarray, positions: Sequence[int]) -> np.ndarray:
+    """[B], of lines through [B, N] points at N positions; NaN of a single one."""
+    # The slope of least squares is linear in the values: all B lines in one product.
+    x = np.array(positions) - np.mean(positions)
     return curves @ x / (float(x @ x) or np.nan)
 
 
-def fit_line(values: Sequence[float], places: Sequence[int] | None = None) -> Line:
-    """The line through values at `places`, or 0 .. N - 1; without an error below three points."""
+def fit_line(values: Sequence[float], positions: Sequence[int] | None = None) -> Line:
+    """The line through values at `positions`, or 0 .. N - 1; no error below three points."""
     from scipy import stats
 
     n = len(values)
     if n < 2:
         return Line(math.nan, math.nan, float(values[0]), math.nan, math.nan)
-    fit = stats.linregress(np.arange(n) if places is None else places, values)
+    fit = stats.linregress(np.arange(n) if positions is None else positions, values)
     error = float(fit.stderr) if n > 2 else math.nan
     return Line(float(fit.slope), error, float(fit.intercept), *_t_test(fit.slope, error, n - 2))
 
@@ -393,12 +409,14 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
     """
     if a.labels != b.labels or len(a.labels) < 3:
         raise UserError("Slopes are compared over the same bins, three at least.")
+    # Equal seeds drew the same documents for both, so that the difference is paired.
     spans = interval(a.slopes - b.slopes)
     if paired:
-        line = fit_line(a.values - b.values, a.places)
+        line = fit_line(a.values - b.values, a.positions)
         return SlopeTest(line.slope, line.t, line.p, len(a.labels) - 2, *spans)
     one, two = a.line, b.line
     difference, degrees = one.slope - two.slope, 2 * len(a.labels) - 4
+    # For equal bins this is the t of the interaction term in the pooled regression.
     t, p = _t_test(difference, math.hypot(one.error, two.error), degrees)
     return SlopeTest(difference, t, p, degrees, *spans)
 

@@ -24,7 +24,7 @@ CONTROL = "control"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DriftStudy:
+class StalenessStudy:
     """Settings of a comparison.
 
     Attributes:
@@ -63,6 +63,8 @@ class DriftStudy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.models, Mapping):
+            # The command line gives NAME=DUMP texts; Python callers may give a mapping. The record
+            # is frozen.
             object.__setattr__(self, "models", named_folders(self.models))
         if self.tagger == "none":
             object.__setattr__(self, "tagger", "")
@@ -84,28 +86,33 @@ class DriftStudy:
     @property
     def stale(self) -> str:
         """The name of the model that the others are updates of."""
+        # By convention the first: the others were updated from it.
         return next(iter(self.models))
 
 
-def compute(study: DriftStudy) -> dict[str, Any]:
+def compute(study: StalenessStudy) -> dict[str, Any]:
     """All numbers, as JSON values. Reads each dump a few times, and the training documents twice.
 
     Raises:
       UserError: see `read_totals`, `bins_of`, `WordCounts.of`, `Topics.fit`.
     """
+    # Checks early that every dump is one, before minutes of counting.
     about = {name: read_about(folder) for name, folder in study.dumps.items()}
+    # Groups of words first; the dumps are then read once for all of them.
     words = _word_counts(study)
     speech = _parts_of_speech(study)
     topics = _topics(study)
     mentions = []
     if words:
         new_words = words.emerging(study.emerging_least, study.emerging_factor)
+        # The stale model's memory decides for all models: groups must hold the same words for each.
         memory = about[study.stale].get("memory_length") or 0
         mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
     groupings = [*speech, *topics, *mentions]
     totals = staleness.read_totals(study.dumps, groupings)
     curves = _Curves(study, totals)
     months = {name: curves.of(name) for name in study.models}
+    # The first model is the stale one.
     updates = list(study.models)[1:]
     results = {
         "settings": dataclasses.asdict(study),
@@ -119,6 +126,7 @@ def compute(study: DriftStudy) -> dict[str, Any]:
         "reduction": {name: curves.reduction(name) for name in updates},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
+            # Of the stale model alone, as in the paper's Figure 2.
             kind: {name: curves.of_group(name) for g in grouping for name in g.names}
             for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
@@ -135,8 +143,9 @@ def compute(study: DriftStudy) -> dict[str, Any]:
 class _Curves:
     """Curves of models by month and week, relative to the control or to the stale model."""
 
-    def __init__(self, study: DriftStudy, totals: Mapping[str, staleness.Totals]):
+    def __init__(self, study: StalenessStudy, totals: Mapping[str, staleness.Totals]):
         self._study, self._totals = study, totals
+        # All dumps have the same documents, which `read_totals` checks.
         self._dates = totals[CONTROL].dates
         self._months = staleness.bins_of(
             self._dates, months=study.bin_months, first=study.first_month
@@ -167,12 +176,14 @@ class _Curves:
             for group in filter(self._has_words, self._totals[model].groups)
         }
         return {
+            # A reduction is a negative increase, so the ends of its interval change places.
             group: {"value": -x["value"], "low": -x["high"], "high": -x["low"]}
             for group, x in found.items()
         }
 
     def weeks(self) -> dict[str, Any]:
         """The curve of each model by week, and from when on it is better than the control."""
+        # Weeks with fewer documents are left out: their perplexities are noise.
         bins = staleness.bins_of(self._dates, "week", self._study.week_least)
         curves = {name: self.of(name, bins=bins) for name in self._study.models if bins.labels}
         return {
@@ -182,6 +193,7 @@ class _Curves:
 
 
 def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | None:
+    # A line through two points has no error, and slopes cannot be compared.
     if len(stale.labels) < 3:
         return None
     return {
@@ -192,10 +204,12 @@ def _slopes(stale: staleness.Curve, other: staleness.Curve) -> dict[str, Any] | 
 
 def _forgetting(dump: str) -> dict[str, Any] | None:
     """{period: {snapshot: percent}}: what the run beside a dump says of text of the past."""
+    # The dump lies in the folder of its run.
     path = Path(dump).parent / "summary.json"
     tasks = read_json(path).get("forgetting") if path.is_file() else None
     if not tasks:
         return None
+    # With a single task its name says nothing.
     if len(tasks) == 1:
         return next(iter(tasks.values()))
     return {f"{t} {p}": values for t, periods in tasks.items() for p, values in periods.items()}
@@ -204,37 +218,41 @@ def _forgetting(dump: str) -> dict[str, Any] | None:
 # --- groups of words
 
 
-def _test_words(study: DriftStudy) -> Iterator[Sequence[str]]:
+def _test_words(study: StalenessStudy) -> Iterator[Sequence[str]]:
     for shard in read_dump(study.control):
+        # Any dump would do: all hold the same test documents.
         yield from (document.words for document in shard.documents())
 
 
-def _train_texts(study: DriftStudy) -> Iterator[str]:
+def _train_texts(study: StalenessStudy) -> Iterator[str]:
     return (document.text for document in read_documents(study.train))
 
 
-def _word_counts(study: DriftStudy) -> emerging.WordCounts | None:
+def _word_counts(study: StalenessStudy) -> emerging.WordCounts | None:
     if study.train is None:
         return None
     return emerging.WordCounts.of(_test_words(study), (t.split() for t in _train_texts(study)))
 
 
-def _parts_of_speech(study: DriftStudy) -> list[PartsOfSpeech]:
+def _parts_of_speech(study: StalenessStudy) -> list[PartsOfSpeech]:
     if not study.tagger:
         return []
+    # The heuristic tagger learns from text how words are used; without training documents, from the
+    # test documents.
     texts = _train_texts(study) if study.train else map(" ".join, _test_words(study))
     return [PartsOfSpeech.make(study.tagger, texts)]
 
 
-def _topics(study: DriftStudy) -> list[Topics]:
+def _topics(study: StalenessStudy) -> list[Topics]:
     if not study.topics:
         return []
+    # A sample at equal distances, so that all years of the training period are in it.
     texts = spread(_train_texts(study), study.topic_documents)
     return [Topics.fit(texts, study.topics, study.topic_assignment, study.seed)]
 
 
 def _emerging(
-    study: DriftStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
+    study: StalenessStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
 ) -> dict[str, Any]:
     by_month: dict[str, set[str]] = {}
     for shard in read_dump(study.control):
@@ -245,5 +263,5 @@ def _emerging(
         "mentions": sum(word.test for word in new_words),
         "train_words": counts.train_words,
         "test_words": counts.test_words,
-        "unseen_types": {m: counts.unseen_share(words) for m, words in by_month.items()},
+        "unseen_types": {m: counts.unseen_fraction(words) for m, words in by_month.items()},
     }

@@ -38,13 +38,16 @@ class PartsOfSpeech:
     def weights(self, document: WordLosses) -> np.ndarray:
         """[G, W]; a word is of one group, that of the first tagged span which begins in it."""
         text = " ".join(document.words)
+        # Characters of the words in the joined text, blanks included.
         ends = np.cumsum([len(word) + 1 for word in document.words])
         group = np.full(len(document.words), len(self.names) - 1)
         (tagged,) = self._tagger.tag([text])
+        # Reversed, so that the first span of a word is written last and wins.
         for start, end, name in reversed(tagged):
             # A span may be of several words (a name).
             first, last = np.searchsorted(ends, [start, end - 1], side="right")
             group[first : last + 1] = self.names.index(name.replace("_", " "))
+        # [G] indices -> one-hot [G, W].
         return np.eye(len(self.names))[:, group]
 
 
@@ -71,6 +74,7 @@ class Topics:
         checks.require_choice(("hard", "soft"), **{"--topic-assignment": assignment})
         self._vectorizer, self._model, self.assignment = vectorizer, model, assignment
         vocabulary = vectorizer.get_feature_names_out()
+        # Stable, so that names of topics do not depend on the sorting algorithm.
         best = np.argsort(-model.components_, axis=1, kind="stable")[:, :_TOP_WORDS]
         self.names = tuple(
             f"topic {i + 1}: {' '.join(vocabulary[row])}" for i, row in enumerate(best)
@@ -84,8 +88,8 @@ class Topics:
         assignment: str = "hard",
         seed: int = 0,
         *,
-        least_documents: int = 5,
-        largest_share: float = 0.5,
+        min_df: int = 5,
+        max_df: float = 0.5,
         vocabulary: int = 20_000,
     ) -> "Topics":
         """Learns topics from (a sample of) the training documents, never from test documents.
@@ -95,8 +99,8 @@ class Topics:
           topics: K.
           assignment: see above.
           seed: of the initial topics.
-          least_documents, largest_share, vocabulary: which words count: in how many documents at
-            least, in what share at most, and how many; English stop words do not.
+          min_df, max_df, vocabulary: which words count: the minimum number of documents with the
+            word, the maximum fraction of documents, and how many words; English stop words do not.
 
         Raises:
           UserError: scikit-learn is not installed, or no word is left.
@@ -108,8 +112,8 @@ class Topics:
 
         vectorizer = CountVectorizer(
             stop_words="english",
-            min_df=least_documents,
-            max_df=largest_share,
+            min_df=min_df,
+            max_df=max_df,
             max_features=vocabulary,
             token_pattern=r"(?u)\b[^\W\d_]{2,}\b",
         )
@@ -125,7 +129,7 @@ class Topics:
     def weights(self, document: WordLosses) -> np.ndarray:
         """[K, W], the same for all words of a document."""
         counts = self._vectorizer.transform([" ".join(document.words)])
-        (shares,) = self._model.transform(counts)
+        (weights,) = self._model.transform(counts)
         if self.assignment == "hard":
-            shares = np.eye(len(self.names))[shares.argmax()]
-        return np.repeat(shares[:, None], len(document.words), axis=1)
+            weights = np.eye(len(self.names))[weights.argmax()]
+        return np.repeat(weights[:, None], len(document.words), axis=1)

@@ -53,6 +53,7 @@ def run(
       UserError: as `clean.clean`; or Beam is not installed or refuses an option.
     """
     beam, pipeline = beam_runs.new_pipeline(arguments)
+    # Fixed here: workers in other time zones, or after midnight, would have another today.
     options = dataclasses.replace(options, latest=clean.latest_of(options))
     backends = clean.backends_of(options)
     paths = [os.fspath(path) for path in inputs]

@@ -63,8 +63,10 @@ def run(
         beam, pipeline = beam_runs.new_pipeline(arguments)
         _build_index(beam, _parts(beam, pipeline, *cut), out, options.seed)
         beam_runs.run(pipeline)
+        # The decision needs all documents at once, but no text: it is made here.
         index = _index(out / _INDEX, paths)
         plans = split_files.plan(index, options, variant, steps)
+        # Workers look splits up by the hash of an id.
         _save(out / _KEYS, index.keys)
         _save(out / _BITS, np.stack([p.bits for p in plans], 1))
         beam, pipeline = beam_runs.new_pipeline(arguments)
@@ -112,7 +114,7 @@ def parts_of(path: str, part_bytes: int, record_limit: int = RECORD_BYTES) -> It
 
 
 def index_part(part: Part, seed: int) -> np.ndarray:
-    """What `rows_of` says of a part's documents."""
+    """The result of `rows_of` for a part's documents."""
     path, lines = part
     return time_index.rows_of((parse_document(line, path, number) for number, line in lines), seed)
 
@@ -120,6 +122,7 @@ def index_part(part: Part, seed: int) -> np.ndarray:
 def write_index(parts: list[np.ndarray], path: str) -> None:
     """Writes the rows of all documents, by key, whatever order they came in."""
     rows = np.concatenate([*parts, np.empty(0, time_index.ROW)])
+    # By key, so that the index does not depend on Beam's order.
     _save(path, rows[np.argsort(rows["key"])])
 
 
@@ -144,6 +147,7 @@ def places_of(
     part: Part, out: str, folders: list[list[str]], seed: int
 ) -> Iterator[tuple[str, tuple[str, bytes]]]:
     """Yields (file, (what it is sorted by, line)) for each split that a document is in."""
+    # Memory-mapped: 9 bytes a document, shared by the processes of a machine.
     keys = np.load(Path(out) / _KEYS, mmap_mode="r")
     bits = np.load(Path(out) / _BITS, mmap_mode="r")
     path, lines = part

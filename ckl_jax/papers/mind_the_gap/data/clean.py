@@ -150,12 +150,14 @@ def clean(
     record = out.with_name(f"{out.name.split('.jsonl')[0]}.clean.json")
     settings = {"inputs": [file_identity(path) for path in inputs]} | dataclasses.asdict(options)
     settings["latest"] = latest_of(options)
+    # Finished by an earlier call with the same settings.
     if out.is_file() and (done := _finished(record, settings)):
         return done
     backends = backends_of(options)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
     folder = _work_folder(out.with_name(f".{out.name}.work"), begun)
     options = dataclasses.replace(options, latest=settings["latest"])
+    # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
     with processes(workers) as pool:
         try:
             counts = _read(inputs, folder / "read", options, pool, workers, progress, record_limit)
@@ -166,6 +168,7 @@ def clean(
         counts |= _mark(folder, options, progress)
         tasks = [(folder, number, options) for number in range(len(_shards(folder / "read")))]
         run_tasks(finish_shard, tasks, pool, progress, "shards tokenised")
+    # Shards are sorted; merging them gives the canonical order.
     _merge(_shards(folder / "done"), out)
     report = {"settings": settings, "backends": backends, "documents": counts}
     write_json(record, report)
@@ -244,6 +247,7 @@ def _read(
     parts = (task for path in inputs for task in tasks_of(path, options, record_limit))
     tasks = (dataclasses.replace(task, stem=folder / f"{i:06d}") for i, task in enumerate(parts))
     counts: collections.Counter[str] = collections.Counter()
+    # Two tasks a worker in flight, so that memory stays bounded.
     for found in ordered_map(read_shard, tasks, pool, 2 * workers):
         counts.update(found)
         progress(counts["read"], 0, "documents read")
@@ -270,6 +274,8 @@ def read_shard(task: ReadTask) -> dict[str, int]:
     texts = [d.text for d in documents] if options.near_duplicates else []
     days = [datetime.date.fromisoformat(d.date).toordinal() for d in documents]
     keys = [hash64(d.id) for d in documents]
+    # The first bytes of the id as a number: days and ids sort as `canonical_key` does, but for ids
+    # that share them.
     first = [int.from_bytes(d.id.encode()[:8].ljust(8, b"\0"), "big") for d in documents]
     write_documents(f"{task.stem}.jsonl", documents)
     with atomic_write(f"{task.stem}.npz", "wb") as f:
@@ -280,6 +286,7 @@ def read_shard(task: ReadTask) -> dict[str, int]:
             keys=np.array(keys, np.int64),
             first=np.array(first, np.uint64),
         )
+    # Last: the marker says that the shard is whole.
     write_json(marker, dict(counts))
     return dict(counts)
 
@@ -311,6 +318,7 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
             continue
         document, language = found
         text = encodable(document.text)
+        # A document's own `lang` takes precedence.
         if identify and (language or identify(text)) != options.language:
             counts["of another language"] += 1
             continue
@@ -341,6 +349,7 @@ def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
         np.concatenate([_array(path, name) for path in shards])
         for name in ("days", "keys", "first")
     )
+    # By day, then by id: the last key of lexsort counts most. The earliest publication survives.
     order = np.lexsort((keys, first, days))
     kept = np.ones(len(days), bool)
     if options.near_duplicates and len(days):
@@ -353,6 +362,7 @@ def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
             f"No document is left of those from {options.earliest} to {options.latest}; is the "
             f"language {options.language!r}, and its files of the kind {options.source!r}?"
         )
+    # 0: dropped; n: the n-th document of its id.
     number = np.where(kept, _repetition(keys, order, kept), 0).astype(np.int32)
     ends = np.cumsum([len(_array(path, "days")) for path in shards])
     for i, part in enumerate(np.split(number, ends[:-1])):
@@ -369,6 +379,7 @@ def _array(path: Path, name: str) -> np.ndarray:
 def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndarray:
     """Returns the signatures of all shards as a memory map of one file."""
     with os_errors(path):
+        # A file, not an array: signatures are 0.5 kB a document.
         every, start = np.lib.format.open_memmap(path, "w+", np.uint32, shape=shape), 0
     for part in (_array(shard, "signatures") for shard in shards):
         every[start : start + len(part)] = part
@@ -377,8 +388,9 @@ def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndar
 
 
 def _repetition(keys: np.ndarray, order: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """How many documents that are kept have the id of each up to it: 1 for the first."""
+    """The number of kept documents with the same id up to each one: 1 for the first."""
     rows = order[kept[order]]
+    # Stable: within an id the order stays that of the stream.
     by_key = rows[np.argsort(keys[rows], kind="stable")]
     starts = np.flatnonzero(np.diff(keys[by_key], prepend=keys[by_key[0]] - 1))
     position = np.arange(len(by_key))
@@ -415,6 +427,7 @@ def finished(document: Document, repetition: int, tokenize) -> Document:
 
 def _merge(shards: list[Path], out: Path) -> None:
     """Merges sorted shards; what comes before the tab is what they are sorted by."""
+    # In rounds: a process may not open thousands of files.
     while len(shards) > _FAN_IN:
         merged = []
         for i in range(0, len(shards), _FAN_IN):

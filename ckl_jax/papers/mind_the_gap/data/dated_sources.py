@@ -55,6 +55,7 @@ def iso_date(text: object, what: str = "date") -> str:
         raise BadRecord(f"it has no {what}")
     try:
         digits = text.strip()
+        # YYYY-MM-DD or YYYYMMDD, with or without a time behind it.
         digits = digits[:10] if digits[4:5] == "-" else digits[:8]
         return datetime.date.fromisoformat(digits).isoformat()
     except ValueError:
@@ -104,6 +105,7 @@ def wmt_news(record: Record) -> tuple[Document, str] | None:
         raise BadRecord(f"its second column is not base64 ({e})") from None
     if not text.strip():
         return None
+    # Of the base64 bytes as they stand: decoding first would give other ids than the release.
     return Document(hashlib.sha256(cells[2]).hexdigest(), date, "", text.strip()), ""
 
 
@@ -117,6 +119,7 @@ _DOCTYPE = re.compile(rb"<!DOCTYPE", re.IGNORECASE)
 
 def arxiv_records(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record]:
     """The records of Kaggle's JSON lines, or of harvested OAI-PMH pages, one after another."""
+    # Kaggle's file is JSON lines, OAI-PMH is XML: told apart by the first byte.
     head = next(read_blocks(path), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
     yield from (_oai_records if head.startswith(b"<") else lines)(path, limit)
 
@@ -125,6 +128,7 @@ def _oai_records(path: str | os.PathLike, limit: int) -> Iterator[Record]:
     number, rest = 0, b""
     for block in read_blocks(path):
         rest += block
+        # Refuses entity bombs.
         if _DOCTYPE.search(rest):
             raise UserError(f"{path} has a document type declaration, which OAI-PMH has not.")
         end = 0
@@ -148,6 +152,7 @@ def _kaggle(record: Record) -> tuple[Document, str] | None:
     if not isinstance(row.get("id"), str) or not isinstance(row.get("abstract"), str):
         raise BadRecord("it has no 'id' or no 'abstract'")
     versions = row.get("versions")
+    # The date of a paper is that of its first version.
     created = versions[0].get("created") if isinstance(versions, list) and versions else None
     if not isinstance(created, str):
         raise BadRecord("its 'versions' do not say when the first was created")
@@ -164,6 +169,7 @@ def _oai(record: Record) -> tuple[Document, str] | None:
     except ElementTree.ParseError as e:
         raise BadRecord(f"it is not XML ({e})") from None
     fields = {}
+    # Without namespaces, whose addresses differ between harvests; the first of a name counts.
     for element in root.iter():
         fields.setdefault(element.tag.rpartition("}")[2], element)
     if fields.get("header") is not None and fields["header"].get("status") == "deleted":

@@ -71,9 +71,10 @@ def sampled_lines(
     documents: str | os.PathLike, max_bytes: int, seed: int = 0, record_limit: int = RECORD_BYTES
 ) -> Iterator[str]:
     """Yields the lines of documents, of about `max_bytes` of text at most, drawn from all alike."""
+    # Two readings: the fraction must be known before the first document is drawn.
     total = sum(len(d.text.encode()) for d in read_documents(documents, record_limit))
-    share = max_bytes / max(total, 1)
+    fraction = max_bytes / max(total, 1)
     rng = random.Random(f"vocabulary {seed}")
     for document in read_documents(documents, record_limit):
-        if share >= 1 or rng.random() < share:
+        if fraction >= 1 or rng.random() < fraction:
             yield from document.text.split("\n")

@@ -61,6 +61,7 @@ def read_newsqa(
         where = f"{os.fspath(path)}, story {number + 1}"
         if not isinstance(story, dict) or not {"storyId", "text", "questions"} <= set(story):
             raise UserError(f"{where}: it lacks 'storyId', 'text' or 'questions'.")
+        # "./cnn/stories/<sha1>.story"
         name = Path(story["storyId"]).stem
         date = (dates or {}).get(name, "")
         if date.startswith(year):

@@ -43,6 +43,7 @@ def read_ids(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
             continue
         cells = _BETWEEN.split(text)
         if len(cells) == 2 and not _DATE.fullmatch(cells[0]):
+            # The release does not document the order of the columns.
             cells.reverse()
         try:
             date, id = cells
@@ -93,6 +94,7 @@ class _Lists:
         rows = np.concatenate(parts)
         rows.sort(order=["key", "day"])  # of several dates the earliest counts
         keys, first = np.unique(rows["key"], return_index=True)
+        # A document may be on several lists: CONTROL and TIME-STRATIFIED share old ones.
         bits = np.bitwise_or.reduceat(rows["bit"], first) if len(first) else rows["bit"]
         return cls(tuple(paths), keys, bits, rows["day"][first], np.zeros(len(keys), bool))
 
@@ -178,6 +180,7 @@ def _place(line: bytes, corpus, number: int, listed: _Lists, files, report) -> N
         report["unlisted" if at is None else "repeated"] += 1
         return
     listed.found[at] = True
+    # The listed date counts: of a repeated text it is the earliest.
     date = datetime.date.fromordinal(int(listed.days[at])).isoformat()
     if date != document.date:
         report["other_date"] += 1

@@ -65,6 +65,7 @@ def shingles(texts: Sequence[str], width: int = WIDTH) -> tuple[np.ndarray, np.n
     Returns:
       uint64 [N], the hashes of all texts; int64 [len(texts) + 1], where those of each begin.
     """
+    # All texts as one byte string, with a blank behind each: NumPy then works on all at once.
     parts = [_plain(text) for text in texts]
     lengths = np.array([len(part) + 1 for part in parts], np.int64)
     flat = np.frombuffer(b" ".join([*parts, b""]), np.uint8)
@@ -85,9 +86,12 @@ def _plain(text: str) -> bytes:
 def _word_hashes(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns uint64 [W], a hash of each word of flat bytes, and int64 [W], where it begins."""
     inside = _WORD_BYTES[flat]
+    # Borders between word bytes and others alternate: begin, end, begin, end.
     edges = np.flatnonzero(np.diff(inside, prepend=False, append=False))
     starts, ends = edges[::2], edges[1::2]
     up, down = _powers.up_to(len(flat))
+    # A polynomial hash by prefix sums: sum of h(byte i) b^i, shifted to 0 by the inverse of
+    # b^start.
     sums = np.zeros(len(flat) + 1, np.uint64)
     np.cumsum(_OF_BYTE[flat] * up[: len(flat)], out=sums[1:])
     return mixed((sums[ends] - sums[starts]) * down[starts]), starts
@@ -105,12 +109,14 @@ def _roll(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hashes n-grams of words of texts that begin at `first` and have `counts` words."""
     padded = np.concatenate([hashes, np.zeros(width, np.uint64)])
+    # A text of fewer than `width` words has one n-gram, one without words has none.
     rows = np.where(counts > 0, np.maximum(counts - width + 1, 1), 0)
     offsets = np.concatenate([[0], np.cumsum(rows)])
     begin = np.repeat(first - offsets[:-1], rows) + np.arange(offsets[-1])
     left = np.repeat(first + counts, rows) - begin  # words from there to the end of the text
     total = np.zeros(len(begin), np.uint64)
     for k in range(width):
+        # The k-th word of an n-gram has a multiplier of its own: order matters.
         total += np.where(k < left, padded[begin + k], np.uint64(0)) * _OF_PLACE[k]
     return mixed(total), offsets
 
@@ -120,9 +126,9 @@ def signatures(
 ) -> np.ndarray:
     """Returns uint32 [len(texts), permutations], a MinHash signature of each text.
 
-    The share of places at which two signatures agree estimates the share of n-grams that two texts
-    have in common (Jaccard's), with a standard error of 0.04 at most for 128 places. Texts without
-    a word have a signature of their own, which agrees with each other's.
+    The fraction of positions at which two signatures agree estimates the fraction of n-grams that
+    two texts have in common (Jaccard's), with a standard error of 0.04 at most for 128 places.
+    Texts without a word have a signature of their own, which agrees with each other's.
 
     Raises:
       UserError: the package `rensa` is not installed.
@@ -136,6 +142,7 @@ def signatures(
     parts = [np.zeros((0, permutations), np.uint32)]
     for part in batches(texts, len, _CACHED):
         hashes, offsets = shingles(part, width)
+        # [texts, permutations]
         matrix = RMinHash.digest_matrix_from_flat_token_hashes(
             hashes, offsets.astype(np.uint64), permutations, _SEED
         )

@@ -20,7 +20,7 @@ from ckl_jax.papers.mind_the_gap.data.time_index import Index
 from ckl_jax.papers.mind_the_gap.data.time_splits import NAMES, Options, Period
 
 VARIANTS = ("main", "increasing-distance", "shifted-years")
-_LARGEST_SHARE = 0.2  # of a year's documents that are held out
+_MAX_HELD_OUT_FRACTION = 0.2  # of a year's documents that are held out
 _LEVEL = 3  # of gzip: a third of the time of the usual 9, and a tenth larger
 
 
@@ -56,6 +56,7 @@ def split(
     out = Path(out)
     index = time_index.read_index(corpus, options.seed, progress, record_limit)
     plans = plan(index, options, variant, steps)
+    # Raises if the folder holds splits of another corpus or other options.
     open_folder(out, {"corpus": file_identity(corpus)} | settings_of(options, variant, steps))
     _write(corpus, {out / p.folder: p for p in plans}, len(index), progress)
     return write_reports(out, plans)
@@ -89,6 +90,7 @@ def plan(index: Index, options: Options, variant: str, steps: int | None) -> lis
     period = time_splits.period_of(index, options)
     plans = [_plan(index, options, period)]
     if variant == "shifted-years":
+        # Appendix A.1: the whole construction again for earlier test periods.
         for years in range(1, (steps or 5) + 1):
             end = time_index.month_name(period.last - 12 * years)
             shifted = dataclasses.replace(options, test_end=end)
@@ -101,6 +103,7 @@ def plan(index: Index, options: Options, variant: str, steps: int | None) -> lis
     if variant == "increasing-distance":
         report = plans[0].report
         report["increasing_distance"] = {}
+        # Appendix A.2: training sets of one size, ever further from the same test set.
         for day, rows in time_splits.windows(index, options, period, steps or 11).items():
             mask = np.zeros(len(index), np.uint8)
             mask[rows] = 1
@@ -135,6 +138,7 @@ def _write(
         targets = []  # of each folder, a file for each bit
         for folder, p in folders.items():
             paths = [folder / f"{name}.jsonl.gz" for name in p.names]
+            # Folders that are whole are not written again.
             if not all(path.is_file() for path in paths):
                 targets.append((p.bits, [stack.enter_context(gzip_lines(path)) for path in paths]))
         if not targets:
@@ -154,6 +158,7 @@ def gzip_lines(path: str | os.PathLike) -> Iterator[IO[bytes]]:
     """A gzip file to write to, which is there when the block ends; its bytes depend on what is
     written alone."""
     with atomic_write(path, "wb") as raw:
+        # No name and no time in the header: equal content gives equal bytes.
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_LEVEL) as f:
             yield f
 
@@ -188,7 +193,8 @@ def hold_out_past(
     before = np.flatnonzero(index.months < period.train_stop)
     for year in np.unique(index.months[before] // 12):
         rows = before[index.months[before] // 12 == year]
-        count = min(per_year, int(_LARGEST_SHARE * len(rows)))
+        count = min(per_year, int(_MAX_HELD_OUT_FRACTION * len(rows)))
+        # By hash: the same documents whatever the order of the corpus.
         taken[rows[np.argsort(index.keys[rows], kind="stable")[:count]]] = True
     if not taken.any():
         raise UserError(

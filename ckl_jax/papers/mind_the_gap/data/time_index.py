@@ -81,6 +81,7 @@ def same_id(rows: np.ndarray) -> tuple[int, int] | None:
 def _row(document: Document, seed: int) -> tuple[int, int, int, int, int]:
     date = datetime.date.fromisoformat(document.date)
     text = document.text
+    # Encoding is only needed where characters and bytes differ.
     size = len(text) if text.isascii() else len(text.encode())
     month = date.year * 12 + date.month - 1
     return date.toordinal(), month, len(text.split()), size, hash64(seed, document.id)

@@ -1,7 +1,7 @@
 """Which document is in which split: TIME-STRATIFIED and CONTROL, of equal size (Mind the Gap).
 
 The test documents are drawn from the last months; TIME-STRATIFIED trains on what is older than the
-validation months before them, CONTROL on as much, of which a share comes from the test months
+validation months before them, CONTROL on as much, of which a fraction comes from the test months
 themselves. Everything here is arithmetic on dates, sizes and hashes of ids: no text is held.
 Draws are by hashes of ids, so that they do not depend on the order of the corpus.
 """
@@ -138,6 +138,7 @@ def period_of(index: Index, options: Options) -> Period:
         last = month_number(options.test_end, "--test-end")
     else:
         last = int(index.months.max())
+        # A period of years ends with a December, also where the corpus ends before.
         last = last // 12 * 12 + 11 if options.unit == "year" else last
     period = Period(
         last - options.test_period * UNITS[options.unit] + 1,
@@ -176,17 +177,22 @@ def assign(index: Index, options: Options, period: Period) -> np.ndarray:
       UserError: a month has too few documents, or the two arms cannot be made equally large.
     """
     bits = np.zeros(len(index), np.uint8)
+    # TIME-STRATIFIED: all before the validation months.
     bits[index.months < period.train_stop] |= TS_TRAIN
     before = (index.months >= period.train_stop) & (index.months < period.first)
     bits[before] |= TS_VALIDATION
     bins = period.bin_of(index.months)
+    # Each month in random order: the first `quota` are test documents.
     drawn = [_drawn(index, np.flatnonzero(bins == i)) for i in range(period.bins)]
     quotas = _test_quotas(drawn, options, period)
     for rows, quota in zip(drawn, quotas, strict=True):
         bits[rows[:quota]] |= TEST
+    # CONTROL's validation and training documents come from what is left, so that no test document
+    # is among them.
     rest = [rows[quota:] for rows, quota in zip(drawn, quotas, strict=True)]
     rest = _draw_validation(index, bits, rest, int(before.sum()))
     _fill_control(index, bits, rest, options, period)
+    # Checked on every split: a leak would look like a result.
     verify(index, bits, options, period)
     return bits
 
@@ -205,7 +211,7 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
 
 
 def _test_quotas(drawn: list[np.ndarray], options: Options, period: Period) -> list[int]:
-    """How many documents of each bin are test documents."""
+    """Number of test documents in each bin."""
     if options.test_share:
         return [max(1, round(options.test_share * len(rows))) for rows in drawn]
     smallest = min(range(len(drawn)), key=lambda i: len(drawn[i]))
@@ -228,6 +234,7 @@ def _draw_validation(
     """
     everything = np.concatenate(rest)
     count = min(wanted, len(everything) // 4)
+    # Another hash: the order of `drawn` has chosen the test documents already.
     order = np.argsort(_mixed(index.keys[everything]))
     bits[everything[order[:count]]] |= CTL_VALIDATION
     return [rows[bits[rows] & CTL_VALIDATION == 0] for rows in rest]
@@ -243,6 +250,7 @@ def _fill_control(
     bits[chosen] |= CTL_TRAIN
     stop = period.first if options.control_on_validation_months else period.train_stop
     newest = newest_first(index, np.flatnonzero(index.months < stop))
+    # Newest first until the sizes are equal.
     within = np.cumsum(sizes[newest]) <= target - int(sizes[chosen].sum())
     bits[newest[within]] |= CTL_TRAIN
 
@@ -250,7 +258,7 @@ def _fill_control(
 def _chosen(
     sizes: np.ndarray, rest: list[np.ndarray], target: int, options: Options, period: Period
 ) -> np.ndarray:
-    """What CONTROL trains on of the test period: as many documents of each bin, or all."""
+    """CONTROL's training documents of the test period: equally many of each bin, or all."""
     if options.test_share:
         chosen = np.concatenate(rest)
         if not len(chosen) or sizes[chosen].sum() > target:
@@ -269,6 +277,7 @@ def _chosen(
             f"the {period.name(smallest)}, which has {available} left; give a smaller --per-month "
             "or --control-per-month, or a --test-share."
         )
+    # totals[n - 1]: the size of n documents of each bin.
     totals = sum(np.cumsum(sizes[rows[:quota]]) for rows in rest)
     fits = int(np.searchsorted(totals, target, "right"))
     if fits == 0 or (options.control_per_month and fits < quota):
@@ -339,7 +348,7 @@ def _alike(months: np.ndarray, period: Period) -> bool:
 def summary(index: Index, bits: np.ndarray, options: Options, period: Period) -> dict[str, Any]:
     """The contents of `split.json`: settings, counts, CONTROL's fraction of the test period."""
     sizes, control = index.sizes(options.measure), bits & CTL_TRAIN > 0
-    share = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
+    fraction = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
 
     def of_each(split: int) -> int | None:
         if options.test_share:
@@ -352,7 +361,7 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
         "train_until": period.last_training_day(),
         "test_months": [month_name(m) for m in period.test_months],
         "control_per_month": of_each(CTL_TRAIN),
-        "share_from_test_period": float(share),
+        "share_from_test_period": float(fraction),
         "counts": {name: counts(index, bits & (1 << i) > 0) for i, name in enumerate(NAMES)},
         "unused": counts(index, bits == 0),
     }
@@ -391,6 +400,7 @@ def windows(
     """
     sizes, windows_by_end = index.sizes(options.measure), {}
     stops = [period.train_stop - i * step for i in range(count)]
+    # What the earliest window can supply.
     target = int(sizes[index.months < stops[-1]].sum())
     if not target:
         raise UserError(

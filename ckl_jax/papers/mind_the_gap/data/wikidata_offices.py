@@ -87,6 +87,7 @@ def write_terms(path: str | os.PathLike, terms: Iterable[Term]) -> None:
 
 
 def _statements(path, properties, kinds, language, progress) -> Iterator[_Statement]:
+    # A search in bytes is much cheaper than parsing; most entities have none of the properties.
     marks = [f'"{p}"'.encode() for p in properties]
     for i, (number, _, line) in enumerate(entity_lines(path)):
         if i % 10_000 == 0:
@@ -118,6 +119,7 @@ def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
     qualifiers = claim.get("qualifiers") or {}
     start, end = (_time(qualifiers.get(name)) for name in (_START, _END))
+    # Undated statements do not say when.
     if (holder := item_of(claim.get("mainsnak") or {})) and (start or end):
         office = item_of((qualifiers.get(_OFFICE) or [{}])[0])
         yield _Statement(place, prop, holder, office, start, end)
@@ -150,6 +152,7 @@ def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[st
 
 def _term(statement: _Statement, names: dict[str, list[str]]) -> Term:
     role = names.get(statement.office, [ROLES[statement.property]])[0]
+    # "prime minister of Norway" in Norway is "prime minister".
     role = role.removesuffix(f" of {statement.place}").removesuffix(f" of the {statement.place}")
     holder, *aliases = names[statement.holder]
     return Term(

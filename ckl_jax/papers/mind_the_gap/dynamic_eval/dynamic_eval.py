@@ -101,15 +101,16 @@ def dynamic_eval(
         )
     if restore_checkpoint_cfg.mode == "all":
         raise UserError("CHECKPOINT_MODE is 'all'; dynamic evaluation begins with one checkpoint.")
-    placed = partitioner or mesh_of()
-    if placed.batch_parts > 1:
+    partitioner = partitioner or mesh_of()
+    if partitioner.batch_parts > 1:
         raise UserError(
             "A stream is one row, which cannot be split over devices; give MESH_SHAPE = "
             "{'data': 1, 'model': -1}, or None for one device."
         )
     if mask != "none":
-        stream = dataclasses.replace(stream, lanes=1)
-    restored = RestoredModel(model, method, placed, restore_checkpoint_cfg)
+        # Learning is sequential: a second row would be scored before the first was learned from.
+        stream = dataclasses.replace(stream, batch_size=1)
+    restored = RestoredModel(model, method, partitioner, restore_checkpoint_cfg)
     task = DatedTask.find(mixture_or_task_name, cache_dirs)
     check_task_vocabulary(task.task, mixture_or_task_name, restored.model.output_vocabulary)
     check_same_run(output_dir, method.name, setting="EVAL_OUTPUT_DIR")

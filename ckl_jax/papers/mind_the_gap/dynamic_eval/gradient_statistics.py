@@ -27,7 +27,7 @@ _ABOUT = "about"
 
 @dataclasses.dataclass(frozen=True)
 class GradientStatistics:
-    """What gradients are collected on.
+    """The text on which gradients are collected.
 
     Attributes:
       task: a cached task with `targets`, by folder or by name in `cache_dirs`: training text.
@@ -64,6 +64,7 @@ class GradientStatistics:
 def sum_of_squares() -> optax.GradientTransformation:
     """Moves nothing; its state is the sum of the squares of all gradients."""
 
+    # A transformation, so that the compiled step of the stream serves unchanged.
     def update(grads, state, params=None):
         del params
         return jax.tree.map(jnp.zeros_like, grads), jax.tree.map(
@@ -106,6 +107,7 @@ def collect(
     check_task_vocabulary(task, settings.task, model.output_vocabulary)
     settings_of = {**dataclasses.asdict(settings), **dataclasses.asdict(stream)}
     about = as_json({**about, **settings_of, "reduction": reduction, "made": task.manifest})
+    # A resumed run does not collect again; statistics of other settings are overwritten.
     if (kept := _read(path, about, trainable)) is not None:
         return kept
     shapes = jax.tree.map(
@@ -115,15 +117,19 @@ def collect(
     tx = sum_of_squares()
     runner = StreamRunner(model, *shapes, stream, updates, tx, partitioner)
     documents = list(_documents(task, settings.batches, stream.chunk_len))
+    # Chunks, with the last and shorter one of each document: N of the mean.
     count = sum(-(-len(d.pieces) // stream.chunk_len) for d in documents)
     state = runner.start(trainable)
+    # One segment, because no checkpoint is needed in between.
     segments = iter([Segment(documents, True)])
     for _, end in runner.run(state, frozen, segments, lambda document, pieces: None):
         state = end
+    # The state of `sum_of_squares` is the tree of sums itself.
     mean = {p: np.asarray(x) / count for p, x in flatten(state.opt_state).items()}
     if not all(np.isfinite(x).all() for x in mean.values()):
         raise UserError(f"A gradient on {settings.task!r} is not finite; check the checkpoint.")
     with atomic_write(path, "wb") as f:
+        # The settings are stored as a text array, so the file needs no pickle.
         np.savez(f, **{_ABOUT: np.array(json.dumps([about, count])), **mean})
     return _put(mean, trainable), count
 
@@ -151,6 +157,7 @@ def _documents(task: CachedTask, batches: int, chunk_len: int) -> Iterator[Strea
     if mean > chunk_len:  # fewer are needed: spread these
         order = order[:: max(1, int(mean // chunk_len))]
     for number in order.tolist():
+        # The last document is cut so that there are exactly `batches` chunks.
         pieces = np.array(task.row(number)["targets"][: left * chunk_len], np.int32)
         if not left or not len(pieces):
             continue

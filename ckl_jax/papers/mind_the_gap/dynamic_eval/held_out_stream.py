@@ -52,6 +52,7 @@ class StreamLoss(HeldOutTasks):
             weights = batch["decoder_loss_weights"]
             return (losses * weights).sum(-1), weights.sum(-1), memory
 
+        # The memory is donated: it is the largest array, and is replaced every time.
         compiled = jax.jit(chunk, donate_argnums=1)
         start = jax.jit(
             lambda: model.initial_memory(self.batch_size, self.memory_length),
@@ -63,6 +64,7 @@ class StreamLoss(HeldOutTasks):
             for step in range(len(source)):
                 batch = partitioner.put_whole(source[step])
                 *found, memory = compiled(params, memory, batch)
+                # float64 on the host: sums of millions of tokens.
                 total += [np.sum(x, dtype=np.float64) for x in fetch(tuple(found))]
             return tuple(total)
 
@@ -76,7 +78,7 @@ class StreamLoss(HeldOutTasks):
         return evaluate
 
     def _source(self, name: str, model: BaseTransformerModel) -> tuple[LaneSource, int]:
-        """The lanes of a task, and how many words they have (0: it does not tell)."""
+        """The contiguous batches of a task, and how many words they have (0: it does not tell)."""
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
         task = self.dataset(name).open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)

@@ -79,6 +79,7 @@ class DynamicRun:
     def __post_init__(self) -> None:
         self.dir = Path(self.output_dir)
         model, params = self.restored.model, self.restored.shapes.params
+        # Fixes the memory's length before shapes are derived from it.
         self.stream = self.stream.for_model(model)
         self.patterns = patterns_of(
             self.mask,
@@ -91,6 +92,8 @@ class DynamicRun:
         self.statistics = self.statistics or GradientStatistics()
         if self._wants_statistics():
             self.statistics.open()
+        # Checkpoints at ends of months have the metric `_SNAPSHOT`, and stay; of the others the
+        # newest.
         kept = KeepSnapshots(_SNAPSHOT) if self.keep_snapshots else None
         self.store = CheckpointStore(str(self.dir), keep=1, keep_best=kept)
         self.seconds, self.pieces = 0.0, 0
@@ -102,11 +105,14 @@ class DynamicRun:
             return done
         path = self.restored.paths[0]
         params = self.restored.load(path)
+        # Halves of files that a killed run left behind.
         files.remove_parts(self.dir)
         artifacts.write_config(self.dir)
         artifacts.write_model_info(self.dir, self.shapes)
         trainable, frozen = self._split(params)
+        # The trees below hold the leaves; a second reference would keep donated buffers alive.
         del params
+        # Resuming checks that the frozen parameters are still the same.
         self.frozen_digest = tree_digest(frozen)
         self.runner = StreamRunner(
             self.restored.model,
@@ -119,15 +125,19 @@ class DynamicRun:
         )
         forgetting = self._forgetting()
         if forgetting:
+            # Before the first update: the base of all changes.
             forgetting.measure(merge(trainable, frozen), analysis.START, 0)
         start, state = self._start(trainable, frozen)
         del trainable
+        # Documents behind the checkpoint are dropped from the dump and scored again.
         writer = DumpWriter(self.dir / DUMP, self._about(), resume_at=start)
+        # The state's buffers are donated, so `trainable` must not be used from here on.
         self._read(start, state, frozen, writer, forgetting)
         self.store.close()
         return self._write_summary(forgetting)
 
     def _split(self, params: Any) -> tuple[Any, Any]:
+        # MASK = 'none': nothing learns, and all parameters are constants of the step.
         return split(params, self.patterns) if self.patterns else ({}, params)
 
     def _wants_statistics(self) -> bool:
@@ -141,6 +151,7 @@ class DynamicRun:
         if not path.exists():
             return None
         summary = files.read_json(path)
+        # All three: the task may have grown since the summary was written.
         done = self.store.latest_step() == summary.get("documents") == len(self.task)
         return summary if done else None
 
@@ -165,12 +176,14 @@ class DynamicRun:
                 mean, batches = self._collect(trainable, frozen)
                 opt_state = gradient_squares.with_statistics(state.opt_state, mean, batches)
                 shapes = self.runner.state_shapes(self.shapes.trainable).opt_state
+                # Statistics come from the host: laid out as the compiled step expects.
                 opt_state = jax.tree.map(
                     lambda x, like: jax.device_put(x, like.sharding), opt_state, shapes
                 )
                 state = state.replace(opt_state=opt_state)
             return 0, state
         shapes = self.runner.state_shapes(self.shapes.trainable)
+        # Shapes carry shardings, so arrays are placed as the compiled step expects.
         latest, held = self.store.restore({**as_dict(shapes), "step": np.int32(0)})
         digest = self.store.metadata(latest).get("frozen_digest")
         if digest and digest != self.frozen_digest:
@@ -212,7 +225,10 @@ class DynamicRun:
 
             segments = self.runner.segments(self.task, start, self.checkpoint_period)
             try:
+                # A checkpoint behind each segment; dump first, so that it never lacks scored
+                # documents.
                 for segment, after in self.runner.run(state, frozen, segments, take):
+                    # Checkpoints and past text are not part of the seconds of dynamic evaluation.
                     meter.pause()
                     writer.flush()
                     self._end_segment(segment, after, frozen, forgetting, meter.seconds)
@@ -225,6 +241,7 @@ class DynamicRun:
             self.pieces = meter.pieces
 
     def _end_segment(self, segment: Segment, state, frozen, forgetting, seconds: float) -> None:
+        # Checked before saving: the last checkpoint must be one to go on from.
         if self.tx is not None and not bool(all_finite(state.params)):
             self.store.close()
             last = segment.documents[-1]
@@ -233,6 +250,7 @@ class DynamicRun:
                 f"rate {self.updates.learning_rate:g} left parameters that are not finite",
                 segment.end,
             )
+        # Without an optimizer the parameters do not change, and neither does past text's loss.
         if forgetting and segment.month_end and self.tx is not None:
             forgetting.measure(merge(state.params, frozen), segment.month, segment.end)
         self._save(segment, state, self.seconds + seconds)
@@ -264,6 +282,7 @@ class DynamicRun:
             "mask": self.mask,
         }
         position = {"next_step": segment.end, "epoch": 0, "seconds": seconds}
+        # What `KeepSnapshots` looks for.
         metrics = {_SNAPSHOT: 1.0} if segment.month_end else {}
         tree = {**as_dict(state), "step": np.int32(segment.end)}
         self.store.save(segment.end, tree, metadata, position, metrics)
@@ -295,6 +314,7 @@ class DynamicRun:
             sums = months[shard.month]
             sums[0] += len(shard)
             sums[1] += len(shard.words)
+            # In double precision: a month has millions of words.
             sums[2] += float(shard.nll.sum(dtype="f8"))
             pieces += int(shard.pieces.sum())
         summary = {
@@ -317,6 +337,7 @@ class DynamicRun:
             f"{summary['word_perplexity']:.2f}; {self.dir / SUMMARY} says it by month."
         )
         nats = sum(sums[2] for sums in months.values()) / max(pieces, 1)
+        # A uniform distribution over the vocabulary.
         guessing = float(np.log(self.restored.model.config.vocab_size))
         if nats > guessing:
             print(
@@ -337,6 +358,7 @@ class _Meter:
     def add(self, document: WordLosses, pieces: int) -> None:
         self._done += 1
         self.pieces += pieces
+        # Not for every document: short ones take less than a millisecond each.
         now = self.seconds + time.monotonic() - self._clock
         if now - self._told[0] >= _PROGRESS_SECONDS or self._done == self._bar.total:
             loss = float(document.nll.sum()) / max(pieces, 1)

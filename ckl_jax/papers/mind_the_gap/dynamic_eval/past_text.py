@@ -28,20 +28,20 @@ class PastText:
       tasks: by folder or by name in `cache_dirs`; () measures nothing.
       cache_dirs: folders of dated tasks.
       unit: what a period is: "year" or "month".
-      lanes: documents that are scored side by side.
+      batch_size: documents that are scored at once.
       seen: whether the model was trained on them; said in the rows.
     """
 
     tasks: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     unit: str = "year"
-    lanes: int = 4
+    batch_size: int = 4
     seen: bool = False
 
     def __post_init__(self) -> None:
         checks.require_names(empty=True, PAST_TASKS=self.tasks)
         checks.require_choice(_UNITS, PAST_UNIT=self.unit)
-        checks.require_size(PAST_LANES=self.lanes)
+        checks.require_size(PAST_BATCH_SIZE=self.batch_size)
         checks.require_bool(PAST_SEEN=self.seen)
 
 
@@ -73,8 +73,9 @@ class Forgetting:
         self._tasks = {name: DatedTask.find(name, past.cache_dirs) for name in past.tasks}
         for name, task in self._tasks.items():
             check_task_vocabulary(task.task, name, model.output_vocabulary)
-        lanes = past.lanes if stream.reset_at_doc else 1
-        stream = dataclasses.replace(stream, lanes=lanes)
+        # With a memory that passes from document to document their order matters: one row.
+        batch_size = past.batch_size if stream.reset_at_doc else 1
+        stream = dataclasses.replace(stream, batch_size=batch_size)
         self._runner = StreamRunner(model, {}, params, stream, UpdateConfig(), None, partitioner)
 
     def measure(self, params: Any, snapshot: str, documents: int) -> None:
@@ -85,6 +86,7 @@ class Forgetting:
           snapshot: the month whose end it is, or "start".
           documents: that were learned from.
         """
+        # Zero-padded, so that names sort by documents.
         path = self._folder / f"rows_{documents:09}.jsonl"
         if snapshot == START and path.exists():  # the checkpoint is the same
             return

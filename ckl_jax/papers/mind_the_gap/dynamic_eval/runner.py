@@ -65,10 +65,12 @@ class StreamRunner:
         self._every = updates.update_every if tx else 1
         self._rate = updates.learning_rate if tx else None
         self._guessing = float(np.log(model.config.vocab_size))
-        self._initial_memory = lambda: model.initial_memory(stream.lanes, stream.memory_length)
+        self._initial_memory = lambda: model.initial_memory(stream.batch_size, stream.memory_length)
         step = make_stream_step(model, tx, stream, updates, self.lengths)
         shapes = self.state_shapes(trainable)
         out = jax.tree.map(lambda x: x.sharding, shapes)
+        # Compiled ahead with shapes and shardings: the first block does not wait, and a mismatch
+        # shows here.
         lowered = jax.jit(step, donate_argnums=0, out_shardings=(out, None)).lower(
             shapes, frozen, self._row_shapes(), jax.ShapeDtypeStruct((), jnp.int32)
         )
@@ -97,16 +99,17 @@ class StreamRunner:
         return make(trainable)
 
     def _make(self, trainable: Any) -> StreamState:
+        # The caller keeps its arrays; the state's are donated.
         trainable = jax.tree.map(jnp.copy, trainable)
         return StreamState.create(trainable, self._tx, self._initial_memory(), self._every)
 
     def _row_shapes(self) -> dict[str, jax.ShapeDtypeStruct]:
-        rows, lanes, width = self.stream.block_rows, self.stream.lanes, self.stream.chunk_len + 1
+        rows = (self.stream.block_rows, self.stream.batch_size)
         shapes = {
-            "tokens": ((rows, lanes, width), np.int32),
-            "lengths": ((rows, lanes), np.int32),
-            "begins": ((rows, lanes), np.bool_),
-            "bucket": ((rows,), np.int32),
+            "tokens": ((*rows, self.stream.chunk_len + 1), np.int32),
+            "lengths": (rows, np.int32),
+            "begins": (rows, np.bool_),
+            "bucket": (rows[:1], np.int32),
         }
         sharding = self._partitioner.replicated
         return {n: jax.ShapeDtypeStruct(*x, sharding=sharding) for n, x in shapes.items()}
@@ -141,8 +144,10 @@ class StreamRunner:
         for segment, block, assembler, last in chunks.read_ahead(self._blocks(segments)):
             rows = jax.device_put(block.rows, self._partitioner.replicated)
             state, losses = self._compiled(state, frozen, rows, np.int32(block.count))
+            # The copy overlaps with the next block.
             losses.copy_to_host_async()
             late.append((segment, block, assembler, losses))
+            # The device is always some blocks ahead; at a segment's end all are taken.
             while len(late) > (0 if last else _BLOCKS_BEHIND):
                 self._take(*late.popleft(), take)
             if last:
@@ -153,8 +158,9 @@ class StreamRunner:
         for segment in segments:
             assembler = chunks.Assembler(segment, config.chunk_len)
             made = chunks.blocks(
-                segment, self.lengths, config.block_rows, self.eos_id, config.lanes
+                segment, self.lengths, config.block_rows, self.eos_id, config.batch_size
             )
+            # One block behind, to know which is the segment's last.
             block = next(made)
             for following in made:
                 yield segment, block, assembler, False

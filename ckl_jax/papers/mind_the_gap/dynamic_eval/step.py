@@ -28,7 +28,7 @@ REDUCTIONS = ("mean", "sum")
 
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
-    """How a stream is read.
+    """Settings for reading a stream.
 
     Attributes:
       chunk_len: T, pieces that are scored at once, and learned from at once.
@@ -39,7 +39,7 @@ class StreamConfig:
       block_rows: chunks of one call of the compiled step.
       lengths: how many lengths of chunks are compiled: T, its half, its quarter, ..., so that a
         short document is not computed as a long one.
-      lanes: documents that are read side by side where nothing is learned and the memory is
+      batch_size: B, documents that are scored at once where nothing is learned and the memory is
         emptied between them: faster on an accelerator.
     """
 
@@ -49,14 +49,14 @@ class StreamConfig:
     score_eos: bool = False
     block_rows: int = 64
     lengths: int = 3
-    lanes: int = 1
+    batch_size: int = 1
 
     def __post_init__(self) -> None:
         checks.require_size(
             CHUNK_LENGTH=self.chunk_len,
             BLOCK_ROWS=self.block_rows,
             CHUNK_LENGTHS=self.lengths,
-            LANES=self.lanes,
+            STREAM_BATCH_SIZE=self.batch_size,
         )
         checks.require_int(0, MEMORY_LENGTH=self.memory_length)
         checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
@@ -68,11 +68,11 @@ class StreamConfig:
           UserError: the model has fewer positions than a chunk, or has no memory where the settings
             want one.
         """
-        most = getattr(model.config, "max_positions", None)
-        if most is not None and self.chunk_len > most:
+        max_positions = getattr(model.config, "max_positions", None)
+        if max_positions is not None and self.chunk_len > max_positions:
             raise UserError(
-                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {most} positions; give "
-                f"{most} or fewer."
+                f"CHUNK_LENGTH is {self.chunk_len}, but the model has {max_positions} positions; "
+                f"give {max_positions} or fewer."
             )
         length = self.memory_length
         if not jax.tree.leaves(jax.eval_shape(lambda: model.initial_memory(1))):
@@ -85,13 +85,13 @@ class StreamConfig:
         elif length is None:
             own = getattr(model, "memory_length", None)
             length = self.chunk_len if isinstance(model, EncoderDecoderModel) else own
-        lanes = self.lanes if self.reset_at_doc else 1
-        return dataclasses.replace(self, lanes=lanes, memory_length=length)
+        batch_size = self.batch_size if self.reset_at_doc else 1
+        return dataclasses.replace(self, batch_size=batch_size, memory_length=length)
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateConfig:
-    """How a model learns from what it has just scored.
+    """Settings for learning from the chunk that was scored last.
 
     Attributes:
       optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
@@ -142,7 +142,7 @@ class UpdateConfig:
 
 @struct.dataclass
 class StreamState:
-    """What a stream carries from chunk to chunk. Donated to every step.
+    """The state that a stream carries from chunk to chunk. Donated to every step.
 
     Attributes:
       params: the trainable leaves, float32; {} trains nothing.
@@ -179,7 +179,7 @@ def make_stream_step(
     Args:
       model: has `stream_losses`.
       tx: the optimizer of the trainable leaves; None updates nothing.
-      stream: how it is read; `lanes` is B.
+      stream: how it is read; `batch_size` is B.
       updates: how a chunk is learned. With several steps on a chunk the gradient is computed anew
         for each; where one step takes several chunks it is of their mean (their sum with "sum").
       lengths: that a row may have, ascending; the last is T. The graph has the model once for each.
@@ -191,10 +191,12 @@ def make_stream_step(
     axes, update_every = _batch_axes(model, stream.memory_length), updates.update_every
 
     def initial() -> Any:
-        return model.initial_memory(stream.lanes, stream.memory_length)
+        return model.initial_memory(stream.batch_size, stream.memory_length)
 
     def losses_of(params, row, memory, length):
+        # [B, length + 1]: inputs and targets overlap but for one.
         tokens = row["tokens"][:, : length + 1]
+        # [B, length], False on padding.
         real = jnp.arange(length)[None] < row["lengths"][:, None]
         batch = {
             "decoder_input_tokens": tokens[:, :-1],
@@ -205,12 +207,14 @@ def make_stream_step(
             batch["decoder_segment_ids"] = real.astype(jnp.int32)
         losses, memory = model.stream_losses(params, batch, memory)
         losses = jnp.where(real, losses, 0.0)
+        # To T, so that all branches of the switch have one shape.
         return jnp.pad(losses, ((0, 0), (0, lengths[-1] - length))), memory
 
     def objective(trainable, frozen, row, memory, length):
         losses, memory = losses_of(merge(trainable, frozen), row, memory, length)
         value = jnp.sum(losses)
         if updates.reduction == "mean":
+            # "mean": a step does not grow with the length of a chunk.
             value = value / jnp.float32(jnp.maximum(jnp.sum(row["lengths"]), 1))
         return value, (losses, memory)
 
@@ -218,6 +222,7 @@ def make_stream_step(
         """`function(length, *operands)` of the length that the row is of."""
 
         def call(row, *operands):
+            # `length=length` binds the loop variable, which the lambda would read too late.
             branches = [
                 lambda row, *operands, length=length: function(length, row, *operands)
                 for length in lengths
@@ -235,6 +240,7 @@ def make_stream_step(
     @by_length
     def differentiate(length, row, trainable, frozen, memory):
         with gradients_in_row_order():
+            # One pass gives losses before the update, gradient and next memory.
             (_, (losses, memory)), grads = jax.value_and_grad(objective, has_aux=True)(
                 trainable, frozen, row, memory, length
             )
@@ -251,6 +257,7 @@ def make_stream_step(
         params, opt_state = update(state.params, state.opt_state, grads)
 
         def again(_, now):
+            # The same chunk under the moved parameters; the memory is still that before the chunk.
             grads = differentiate(row, now[0], frozen, state.memory)[2]
             return update(*now, grads)
 
@@ -263,6 +270,7 @@ def make_stream_step(
     def step(state: StreamState, frozen: Any, rows: Any, count: jax.Array):
         def run(i, carried):
             state, out = carried
+            # Rows are indexed inside of the loop: one compiled body for any count.
             row = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
             if stream.reset_at_doc:
                 memory = _reset(row["begins"], initial(), state.memory, axes)
@@ -281,10 +289,12 @@ def make_stream_step(
                     )
                 else:
                     state = learn(state, grads, row, frozen)
+            # The memory is that of the parameters before the update, without gradient.
             return state.replace(memory=memory), out.at[i].set(losses)
 
-        size, lanes_, width = rows["tokens"].shape
-        out = jnp.zeros((size, lanes_, width - 1), jnp.float32)
+        size, batch_size, width = rows["tokens"].shape
+        out = jnp.zeros((size, batch_size, width - 1), jnp.float32)
+        # A traced bound: the last block of a segment is shorter.
         return jax.lax.fori_loop(0, count, run, (state, out))
 
     return step
@@ -321,9 +331,10 @@ def _batch_axes(model: BaseTransformerModel, length: int | None) -> Any:
 
 
 def _reset(begins: jax.Array, initial: Any, memory: Any, axes: Any) -> Any:
-    """The memory, that of lanes [B] where a document begins exchanged for the initial one."""
+    """The memory, replaced by the initial one in the rows [B] where a document begins."""
 
     def one(new, old, axis):
+        # [B] -> broadcastable along the row axis of each leaf.
         shape = [1] * old.ndim
         shape[axis] = len(begins)
         return jnp.where(begins.reshape(shape), new, old)

@@ -30,12 +30,14 @@ def plot_matrices(study: Study, matrices: Mapping[str, Any]):
     known = [x for grid in values.values() for x in grid[np.isfinite(grid)]]
     if not known:
         return None
+    # One colour scale for all panels, or methods could not be compared.
     low, high = min(known), max(known)
     figure, axes = panels(len(values), columns=3)
     for ax, (method, grid) in zip(axes, values.items(), strict=True):
         image = ax.imshow(grid, cmap="viridis", vmin=low, vmax=high, aspect="auto")
         for (row, column), value in np.ndenumerate(grid):
             text = f"{value:.1f}" if np.isfinite(value) else "–"
+            # Readable on both ends of the colour map.
             color = "white" if value < (low + high) / 2 else "black"
             ax.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
         names = [study.label(m) if m else "Initial" for m in matrices[method]]
@@ -66,6 +68,7 @@ def _bars(ax: Any, study: Study, rows: Rows, cell: Callable) -> None:
     width = 0.8 / len(rows)
     for n, row in enumerate(rows):
         cells = {x: c for x, i in enumerate(study.intervals) if (c := cell(row, i))}
+        # Centres the group of bars on the interval's tick.
         at = [x + (n - (len(rows) - 1) / 2) * width for x in cells]
         if cells:
             label, color = method_label(row["method"]), labels.color(row["method"], n)
@@ -115,6 +118,7 @@ def plot_fractions(counts: Mapping[str, Iterable[Mapping[str, int]]]):
     for name, parts in counts.items():
         for part in parts:
             totals[name].update(part)
+    # Largest first; names break ties, so that figures are reproducible.
     shown = {n: sorted(c.items(), key=lambda x: (-x[1], x[0])) for n, c in totals.items() if c}
     if not shown:
         return None

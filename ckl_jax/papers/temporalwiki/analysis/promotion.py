@@ -65,6 +65,7 @@ class Condition:
 
     def failures(self, ratios: Mapping[str, float]) -> list[Comparison]:
         """The comparisons for which it does not hold; [] if it does."""
+        # An "or" holds if one part has no failure; else all failures are reported.
         failures = [part.failures(ratios) for part in self.parts]
         if self.join == "or" and not all(failures):
             return []
@@ -83,8 +84,10 @@ def parse(text: str) -> Comparison | Condition:
     if len(text) > _LONGEST:
         raise UserError(f"The condition has {len(text):,} characters; give a short one.")
     try:
+        # Python warns of odd literals while it parses.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Python's grammar without its evaluation: the tree is read, nothing in it runs.
             tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
         what = getattr(e, "msg", None) or "it cannot be read"
@@ -99,7 +102,9 @@ def _condition(node: ast.expr, text: str) -> Comparison | Condition:
     if not isinstance(node, ast.Compare) or not all(type(sign) in _SIGNS for sign in node.ops):
         raise _refuse(node, text)
     operands = [_operand(x, text) for x in (node.left, *node.comparators)]
+    # A chain such as 0.9 < changed < 1 is "and" of its neighbours.
     parts = tuple(map(Comparison, operands, map(type, node.ops), operands[1:]))
+    # 1 < 2 compares no ratio, and would decide nothing.
     if not all(part.names() for part in parts):
         raise _refuse(node, text)
     return parts[0] if len(parts) == 1 else Condition("and", parts)
@@ -183,6 +188,8 @@ def ratios(
     for name in NAMES:
         key = (interval, name)
         if key in new and key in last:
+            # Equal numbers of tokens for each fact, in order: the same facts and the same
+            # vocabulary.
             if list(new[key].tokens) != list(last[key].tokens):
                 raise UserError(
                     f"The two models were evaluated on different {name} facts of {interval}, or "
@@ -192,8 +199,10 @@ def ratios(
             values = np.array([[perplexity(losses)] for losses in both])
             pairs[name] = np.concatenate([values, bootstrap(both)], axis=1)
     if all(name in pairs for name in _AVERAGED):
+        # Avg is the mean of perplexities, as in Table 3; its ratio is taken after the mean.
         pairs["avg"] = sum(pairs[name] for name in _AVERAGED) / 2
     found = {name: pairs[name][0] / pairs[name][1] for name in NAMES if name in pairs}
+    # Column 0 is the estimate, the others are resamples.
     spans = {name: statistics.interval(drawn[1:]) for name, drawn in found.items()}
     return {name: float(drawn[0]) for name, drawn in found.items()}, spans
 

@@ -78,6 +78,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     """
     out = Path(out_dir or root)
     study = load(root)
+    # Bootstraps once; all tables take their cells from it.
     numbers = tables.Perplexities(study)
     made: dict[str, Any] = {
         "table_3": tables.table_3(study, numbers),
@@ -104,9 +105,11 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
     )
     extra = [_tuned(study, made["light_tuned"]), _nouns(study, made["proper_nouns"])]
     extra += [drawn["proper_nouns"]] if "proper_nouns" in drawn else []
-    besides = Section("Light-tuning and proper nouns", sections=extra, anchor="besides")
-    told = filter(None, (scores, kinds, transfer, besides, misalignment))
-    write_file(out / "tables.md", "\n".join(section.markdown() for section in told))
+    extra_evaluations = Section(
+        "Light-tuning and proper nouns", sections=extra, anchor="extra_evaluations"
+    )
+    in_markdown = filter(None, (scores, kinds, transfer, extra_evaluations, misalignment))
+    write_file(out / "tables.md", "\n".join(section.markdown() for section in in_markdown))
     for start in range(0, len(study.intervals), 3):  # as many as are read at once
         part = dataclasses.replace(study, intervals=study.intervals[start : start + 3])
         dataclasses.replace(section_3(part, made["table_3"]), title="", notes=()).show()
@@ -117,7 +120,7 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         *(drawn[name] for name in ("averages", "course") if name in drawn),
         kinds,
         transfer,
-        besides,
+        extra_evaluations,
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
@@ -178,6 +181,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _ranks(three: Rows, interval: str, name: str) -> dict[str, int]:
     """{method: 1 for the best, 2 for the second}; ties share a rank."""
     perplexities = {row["method"]: row["intervals"][interval][name] for row in three}
+    # Ranked as printed.
     known = {m: rounded(c["value"]) for m, c in perplexities.items() if c}
     best = sorted(set(known.values()))[:2] if len(known) > 1 else []
     return {m: best.index(v) + 1 for m, v in known.items() if v in best}

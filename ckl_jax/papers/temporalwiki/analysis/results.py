@@ -80,6 +80,7 @@ class Study:
 
     def label(self, interval: str) -> str:
         """The interval by months and days, as the paper has it, where that names it."""
+        # "20210801-20210901" -> "0801-0901", unless two years have the same months.
         shown = ["-".join(date[4:] for date in name.split("-")) for name in self.intervals]
         short = shown[self.intervals.index(interval)]
         return short if shown.count(short) == 1 else interval
@@ -106,6 +107,8 @@ def load(root: str | Path) -> Study:
         raise UserError(f"{root} has no Initial model yet; start `ckl temporalwiki` again.")
     models: dict[str, dict[str, Model]] = {}
     for interval in intervals:
+        # Any folder with a finished run counts, also of a method that is not in the settings any
+        # more.
         for folder in (root / interval).glob("*"):
             if model := _model(folder, folder.name, interval):
                 models.setdefault(folder.name, {})[interval] = model
@@ -137,6 +140,7 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
             interval, _, name = probe.rpartition("_")
             if scored.losses is not None:
                 losses[interval, name] = scored.losses
+                # Changed facts are updated or new ones: their losses are kept apart too.
                 for kind in sorted(set(scored.losses.kinds) - {"", name}):
                     losses[interval, kind] = scored.losses.only(kind)
     if not losses:
@@ -148,6 +152,7 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
 
 def _probed(folder: Path) -> list[Run]:
     """The run, and its later evaluations."""
+    # Later evaluations hold the probes of intervals that came after the training.
     places = (folder, *sorted((folder / LATER).glob("*")))
     return [Run.open(path) for path in places if any(path.glob("probes/rows_*.jsonl"))]
 

@@ -44,6 +44,7 @@ class Perplexities:
         self._numbers: dict[tuple[str, str, Key], tuple[float, np.ndarray]] = {}
         models = list(study.all_models())
         keys = dict.fromkeys(key for model in models for key in model.losses)
+        # A seed for each class of facts, and one resample of it for all models: ratios stay paired.
         for seed, key in enumerate(keys):
             mine = [m for m in models if key in m.losses]
             draws = bootstrap([m.losses[key] for m in mine], samples=samples, seed=seed)
@@ -65,6 +66,7 @@ class Perplexities:
             return None
         numbers = [self._numbers[model.method, model.interval, key] for key in keys]
         low, high = interval(sum(draws for _, draws in numbers) / len(keys))
+        # The paper's Avg is the mean of the printed values.
         value = average(*(float(rounded(value)) for value, _ in numbers))
         return {"value": float(value), "low": low, "high": high}
 
@@ -82,6 +84,7 @@ def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
     for method in (study.initial.method, *study.methods):
         models = study.models.get(method, {})
         is_initial = method == study.initial.method
+        # Initial is the same model in every column.
         at = {i: study.initial if is_initial else models.get(i) for i in study.intervals}
         one = study.initial if is_initial else next(iter(models.values()))
         rows.append(
@@ -152,6 +155,7 @@ def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
     both = [_scores(last), _scores(model)]
     if not all(both):
         return None
+    # A class without facts is not defined (n.d.) in FUAR.
     forgotten, *gained = (
         name if all(name in scores for scores in both) else None
         for name in (f"{model.interval}_{kind}" for kind in ("unchanged", "updated", "new"))
@@ -164,6 +168,7 @@ def _fuar(study: Study, model: Model | None) -> dict[str, Any] | None:
 def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float | None]:
     tasks = [f"{i}_changed" for i in study.intervals]
     base, *scores = map(_scores, (study.initial, *models))
+    # Transfer needs every model on every interval.
     if len(tasks) < 2 or not all(set(tasks) <= of.keys() for of in (base, *scores)):
         return {"backward": None, "forward": None}
     return {
@@ -196,6 +201,7 @@ def _tokens(study: Study) -> dict[str, int]:
 
     rows = study.root / "data" / "rows"
     first = study.intervals[0].partition("-")[0]
+    # Of the first snapshot all is trained on; of later ones the diffset, and all for "full".
     folders = {first: rows / "first" / "d0"}
     for name in study.intervals:
         folders |= {name: rows / name / "d1", name.partition("-")[2]: rows / name / "whole"}

@@ -41,7 +41,9 @@ def as_columns(rows: Iterable[Mapping[str, Any]]) -> Texts:
             columns.setdefault((row["task"], group), []).append(values)
     texts: Texts = {}
     for (task, group), values in columns.items():
+        # [texts, 2] -> two columns.
         nll, tokens = np.array(values, np.float64).T
+        # `Losses` has columns of objects of facts, which running text does not have.
         none = np.zeros_like(nll)
         texts.setdefault(task, {})[group] = Losses(nll, tokens, none, none, ("",) * len(nll))
     return texts
@@ -111,6 +113,7 @@ def ratios(
             theirs = initial[task].get(group)
             if theirs is None or not ours.tokens.any():
                 continue
+            # Equal counts of tokens for each text: the same rows, tagged alike.
             if not np.array_equal(ours.tokens, theirs.tokens):
                 raise UserError(
                     f"The two models have different rows ({group} of {task}); evaluate both with "
@@ -118,6 +121,7 @@ def ratios(
                 )
             a, b = (perplexity(x, formula, LEGACY_BATCH) for x in (ours, theirs))
             drawn = bootstrap([ours, theirs], formula, samples, batch_size=LEGACY_BATCH)
+            # Ratios within each resample, not a ratio of intervals: the texts are the same.
             low, high = interval(drawn[0] / drawn[1])
             numbers = {"value": a / b, "low": low, "high": high, "model": a, "initial": b}
             found[task][group] = numbers

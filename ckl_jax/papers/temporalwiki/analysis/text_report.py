@@ -1,4 +1,4 @@
-"""How likely words of running text are to models, relative to Initial: Figure 2, as a table too."""
+"""Perplexity of words in running text, relative to Initial: Figure 2, also as a table."""
 
 import os
 from collections.abc import Sequence
@@ -42,6 +42,7 @@ def compare(
 
 def _name(run: str | os.PathLike) -> str:
     path = Path(run).resolve()
+    # Folders of `t5x eval` are called "eval"; the run's name is the folder above.
     return labels.method_key(path.parent.name if path.name == EVAL else path.name)
 
 

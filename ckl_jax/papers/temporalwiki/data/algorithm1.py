@@ -1,4 +1,4 @@
-"""What is new in a page: TemporalWiki's Algorithm 1, and the function that its authors released.
+"""New text of a page: TemporalWiki's Algorithm 1, and the function that its authors released.
 
 Cost is linear in the characters of both versions (the released function's is not).
 """
@@ -53,6 +53,7 @@ def diff(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
 
 
 def _change(paragraph: str, known: "_Known", split: Split) -> Change | None:
+    # Sentences without letters or digits normalise to nothing and are left out.
     keyed = [(s, key) for s in split(paragraph) if (key := normalise(s))]
     fresh = [s for s, key in keyed if not known.sentence(key)]
     if not fresh or known.paragraph(paragraph):
@@ -82,6 +83,7 @@ class _Known:
         self._letters: list[bytes] | None = None  # of each of them
         self._all_letters = b""
         self._paragraphs: set[str] | None = None
+        # A cheap necessary condition: `letters` is much faster than `normalise`.
         self._paragraph_letters = set(map(letters, old))
 
     def _add(self, paragraph: str) -> None:
@@ -102,6 +104,7 @@ class _Known:
         if self._letters is None:
             self._letters = list(map(letters, self._stayed))
             self._all_letters = b"\n".join(self._letters)
+        # b"" is in every text: beyond the limit all paragraphs that stayed are split at once.
         self._searches += 1
         wanted = b"" if self._searches > self._SEARCHES else letters(key)
         if wanted not in self._all_letters:
@@ -109,6 +112,7 @@ class _Known:
         for i, text in enumerate(self._letters):
             if wanted in text and self._stayed[i]:
                 self._add(self._stayed[i])
+                # Split once.
                 self._stayed[i] = ""
         if not wanted:
             self._letters, self._all_letters = [], b"\n"
@@ -117,6 +121,7 @@ class _Known:
 
 def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
     """The deleted text, by the same rules (not in the paper)."""
+    # The same algorithm with the versions exchanged: what is "new" in the old one is gone.
     return [Change(DELETED, change.text) for change in diff(new, old, split)]
 
 
@@ -135,6 +140,8 @@ def legacy_diff(old: str, new: str) -> str:
     )
     pieces: list[str] = []
     for (i, j), (next_i, next_j) in zip(anchors, anchors[1:], strict=False):
+        # Only the gaps between consecutive anchors are looked at, hence the losses at head and
+        # tail.
         if next_j == j + 1:
             continue
         gap = new_lines[j + 1 : next_j]  # nothing, yet a piece, where a repeated line leads back
@@ -154,12 +161,15 @@ def _legacy_anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
     anchors, j = [], 0
     for i, key in enumerate(old):
         if key in new[j:]:
+            # Of the whole list, as released: with repeated paragraphs j jumps back.
             j = new.index(key)
             anchors.append((i, j))
     return anchors
 
 
 def _legacy_differ(old: list[str], new: list[str]) -> str:
+    # Split at every full stop, "U.S." included, as released.
     sides = (". ".join(side).split(".") for side in (old, new))
+    # A "+" anywhere in the line, not only Differ's mark: "C++" leaks unchanged sentences.
     lines = (line for line in difflib.Differ().compare(*sides) if line[0] != "?" and "+" in line)
     return ". ".join(line.replace("+ ", "") for line in lines)

@@ -39,6 +39,7 @@ def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
     """
     beam, pipeline = beam_runs.new_pipeline(arguments)
     open_folder(todo.out, todo.settings())
+    # Shards of an earlier run, local or Beam's, are not made again.
     missing = [i for i in range(len(todo.shards)) if not is_done(todo, i)]
     if missing:
         _put_together(beam, pipeline, todo, missing)
@@ -53,6 +54,7 @@ def _put_together(beam, pipeline, todo: Plan, missing: list[int]) -> None:
         side: _pages(beam, pipeline, side, dump, rules, todo.shards, frozenset(missing))
         for side, dump in todo.sides.items()
     }
+    # {page id: {"old": [...], "new": [...]}}: the shuffle takes the place of the merge join.
     pairs = sides | "Versions of a page" >> beam.CoGroupByKey()
     found = beam_runs.outputs(
         beam, pairs, "Compare", compared, rules, todo.shards, paths, to=("records", "reasons")
@@ -74,6 +76,7 @@ def _pages(
     return (
         pipeline
         | f"Pieces of {side}" >> beam.Create(pieces(dump, PIECE_BYTES) if dump else [])
+        # Breaks the fusion of Create with the reading, or one worker would read everything.
         | f"Spread {side}" >> beam.Reshuffle()
         | f"Read {side}" >> beam.FlatMap(pages, dump and dump.site, rules, shards, missing)
     )
@@ -111,6 +114,7 @@ def compared(
 
 
 def _one(versions: Iterable[bytes], path: str) -> Page | None:
+    # A page id occurs once in a dump; by line, so that the error names the first.
     found = sorted(map(unpack, versions), key=lambda page: page.line)
     if len(found) > 1:
         raise twice(path, *found[:2])
@@ -124,6 +128,7 @@ def by_shard(row: tuple[tuple[int, str], int]) -> tuple[int, tuple[str, int]]:
 def write(group: tuple[int, dict[str, Iterable]]) -> None:
     """Writes a shard, in the order of page ids."""
     (paths,) = group[1]["files"]
+    # Beam gives groups in any order; files are in the order of ids, as the local build writes them.
     pages_ = sorted(group[1]["records"])
     records = (record for _, text in pages_ for record in parse_json(text))
     write_shard(*paths, records, dict(group[1]["reasons"]))

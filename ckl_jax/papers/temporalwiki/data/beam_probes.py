@@ -31,7 +31,7 @@ from ckl_jax.papers.temporalwiki.data.probe_stages import Run
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
 
 READER_BYTES = 1 << 30  # of a compressed Wikidata dump: one reader more for each
-_MOST_READERS = 16
+_MAX_READERS = 16
 Label = tuple[str, int]  # whose dump, number of the item
 Group = tuple[Any, dict[str, Iterable]]
 
@@ -71,6 +71,7 @@ def _steps(run: Run, arguments: str) -> tuple[dict[str, Any], dict[str, int]]:
     job = run.job
     mapped = {"page_map": probe_stages.map_pages(run)} if job.page_map else {}
     diffset_pages = probe_stages.diffset_keys(run)
+    # A pipeline that is finished is not run again after an error in the second one.
     facts = run.once("beam_facts", lambda: _run(job, arguments, _facts, ("read", "rows")))
     read = {side: _of_side(facts["read"], side) for side in ("old", "new")}
     for side, path in (("old", job.old), ("new", job.new)):
@@ -134,6 +135,7 @@ def _facts(beam, pipeline, job: Job) -> None:
         to=("rows", "types"),
     )
     types = (compared.types, named.types) | "Types" >> beam.Flatten()
+    # Types need a second join: which type an object has is known only once it is named.
     typed = beam_runs.outputs(
         beam,
         {"labels": read.labels, "asked": types} | "Of a type" >> beam.CoGroupByKey(),
@@ -150,6 +152,7 @@ def _facts(beam, pipeline, job: Job) -> None:
         "Put in words",
         put_in_words,
         job.buckets,
+        # A few thousand labels of properties go to every worker as a side input.
         beam.pvalue.AsSingleton(relations),
         to=("rows", COUNTS),
     )
@@ -162,7 +165,7 @@ def _facts(beam, pipeline, job: Job) -> None:
 def _parts(job: Job) -> list[Part]:
     parts = []
     for side, path in (("old", job.old), ("new", job.new)):
-        count = min(_MOST_READERS, 1 + os.path.getsize(path) // READER_BYTES)
+        count = min(_MAX_READERS, 1 + os.path.getsize(path) // READER_BYTES)
         parts += [Part(side, path, i, count) for i in range(count)]
     return parts
 
@@ -170,6 +173,7 @@ def _parts(job: Job) -> list[Part]:
 def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
     """Yields the items of a part with their labels, the properties, and counts."""
     counts = Counter()
+    # Every reader decompresses the whole file and parses only its own lines.
     lines = itertools.islice(entity_lines(part.path), part.first, None, part.count)
     for entity in fact_store.entities(part.path, lines, rules, counts):
         if entity.id[0] == "P":
@@ -184,8 +188,8 @@ def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
 
 
 @functools.lru_cache(maxsize=4)
-def _place(job: Job) -> probe_rows.Place:
-    return probe_rows.Place(job)  # opens its files once in a process
+def _aligner(job: Job) -> probe_rows.PageAligner:
+    return probe_rows.PageAligner(job)  # opens its files once in a process
 
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
@@ -195,12 +199,13 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
         _version(versions[side], path) for side, path in (("old", job.old), ("new", job.new))
     )
     counts = Counter()
-    for row in probe_rows.candidates(job, *pair, _place(job), counts):
+    for row in probe_rows.candidates(job, *pair, _aligner(job), counts):
         kind, *_, item, before = row
         text = json.dumps(row, ensure_ascii=False)
         side = probe_rows.side_of(kind)
         yield "rows", (text, None)
         yield "objects", (_label(side, item), (text, "object"))
+        # An updated fact's old objects are named by the old dump.
         for former in before:
             yield "objects", (_label("old", former), (text, former))
         if subject_type := (old if side == "old" else new).kind:
@@ -240,6 +245,7 @@ def put_in_words(
     group: Group, buckets: int, relations: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields a row in words to the bucket of its page."""
+    # {"object": label, "subject type": ..., "object type": ..., old object: label}.
     row, words = parse_json(group[0]), dict([*group[1]["objects"], *group[1]["types"]])
     answer, *types = (words.get(k, "") for k in ("object", "subject type", "object type"))
     before = (words.get(former, "") for former in row[-1])
@@ -312,6 +318,7 @@ def align(group: Group, buckets: int) -> Iterator[tuple[str, Any]]:
     """Yields the rows of a page whose texts name the object."""
     key, grouped = group
     rows = list(grouped["rows"])
+    # Most pages are of no fact.
     if not rows:
         return
     texts: dict[str, list[str]] = {}

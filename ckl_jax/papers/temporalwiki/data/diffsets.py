@@ -160,6 +160,7 @@ def plan(
     if dumps[0]:
         check_pair(*dumps)
     wanted = options.shards or -(-dumps[1].bytes // SHARD_BYTES)
+    # Unsorted dumps are hashed into buckets of page ids, which are sorted in memory one by one.
     if options.unsorted:
         shards = [(i, None) for i in range(wanted)]
     else:
@@ -188,8 +189,11 @@ def build(
     Raises:
       UserError: bad dumps; finished shards are kept.
     """
+    # Raises if the folder was begun with other dumps or settings.
     open_folder(todo.out, todo.settings())
     if part == (0, 1):
+        # Temporary files of a killed run; with several parts another machine may be writing its
+        # own.
         remove_parts(todo.out)
     mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
     progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
@@ -210,6 +214,8 @@ def _make_shards(todo: Plan, mine: list[int], workers: int, progress: Progress) 
         _sort_pages(todo, progress)
     total = len(todo.shards)
     with processes(workers) as pool:
+        # Whole shards for each process while there are enough of them: nothing is sent between
+        # processes.
         if len(mine) >= workers or pool is None:
             tasks = [(todo, i) for i in mine]
             run_tasks(_shard, tasks, pool, progress, "shards", total - len(mine))
@@ -241,7 +247,9 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
     """Writes the records of one range of page ids, then its marker with the counts."""
     rules = todo.options.rules(todo.new)
     counts: collections.Counter[str] = collections.Counter()
+    # Triage before parsing: a month changes about 5 % of English Wikipedia's pages.
     pairs = _wanted(join(*_pages(todo, shard)), rules, counts, pages)
+    # Batches by bytes of text, not by pages, whose lengths differ by a thousand.
     work = ((batch, rules) for batch in batches(pairs, _text_bytes, _BATCH_BYTES))
     records = _records(ordered_map(compare_batch, work, pool, 2 * workers), counts)
     write_shard(todo.path(shard, ".jsonl"), todo.path(shard, ".json"), records, counts)
@@ -261,6 +269,7 @@ def write_shard(
 ) -> None:
     """Writes records, then the marker with `counts` of pages, which may grow as they are read."""
     write_jsonl(path, records)
+    # Last: the marker says that the records are whole.
     write_json(marker, {"pages": dict(sorted(counts.items()))})
 
 
@@ -295,6 +304,7 @@ def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:
     """Pairs of equal ids of two streams in the order of ids; None where one has no such page."""
     old, new = iter(old), iter(new)
     a, b = next(old, None), next(new, None)
+    # The merge step of a merge join: the smaller id goes first, alone.
     while a or b:
         if b is None or (a and a.id < b.id):
             yield a, None
@@ -373,7 +383,7 @@ def record_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
-    """What `finish` returned of a finished diffset."""
+    """The result of `finish` for a diffset that is finished already."""
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
@@ -388,6 +398,7 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
     kinds: collections.Counter[str] = collections.Counter()
     articles = words = 0
     url, date = todo.new.site.url, todo.new.date
+    # Documents need a date; a dump without one in its name gets the epoch.
     iso = f"{date[:4]}-{date[4:6]}-{date[6:]}" if date else "1970-01-01"
     with (
         atomic_write(todo.out / todo.csv_name) as table,
@@ -406,6 +417,7 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
 def _articles(todo: Plan, kinds: collections.Counter[str]) -> Iterator[tuple[int, str, str]]:
     """(page id, title, all its new text) of the articles that have any; counts the records."""
     rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
+    # Records of a page follow each other.
     for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
         texts = []
         for record in records:

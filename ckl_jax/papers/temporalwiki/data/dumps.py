@@ -68,6 +68,7 @@ class Dump:
 
     @property
     def bytes(self) -> int:
+        # A set: the spans of a multistream file have one path.
         return sum(os.path.getsize(path) for path in {span.path for span in self.spans})
 
     def pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
@@ -81,7 +82,9 @@ class Dump:
     def unsorted_pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
         """Yields all pages of the spans that may hold such ids, in the order of the dump."""
         for i, span in enumerate(self.spans):
+            # Spans are in order of page ids, so the next one's first id bounds this one's.
             following = self.spans[i + 1].first if i + 1 < len(self.spans) else None
+            # A span whose ids are all outside of the range is not decompressed.
             after = high is not None and span.first >= high
             before = following is not None and following <= low
             if not after and not before:
@@ -126,6 +129,7 @@ def open_dump(path: str | os.PathLike, spans: bool = True) -> Dump:
     return Dump(
         os.fspath(path),
         date_of(path) or date_of(files[0][0]),
+        # Old exports have no <dbname>.
         site.dbname or wiki_of(path) or wiki_of(files[0][0]),
         site,
         tuple(all_spans),
@@ -148,16 +152,20 @@ def _files(path: Path) -> list[tuple[Path, int]]:
             "pages it has (such as p1p41242); keep the parts of one dump in a folder of their own."
         )
     firsts = [(p, int(m[1]) if (m := numbers[p]) else 0) for p in paths]
+    # By number: in alphabetical order p10 comes before p9.
     return sorted(firsts, key=lambda pair: (pair[1], pair[0].name))
 
 
 def _spans(path: Path, first: int) -> list[Span]:
+    # "...-multistream.xml.bz2" -> "...-multistream-index.txt.bz2".
     index = Path(re.sub(r"\.xml(\.bz2)?$", r"-index.txt\1", os.fspath(path)))
     if index == path or not index.is_file() or not is_multistream(path):
         return [Span(os.fspath(path), 0, None, first)]
     starts = list(read_index(index))
+    # An index of another month or of another file.
     if not starts or starts[-1][0] >= path.stat().st_size:
         raise UserError(f"{index} is not the index of {path}; fetch both again.")
+    # A stream ends where the next begins; the last one at the end of the file.
     bounds = itertools.pairwise([*starts, (None, 0)])
     return [Span(os.fspath(path), start, stop, i) for (start, i), (stop, _) in bounds]
 
@@ -179,6 +187,7 @@ def read_index(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
                 f"{path}, line {number}: not 'offset:page id:title' in the order of offsets; "
                 "fetch the index again."
             )
+        # The index has a line for each page; a hundred pages share a stream.
         if int(offset) > last[0]:
             if int(identifier) < last[1]:
                 raise UserError(
@@ -194,8 +203,10 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
 
     A dump of one span gives one range.
     """
+    # By compressed bytes, which the work is proportional to, not by ids.
     ends = list(itertools.accumulate(_sizes(dump.spans)))
     wanted = [ends[-1] * i / shards for i in range(1, shards)]
+    # The span in which each wanted byte lies; a range begins with the first page of a span.
     cuts = [bisect.bisect_right(ends, byte) for byte in wanted]
     firsts = sorted({dump.spans[i].first for i in cuts if 0 < i < len(dump.spans)} - {0})
     return list(zip([0, *firsts], [*firsts, None], strict=True))
@@ -207,6 +218,7 @@ def pieces(dump: Dump, size: int) -> list[Span]:
     for span in dump.spans:
         last = spans[-1] if spans else None
         if last and last.path == span.path and span.start - last.start < size:
+            # Only neighbours of one file: their bytes are contiguous.
             spans[-1] = dataclasses.replace(last, stop=span.stop)
         else:
             spans.append(span)
@@ -233,6 +245,7 @@ def check_pair(old: Dump, new: Dump) -> None:
             f"({new.date}); give the older one as --old."
         )
     if not (old.date and new.date):
+        # Names without dates: the newest edit among the first pages tells the order.
         newest = [_newest(dump) for dump in (old, new)]
         if newest[0] > newest[1]:
             raise UserError(
@@ -243,6 +256,7 @@ def check_pair(old: Dump, new: Dump) -> None:
 
 def check_wikis(old: Dump, new: Dump) -> None:
     """Raises `UserError` if two dumps are of different wikis, by their names or their hosts."""
+    # By name if both have one, else by host.
     for wikis in ((old.wiki, new.wiki), tuple(map(_host, (old, new)))):
         if all(wikis):
             if wikis[0] != wikis[1]:

@@ -46,6 +46,7 @@ def classify(old: Sequence[Fact], new: Sequence[Fact]) -> Iterator[FactChange]:
                 yield FactChange(UPDATED, relation, item, gone)
     for relation, objects in before.items():
         left = after.get(relation, {})
+        # Where the relation has a new object, the old ones are the `old` of an UPDATED fact.
         if left.keys() <= objects.keys():  # deleted facts without a replacement
             for item in objects:
                 if item not in left:

@@ -68,6 +68,7 @@ def extract(
     marker = folder / "counts.json"
     if marker.is_file():
         return read_json(marker)
+    # A store without its marker is unfinished: begin it anew.
     shutil.rmtree(folder, ignore_errors=True)
     counts: collections.Counter[str] = collections.Counter()
     properties: dict[str, str] = {}
@@ -77,6 +78,7 @@ def extract(
     )
     with bucket_files(folder, buckets) as files:
         for texts, labels, counted in ordered_map(_parse_batch, work, pool, 2 * workers):
+            # Workers parse; this process alone writes, so that lines never mix.
             for number, text in texts.items():
                 files[number].write(text)
             properties |= labels
@@ -84,6 +86,7 @@ def extract(
             progress(counts["items"], 0, f"items of {Path(path).name}")
     check_counts(path, counts)
     write_json(folder / "properties.json", properties)
+    # Last: the marker says that the store is whole.
     write_json(marker, counts)
     return dict(counts)
 
@@ -105,6 +108,7 @@ def _parse_batch(
         if entity.id[0] == "P":
             properties[entity.id] = entity.label
         else:
+            # By the number of the item, so that both dumps put an item into the same bucket.
             texts[int(entity.id[1:]) % buckets].append(row_of(entity) + "\n")
     return {b: "".join(rows) for b, rows in texts.items()}, properties, counts
 
@@ -144,18 +148,20 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
       UserError: an item is there twice.
     """
     lines: dict[int, bytes] = {}
-    places: list[tuple[int, int]] = []
+    offsets: list[tuple[int, int]] = []
     with os_errors(folder, "read"), open(bucket_path(folder, bucket), "rb") as f:
         offset = 0
         for line in f:
+            # The number is read without parsing the line: most items are compared as bytes only.
             number = int(line[1 : line.index(b",")])
             if number in lines:
                 raise twice(dump, (lines[number], line))
             lines[number] = line
-            places.append((number, offset))
+            offsets.append((number, offset))
             offset += len(line)
     with atomic_write(_index_path(folder, bucket), "wb") as f:
-        np.save(f, np.array(sorted(places), dtype=np.int64).reshape(-1, 2))
+        # [items, 2]: number and byte offset, sorted for a binary search.
+        np.save(f, np.array(sorted(offsets), dtype=np.int64).reshape(-1, 2))
     return lines
 
 
@@ -191,17 +197,18 @@ class Labels:
 
     @functools.lru_cache(maxsize=128)  # noqa: B019 (bounds the open files of a process)
     def _open(self, bucket: int):
-        places = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
-        return places, open(bucket_path(self.folder, bucket), "rb")
+        # Memory-mapped: worker processes share the index's pages.
+        offsets = np.load(_index_path(self.folder, bucket), mmap_mode="r", allow_pickle=False)
+        return offsets, open(bucket_path(self.folder, bucket), "rb")
 
     def _read(self, number: int) -> tuple[str, str]:
         """Label and type of an item."""
         with os_errors(self.folder, "read"):
-            places, file = self._open(number % self.buckets)
-            i = int(np.searchsorted(places[:, 0], number))
-            if i == len(places) or places[i, 0] != number:
+            offsets, file = self._open(number % self.buckets)
+            i = int(np.searchsorted(offsets[:, 0], number))
+            if i == len(offsets) or offsets[i, 0] != number:
                 return "", ""
-            file.seek(int(places[i, 1]))
+            file.seek(int(offsets[i, 1]))
             item = Item.of(file.readline())
             return item.label, item.kind
 

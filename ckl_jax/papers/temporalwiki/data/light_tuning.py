@@ -32,13 +32,16 @@ def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int =
     """
     if not probes:
         return []
+    # What a probe asks must not be trained on, whatever its object.
     asked = {(p.subject, p.relation) for p in probes}
     wanted = quotas(collections.Counter(p.relation for p in probes), count)
     lots = _lots(pool, asked, wanted, count, seed)
     chosen: list[Probe] = []
     subjects: set[str] = set()
+    # Subjects are used once; a scarce relation must not lose its own to a common one.
     for relation in sorted(wanted, key=lambda r: (len(lots[r]), r)):  # the scarcest first
         chosen += _distinct((p for _, p in lots[relation]), subjects, wanted[relation])
+    # Quotas that could not be filled go to the next lots of any relation.
     rest = heapq.merge(*lots.values(), key=lambda pair: pair[0])
     chosen += _distinct((p for _, p in rest), subjects, count - len(chosen))
     return sorted(chosen, key=lambda p: p.ids)
@@ -48,7 +51,7 @@ def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
     """Divides `count` in proportion to `sizes`, by largest remainders."""
     total = sum(sizes.values())
     exact = {name: count * size / total for name, size in sizes.items()}
-    numbers = {name: int(share) for name, share in exact.items()}
+    numbers = {name: int(fraction) for name, fraction in exact.items()}
     by_remainder = sorted(exact, key=lambda name: (numbers[name] - exact[name], name))
     for name in by_remainder[: count - sum(numbers.values())]:
         numbers[name] += 1
@@ -65,6 +68,7 @@ def _lots(
         free = heap is not None and (probe.subject, probe.relation) not in asked
         if not free or gives_itself_away(probe) or is_long(probe):
             continue
+        # The `count` smallest lots of a relation, in one pass.
         item = (-hash64(seed, *probe.ids), probe.ids, probe)
         (heapq.heappush if len(heap) < count else heapq.heappushpop)(heap, item)
     return {

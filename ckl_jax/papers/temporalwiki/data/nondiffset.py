@@ -37,10 +37,12 @@ def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
     records = [r for r in new if r["kind"] not in (DELETED, DELETED_PAGE)]
     if not records:
         return text
+    # A new article has no old text.
     if any(r["kind"] == NEW for r in records):
         return ""
     known = {line for r in records for line in r["text"].split("\n")} - {""}
     lines = text.split("\n")
+    # Sorted, so that `_cut` finds candidates by their first sentence.
     pieces = sorted(f"{piece} " for piece in known.difference(lines))
     kept = (_cut(line, pieces, split) for line in lines if line not in known)
     return "\n".join(filter(None, kept))
@@ -56,6 +58,7 @@ def _cut(paragraph: str, pieces: Sequence[str], split: Split) -> str:
       split: paragraph -> sentences.
     """
     sentences = split(paragraph)
+    # A record joins several sentences of one paragraph; they are found again in their order.
     for i, first in enumerate(sentences):
         for j in range(bisect.bisect_left(pieces, first), len(pieces)):
             if not pieces[j].startswith(first):
@@ -80,7 +83,7 @@ def write_rest(
     diffset: str | os.PathLike,
     out: str | os.PathLike,
     *,
-    share: float = 1.0,
+    fraction: float = 1.0,
     seed: int = 0,
     language: str = "en",
     record_limit: int = RECORD_BYTES,
@@ -92,7 +95,7 @@ def write_rest(
         `--old`.
       diffset: folder of `ckl data diffsets`, of the same new dump.
       out: JSONL(.gz) file to write.
-      share: of the pages to take, by a hash of `seed` and the page's id.
+      fraction: of the pages to take, by a hash of `seed` and the page's id.
       seed: of that.
       language: of the sentences.
       record_limit: bytes of a line of `snapshot` at most.
@@ -104,9 +107,10 @@ def write_rest(
       UserError: a file is missing, or the pages are not in the order of their ids, or the diffset
         is a legacy one, whose text is not that of sentences.
     """
-    if not 0 < share <= 1:
-        raise UserError(f"The share is {share}; give a number in (0, 1].")
+    if not 0 < fraction <= 1:
+        raise UserError(f"The fraction is {fraction}; give a number in (0, 1].")
     refuse_to_replace(out, snapshot)
+    # Records of the released function are glued pieces, which cannot be found again in the text.
     if next(read_records(diffset), {}).get("kind") == LEGACY:
         raise UserError(f"{diffset} was made with --legacy, which has no rest; make it without.")
     counts = dict.fromkeys(("pages", "drawn", "whole", "cut", "nothing left"), 0)
@@ -116,7 +120,8 @@ def write_rest(
         pages = _in_order(read_documents(snapshot, record_limit), lambda d: d.id, snapshot)
         for page, document, records in _join(pages, _new_text(diffset)):
             counts["pages"] += 1
-            if hash64(seed, page) >= share * _HASHES:
+            # By page and seed, so that a smaller draw is a part of a larger one.
+            if hash64(seed, page) >= fraction * _HASHES:
                 continue
             text = remaining(document.text, records, split)
             state = "nothing left" if not text else "whole" if text == document.text else "cut"
@@ -161,6 +166,7 @@ def _join(pages: Iterator[tuple[int, Document]], new) -> Iterator[tuple[int, Doc
     """Each page with the diffset's records of it."""
     page, pair = next(new, (None, None))
     for number, document in pages:
+        # Both streams ascend: a merge join, in which every page is kept.
         while page is not None and page < number:
             page, pair = next(new, (None, None))
         yield number, document, pair[1] if page == number else []

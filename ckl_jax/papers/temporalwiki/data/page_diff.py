@@ -53,6 +53,7 @@ def same_revision(old: Page, new: Page) -> str:
     """Says how two pages are known to be equal without parsing them; "" if they are not."""
     if old.revision and old.revision == new.revision:
         return "same revision"
+    # Equal texts under another revision: an edit and its revert.
     if old.sha1 and new.sha1:
         return "same sha1" if old.sha1 == new.sha1 else ""
     return "same text" if old.text == new.text else ""
@@ -65,10 +66,12 @@ def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
     """
     old, new = pair
     dropped = drop_reason(new, rules) if new else "not in the new dump"
+    # A version that does not count (a redirect, say) is as if it were not there.
     old = old if old and not drop_reason(old, rules) else None
     new = None if dropped else new
     if old and new and (same := same_revision(old, new)):
         return None, same
+    # A page that is only in the old dump is of interest for deletions alone.
     if new or (old and rules.deletions):
         return (old, new), ""
     return None, f"article gone: {dropped}" if old else dropped
@@ -91,14 +94,17 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     Returns:
       The records (page_id, title, kind, text) and the page's outcome.
     """
+    # Disambiguation pages are recognised by their text, which `triage` does not read.
     old, new = (p if p and _counts(p, rules) else None for p in pair)
     if not old and not new:
         return [], "disambiguation"
     extractor, split = tools(rules)
+    # Shared by both versions: equal sections are parsed once.
     cache: dict[str, list[str]] = {}
     before = extractor.paragraphs(old.text, cache) if old else []
     after = extractor.paragraphs(new.text, cache) if new else []
     page = new or old
+    # A page that was a redirect before has no old version here, and is new as a whole.
     changes = (_parts if old and new else _whole)(before, after, rules, split)
     records = [
         {"page_id": page.id, "title": page.title, "kind": c.kind, "text": c.text} for c in changes
@@ -113,6 +119,7 @@ def _counts(page: Page, rules: Rules) -> bool:
 def _whole(before: list[str], after: list[str], rules: Rules, split: Split) -> Iterator[d.Change]:
     """Of an article that only one of the dumps has."""
     if after:
+        # The released code joins paragraphs without a line break.
         yield d.Change(d.NEW, ("" if rules.legacy else "\n").join(after))
     elif before and rules.deletions:
         yield d.Change(d.DELETED_PAGE, "\n".join(before))

@@ -66,6 +66,7 @@ def _read_sql(path) -> Iterator[tuple[int, int]]:
         for match in _PROPS.finditer(text):
             yield int(match[1]), int(match[2])
             end = match.end()
+        # What may be the beginning of a tuple that the next block ends.
         rest = text[max(end, len(text) - _LONGEST_TUPLE) :]
 
 
@@ -91,6 +92,7 @@ class PageMap:
         if not len(rows):
             raise UserError(f"{source} maps no page to an item; give another --page-map.")
         with atomic_write(path, "wb") as f:
+            # Sorted by item for the binary search; stable, so that the first page of an item wins.
             np.save(f, rows[np.argsort(rows[:, 0], kind="stable")])
         return len(rows)
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE = 0.01, 0.05, 0.05
+MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION = 0.01, 0.05, 0.05
 _MAX_WORDS = 5
 
 
@@ -58,6 +58,7 @@ def distinct(probes: Iterable[Probe]) -> list[Probe]:
 def gives_itself_away(probe: Probe) -> bool:
     """Rule 1: the subject's name is in the object's or the other way round."""
     subject, answer = probe.subject.lower(), probe.object.lower()
+    # In both directions, so a model cannot answer by copying from the prompt.
     return subject in answer or answer in subject
 
 
@@ -69,15 +70,20 @@ def is_long(probe: Probe) -> bool:
 def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Probe]:
     """Rule 3: no subject has more than 1 % of the probes, no relation or object more than 5 %.
 
-    The shares are of `probes`; subjects are capped first, then relations, then objects, in an order
-    drawn from `seed`. One of each is always kept. `fix_point` repeats it with the shares of what is
-    left until all three hold of it (or one of each is left).
+    The fractions are of `probes`; subjects are capped first, then relations, then objects, in an
+    order drawn from `seed`. One of each is always kept. `fix_point` repeats it with the fractions
+    of what is left until all three hold of it (or one of each is left).
     """
     left = list(probes)
+    # The paper's order is unknown; a seeded shuffle makes it reproducible.
     random.Random(f"probes {seed}").shuffle(left)
     while True:
         before = len(left)
-        limits = [int(before * s) for s in (SUBJECT_SHARE, RELATION_SHARE, OBJECT_SHARE)]
+        # Of the size before rule 3, for all three caps.
+        limits = [
+            int(before * s)
+            for s in (MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION)
+        ]
         keys: tuple[Callable[[Probe], str], ...] = (
             lambda p: p.subject,
             lambda p: p.relation,
@@ -85,6 +91,7 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
         )
         for key, limit in zip(keys, limits, strict=True):
             left = _at_most(left, key, max(1, limit))
+        # Each cap shrinks the set, so that others may exceed their fraction again.
         if not fix_point or len(left) == before:
             return sorted(left, key=lambda p: p.ids)
 
@@ -109,6 +116,7 @@ def apply(
     """
     steps: dict[str, int] = {}
     left = distinct(map(without_commas, probes))
+    # Removing commas can make two facts equal, so repeats are removed after it.
     steps["distinct"] = len(left)
     left = [p for p in left if not gives_itself_away(p)]
     steps["rule 1"] = len(left)

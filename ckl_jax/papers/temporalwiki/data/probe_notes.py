@@ -36,6 +36,7 @@ def misdated(job: Job) -> str:
     manifest = read_manifest(job.diffset)
     dates = {side: (manifest[side] or {}).get("date", "") for side in ("old", "new")}
     for path, side, other in ((job.old, "old", "new"), (job.new, "new", "old")):
+        # Three dates: of the dump, of its own side, of the other side.
         days = [_day(date) for date in (date_of(path), dates[side], dates[other])]
         if None not in days and abs(days[0] - days[2]) < abs(days[0] - days[1]):
             return (
@@ -76,8 +77,8 @@ def emptied(
     if not total("all"):
         return ""
     if not total("initial"):
-        share = f"--unchanged-share {job.unchanged_share:g}"
-        return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({share})."
+        fraction = f"--unchanged-share {job.unchanged_share:g}"
+        return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({fraction})."
     reasons = _reasons(job, source, total, filters)
     why = max(reasons, key=reasons.get)  # the first of equals
     return (

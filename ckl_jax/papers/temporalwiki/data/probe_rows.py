@@ -70,6 +70,7 @@ class Job:
     def sized(self) -> "Job":
         """The same with a number of buckets."""
         size = os.path.getsize(self.new) // _BUCKET_BYTES
+        # At most 512, as each bucket is an open file.
         return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
 
     def store(self, side: str) -> Path:
@@ -119,16 +120,16 @@ def is_gone(record: dict[str, Any]) -> bool:
 
 
 def page_key(job: Job, number: int, title: str) -> str:
-    """How pages are identified: by id with a page map, by title with sitelinks."""
+    """The key of pages: the id with a page map, the title with sitelinks."""
     return str(number) if job.page_map else title
 
 
 def candidates(
-    job: Job, old: Item | None, new: Item | None, place: "Place", counts
+    job: Job, old: Item | None, new: Item | None, aligner: "PageAligner", counts
 ) -> Iterator[list[Any]]:
     """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
     for change, item in _changes(job, old, new, counts):
-        if key := place.of(change, item, counts):
+        if key := aligner.of(change, item, counts):
             yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
 
 
@@ -136,23 +137,26 @@ def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange,
     """The facts of one item that are considered, each with the version that names its subject."""
     item = new or old
     if old and new and old.revision and new.revision and old.revision != new.revision:
+        # Counted, because names of dumps may have no date: see `check_revisions`.
         counts["revisions " + ("forward" if old.revision < new.revision else "backward")] += 1
     if job.skip_new_subjects and not (old and old.facts):
         counts["items skipped as new"] += 1
         return
     for change in fact_diff.classify(old.facts if old else (), new.facts if new else ()):
         counts[f"{change.kind} all"] += 1
+        # Table 2's "initial" of UNCHANGED is this sample already.
         if change.kind != fact_diff.UNCHANGED or _is_drawn(job, item.id, change):
             counts[f"{change.kind} initial"] += 1
             yield change, item
 
 
 def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
+    # By hash: the same sample whatever the order and number of workers.
     drawn = hash64(job.seed, subject, change.relation, change.object) / 2**63
     return drawn < job.unchanged_share
 
 
-class Place:
+class PageAligner:
     """Alignment steps 1 and 2: the page of a subject, and whether the diffset has it."""
 
     def __init__(self, job: Job):
@@ -251,6 +255,7 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
 def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
     """Whether the lower-case texts of a row's page (None: there are none) name its object."""
     counts[f"{row['kind']} text found"] += texts is not None
+    # A substring, lower-case, as in the released alignment.
     named = bool(texts) and any(row["object"].lower() in text for text in texts)
     if named:
         counts[f"{row['kind']} aligned"] += 1

@@ -25,7 +25,7 @@ from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
 from ckl_jax.papers.temporalwiki.data.probe_rows import (
     TEXT_OF,
     Job,
-    Place,
+    PageAligner,
     candidates,
     check_pages,
     check_revisions,
@@ -52,6 +52,7 @@ class Run:
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Calls `make` unless the step is done; returns its counts."""
+        # Markers make every step resumable; their content is the counts of the manifest.
         path = self.job.out / "steps" / f"{name}.json"
         if not path.is_file():
             write_json(path, make())
@@ -116,6 +117,7 @@ def diffset_keys(run: Run) -> dict[str, int]:
         counts = {}
         for name, gone in (("diffset", False), ("deleted", True)):
             records = (r for r in read_records(job.diffset) if is_gone(r) == gone)
+            # Hashes of keys, 8 bytes each, so that every worker can hold the set.
             keys = {page_key(job, r["page_id"], r["title"]) for r in records}
             KeySet.write(job.keys(name), keys)
             counts[name] = len(keys)
@@ -137,10 +139,10 @@ def _compare_bucket(task: tuple[Job, int]) -> dict[str, int]:
     old = fact_store.index(job.store("old"), bucket, job.old)
     new = fact_store.index(job.store("new"), bucket, job.new)
     counts: collections.Counter[str] = collections.Counter()
-    place = Place(job)
+    aligner = PageAligner(job)
     with atomic_write(bucket_path(job.out / "candidates", bucket)) as f:
         for pair in fact_store.merge(old, new):
-            for row in candidates(job, *pair, place, counts):
+            for row in candidates(job, *pair, aligner, counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
 
@@ -156,6 +158,7 @@ def label(run: Run) -> dict[str, int]:
     counts = run.each("labelled", _label_bucket, tasks)
 
     def by_page() -> dict[str, int]:
+        # From buckets by item to buckets by page: the two joins of the build.
         rows = read_rows(job.out / "labelled", job.buckets)
         write_rows(((hash64(row["page"]), row) for row in rows), job.out / "rows", job.buckets)
         return page_keys(job)
@@ -240,6 +243,7 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     pages = {row["page"] for row in rows}
     texts_of: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for key, source, text in read_jsonl(bucket_path(job.out / "texts", bucket)):
+        # The bucket holds texts of all sources; only those of its rows are kept in memory.
         if key in pages:
             texts_of[key, source].append(text.lower())
     counts: collections.Counter[str] = collections.Counter()

@@ -74,10 +74,12 @@ def build(
       UserError: bad input; finished steps are kept.
     """
     check(job)
+    # The number of buckets is a setting of the folder: a continued build must have the same.
     job = job.sized()
     settings = _settings(job, fix_point) | ({"light_tuning": light_tuning} if light_tuning else {})
     open_folder(job.out, settings)
     path = job.out / "manifest.json"
+    # Finished: only the notes are given again.
     if path.is_file():
         manifest = read_json(path)
     else:
@@ -101,6 +103,7 @@ def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
         if settings[name]:
             path = Path(settings[name])
             size = os.path.getsize(path) if path.is_file() else None
+            # By name and size: a moved folder of dumps is still the same input.
             settings[name] = {"name": path.name, "date": date_of(path), "bytes": size}
     return {"format": FORMAT, **settings, "fix_point": fix_point}
 
@@ -123,6 +126,7 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
         if not final:
             notes.append(probe_notes.emptied(job, title, kinds, steps, filters[title]))
         if light_tuning and title != "deleted":
+            # Facts to tune on need no text that names them.
             pool = (p for p in probe_stages.in_words(job) if p.kind in kinds)
             drawn = draw(pool, final, light_tuning, job.seed)
             notes.append(probe_notes.too_few(title, len(drawn), light_tuning))

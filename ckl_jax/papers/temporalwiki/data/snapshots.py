@@ -59,26 +59,27 @@ def _all_files(path: str) -> list[str]:
     return [str(p) for p in Path(path).iterdir() if p.is_file()] if os.path.isdir(path) else [path]
 
 
-def find(place: str | os.PathLike) -> Snapshot:
+def find(path: str | os.PathLike) -> Snapshot:
     """Finds the dumps of one snapshot.
 
     Args:
-      place: a folder that holds them, or FOLDER/DATE (YYYYMM or YYYYMMDD) where FOLDER holds those
+      path: a folder that holds them, or FOLDER/DATE (YYYYMM or YYYYMMDD) where FOLDER holds those
         of several dates.
 
     Raises:
       UserError: there is no such folder, or not one dump of each kind in it.
     """
-    path = Path(place)
+    path = Path(path)
     if path.is_dir():
         files = [p for p in path.iterdir() if p.is_file()]
+    # FOLDER/20210801 where FOLDER holds the files of several dates.
     elif path.parent.is_dir() and (match := _DATE.fullmatch(path.name)):
         date = "".join(filter(None, match.groups()))
         files = [p for p in path.parent.iterdir() if p.is_file() and date_of(p).startswith(date)]
     else:
-        raise UserError(f"There is no snapshot {place}; {_GIVE}.")
-    wikipedia = _wikipedia(place, [p for p in files if ".xml" in p.name])
-    wikidata = _one(place, "Wikidata", [p for p in files if _WIKIDATA.fullmatch(p.name)])
+        raise UserError(f"There is no snapshot {path}; {_GIVE}.")
+    wikipedia = _wikipedia(path, [p for p in files if ".xml" in p.name])
+    wikidata = _one(path, "Wikidata", [p for p in files if _WIKIDATA.fullmatch(p.name)])
     date = date_of(wikipedia) or next(filter(None, map(date_of, (path, *files))), "")
     if not date:
         raise UserError(
@@ -87,20 +88,21 @@ def find(place: str | os.PathLike) -> Snapshot:
     return Snapshot(date, str(wikipedia), str(wikidata))
 
 
-def _wikipedia(place: str | os.PathLike, files: list[Path]) -> Path:
+def _wikipedia(path: str | os.PathLike, files: list[Path]) -> Path:
     files = [p for p in files if "-index" not in p.name]
-    if len(files) > 1 and Path(place).is_dir() and all(_PART.search(p.name) for p in files):
-        return Path(place)
+    # A dump in parts is given by its folder.
+    if len(files) > 1 and Path(path).is_dir() and all(_PART.search(p.name) for p in files):
+        return Path(path)
     articles = [p for p in files if "pages-articles" in p.name]
-    return _one(place, "Wikipedia", articles or files)
+    return _one(path, "Wikipedia", articles or files)
 
 
-def _one(place: str | os.PathLike, kind: str, files: list[Path]) -> Path:
+def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
     if len(files) == 1:
         return files[0]
     names = f"{len(files)} ({', '.join(sorted(p.name for p in files)[:3])})" if files else "no"
     raise UserError(
-        f"The snapshot {place} has {names} {kind} dump{'s' * (len(files) > 1)}; {_GIVE}."
+        f"The snapshot {path} has {names} {kind} dump{'s' * (len(files) > 1)}; {_GIVE}."
     )
 
 

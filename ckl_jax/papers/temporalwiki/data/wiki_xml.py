@@ -80,7 +80,7 @@ class Page:
 
 @dataclasses.dataclass(frozen=True)
 class SiteInfo:
-    """What a dump says of its wiki; all of it may be missing from old dumps.
+    """A dump's description of its wiki; old dumps may have none.
 
     Attributes:
       dbname: "enwiki".
@@ -154,6 +154,7 @@ def read_pages(
     for block in read_blocks(path, start, stop):
         parser.feed(block)
         yield from parser.take()
+    # A part from the middle ends inside of the root element.
     parser.close(whole=stop is None)
     yield from parser.take()
 
@@ -201,10 +202,12 @@ class _Parser:
         self.in_revision = False
         self.buffer: list[str] | None = None
         self.expat = expat.ParserCreate()
+        # Whole texts in few calls; expat otherwise calls back for every line.
         self.expat.buffer_text = True
         self.expat.buffer_size = 1 << 20
         self.expat.StartElementHandler = self._start
         self.expat.EndElementHandler = self._end
+        # Refuses entity bombs: without a document type no entity can be declared.
         self.expat.StartDoctypeDeclHandler = self._doctype
         if start:  # a part from the middle has no root element
             self.feed(b"<mediawiki>")
@@ -245,6 +248,7 @@ class _Parser:
 
     def _keep(self) -> None:
         self.buffer = []
+        # Only while a wanted field is open, so that the rest costs no Python call.
         self.expat.CharacterDataHandler = self.buffer.append
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -315,6 +319,7 @@ class _Parser:
         try:
             title, text = page["title"], revision.get("text", "")
             redirect = page.get("redirect", "")
+            # Older exports have no <redirect> with a title.
             if not redirect and text[:12].lstrip().startswith("#"):
                 redirect = match[1].strip() if (match := _REDIRECT.match(text)) else ""
             return Page(

@@ -146,6 +146,8 @@ class Extractor:
         return paragraphs
 
     def _section(self, wikitext: str) -> list[str]:
+        # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
+        # them with the line as MediaWiki does.
         tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
         return list(_clean(_without_tags(self._read(tokens, ())).replace(_LESS, "<")))
 
@@ -172,6 +174,7 @@ class Extractor:
         t = self._t
         ends = (t.TemplateParamSeparator, t.TemplateClose)
         name = self._read(rest, ends).strip().lower()
+        # A template without parameters: a sign, or nothing.
         if self._end is t.TemplateClose:
             return _SIGNS.get(name, "")
         shown = _SHOWN_TEMPLATES.get(name) or _SHOWN_TEMPLATES.get(name.partition("-")[0] + "-")
@@ -184,6 +187,7 @@ class Extractor:
                 self._read(rest, ends)
             else:
                 values.append(value.strip())
+        # Unnamed parameters only: {{lang|fr|mot}} shows "mot".
         return " ".join(values[shown])
 
     def _heading(self, token, rest: Iterator) -> str:
@@ -210,6 +214,7 @@ class Extractor:
                 break
             numeric = {self._t.HTMLEntityNumeric: "#", self._t.HTMLEntityHex: token.get("char")}
             name += numeric.get(type(token)) or token.get("text") or ""
+        # An escaped "<" is text: it must not be taken for a tag by `_without_tags`.
         return html.unescape(f"&{name};").replace("<", _LESS)
 
     def _tag(self, token, rest: Iterator) -> str:
@@ -228,6 +233,7 @@ class Extractor:
             text = self._read(rest, (t.TagOpenClose,))
             self._read(rest, (t.TagCloseClose,))
         if name == "nowiki":
+            # What is in <nowiki> is shown as it stands.
             text = text.replace("<", _LESS)
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
 
@@ -250,6 +256,7 @@ def _is_dropped(title: str, dropped: frozenset[str]) -> bool:
     """Whether a link is to a file, a category or another language's page."""
     prefix, colon, _ = title.partition(":")
     prefix = prefix.strip().replace("_", " ").lower()
+    # Links to other languages look like "fr:Titre".
     language = 2 <= len(prefix) <= 3 and prefix.isalpha() and prefix.isascii()
     return bool(colon) and (prefix in dropped or language)
 
@@ -260,6 +267,7 @@ def sections(wikitext: str) -> Iterator[str]:
     start = last = 0
     left_open = (0, 0, 0, 0)
     for heading in _HEADING.finditer(wikitext):
+        # A heading inside of an open template is no border.
         more = _left_open(wikitext[last : heading.start()])
         left_open = tuple(map(sum, zip(left_open, more, strict=True)))
         last = heading.start()
@@ -302,7 +310,7 @@ def _without_comments(text: str) -> str:
 
 
 def _left_open(text: str) -> tuple[int, ...]:
-    """How many more templates, comments, references and tables begin than end."""
+    """Number of templates, comments, references and tables that begin, less those that end."""
     closed = _SELF_CLOSED_REF.sub("", text) if "<ref" in text else text
     pairs = (closed.count(a) - closed.count(b) for a, b in _PAIRS)
     return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
@@ -318,6 +326,7 @@ def _clean(text: str) -> Iterator[str]:
         elif lines:
             paragraph = _tidy(" ".join(lines))
             lines = []
+            # A paragraph of punctuation only is what a dropped template left.
             if any(map(str.isalnum, paragraph)):
                 yield paragraph
 

@@ -49,7 +49,7 @@ def build(folder, world, out, **options):
         [folder / "documents_d0.jsonl", folder / "documents_d1.jsonl"],
         (world.before, world.after),
         out,
-        Options(wordings=str(folder / "relations.jsonl"), **options),
+        Options(templates=str(folder / "relations.jsonl"), **options),
     )
 
 
@@ -454,7 +454,7 @@ def test_a_piece_of_a_name_is_not_asked_for(text, answer):
 
 
 def test_a_pair_is_found_word_by_word_and_the_newest_sentences_are_kept():
-    watch = Watch(most=2)
+    watch = Watch(max_sentences=2)
     pair = watch.add(["New York", "NYC"], ["Ann Lee"])
     other = watch.add(["York"], ["Lee"], ["Bo"])
     for day in range(1, 5):
@@ -527,7 +527,7 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
             "benchmark",
             "--facts",
             str(folder / "facts.jsonl"),
-            "--wordings",
+            "--templates",
             str(folder / "relations.jsonl"),
             "--documents",
             str(folder / corpus),
@@ -549,7 +549,10 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
         (argv("--dates", "2021-01-01", "2020-01-01", out="x"), "give the earlier one first"),
         (argv("--evidence", "requir", out="x"), "Did you mean 'require'?"),
         (argv("--per-relation", "-1", out="x"), "--per-relation is -1; give 0 or more"),
-        (argv("--small", "1.5", out="x"), "--small is 1.5; give a share of the documents, 0 to 1"),
+        (
+            argv("--small", "1.5", out="x"),
+            "--small is 1.5; give a fraction of the documents, 0 to 1",
+        ),
         (argv("--half", "2021-01-01", out="x"), "--half parts SMALL; add --small"),
         (argv("--small", "1", "--half", "2019-01-01", out="x"), "--half 2019-01-01 does not part"),
         (argv("--training-rows", "--documents", out="x"), "--training-rows needs --documents"),

@@ -11,7 +11,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.papers.mind_the_gap.analysis import report
-from ckl_jax.papers.mind_the_gap.analysis.staleness_study import DriftStudy, compute
+from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
 
 # Tables 2 and 4: perplexity of CONTROL, and of TIME-STRATIFIED updated in all parameters, biases
 # alone, embeddings alone and not at all. What is derived is computed from the printed values.
@@ -67,7 +67,7 @@ def test_percentages_of_the_papers_tables(corpus, tmp_path):
         for i, ppl in enumerate((control, *others))
     ]
     models = dict(zip(("none", "all", "bias", "embedding"), dumps[1:], strict=True))
-    results = compute(DriftStudy(control=dumps[0], models=models, tagger="", samples=10))
+    results = compute(StalenessStudy(control=dumps[0], models=models, tagger="", samples=10))
     excess = [curve["overall"]["value"] for curve in results["months"].values()]
     np.testing.assert_allclose(excess, EXCESS[corpus], atol=0.02)
     reduction = [groups["all"]["value"] for groups in results["reduction"].values()]
@@ -191,7 +191,7 @@ def test_seeds_are_summarised(tmp_path, capsys):
             for name, ppl in (("control", 4.0), ("stale", stale), ("all", 6.0))
         }
         models = {"stale": dumps["stale"], "all": dumps["all"]}
-        study = DriftStudy(control=dumps["control"], models=models, tagger="", samples=10)
+        study = StalenessStudy(control=dumps["control"], models=models, tagger="", samples=10)
         report.write_report(study, folder)
         (folder / "mind_the_gap.json").write_text(json.dumps({"seed": seed, "size": "tiny"}))
     folders = [str(tmp_path / f"gap-{seed}") for seed in range(2)]

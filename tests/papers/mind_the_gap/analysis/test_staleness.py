@@ -157,7 +157,7 @@ def test_a_group_that_lacks_months_keeps_its_places_in_time(tmp_path):
     }
     totals = staleness.read_totals(dumps, [Named("a")])
     curve = staleness.relative_increase(totals["model"], totals["control"], group="a", samples=9)
-    assert curve.places == (0, 3, 4)
+    assert curve.positions == (0, 3, 4)
     assert curve.line.slope == pytest.approx(10, rel=1e-4)  # 10, 40, 50 percent
     # Of one document a month nothing is known about the spread of documents.
     assert all(map(np.isnan, [*curve.low, *curve.high, curve.overall["low"], *curve.slopes]))
@@ -206,7 +206,7 @@ def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_
     assert bins.labels == ("2018-01-01", "2018-01-08", "2018-01-15", "2018-01-22")
     assert bins.spans == ((0, 7), (7, 14), (14, 21), (21, 28))
     sparse = staleness.bins_of(["2018-01-01", "2018-01-20"], "week")
-    assert sparse.labels == ("2018-01-01", "2018-01-15") and sparse.places == (0, 2)
+    assert sparse.labels == ("2018-01-01", "2018-01-15") and sparse.positions == (0, 2)
     with pytest.raises(UserError, match="2018-02 has no test document"):
         staleness.bins_of(["2018-01-01", "2018-03-20"])
     with pytest.raises(UserError, match="order of their dates"):
@@ -243,8 +243,8 @@ def test_a_word_emerges_at_50_mentions_and_a_factor_of_5_exactly():
     counts = emerging.WordCounts.of(test, train)
     found = counts.emerging()
     assert [(w.word, w.test, w.train) for w in found] == [("five", 50, 20), ("new", 50, 0)]
-    assert [w.word for w in counts.emerging(least=49)] == ["five", "new", "rare"]
-    assert counts.unseen_share(["new", "new", "rare", "five", "filler"]) == 0.5
+    assert [w.word for w in counts.emerging(min_count=49)] == ["five", "new", "rare"]
+    assert counts.unseen_fraction(["new", "new", "rare", "five", "filler"]) == 0.5
     with pytest.raises(UserError, match="training documents have no words"):
         emerging.WordCounts.of(test, [])
 

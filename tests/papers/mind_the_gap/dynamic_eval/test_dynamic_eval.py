@@ -61,7 +61,7 @@ def test_a_rate_of_0_is_static_evaluation(world, static):
 
 @pytest.mark.slow
 def test_documents_side_by_side_are_scored_alike(world, static):
-    found = losses(world.run("lanes", mask="none", lanes=3, block_rows=2))
+    found = losses(world.run("batched", mask="none", batch_size=3, block_rows=2))
     np.testing.assert_allclose(found, static, rtol=2e-6)
 
 

@@ -39,8 +39,8 @@ def test_each_architecture_learns_as_by_hand(world):
 def test_a_rate_of_0_is_static_evaluation(world):
     static = losses(world.run("none", mask="none"))
     np.testing.assert_allclose(losses(world.run("zero", rate=0.0)), static, rtol=1e-5)
-    lanes = losses(world.run("lanes", mask="none", lanes=3))
-    np.testing.assert_allclose(lanes, static, rtol=1e-5)
+    batched = losses(world.run("batched", mask="none", batch_size=3))
+    np.testing.assert_allclose(batched, static, rtol=1e-5)
 
 
 @pytest.mark.slow

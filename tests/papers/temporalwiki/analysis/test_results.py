@@ -92,7 +92,7 @@ def test_a_report_of_all_forms(root, capsys):
     assert "K-Adapter: changed facts (columns)" in capsys.readouterr().out
 
 
-def write_besides(folder, interval, perplexity, f1, noun_losses):
+def write_extra_evaluations(folder, interval, perplexity, f1, noun_losses):
     """A light-tuned run of an interval, and losses of proper nouns in its new text."""
     tuned = folder / "light_tuned" / f"{interval}_changed"
     rows = fact_rows(interval, "changed", perplexity)
@@ -111,8 +111,8 @@ def write_besides(folder, interval, perplexity, f1, noun_losses):
 
 def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
     root, first = write_study(tmp_path, methods=("lora",), count=2), INTERVALS[0]
-    write_besides(root / "initial", first, 80.0, 0.25, [4.0, 8.0])
-    write_besides(root / first / "lora", first, 40.0, 0.5, [3.0, 5.0])
+    write_extra_evaluations(root / "initial", first, 80.0, 0.25, [4.0, 8.0])
+    write_extra_evaluations(root / first / "lora", first, 40.0, 0.5, [3.0, 5.0])
     write_report(root)
     made = json.loads((root / "tables.json").read_text())
     tuned = {row["method"]: row["cells"] for row in made["light_tuned"]}
@@ -126,7 +126,10 @@ def test_light_tuning_and_proper_nouns_where_they_were_asked(tmp_path, capsys):
     assert nouns["lora"]["low"] <= nouns["lora"]["value"] <= nouns["lora"]["high"]
     page = (root / "report.html").read_text()
     assert (root / "figures" / "proper_nouns.png").stat().st_size > 5000
-    assert 'id="besides"' in page and "Perplexity of proper nouns over that of Initial" in page
+    assert (
+        'id="extra_evaluations"' in page
+        and "Perplexity of proper nouns over that of Initial" in page
+    )
 
 
 @pytest.mark.slow

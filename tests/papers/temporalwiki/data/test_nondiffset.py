@@ -92,16 +92,16 @@ def letters(text):
     return len("".join(text.split()))
 
 
-def test_a_share_is_drawn_and_streams_out_of_order_are_refused(built, capsys):
+def test_a_fraction_is_drawn_and_streams_out_of_order_are_refused(built, capsys):
     folder, snapshot, _, _ = built
     argv = ["--snapshot", str(snapshot), "--diffset", str(folder / "diff")]
     out = str(folder / "some.jsonl")
-    assert ckl.main(["data", "rest", *argv, "--out", out, "--share", "0.5"]) == 0
+    assert ckl.main(["data", "rest", *argv, "--out", out, "--fraction", "0.5"]) == 0
     some = [d.id for d in read_documents(out)]
     assert 0.2 < len(some) / len(list(read_documents(folder / "rest.jsonl"))) < 0.8
     backwards = folder / "backwards.jsonl"
     write_jsonl(backwards, reversed(list(read_jsonl(snapshot))))
     with pytest.raises(UserError, match=r"backwards.jsonl: page \d+ follows page \d+"):
         write_rest(backwards, folder / "diff", folder / "no.jsonl")
-    assert ckl.main(["data", "rest", *argv, "--out", out, "--share", "2"]) == 2
-    assert "share is 2.0; give a number in (0, 1]" in capsys.readouterr().err
+    assert ckl.main(["data", "rest", *argv, "--out", out, "--fraction", "2"]) == 2
+    assert "fraction is 2.0; give a number in (0, 1]" in capsys.readouterr().err
