@@ -98,8 +98,8 @@ def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
 
 @pytest.mark.slow
 def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypatch, capsys):
-    alone = tmp_path / "alone"
-    assert t5x.main(["train", *tiny.argv("lora", alone, **SETTINGS, PROBE_BATCH_SIZE=4)]) == 0
+    alone = tmp_path / "alone" / "run"
+    assert t5x.main(["train", *tiny.argv("lora", alone, **SETTINGS, PROBE_BATCH_SIZE=16)]) == 0
     folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
 
     def counted(self, batch):

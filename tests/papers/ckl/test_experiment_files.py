@@ -98,6 +98,8 @@ def test_two_steps_at_the_smallest_size(name, tiny, gpt2, tmp_path, monkeypatch,
     if first == "temporalwiki_initial.gin":
         base = None  # it is the first of all
     macros = {"MODEL_DIR": str(tmp_path / "run"), "INITIAL_CHECKPOINT_PATH": base}
+    if "experiments/ckl/gpt2_world.gin" in overlays:
+        macros["MESH_SHAPE"] = {"data": 4, "model": 2}  # its batches have 4 rows
     assert train([first, *shrunk], tiny, **macros) == 0, capsys.readouterr().err
     (summary,) = (tmp_path / "run").rglob("summary.json")
     assert json.loads(summary.read_text())["steps"] == 2
