@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -97,6 +97,42 @@ def sha256(path: str | os.PathLike) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with os_errors(path, "read"), open(path, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def refuse_existing(out: str | os.PathLike, overwrite: bool) -> None:
+    """Refuses to write over a file or folder, unless `overwrite`; an empty folder is free.
+
+    Raises:
+      UserError: something is there.
+    """
+    if overwrite or not os.path.lexists(out):
+        return
+    with os_errors(out, "read"):
+        if not os.path.isdir(out) or os.listdir(out):
+            raise UserError(
+                f"{os.fspath(out)} is there already; choose another --out, or add --overwrite."
+            )
+
+
+def claim_folder(
+    out: str | os.PathLike, command: str, overwrite: bool, records: Iterable[str] = ()
+) -> None:
+    """Makes a folder a command's own, so that the same command may fill it again.
+
+    Args:
+      out: the folder.
+      command: that writes it; its name is kept in the folder.
+      overwrite: whether it may hold what others have made.
+      records: names of files by which a folder of earlier versions is known.
+
+    Raises:
+      UserError: it holds what others have made.
+    """
+    mark = Path(out) / ".made_by"
+    held = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
+    if held != command and not any((Path(out) / name).is_file() for name in records):
+        refuse_existing(out, overwrite)
+    write_file(mark, f"{command}\n")
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:

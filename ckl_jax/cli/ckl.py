@@ -35,7 +35,7 @@ _SHORTLY = 0.01  # seconds
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False)?\)")
 # Flags that earlier versions had, and their names today.
-_RENAMED = {"--share": "--fraction", "--wordings": "--templates"}
+_RENAMED = {"--replace": "--overwrite", "--share": "--fraction", "--wordings": "--templates"}
 _KINDS = {"INT": "a whole number", "FLOAT": "a number"}
 # Module -> title of its commands, and the word before them.
 _MODULES = {

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Beam, RecordLimit, Workers, count_workers
+from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
-from ckl_jax.files import refuse_to_replace
+from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
 from ckl_jax.papers.temporalwiki.data.diffsets import Options
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
@@ -90,6 +90,7 @@ def rest(
     seed: int = 0,
     language: str = "en",
     record_limit: RecordLimit = RECORD_BYTES,
+    overwrite: Overwrite = False,
 ) -> None:
     """Extract the text of a dump that its diffset lacks (TemporalWiki's NON-Diffset).
 
@@ -103,6 +104,8 @@ def rest(
     """
     from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
 
+    refuse_to_replace(out, snapshot)
+    refuse_existing(out, overwrite)
     counts = write_rest(
         snapshot,
         diffset,
@@ -183,6 +186,7 @@ def dumps(
     seed: int = 0,
     size: Literal[*SIZES] = "small",
     dry_run: bool = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write monthly dumps of the simulated world.
 
@@ -202,6 +206,8 @@ def dumps(
         dates = month_starts(world, months)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return
+    month_starts(world, months)
+    claim_folder(out, "ckl data dumps", overwrite, ["dumps.json"])
     with ProgressLine() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():
@@ -216,6 +222,7 @@ def offices(
     properties: Names = ("P6", "P35"),
     instance_of: Names = (),
     language: str = "en",
+    overwrite: Overwrite = False,
 ) -> None:
     """Extract who held which office when from a Wikidata dump.
 
@@ -229,6 +236,7 @@ def offices(
     from ckl_jax.papers.mind_the_gap.data.wikidata_offices import read_offices, write_terms
 
     refuse_to_replace(out, wikidata)
+    refuse_existing(out, overwrite)
     with ProgressLine() as progress:
         terms = read_offices(wikidata, properties, instance_of, language, progress)
     write_terms(out, terms)

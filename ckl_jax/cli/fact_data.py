@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import RecordLimit, Replace
+from ckl_jax.cli.work import Overwrite, RecordLimit
 from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
-from ckl_jax.files import refuse_to_replace
+from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.data.benchmark import Options
 from ckl_jax.world.stream import SIZES
@@ -26,6 +26,7 @@ def quiz(
     date: str | None = None,
     templates: int = 3,
     instances: int | None = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a relational dataset like BEAR of the facts of a world.
 
@@ -39,6 +40,7 @@ def quiz(
     from ckl_jax.world.quiz import write_quiz
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data)
+    claim_folder(out, "ckl data quiz", overwrite, ["metadata_relations.json"])
     for code, facts in write_quiz(world, out, date, templates, instances).items():
         print(f"{facts:8,}  {code}")
 
@@ -65,7 +67,7 @@ def benchmark(
     out: str,
     documents: Files = (),
     record_limit: RecordLimit = RECORD_BYTES,
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make CKL's probes of dated facts and dated text.
 
@@ -89,7 +91,7 @@ def benchmark(
             days,
             out,
             settings,
-            replace=replace,
+            replace=overwrite,
             progress=progress,
             record_limit=record_limit,
         )
@@ -114,7 +116,7 @@ def review(
     apply: str = "",
     out: str = "",
     undecided: Literal["keep", "drop"] = "keep",
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a page on which to keep, drop and edit probes' items by hand, or apply its decisions.
 
@@ -133,7 +135,7 @@ def review(
 
     if not out:
         raise UserError("--apply needs --out, a folder for the reviewed files.")
-    manifest = decisions.apply(dir, apply, out, undecided, replace=replace)
+    manifest = decisions.apply(dir, apply, out, undecided, replace=overwrite)
     for probe, counts in manifest["probes"].items():
         print(
             f"{counts['items']:10,}  {probe}: {counts['dropped']:,} dropped, "
@@ -149,7 +151,7 @@ def trex(
     out: str,
     count: int = 5000,
     seed: int = 0,
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw facts to light-tune a GPT-2 on before InvariantLAMA (CKL).
 
@@ -162,8 +164,7 @@ def trex(
     """
     from ckl_jax.papers.ckl.data.trex import draw
 
-    if Path(out).exists() and not replace:
-        raise UserError(f"{out} is there already; add --replace, or choose another --out.")
+    refuse_existing(out, overwrite)
     counts = draw(facts, invariant, out, count, seed)
     print(f"{counts.pop('written'):10,}  facts in {out}")
     for why, number in counts.items():
@@ -182,6 +183,7 @@ def questions(
     addresses: str | None = None,
     year: str = "",
     tokenizer: Literal["", "moses", "none"] = "",
+    overwrite: Overwrite = False,
 ) -> None:
     """Make dated questions: who holds which office in which month, or NewsQA's.
 
@@ -206,6 +208,7 @@ def questions(
     simulated, is_newsqa = source == "stream", source.endswith(".json")
     if not simulated:
         refuse_to_replace(out, source)
+    refuse_existing(out, overwrite)
     if year and not is_newsqa:
         raise UserError("--year is of NewsQA's stories; months of offices are --first and --last.")
     if simulated:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from ckl_jax.cli.progress_line import ProgressLine
-from ckl_jax.cli.work import Beam, RecordLimit, Replace, Workers, count_workers
+from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.errors import UserError
-from ckl_jax.files import refuse_to_replace
+from ckl_jax.files import refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Repeated
 from ckl_jax.papers.mind_the_gap.data.clean import Options as Cleaning
 from ckl_jax.papers.mind_the_gap.data.dated_vocabulary import DatedVocabulary
@@ -30,7 +30,7 @@ def prepare(
     vocab_size: int = 32000,
     input_length: int = 350,
     target_length: int = 350,
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make cached tasks of a folder in CKL's layout.
 
@@ -56,7 +56,7 @@ def prepare(
         vocab_size,
         {"inputs": input_length, "targets": target_length},
         vocabulary=vocabulary,
-        replace=replace,
+        replace=overwrite,
         progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
     )
     print()
@@ -75,7 +75,7 @@ def rows(
     pack: bool = False,
     legacy: bool = False,
     record_limit: RecordLimit = RECORD_BYTES,
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make cached tasks of running text for GPT-2 or BERT.
 
@@ -102,7 +102,7 @@ def rows(
         length,
         packed=pack,
         legacy=legacy,
-        replace=replace,
+        replace=overwrite,
         record_limit=record_limit,
         progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
     )
@@ -110,7 +110,13 @@ def rows(
         print(f"{len(CachedTask.open(folder)):10,}  {folder}")
 
 
-def stream(*, out: str, size: Literal[*SIZES] = "small", seed: int = 0) -> None:
+def stream(
+    *,
+    out: str,
+    size: Literal[*SIZES] = "small",
+    seed: int = 0,
+    overwrite: Overwrite = False,
+) -> None:
     """Write a simulated stream of dated text whose facts change.
 
     Args:
@@ -121,6 +127,7 @@ def stream(*, out: str, size: Literal[*SIZES] = "small", seed: int = 0) -> None:
     from ckl_jax.data.text.documents import write_documents
     from ckl_jax.world import stream as simulated
 
+    refuse_existing(out, overwrite)
     count = write_documents(out, simulated.stream(seed, size))
     print(f"{count:10,}  documents: {out}")
 
@@ -134,6 +141,7 @@ def clean(
     record_limit: RecordLimit = RECORD_BYTES,
     beam: Beam = None,
     workers: Workers = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Clean dated text: keep one language, drop near-duplicates, tokenise.
 
@@ -152,7 +160,9 @@ def clean(
         report = beam_clean.run(documents, out, settings, beam, record_limit)
     else:
         with ProgressLine() as progress:
-            report = builder.clean(documents, out, settings, processes, progress, record_limit)
+            report = builder.clean(
+                documents, out, settings, processes, progress, record_limit, overwrite
+            )
     for what, count in report["documents"].items():
         print(f"{count:12,}  {what}")
 
@@ -225,6 +235,7 @@ def vocabulary(
     documents: File,
     out: str,
     record_limit: RecordLimit = RECORD_BYTES,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train a SentencePiece vocabulary on dated text.
 
@@ -233,6 +244,7 @@ def vocabulary(
       out: File to write, .model.
     """
     refuse_to_replace(out, documents)
+    refuse_existing(out, overwrite)
     made = settings.train(documents, out, record_limit)
     print(f"{made.vocab_size:10,}  pieces, {out}")
 
@@ -243,7 +255,7 @@ def dated(
     vocabulary: str,
     out: str,
     record_limit: RecordLimit = RECORD_BYTES,
-    replace: Replace = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a cached task of dated documents, word by word.
 
@@ -260,7 +272,7 @@ def dated(
             documents,
             out,
             open_vocabulary(vocabulary),
-            replace=replace,
+            replace=overwrite,
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),
             record_limit=record_limit,
         )

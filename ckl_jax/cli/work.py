@@ -19,7 +19,7 @@ Beam = Annotated[
 RecordLimit = Annotated[
     int, arg(help="Bytes of a document's line in a file, at most; a longer one is an error.")
 ]
-Replace = Annotated[bool, arg(help="Make anew what --out holds of other settings.")]
+Overwrite = Annotated[bool, arg(help="Replace what --out holds.")]
 
 
 def count_workers(workers: int) -> int:

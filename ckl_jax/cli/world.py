@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal
 
+from ckl_jax.cli.work import Overwrite
+from ckl_jax.files import claim_folder
 from ckl_jax.options import Flat
 from ckl_jax.world.timeline import SIZES
 
@@ -24,14 +26,16 @@ class WorldSettings:
     data: str | None = None
 
 
-def world(settings: Flat[WorldSettings], *, out: str) -> None:
+def world(settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = False) -> None:
     """Write a simulated world in CKL's file formats.
 
     Args:
       out: Folder to write.
     """
-    from ckl_jax.world.ckl import build_world
+    from ckl_jax.world.ckl import build_world, check_world
 
+    check_world(settings.source, settings.size, settings.data)
+    claim_folder(out, "ckl world", overwrite, ["manifest.json"])
     manifest = build_world(
         out, settings.seed, settings.size, source=settings.source, data_dir=settings.data
     )

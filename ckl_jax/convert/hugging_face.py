@@ -83,6 +83,7 @@ def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterato
     """
     with CheckpointStore(out) as store:
         store.require_empty()
+        files.claim_folder(out, "ckl import", overwrite=False)
         yield
         state = {"params": params, "step": np.zeros((), np.int32)}
         store.save(0, state, {"ckl_jax": __version__, **metadata})

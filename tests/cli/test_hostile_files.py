@@ -140,3 +140,40 @@ def test_an_empty_file_of_documents_is_named(tiny, tmp_path, capsys):
     argv = ["data", "dated", "--documents", str(tmp_path / "empty.jsonl"), "--out"]
     err = refused(capsys, [*argv, str(tmp_path / "out"), "--vocabulary", str(vocabulary)])
     assert "no document of " in err and "empty.jsonl has a word" in err
+
+
+# What writes to --out, in a few words that are enough to get there, and the name of a file that it
+# would write. In capitals: files.
+WRITERS = {
+    "world --size tiny --out OUT": "notes.txt",
+    "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
+    "data dumps --size tiny --months 2 --out OUT": "notes.txt",
+    "data quiz --size tiny --out OUT": "P19.jsonl",
+    "data stream --size tiny --out OUT/s.jsonl": "s.jsonl",
+    "data questions --size tiny --out OUT/q.jsonl": "q.jsonl",
+    "data clean --documents DOCUMENTS --out OUT/c.jsonl": "c.jsonl",
+    "data vocabulary --documents DOCUMENTS --out OUT/v.model": "v.model",
+    "data trex --facts DOCUMENTS --invariant CKL/invariantLAMA.csv --out OUT/t.csv": "t.csv",
+    "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT": "notes.txt",
+    "import-hf --model HF --out OUT": "model.gin",
+    "export-hf --model RUN --like HF/config.json --out OUT": "config.json",
+    "average RUN RUN --out OUT": "checkpoint_0/notes.txt",
+}
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_what_others_have_made_stays(command, tiny, golden, tmp_path, capsys):
+    """Every command leaves a file that is not its own as it is, byte for byte."""
+    out, documents = tmp_path / "out", tmp_path / "documents.jsonl"
+    foreign = out / WRITERS[command]
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
+    documents.write_text(GOOD)
+    vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
+    places = {"OUT": out, "DOCUMENTS": documents, "VOCABULARY": vocabulary, "CKL": tiny.probes}
+    places |= {"HF": golden / "model", "RUN": tiny.root / "initial"}
+    for name, path in places.items():
+        command = command.replace(name, str(path))
+    assert "out" in refused(capsys, command.split())
+    held = [path for path in out.rglob("*") if path.is_file()]
+    assert held == [foreign] and foreign.read_text() == "mine"

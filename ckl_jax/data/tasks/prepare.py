@@ -154,7 +154,7 @@ def _trained(
     if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
         raise UserError(
             f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
-            "by --vocabulary, choose another --out, or add --replace to make all of it anew."
+            "by --vocabulary, choose another --out, or add --overwrite to make all of it anew."
         )
     vocabulary = train_vocabulary(
         lines,
@@ -224,7 +224,7 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
         what = "another vocabulary" if "vocabulary_digest" in different else "other corpora"
     raise UserError(
         f"{place} was made with {what}, and runs may rest on it; choose another folder, or remove "
-        "that one (of one that `ckl data` makes, --replace does so)."
+        "that one (of one that `ckl data` makes, --overwrite does so)."
     )
 
 

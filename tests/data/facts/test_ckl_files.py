@@ -264,7 +264,7 @@ def test_other_settings_are_refused_or_replaced_and_damaged_tasks_made_anew(tmp_
     folder = _folder(tmp_path)
     prepare()
     short = {"inputs": 4, "targets": 3}
-    refused("tasks/d1 was made with lengths = None, not .*'inputs': 4.* --replace", lengths=short)
+    refused("tasks/d1 was made with lengths = None, not .*'inputs': 4.* --overwrite", lengths=short)
     refused("vocabulary.model was made with max_piece_length = 16, not 4", max_piece_length=4)
     given = train_vocabulary(["a b c d"], tmp_path / "given.model", 20)
     refused("tasks/d1 was made with vocab_size = ", vocabulary=given)

@@ -153,7 +153,7 @@ def test_offices_out_of_a_dump(tmp_path, capsys):
     ]
     dump, out = tmp_path / "w.json", tmp_path / "offices.csv"
     dump.write_text("[\n" + ",\n".join(map(json.dumps, entities)) + "\n]\n")
-    made = ["data", "offices", "--wikidata", str(dump), "--out", str(out)]
+    made = ["data", "offices", "--wikidata", str(dump), "--out", str(out), "--overwrite"]
     assert main([*made, "--instance-of", "Q3624078"]) == 0
     assert read_terms(out) == [
         Term("prime minister", "Norway", "Erna Solberg", "2013-10-16", "", ("Solberg",)),
@@ -237,9 +237,10 @@ def test_the_command(tmp_path, capsys):
     questions = read_questions(out)
     assert questions[0].question.startswith("Who is the ") and questions[0].question.endswith(" ?")
     path, _ = newsqa(tmp_path)
-    assert main(["data", "questions", "--year", "2016", "--out", out]) == 2
+    assert main(["data", "questions", "--year", "2016", "--out", f"{out}2"]) == 2
     assert "--first and --last" in capsys.readouterr().err
-    made = ["data", "questions", "--source", str(path), "--tokenizer", "none", "--out", out]
+    made = ["data", "questions", "--source", str(path), "--tokenizer", "none", "--overwrite"]
+    made += ["--out", out]
     assert main([*made, "--addresses", str(tmp_path / "urls.txt"), "--year", "2009"]) == 0
     assert "1  questions" in capsys.readouterr().out
     (tmp_path / "bad.jsonl").write_text('{"id": "a", "question": "x", "answers": []}\n')

@@ -183,6 +183,7 @@ def test_the_commands(tmp_path, capsys):
         model,
         "--type",
         "wordpiece",
+        "--overwrite",
     ]
     assert main(command) == 2
     assert "model_type is 'wordpiece'" in capsys.readouterr().err

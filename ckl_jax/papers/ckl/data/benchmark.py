@@ -226,7 +226,7 @@ def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
     if not ours:
         raise UserError(f"{out} is not empty and was not made by `{made_by}`; choose another.")
     if not replace:
-        raise UserError(f"{out} holds what was made before; add --replace, or choose another.")
+        raise UserError(f"{out} holds what was made before; add --overwrite, or choose another.")
 
 
 def _made_by(manifest: Path) -> str:

@@ -45,7 +45,14 @@ from ckl_jax.data.text.documents import (
 from ckl_jax.data.text.languages import make_language_id
 from ckl_jax.data.text.words import make_tokenizer
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, read_json, refuse_to_replace, write_json
+from ckl_jax.files import (
+    atomic_write,
+    os_errors,
+    read_json,
+    refuse_existing,
+    refuse_to_replace,
+    write_json,
+)
 from ckl_jax.papers.mind_the_gap.data.dated_sources import SOURCES, BadRecord, Record
 from ckl_jax.papers.mind_the_gap.data.near_duplicates import BANDS, THRESHOLD, first_of_each
 from ckl_jax.papers.mind_the_gap.data.shingles import PERMUTATIONS, WIDTH, signatures
@@ -126,6 +133,7 @@ def clean(
     workers: int = 1,
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Writes clean documents in the canonical order of a stream (`documents.canonical_key`).
 
@@ -136,6 +144,7 @@ def clean(
       workers: processes.
       progress: called with (done, of how many or 0, of what) now and then.
       record_limit: bytes of a record at most.
+      overwrite: whether `out` may be a file that others have made.
 
     Returns:
       What `NAME.clean.json` says: settings, versions of the libraries, and how many documents were
@@ -154,8 +163,11 @@ def clean(
     if out.is_file() and (done := _finished(record, settings)):
         return done
     backends = backends_of(options)
+    folder = out.with_name(f".{out.name}.work")
+    if not folder.exists() and not record.exists():
+        refuse_existing(out, overwrite)
     begun = settings | backends | {"latest": options.latest}  # today is another day tomorrow
-    folder = _work_folder(out.with_name(f".{out.name}.work"), begun)
+    folder = _work_folder(folder, begun)
     options = dataclasses.replace(options, latest=settings["latest"])
     # Three passes: read and sign, mark near-duplicates over all shards, tokenise what stays.
     with processes(workers) as pool:

@@ -478,7 +478,7 @@ def test_a_folder_of_something_else_is_left_alone(make, tmp_path):
         make(rows)
     (tmp_path / "out" / "mine.txt").unlink()
     make(rows)
-    with pytest.raises(UserError, match="add --replace"):
+    with pytest.raises(UserError, match="add --overwrite"):
         benchmark.build([tmp_path / "facts.jsonl"], [], YEAR, tmp_path / "out")
     make([fact_row("C", "D", "2021-05-01")])
     (item,) = read_probe("new_lama", tmp_path / "out")
@@ -544,7 +544,7 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
     assert f"{len(world.updated()):10,}  updated_lama; with sentences of " in out
     assert out.endswith(f"{tmp_path / 'out' / 'manifest.json'}\n")
     for line, expected in (
-        (argv(), "holds what was made before; add --replace"),
+        (argv(), "holds what was made before; add --overwrite"),
         (argv("--dates", "2020-02-30", "2021-01-01", out="x"), "--dates is '2020-02-30'; give a"),
         (argv("--dates", "2021-01-01", "2020-01-01", out="x"), "give the earlier one first"),
         (argv("--evidence", "requir", out="x"), "Did you mean 'require'?"),

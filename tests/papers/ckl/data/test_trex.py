@@ -51,6 +51,7 @@ def test_all_there_are_and_bad_input(facts, capsys):
     assert "5  facts in" in capsys.readouterr().out
     held = (facts / "cli.csv").read_bytes()
     assert main([*argv, "--out", str(facts / "cli.csv"), "--count", "9"]) == 2
-    assert "cli.csv is there already; add --replace" in capsys.readouterr().err
+    told = "cli.csv is there already; choose another --out, or add --overwrite"
+    assert told in capsys.readouterr().err
     assert (facts / "cli.csv").read_bytes() == held
-    assert main([*argv, "--out", str(facts / "cli.csv"), "--count", "9", "--replace"]) == 0
+    assert main([*argv, "--out", str(facts / "cli.csv"), "--count", "9", "--overwrite"]) == 0

@@ -103,5 +103,5 @@ def test_a_fraction_is_drawn_and_streams_out_of_order_are_refused(built, capsys)
     write_jsonl(backwards, reversed(list(read_jsonl(snapshot))))
     with pytest.raises(UserError, match=r"backwards.jsonl: page \d+ follows page \d+"):
         write_rest(backwards, folder / "diff", folder / "no.jsonl")
-    assert ckl.main(["data", "rest", *argv, "--out", out, "--fraction", "2"]) == 2
+    assert ckl.main(["data", "rest", *argv, "--out", f"{out}2", "--fraction", "2"]) == 2
     assert "fraction is 2.0; give a number in (0, 1]" in capsys.readouterr().err
