@@ -32,8 +32,9 @@ def world(settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = Fal
     Args:
       out: Folder to write.
     """
-    from ckl_jax.world.ckl import build_world, check_world
+    from ckl_jax.world.ckl import build_world, check_data_dir, check_world
 
+    check_data_dir(settings.source, settings.data)
     check_world(settings.source, settings.size, settings.data)
     claim_folder(out, "ckl world", overwrite, ["manifest.json"])
     manifest = build_world(
