@@ -1,7 +1,7 @@
 """The main table of a study (CKL, Table 2): scores, intervals, FUAR and tests."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,8 @@ def fuar_tasks(
             f"The runs were not put to {missing[0]!r}; they were to {', '.join(sorted(known))}."
             f"{nearest(missing[0], known)}"
         )
-    # TemporalWiki's probes come in pairs; with several intervals in one run FUAR is not defined.
-    stems = [p.removesuffix("_unchanged") for p in known if p.endswith("_unchanged")]
-    if len(stems) == 1 and f"{stems[0]}_changed" in known and not acquired:
-        facts = [f"{stems[0]}_unchanged"], [f"{stems[0]}_changed"]  # see `fact_files`
-        return FuarTasks(*facts, [], "((Unchanged), Changed, n.d.)")
+    if not acquired and (pair := _fact_pair(known)):
+        return FuarTasks([pair[0]], [pair[1]], [], "((Unchanged), Changed, n.d.)")
     by_role = [[probe for probe in ordered if probe.role == role] for role in ROLES]
     retained, updated, new = (
         # The first by `Probe.order` and its group: NewLAMA before NewLAMA-Easy, whose halves are
@@ -90,6 +87,17 @@ def fuar_tasks(
     first, *gained = (" & ".join(p.short for p in m) or "n.d." for m in (retained, updated, new))
     notation = f"(({', '.join([first, *['n.d.'] * earlier])}), {', '.join(gained)})"
     return FuarTasks(*([p.name for p in mine] for mine in (retained, updated, new)), notation)
+
+
+def _fact_pair(names: Collection[str]) -> tuple[str, str] | None:
+    """TemporalWiki's unchanged and changed facts of an interval (`fact_files`) among probes.
+
+    None without a pair, and with those of several intervals, on which FUAR is not defined.
+    """
+    stems = [name.removesuffix("_unchanged") for name in names if name.endswith("_unchanged")]
+    if len(stems) == 1 and f"{stems[0]}_changed" in names:
+        return f"{stems[0]}_unchanged", f"{stems[0]}_changed"
+    return None
 
 
 def compute_table(
