@@ -73,13 +73,7 @@ def fuar_tasks(
         )
     if not acquired and (pair := _fact_pair(known)):
         return FuarTasks([pair[0]], [pair[1]], [], "((Unchanged), Changed, n.d.)")
-    by_role = [[probe for probe in ordered if probe.role == role] for role in ROLES]
-    retained, updated, new = (
-        # The first by `Probe.order` and its group: NewLAMA before NewLAMA-Easy, whose halves are
-        # one group.
-        [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
-        for mine in by_role
-    )
+    retained, updated, new = (_first_of(role, ordered) for role in ROLES)
     new = [known[name] for name in acquired] or new
     if not retained or not (updated or new):
         return None
@@ -87,6 +81,12 @@ def fuar_tasks(
     first, *gained = (" & ".join(p.short for p in m) or "n.d." for m in (retained, updated, new))
     notation = f"(({', '.join([first, *['n.d.'] * earlier])}), {', '.join(gained)})"
     return FuarTasks(*([p.name for p in mine] for mine in (retained, updated, new)), notation)
+
+
+def _first_of(role: str, ordered: Sequence[Probe]) -> list[Probe]:
+    """The first probe of a role with those of its group, as the halves of NewLAMA-Easy are."""
+    mine = [probe for probe in ordered if probe.role == role]
+    return [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
 
 
 def _fact_pair(names: Collection[str]) -> tuple[str, str] | None:
