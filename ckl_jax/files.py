@@ -4,6 +4,7 @@ import collections
 import contextlib
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -38,6 +39,11 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
     except (EOFError, zlib.error) as e:  # of gzip
         raise UserError(
             f"Cannot {action} {os.fspath(path)}: it is cut off or damaged ({e}); fetch it again."
+        ) from e
+    except io.UnsupportedOperation as e:
+        raise UserError(
+            f"Cannot {action} {os.fspath(path)}: it is a pipe, which is read once only; write it "
+            "to a file first."
         ) from e
     except OSError as e:
         reason = e.strerror or str(e)

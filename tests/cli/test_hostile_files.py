@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -77,6 +78,16 @@ def test_a_compressed_line_without_end_takes_no_memory(tmp_path, capsys):
             f.write(b"x" * 2**20)
     argv = ["data", "split", "--documents", str(file), "--out", str(tmp_path / "out")]
     assert "bomb.jsonl.gz, line 1: it is longer than 16,777,216 bytes" in refused(capsys, argv)
+
+
+def test_a_pipe_is_refused(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(GOOD,))
+    writer.start()
+    argv = ["data", "clean", "--documents", str(pipe), "--out", str(tmp_path / "out.jsonl")]
+    assert "pipe: it is a pipe, which is read once only" in refused(capsys, argv)
+    writer.join()
 
 
 def integers(weights):
