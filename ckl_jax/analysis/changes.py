@@ -2,15 +2,20 @@
 
 import collections
 import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ckl_jax.analysis.labels import STATE_COLORS
 from ckl_jax.analysis.ledger import STATES
+from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.statistics import by_relation
 from ckl_jax.analysis.study import Study
 from ckl_jax.data.facts.ckl_files import BLANK
+from ckl_jax.data.facts.overlap import BINS
 
 _KINDS = ("forgotten", "stale", "updated", "learned", "kept", "never known")
 
@@ -117,9 +122,37 @@ def _prediction(answer: str, state: str) -> Cell:
     return Cell(answer or "(nothing)", state, color=STATE_COLORS[_AT_INITIAL.get(state, state)])
 
 
+def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
+    """How much of each probe stands in training text.
+
+    Args:
+      found: {probe: {corpus: `overlap.Overlap` as a mapping}}.
+    """
+    limits = [0, *(round(100 * limit) for limit in BINS), 100]
+    headers = ["Probe", "Text", "Items", "Exact"]
+    headers += [f"{a}-{b} %" for a, b in itertools.pairwise(limits)]
+    rows = [
+        [probe, corpus, mine["items"], mine["exact"]]
+        + [f"{100 * count / mine['items']:.0f}" for count in mine["near"]]
+        for probe, corpora in found.items()
+        for corpus, mine in corpora.items()
+    ]
+    note = (
+        "Exact: items whose filled statement stands in the text word by word. Last columns: "
+        "percent of the items by the greatest fraction of their trigrams that one text has."
+        if rows
+        else "The overlap with training text was not measured: `ckl data overlap` does so."
+    )
+    return Section("Overlap with training text", headers, rows, [note], anchor="overlap")
+
+
 def grouped(study: Study, of: str) -> Section:
-    """EM of each probe by "relations", as `relation_table`, or by "dates", as `date_table`."""
-    table, head = {"relations": (relation_table, "Relation"), "dates": (date_table, "Date")}[of]
+    """EM of each probe by "relations", "dates" or "groups", as the tables below have them."""
+    table, head = {
+        "relations": (relation_table, "Relation"),
+        "dates": (date_table, "Date"),
+        "groups": (group_table, "Group"),
+    }[of]
     headers = [head, "Items", *(entry.label for entry in study.entries)]
     tables = [
         Section(
@@ -141,7 +174,7 @@ def relation_table(study: Study, probe: str) -> list[tuple]:
     The last row is the mean over relations, as LAMA reports it. Empty where there is only one
     relation.
     """
-    columns, sizes = _by(study, probe, "relations")
+    columns, sizes = _by(study, probe, lambda scored: scored.relations)
     if len(sizes) < 2:
         return []
     rows = [_group_row(name, n, columns) for name, n in sizes.most_common(_SHOWN)]
@@ -157,7 +190,7 @@ def date_table(study: Study, probe: str) -> list[tuple]:
 
     Items without a date come last.
     """
-    columns, sizes = _by(study, probe, "dates")
+    columns, sizes = _by(study, probe, lambda scored: scored.dates)
     if not any(sizes):
         return []
     return [
@@ -165,12 +198,27 @@ def date_table(study: Study, probe: str) -> list[tuple]:
     ]
 
 
-def _by(study: Study, probe: str, of: str) -> tuple[list[dict], collections.Counter[str]]:
+def group_table(study: Study, probe: str) -> list[tuple]:
+    """Scores by the classes of items, such as how often the text states them; [] without any."""
+    scored = (e.scores[probe] for e in study.entries if probe in e.scores)
+    names = dict.fromkeys(name for mine in scored for name in mine.group_names)
+    rows = []
+    for name in names:
+        columns, sizes = _by(study, probe, lambda mine, name=name: mine.group(name))
+        for part in sorted(sizes, key=lambda p: (not p, p)):
+            label, items, scores = _group_row(part, sizes[part], columns)
+            rows.append((f"{name}: {label}", items, scores))
+    return rows
+
+
+def _by(
+    study: Study, probe: str, classes: Callable[[Scored], Sequence[str]]
+) -> tuple[list[dict], collections.Counter[str]]:
     """Of each model {group: (items, mean EM)}, and {group: items}."""
     columns, sizes = [], collections.Counter()
     for entry in study.entries:
         scored = entry.scores.get(probe)
-        columns.append(by_relation(scored.em, getattr(scored, of)) if scored else {})
+        columns.append(by_relation(scored.em, classes(scored)) if scored else {})
         sizes |= {name: n for name, (n, _) in columns[-1].items()}
     return columns, sizes
 

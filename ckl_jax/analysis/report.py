@@ -5,7 +5,7 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,8 @@ def write_report(
         *drawn.values(),
         in_f1,
         changes.examples(study),
+        changes.overlap_section(_overlaps(study)),
+        changes.grouped(study, "groups"),
         changes.grouped(study, "dates"),
         changes.grouped(study, "relations"),
         _evaluations(study),
@@ -118,6 +120,15 @@ def _lead(study: Study, table: dict[str, Any]) -> str:
         value = winner["fuar"]["value"]
         sentence += f" Lowest forgetting ratio: {winner['label']}, {value:.2f}."
     return sentence
+
+
+def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """What the rows say of the overlap of each probe with training text, by the probe's label."""
+    found = {}
+    for probe, record in study.records.items():
+        known = [e.scores[probe].overlap for e in study.entries if probe in e.scores]
+        found[record.long] = next((mine for mine in known if mine), {})
+    return found
 
 
 def _evaluations(study: Study) -> Section:

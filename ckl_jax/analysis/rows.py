@@ -39,8 +39,8 @@ METRICS_FILE = "metrics.jsonl"
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 # What tables and the ledger show of an item; numbers become columns of `Scored`.
 _KEPT = frozenset(
-    "item relation date input answers old_answers predictions epoch em em_old interval class kind "
-    "metric cut".split()
+    "item relation date groups overlap input answers old_answers predictions epoch em em_old "
+    "interval class kind metric cut".split()
 )
 
 
@@ -87,6 +87,20 @@ class Scored:
     def dates(self) -> tuple[str, ...]:
         """[N] when each item's answers are valid; "" where no date is given."""
         return tuple(row.get("date", "") for row in self.rows)
+
+    @property
+    def overlap(self) -> Mapping[str, Mapping[str, Any]]:
+        """{corpus: what of the probe stands in it}, see `data.overlap`; {} if not measured."""
+        return next((row["overlap"] for row in self.rows if "overlap" in row), {})
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Kinds of classes, such as "frequency", that items are in."""
+        return tuple(dict.fromkeys(n for row in self.rows for n in row.get("groups", ())))
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """[N] the class of each item; "" where it has none."""
+        return tuple(row.get("groups", {}).get(name, "") for row in self.rows)
 
 
 def in_order(scores: Mapping[str, Scored]) -> list[str]:

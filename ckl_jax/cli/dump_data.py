@@ -201,7 +201,7 @@ def dumps(
     from ckl_jax.world.months import month_starts
     from ckl_jax.world.timeline import make_world
 
-    world = make_world(seed, size)
+    world = make_world(seed, size, "legacy")
     if dry_run:
         dates = month_starts(world, months)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")

@@ -39,10 +39,58 @@ def quiz(
     from ckl_jax.world.ckl import open_world
     from ckl_jax.world.quiz import write_quiz
 
-    world = open_world(settings.source, settings.seed, settings.size, settings.data)
+    world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
     claim_folder(out, "ckl data quiz", overwrite, ["metadata_relations.json"])
     for code, facts in write_quiz(world, out, date, templates, instances).items():
         print(f"{facts:8,}  {code}")
+
+
+def overlap(
+    folder: Annotated[Positional[str], arg(metavar="FOLDER")],
+    *,
+    documents: Files = (),
+    dataset: str | None = None,
+    strict: bool = False,
+    record_limit: RecordLimit = RECORD_BYTES,
+) -> None:
+    """Measure how much of the probes stands in the training text.
+
+    What is measured of FOLDER's own probes and corpora is written to its overlap.json, which
+    evaluations and reports read.
+
+    Args:
+      folder: Folder in CKL's published layout.
+      documents: Further training text: JSONL(.gz) of documents, compared by paragraph.
+      dataset: Folder of a relational dataset such as BEAR, whose statements are compared too.
+      strict: End with exit code 2 if a statement stands in the text word by word.
+    """
+    from ckl_jax.analysis.changes import overlap_section
+    from ckl_jax.data.facts import overlap as overlaps
+    from ckl_jax.data.facts.statements import probe_items
+    from ckl_jax.data.text.documents import read_documents
+
+    probes, texts = overlaps.read_folder(folder)
+    own = set(probes)
+    for file in documents:
+        read = read_documents(file, record_limit)
+        texts[Path(file).name] = (line for d in read for line in d.text.splitlines())
+    if dataset:
+        probes[Path(dataset).name] = list(probe_items(dataset))
+    found = overlaps.measure(probes, texts)
+    shown = {p: {t: dataclasses.asdict(o) for t, o in mine.items()} for p, mine in found.items()}
+    overlap_section(shown).show()
+    overlaps.write(folder, {name: found[name] for name in own})
+    stated = [o for mine in found.values() for o in mine.values() if o.exact]
+    if not stated:
+        return
+    worst = max(stated, key=lambda o: o.exact)
+    message = (
+        f"Up to {worst.exact:,} of {worst.items:,} items of a probe stand in the training text "
+        f"word by word; their scores measure what was learned by heart: {' '.join(worst.examples)}"
+    )
+    if strict:
+        raise UserError(message)
+    print(f"Warning: {message}")
 
 
 def kilt(settings: Flat[WorldSettings], *, out: str) -> None:
@@ -54,7 +102,7 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> None:
     from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
     from ckl_jax.world.ckl import open_world
 
-    world = open_world(settings.source, settings.seed, settings.size, settings.data)
+    world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
     for name, records in write_kilt(world, out).items():
         print(f"{records:8,}  {Path(out) / name}")
 

@@ -207,9 +207,8 @@ def overlap(
       probes: Probes to count.
     """
     from ckl_jax import checks
-    from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, read_probe
+    from ckl_jax.data.facts.ckl_files import CORPORA, PROBES, corpus_texts, read_probe
     from ckl_jax.papers.ckl.analysis import answer_analysis
-    from ckl_jax.papers.ckl.analysis.mentions import corpus_texts
 
     checks.require_names(CORPORA, **{"--corpora": corpora})
     checks.require_names(PROBES, **{"--probes": probes})

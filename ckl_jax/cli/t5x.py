@@ -64,6 +64,7 @@ _TRAIN = (
     ("CHECKPOINT_MINUTES", "save after so many minutes without a checkpoint, until the next one"),
     ("PROBES", "None: ask nothing"),
     ("DATA_DIR", "'folder' of the data; the embedded world is made there"),
+    ("WORLD", "'disjoint' or 'legacy', whose probes are rows of the training text"),
     ("WORLD_SIZE", "'tiny', 'small', ... of the embedded world"),
     ("WORLD_SEED", "of the embedded world"),
     ("INITIAL_DIR", "'folder' of the Initial model that is trained on it"),

@@ -6,7 +6,7 @@ from typing import Literal
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.files import claim_folder
 from ckl_jax.options import Flat
-from ckl_jax.world.timeline import SIZES
+from ckl_jax.world.timeline import SIZES, VARIANTS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,12 +16,15 @@ class WorldSettings:
     Attributes:
       seed: Random seed of the simulated world.
       size: Size of the world.
+      world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
+        or legacy, whose probes are rows of the training text.
       source: Simulated facts, or real ones of Wikidata.
       data: Folder of the real facts (docs/wikidata.md).
     """
 
     seed: int = 0
     size: Literal[*SIZES] = "small"
+    world: Literal[*VARIANTS] | None = None
     source: Literal["simulated", "wikidata"] = "simulated"
     data: str | None = None
 
@@ -35,10 +38,15 @@ def world(settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = Fal
     from ckl_jax.world.ckl import build_world, check_data_dir, check_world
 
     check_data_dir(settings.source, settings.data)
-    check_world(settings.source, settings.size, settings.data)
+    check_world(settings.source, settings.size, settings.data, settings.world)
     claim_folder(out, "ckl world", overwrite, ["manifest.json"])
     manifest = build_world(
-        out, settings.seed, settings.size, source=settings.source, data_dir=settings.data
+        out,
+        settings.seed,
+        settings.size,
+        source=settings.source,
+        data_dir=settings.data,
+        variant=settings.world,
     )
     for name, rows in manifest["counts"].items():
         print(f"{rows:8,}  {name}")

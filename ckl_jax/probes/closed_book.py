@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
+from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.ckl_files import PROBES, prompt_of, read_probe
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
@@ -189,8 +190,15 @@ class ClosedBookEvaluator:
                 candidates = ranked[i] if i < len(ranked) else predictions
                 row = self._row(config.records[probe], item, predictions, candidates)
                 # The record once per probe: a table needs it, and rows are many.
-                said = {} if i else {"probe_record": config.records[probe].as_json()}
+                said = {} if i else self._said(probe)
                 yield {**context, "probe": probe, **row, **said}
+
+    def _said(self, probe: str) -> dict[str, Any]:
+        """What the first row says of its probe: the record, and the overlap with training text."""
+        record, folder = self.config.records[probe], self.config.data_dir
+        found = overlap.read(folder, probe, record.path(folder))
+        said = {"probe_record": record.as_json()}
+        return said | ({"overlap": found} if found else {})
 
     def _row(
         self, probe: Probe, item: ProbeItem, predictions: list[str], candidates: list[str]
@@ -205,6 +213,7 @@ class ClosedBookEvaluator:
             "item": item.id,
             "relation": item.relation,
             **({"date": item.date} if item.date else {}),
+            **({"groups": dict(item.groups)} if item.groups else {}),
             "input": item.question if self.config.questions else item.input,
             "answers": list(golds),
             "old_answers": list(item.old_answers),

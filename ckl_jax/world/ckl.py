@@ -1,21 +1,23 @@
 """Writes a world as CKL's published files: masked corpora, probes and their answers."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax import checks
+from ckl_jax.data.facts import overlap
+from ckl_jax.data.facts.ckl_files import REVIEWS, TEXTS
 from ckl_jax.data.facts.ckl_writer import write_csv
-from ckl_jax.data.text.documents import Document, write_documents
-from ckl_jax.data.text.spans import masked_rows
+from ckl_jax.data.text.documents import write_documents
+from ckl_jax.data.text.spans import mask_spans, masked_rows
 from ckl_jax.data.text.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, parse_json, sha256, write_json, write_jsonl
-from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.facts import World, fraction_of
 from ckl_jax.world.probe_files import Write, in_small, probe_files
-from ckl_jax.world.render import articles, pages
-from ckl_jax.world.timeline import check_size, make_world
+from ckl_jax.world.render import Dated, articles, pages
+from ckl_jax.world.timeline import VARIANTS, check_size, make_world
 from ckl_jax.world.wikidata import check_files, wikidata_world
 
 FORMAT = 1
@@ -30,6 +32,7 @@ def build_world(
     *,
     source: str = "simulated",
     data_dir: str | os.PathLike | None = None,
+    variant: str | None = None,
 ) -> dict[str, Any]:
     """Makes a world and writes it in CKL's file formats; the bytes depend on seed and size alone.
 
@@ -42,9 +45,10 @@ def build_world(
       progress: called with (what is being written, files done, files in all).
       source: "simulated", or "wikidata" for real facts.
       data_dir: where the real facts are; see `world.wikidata`.
+      variant: see `World.variant`; default, `default_variant` of the source.
 
     Returns:
-      The manifest: source, seed, size, dates, counts, and the SHA-256 of every file.
+      The manifest: source, variant, seed, size, dates, counts, and the SHA-256 of every file.
 
     Raises:
       UserError: unknown size, real facts that are missing or not used, a folder that holds
@@ -52,29 +56,48 @@ def build_world(
     """
     directory = Path(directory)
     check_data_dir(source, data_dir)
-    if manifest := _existing(directory, source, seed, size):
+    variant = variant or default_variant(source)
+    if manifest := _existing(directory, source, seed, size, variant):
         return manifest
-    return write_ckl(open_world(source, seed, size, data_dir), directory, progress)
+    return write_ckl(open_world(source, seed, size, data_dir, variant), directory, progress)
+
+
+def default_variant(source: str) -> str:
+    """The variant of a source's worlds: the disjoint one, where there is one."""
+    return "disjoint" if source == "simulated" else "legacy"
 
 
 def open_world(
-    source: str, seed: int = 0, size: str = "small", data_dir: str | os.PathLike | None = None
+    source: str,
+    seed: int = 0,
+    size: str = "small",
+    data_dir: str | os.PathLike | None = None,
+    variant: str | None = None,
 ) -> World:
     """Makes a world; see `build_world` for the arguments and errors."""
     check_data_dir(source, data_dir)
-    check_world(source, size, data_dir)
-    simulated = source == "simulated"
-    return make_world(seed, size) if simulated else wikidata_world(data_dir, seed, size)
+    check_world(source, size, data_dir, variant)
+    if source == "simulated":
+        return make_world(seed, size, variant or default_variant(source))
+    return wikidata_world(data_dir, seed, size)
 
 
-def check_world(source: str, size: str, data_dir: str | os.PathLike | None = None) -> None:
+def check_world(
+    source: str,
+    size: str,
+    data_dir: str | os.PathLike | None = None,
+    variant: str | None = None,
+) -> None:
     """Checks the arguments of `build_world` before anything is made.
 
     Raises:
-      UserError: unknown source or size, or files of the real facts are missing.
+      UserError: unknown source, size or variant, or files of the real facts are missing.
     """
     if source not in ("simulated", "wikidata"):
         raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
+    checks.require_choice((*VARIANTS, None), **{"--world": variant})
+    if variant not in (None, default_variant(source)) and source != "simulated":
+        raise UserError(f"Facts of the source {source!r} have no world {variant!r}; leave it out.")
     check_size(size)
     if source == "wikidata":
         check_files(data_dir)
@@ -99,22 +122,25 @@ def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = parse_json(path.read_bytes())
+        # Folders that were made before there was a choice hold the legacy world.
+        manifest = {"world": "legacy", **parse_json(path.read_bytes())}
         _ = [manifest[key] for key in ("source", "seed", "size", "format", "files")]
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path} is not a world's manifest; choose another folder.") from e
     return manifest
 
 
-def _existing(directory: Path, source: str, seed: int, size: str) -> dict[str, Any] | None:
+def _existing(
+    directory: Path, source: str, seed: int, size: str, variant: str
+) -> dict[str, Any] | None:
     manifest = read_world(directory)
     if manifest is None:
         return None
-    made = tuple(manifest[key] for key in ("source", "seed", "size", "format"))
-    if made != (source, seed, size, FORMAT):
+    made = tuple(manifest[key] for key in ("source", "world", "seed", "size", "format"))
+    if made != (source, variant, seed, size, FORMAT):
         raise UserError(
-            f"{directory} holds the {made[0]} world of seed {made[1]}, size {made[2]} (format "
-            f"{made[3]}); choose another folder or delete it."
+            f"{directory} holds the {made[0]} {made[1]} world of seed {made[2]}, size {made[3]} "
+            f"(format {made[4]}); choose another folder or delete it."
         )
     whole = all(
         (directory / name).is_file() and sha256(directory / name) == digest
@@ -129,7 +155,7 @@ def write_ckl(
     """Writes `world` under `directory` (the manifest last) and returns the manifest."""
     directory = Path(directory)
     news = list(articles(world))
-    finder = HeuristicFinder.fit(d.text for d in (*pages(world), *(d for d, _ in news)))
+    finder = HeuristicFinder.fit(d.text for d, _ in (*pages(world), *news))
     counts: dict[str, int] = {}
     writers = {
         **_document_files(world, news),
@@ -148,6 +174,7 @@ def write_ckl(
     manifest = {
         "format": FORMAT,
         "source": world.source,
+        "world": world.variant,
         "seed": world.seed,
         "size": world.size,
         "dates": {"cut": world.cut, "half": world.half, "end": world.end},
@@ -155,11 +182,12 @@ def write_ckl(
         "counts": counts,
         "files": {name: sha256(directory / name) for name in writers},
     }
+    overlap.write(directory, overlap.measure_folder(directory))
     write_json(directory / "manifest.json", manifest)
     return manifest
 
 
-def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
+def _document_files(world: World, news: Sequence[Dated]) -> dict[str, Write]:
     def entities() -> list[dict[str, Any]]:
         return [
             {"id": e.id, "kind": e.kind, "name": e.name, "aliases": e.aliases, "since": e.since}
@@ -201,33 +229,81 @@ def _document_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -
         "entities.jsonl": lambda path: write_jsonl(path, entities()),
         "facts.jsonl": lambda path: write_jsonl(path, facts()),
         "relations.jsonl": lambda path: write_jsonl(path, relations()),
-        "documents_d0.jsonl": lambda path: write_documents(path, pages(world)),
+        "documents_d0.jsonl": lambda path: write_documents(path, (d for d, _ in pages(world))),
         "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
+        **{
+            f"documents_{name}.jsonl": lambda path, name=name: write_documents(
+                path, (d for d, _ in _reviewable(world, name))
+            )
+            for name in _reviews(world)
+        },
     }
 
 
 # --- corpora
 
 
-def _corpus_files(
-    world: World, news: Sequence[tuple[Document, list[Fact]]], finder: EntityFinder
-) -> dict[str, Write]:
-    recent, shape = [d for d, _ in news], world.shape
-    small = [d for d in recent if in_small(world, d)]
-    documents: dict[str, Callable[[], Iterable[Document]]] = {
+def _corpus_files(world: World, news: Sequence[Dated], finder: EntityFinder) -> dict[str, Write]:
+    shape = world.shape
+    small = [dated for dated in news if in_small(world, dated[0])]
+    sources: dict[str, Callable[[], Iterable[Dated]]] = {
         "d0": lambda: pages(world),
-        "d0_small": lambda: (d for d in pages(world) if in_small(world, d)),
-        "d1": lambda: recent,
+        "d0_small": lambda: (dated for dated in pages(world) if in_small(world, dated[0])),
+        "d1": lambda: news,
         "d1_small": lambda: small,
-        "p1": lambda: (d for d in small if d.date < world.half),
-        "p2": lambda: (d for d in small if d.date >= world.half),
+        "p1": lambda: (dated for dated in small if dated[0].date < world.half),
+        "p2": lambda: (dated for dated in small if dated[0].date >= world.half),
     }
+    sources |= {name: lambda name=name: _reviewable(world, name) for name in _reviews(world)}
+
+    def rows(dated: Iterable[Dated]) -> Iterator[dict[str, str]]:
+        if world.variant == "legacy":
+            documents = (document for document, _ in dated)
+            return masked_rows(documents, finder, shape.chunk_words, shape.max_spans)
+        return _paragraph_rows(world, dated, finder)
 
     def writer(name: str) -> Write:
         def write(path: Path) -> int:
-            rows = masked_rows(documents[name](), finder, shape.chunk_words, shape.max_spans)
-            return write_csv(path, ("input", "output", "original"), rows)
+            return write_csv(path, ("input", "output", "original"), rows(sources[name]()))
 
         return write
 
-    return {CORPORA[name]: writer(name) for name in documents}
+    return {TEXTS[name]: writer(name) for name in sources}
+
+
+def _reviews(world: World) -> tuple[str, ...]:
+    """The parts of D0 that are written for methods that review it."""
+    return tuple(REVIEWS) if world.variant == "disjoint" else ()
+
+
+def _reviewable(world: World, name: str) -> Iterator[Dated]:
+    """Yields the pages of D0 that have nothing on half of the probed subjects, or on any."""
+    for document, facts in pages(world):
+        probed = {fact.subject for fact in facts if not world.is_control(fact.subject)}
+        if not probed or (name == "d0_review" and all(map(world.is_reviewed, probed))):
+            yield document, facts
+
+
+_ABOUT = 0.25  # fraction of the paragraphs whose subject is masked in a row of its own
+
+
+def _paragraph_rows(
+    world: World, dated: Iterable[Dated], finder: EntityFinder
+) -> Iterator[dict[str, str]]:
+    """Yields rows of whole paragraphs: what they say of their subjects is masked in every one.
+
+    A quarter of the paragraphs is repeated with the first subject masked.
+    """
+    for document, facts in dated:
+        subjects = {world.name(fact.subject) for fact in facts}
+        for number, text in enumerate(document.text.split("\n")):
+            spans = finder.find(text)
+            about = [s for s in spans if text[s[0] : s[1]] in subjects]
+            others = [s for s in spans if s not in about]
+            count = -(-len(others) // world.shape.max_spans)
+            groups = [others[i::count] for i in range(count)]
+            if about and fraction_of(f"about {world.seed} {document.id} {number}") < _ABOUT:
+                groups.append(about[:1])
+            for group in groups:
+                masked, target = mask_spans(text, group)
+                yield {"input": masked, "output": target, "original": text}

@@ -7,6 +7,7 @@ makes no difference to what is rendered from them.
 
 import dataclasses
 import datetime
+import hashlib
 from collections.abc import Iterator, Mapping
 
 from ckl_jax.data.facts.offices import Term
@@ -17,17 +18,25 @@ from ckl_jax.world.templates import CHANGING, EVENT, INVARIANT, Relation
 class Shape:
     """The shape of the corpora.
 
+    In the disjoint world a row's text is a paragraph, and `chunk_words` is the longest one.
+
     Attributes:
       chunk_words: length of a training row's text; 0 is one sentence.
       max_spans: spans masked in one row; a text gets as many rows as mask each of its spans once.
       per_document: subjects of a page of D0, and facts of an article of D1.
       small: fraction of D1's articles (and D0's) in the SMALL corpora.
+      joined: fraction of the disjoint world's paragraphs that go on with another fact.
+      d0_statements, d1_statements: how often a fact is stated, (fewest, mean, most): Zipf's law
+        with exponent 1/2 over subjects.
     """
 
     chunk_words: int = 0
     max_spans: int = 1
     per_document: int = 1
     small: float = 0.5
+    joined: float = 0.1
+    d0_statements: tuple[int, int, int] = (3, 5, 12)
+    d1_statements: tuple[int, int, int] = (2, 3, 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +88,8 @@ class World:
       half: D1's phases: P1 before it, P2 on or after it.
       end: D1 was written before it.
       shape: of the corpora.
+      variant: "disjoint", whose probed facts are never stated in a probe's wording, or "legacy",
+        whose texts state every fact in it.
     """
 
     source: str
@@ -91,6 +102,7 @@ class World:
     half: str
     end: str
     shape: Shape = Shape()
+    variant: str = "legacy"
 
     @property
     def before(self) -> str:
@@ -120,27 +132,60 @@ class World:
             if f.holds(date) and self.kind(f) != EVENT
         }
 
+    def is_control(self, subject: str) -> bool:
+        """Whether no probe asks about a subject; half of the disjoint world's known before D1."""
+        if self.variant == "legacy" or self.entities[subject].since:
+            return False
+        return fraction_of(f"control {self.seed} {subject}") < 0.5
+
+    def is_reviewed(self, subject: str) -> bool:
+        """Whether methods that review D0 may see its rows on a probed subject: on half of them."""
+        return self.variant == "legacy" or fraction_of(f"reviewed {self.seed} {subject}") < 0.5
+
+    def statements(self, fact: Fact) -> int:
+        """How often the disjoint world states a fact: seldom for most subjects, often for a few."""
+        shape = self.shape
+        least, mean, most = (
+            shape.d1_statements if fact.valid_from >= self.cut else shape.d0_statements
+        )
+        # u ** -0.5 has the mean 2 for u in (0, 1).
+        rank = fraction_of(f"frequency {self.seed} {fact.subject}")
+        return min(most, max(least, round(mean / 2 * (rank + 1e-6) ** -0.5)))
+
+    def known(self) -> list[Fact]:
+        """Returns what D0 states: the facts that hold at its end, and what happened before."""
+        past = [f for f in self.facts if self.kind(f) == EVENT and f.valid_from < self.cut]
+        return [*self.at(self.before).values(), *past]
+
     def invariant(self) -> list[Fact]:
-        """Returns the time-invariant facts known at D0."""
-        return [f for f in self.at(self.before).values() if self.kind(f) == INVARIANT]
+        """Returns the time-invariant facts known at D0, of probed subjects."""
+        facts = self.at(self.before).values()
+        return [f for f in facts if self.kind(f) == INVARIANT and not self.is_control(f.subject)]
 
     def updated(self) -> list[tuple[Fact, Fact]]:
-        """Returns (old, new) of each subject and relation whose object changed from D0 to D1."""
+        """Returns (old, new) of each probed subject and relation whose object changed in D1."""
         old, new = self.at(self.before), self.at(self.after)
-        return [(old[k], new[k]) for k in old if k in new and old[k].object != new[k].object]
+        both = [(old[k], new[k]) for k in old if k in new and not self.is_control(k[0])]
+        return [(a, b) for a, b in both if a.object != b.object]
 
     def new(self) -> list[Fact]:
-        """Returns the facts at the end of D1 whose subject had no such relation at D0."""
-        old = self.at(self.before)
-        return [fact for key, fact in self.at(self.after).items() if key not in old]
+        """Returns the facts at the end of D1 whose probed subject had no such relation at D0."""
+        old, new = self.at(self.before), self.at(self.after)
+        return [fact for k, fact in new.items() if k not in old and not self.is_control(k[0])]
 
     def begun(self) -> list[Fact]:
         """Returns what D1 reports: the facts that begin on or after the cut, in no order."""
         return [f for f in self.facts if self.cut <= f.valid_from < self.end]
 
     def events(self) -> list[Fact]:
-        """Returns the single happenings of D1."""
-        return [f for f in self.begun() if self.kind(f) == EVENT]
+        """Returns the single happenings of D1, of probed subjects."""
+        begun = self.begun()
+        return [f for f in begun if self.kind(f) == EVENT and not self.is_control(f.subject)]
+
+
+def fraction_of(key: str) -> float:
+    """Returns a number in [0, 1) that depends on `key` alone."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
 
 
 def _day_before(date: str) -> str:

@@ -1,6 +1,5 @@
 """Writes a world's probes and their answers in CKL's file formats."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from ckl_jax.data.facts.ckl_files import BLANK, PROBES
 from ckl_jax.data.facts.ckl_writer import write_csv
 from ckl_jax.data.text.documents import Document
 from ckl_jax.files import write_json
-from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.facts import Fact, World, fraction_of
 from ckl_jax.world.render import say
 
 _HELD_OUT = 0.04  # fraction of the invariant facts set aside for light tuning
@@ -22,11 +21,6 @@ def in_small(world: World, document: Document) -> bool:
     return fraction_of(f"small {world.seed} {document.id}") < world.shape.small
 
 
-def fraction_of(key: str) -> float:
-    """Returns a number in [0, 1) that depends on `key` alone."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
-
-
 def _cloze(world: World, fact: Fact) -> dict[str, str]:
     """Returns the columns that all probes share."""
     relation = world.relations[fact.relation]
@@ -36,7 +30,19 @@ def _cloze(world: World, fact: Fact) -> dict[str, str]:
         "question": relation.question.format(s=subject),
         "relation": fact.relation,
         "date": fact.valid_from,
+        **({"frequency": _frequency(world, fact)} if world.variant == "disjoint" else {}),
     }
+
+
+def _frequency(world: World, fact: Fact) -> str:
+    """How often the texts state a fact, in classes of about equal size."""
+    count = world.statements(fact)
+    return "1-2" if count < 3 else "3-4" if count < 5 else "5 or more"
+
+
+def _columns(world: World, *columns: str) -> tuple[str, ...]:
+    """The published columns, and the disjoint world's own."""
+    return (*columns, *(("frequency",) if world.variant == "disjoint" else ()))
 
 
 def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
@@ -46,8 +52,9 @@ def _numbered(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
 def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> dict[str, Write]:
     """Returns path -> writer of every probe and file of answers.
 
-    NewLAMA-Easy holds the articles' own sentences about single happenings, or, in a world without
-    any, about all that they report. Its SMALL parts are those of the articles in SMALL.
+    NewLAMA-Easy asks about single happenings as news tell them, in the legacy world in the
+    articles' own sentences; in a world without any, about all that articles report. Its SMALL
+    parts are those of the articles in SMALL.
     """
     updated, new = world.updated(), world.new()
     easy_facts = set(world.events() or world.begun())
@@ -64,7 +71,11 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
         **_invariant_files(world),
         PROBES["updated_lama"].file: lambda path: write_csv(
             path,
-            ("unique_id", "statement", "new_answer", "old_answer", "question", "relation", "date"),
+            _columns(
+                world,
+                *("unique_id", "statement", "new_answer", "old_answer"),
+                *("question", "relation", "date"),
+            ),
             _numbered(
                 _cloze(world, b)
                 | {"new_answer": world.name(b.object), "old_answer": world.name(a.object)}
@@ -73,11 +84,11 @@ def probe_files(world: World, news: Sequence[tuple[Document, list[Fact]]]) -> di
         ),
         PROBES["new_lama"].file: lambda path: write_csv(
             path,
-            ("unique_id", "statement", "answer", "question", "relation", "date"),
+            _columns(world, "unique_id", "statement", "answer", "question", "relation", "date"),
             _numbered(_cloze(world, f) | {"answer": world.name(f.object)} for f in new),
         ),
         **{
-            PROBES[name].file: _easy_writer(rows)
+            PROBES[name].file: _easy_writer(world, rows)
             for name, rows in (
                 ("new_lama_easy", easy),
                 ("new_lama_easy_small", small),
@@ -104,8 +115,11 @@ def _invariant_files(world: World) -> dict[str, Write]:
     for i, fact in enumerate(world.invariant()):
         aside = fraction_of(f"held out {world.seed} {fact.subject} {fact.relation}") < _HELD_OUT
         row = _cloze(world, fact) | {"id": str(i), "output": world.name(fact.object)}
-        (held_out if aside else kept).append(row | {"input": row["statement"]})
-    columns = ("id", "input", "output", "question", "relation")
+        row |= {"input": row["statement"]}
+        row["reviewed"] = "reviewed" if world.is_reviewed(fact.subject) else "not reviewed"
+        (held_out if aside else kept).append(row)
+    columns = _columns(world, "id", "input", "output", "question", "relation")
+    columns += ("reviewed",) if world.variant == "disjoint" else ()
     return {
         PROBES["invariant_lama"].file: lambda path: write_csv(path, columns, kept),
         PROBES["trex_5000"].file: lambda path: write_csv(path, columns, held_out[:5000]),
@@ -122,8 +136,8 @@ def _easy_row(world: World, fact: Fact) -> dict[str, str]:
     }
 
 
-def _easy_writer(rows: list[dict[str, str]]) -> Write:
-    columns = ("unique_id", "statement", "question", "answer", "relation", "date")
+def _easy_writer(world: World, rows: list[dict[str, str]]) -> Write:
+    columns = _columns(world, "unique_id", "statement", "question", "answer", "relation", "date")
     return lambda path: write_csv(path, columns, rows)
 
 

@@ -1,81 +1,92 @@
-"""From facts to documents: encyclopaedia pages before the cut, news articles after it."""
+"""From facts to documents: encyclopaedia pages before the cut, news articles after it.
+
+A document's paragraphs are lines. In the disjoint world each states one fact, now and then two, in
+one of the relation's `trained` wordings; the probes' wordings are for control subjects alone.
+"""
 
 import datetime
-import itertools
 import random
 from collections import defaultdict
 from collections.abc import Iterator
 
 from ckl_jax.data.text.documents import Document
+from ckl_jax.world import legacy
 from ckl_jax.world.facts import Fact, World
-from ckl_jax.world.templates import EVENT, FILLERS
+from ckl_jax.world.legacy import say
+from ckl_jax.world.templates import FILLERS
 
-PHRASINGS = 3  # of every fact of D0, one per page of its subject
+__all__ = ["articles", "pages", "say"]
+
 _PAGE_DAYS = 850  # before the cut, in which the pages were written
-_MONTHS = (
-    "January February March April May June July August September October November December".split()
-)
+_FILLED = 0.1  # fraction of the documents that end with a sentence without an entity
+_ASKED = 0.5  # chance that a control's fact is stated in each of the probe's wordings
+Dated = tuple[Document, list[Fact]]  # a document, and the facts that it states
 
 
-def say(world: World, fact: Fact, template: str) -> str:
-    """Returns `template` filled in with the names and the date of `fact`."""
-    date = datetime.date.fromisoformat(fact.valid_from)
-    written = f"{date.day} {_MONTHS[date.month - 1]} {date.year}"
-    return template.format(s=world.name(fact.subject), o=world.name(fact.object), d=written)
-
-
-def pages(world: World) -> Iterator[Document]:
+def pages(world: World) -> Iterator[Dated]:
     """Yields D0: pages about each known entity, dated before the cut, in a shuffled order.
 
-    Every fact that holds at the end of D0 is said on each of its subject's three pages, in another
-    phrasing on each.
+    A subject has as many pages as its facts are stated; each page words them differently.
     """
+    if world.variant == "legacy":
+        yield from legacy.pages(world)
+        return
     rng = random.Random(f"pages {world.seed} {world.size}")
     facts = defaultdict(list)
-    for fact in world.at(world.before).values():
+    for fact in world.known():
         facts[fact.subject].append(fact)
-    cut = datetime.date.fromisoformat(world.cut)
-    subjects = list(facts)
-    rng.shuffle(subjects)
-    size = world.shape.per_document
-    order = [(i, k) for i in range(0, len(subjects), size) for k in range(PHRASINGS)]
+    sayings = {s: [_sayings(world, fact, rng) for fact in some] for s, some in facts.items()}
+    order = [(s, k) for s, some in sayings.items() for k in range(max(map(len, some)))]
     rng.shuffle(order)
-    for i, k in order:
-        about = subjects[i : i + size]
-        sentences = [
-            say(world, f, world.relations[f.relation].state[k]) for s in about for f in facts[s]
+    cut = datetime.date.fromisoformat(world.cut)
+    for subject, k in order:
+        said = [
+            (f, t[k]) for f, t in zip(facts[subject], sayings[subject], strict=True) if k < len(t)
         ]
+        rng.shuffle(said)
         date = cut - datetime.timedelta(days=1 + rng.randrange(_PAGE_DAYS))
-        if rng.random() < 0.1:
-            sentences.append(rng.choice(FILLERS))
-        title = world.name(about[0])
-        yield Document(f"d0-{about[0]}-{k}", date.isoformat(), title, " ".join(sentences))
+        yield _document(world, f"d0-{subject}-{k}", date.isoformat(), said, rng)
 
 
-def articles(world: World) -> Iterator[tuple[Document, list[Fact]]]:
+def articles(world: World) -> Iterator[Dated]:
     """Yields D1, by date: news articles that report the facts that begin on or after the cut."""
+    if world.variant == "legacy":
+        yield from legacy.articles(world)
+        return
     rng = random.Random(f"articles {world.seed} {world.size}")
     begun = world.begun()
     rng.shuffle(begun)
     begun.sort(key=lambda f: f.valid_from)
-    half = sum(f.valid_from < world.half for f in begun)  # no article belongs to both phases
-    size = world.shape.per_document
-    starts = [*range(0, half, size), *range(half, len(begun), size)]
-    for i, (start, stop) in enumerate(itertools.pairwise([*starts, len(begun)])):
-        facts = begun[start:stop]
-        lines = [
-            say(world, f, template) for f in facts for template in _news_templates(world, f, rng)
-        ]
-        title = lines[0].removesuffix(".")
-        if rng.random() < 0.4:
-            lines.append(rng.choice(FILLERS))
-        yield Document(f"d1-{i:06d}", facts[-1].valid_from, title, " ".join(lines)), facts
+    for i, fact in enumerate(begun):
+        said = [(fact, template) for template in _sayings(world, fact, rng)]
+        yield _document(world, f"d1-{i:06d}", fact.valid_from, said, rng)
 
 
-def _news_templates(world: World, fact: Fact, rng: random.Random) -> list[str]:
-    """Returns how an article says its fact: as news, and (a state) also as what is now true."""
+def _sayings(world: World, fact: Fact, rng: random.Random) -> list[str]:
+    """Returns the templates that state a fact, in order: as few as possible twice."""
     relation = world.relations[fact.relation]
-    if relation.kind == EVENT:
-        return list(relation.news[: 1 + (rng.random() < 0.4)])
-    report = rng.choice(relation.news) if relation.news else relation.state[1]
-    return [report, relation.state[0]]
+    wordings = list(relation.trained)
+    rng.shuffle(wordings)
+    said = [wordings[i % len(wordings)] for i in range(world.statements(fact))]
+    if world.is_control(fact.subject):
+        said += [t for t in relation.asked if rng.random() < _ASKED]
+        rng.shuffle(said)
+    return said
+
+
+def _document(
+    world: World, name: str, date: str, said: list[tuple[Fact, str]], rng: random.Random
+) -> Document:
+    paragraphs: list[str] = []
+    for fact, template in said:
+        sentence = say(world, fact, template)
+        if paragraphs and rng.random() < world.shape.joined:
+            paragraphs[-1] += f" {sentence}"
+        else:
+            paragraphs.append(sentence)
+    if rng.random() < _FILLED:
+        paragraphs.append(rng.choice(FILLERS))
+    title = world.name(said[0][0].subject)
+    return Document(name, date, title, "\n".join(paragraphs)), list(
+        dict.fromkeys(f for f, _ in said)
+    )

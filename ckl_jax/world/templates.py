@@ -1,11 +1,12 @@
 """Templates of facts: for every relation a cloze, a question, and sentences for the corpora.
 
-`{s}` is the subject, `{o}` the object, `{d}` a date. The first phrasing of a relation is its cloze
-too, as Wikipedia's sentences read like LAMA's templates. Capitalised words are left to names (and
-to the starts of sentences), because the entity finder goes by them.
+`{s}` is the subject, `{o}` the object, `{d}` a date. Capitalised words are left to names (and to
+the starts of sentences), because the entity finder goes by them.
 """
 
 import dataclasses
+
+from ckl_jax.world.wordings import TRAINED
 
 INVARIANT, CHANGING, EVENT = "invariant", "changing", "event"
 
@@ -20,8 +21,10 @@ class Relation:
       kind: invariant (true for ever), changing (has one value at a time) or event (happens once).
       subject, object: kinds of entity.
       question: the probe's question.
-      state: phrasings for text written while it is true.
-      news: phrasings for text that reports it as new.
+      state: phrasings of what is true; the first is the probe's. The legacy world states facts in
+        them, the disjoint world only those of control subjects.
+      news: phrasings that report it as new, used in the same way.
+      trained: the wordings in which the disjoint world states facts.
     """
 
     name: str
@@ -32,11 +35,17 @@ class Relation:
     question: str
     state: tuple[str, ...] = ()
     news: tuple[str, ...] = ()
+    trained: tuple[str, ...] = ()
 
     @property
     def cloze(self) -> str:
         """The probe's statement: the first phrasing, with `{o}` where the blank goes."""
-        return (self.state or self.news)[0]
+        return self.asked[0]
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The wordings of probes: CKL's first, the others of relational datasets."""
+        return self.state or self.news[:1]
 
 
 # fmt: off
@@ -179,7 +188,7 @@ _TABLE = (
 )
 # fmt: on
 
-RELATIONS = {relation.name: relation for relation in _TABLE}
+RELATIONS = {r.name: dataclasses.replace(r, trained=TRAINED[r.name]) for r in _TABLE}
 
 # Sentences without an entity, so that articles are not facts alone.
 FILLERS = (

@@ -9,12 +9,13 @@ import collections
 import dataclasses
 import datetime
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
-from ckl_jax.world.names import NameMaker
+from ckl_jax.world.names import CLUB_ENDS, COMPANY_ENDS, NameMaker
 from ckl_jax.world.templates import CHANGING, EVENT, RELATIONS, Relation
 
 CUT = "2020-05-01"  # D0 was written before, D1 on or after it
@@ -32,6 +33,10 @@ class Size:
       people, cities, companies, clubs, universities, rivers, awards: per country.
       new: fraction of entities that appear only after the cut, of people, companies and clubs.
       events: single happenings reported in D1, per country.
+      past_events: those of before the cut.
+      changes: fraction of the changing facts that do change in D1.
+      late: factor of the fractions of old subjects that get a relation in D1.
+      namesakes: fraction of the names that share a word with another one.
       shape: of the corpora.
     """
 
@@ -45,16 +50,45 @@ class Size:
     awards: float = 1.25
     new: float = 0.25
     events: float = 14.5
+    past_events: float = 0.0
+    changes: float = 0.62
+    late: float = 1.0
+    namesakes: float = 0.0
     shape: Shape = Shape()
 
 
-SIZES = {
+LEGACY_SIZES = {
     "tiny": Size(4),
     "small": Size(24),
     "medium": Size(120, shape=Shape(chunk_words=60, max_spans=4, per_document=3, small=0.25)),
     "large": Size(
         420, events=26.0, shape=Shape(chunk_words=200, max_spans=12, per_document=16, small=0.1)
     ),
+}
+
+
+def _disjoint(countries: int, **fields: Any) -> Size:
+    """A size at which D0 has ten times as many rows as D1, or more."""
+    return Size(
+        countries,
+        **{"new": 0.1, "events": 3.2, "past_events": 14.5, "changes": 0.45, "late": 0.3}
+        | {"namesakes": 0.1, "shape": Shape(chunk_words=40, max_spans=3, small=0.1)}
+        | fields,
+    )
+
+
+SIZES = {
+    "tiny": _disjoint(
+        4,
+        new=0.25,
+        events=8.0,
+        changes=0.8,
+        late=1.0,
+        shape=Shape(chunk_words=40, max_spans=3, small=0.5),
+    ),
+    "small": _disjoint(28),
+    "medium": _disjoint(120),
+    "large": _disjoint(420),
 }
 
 # Share of the subjects that have a relation: at the cut; of new subjects; of old ones without it.
@@ -89,24 +123,30 @@ _NEW_SUBJECT = {
     "head_coach": 1.0,
 }
 _LATE = {"residence": 0.1, "employer": 0.08, "club": 0.04, "mayor": 0.5, "rector": 0.5}
-_CHANGES = 0.62  # fraction of the changing facts that do change in D1
+_CONTROLS = 0.1  # weight of control subjects, which no probe asks about, among what is new in D1
+VARIANTS = ("disjoint", "legacy")
 
 
-def make_world(seed: int = 0, size: str = "small") -> World:
-    """Makes the world of `seed` at one of `SIZES`.
+def make_world(seed: int = 0, size: str = "small", variant: str = "disjoint") -> World:
+    """Makes the world of `seed` at one of `SIZES`; see `World.variant`.
 
     Raises:
-      UserError: there is no such size.
+      UserError: there is no such size or variant.
     """
     check_size(size)
-    maker = Maker(random.Random(f"ckl world {seed} {size}"), SIZES[size])
+    checks.require_choice(VARIANTS, **{"--world": variant})
+    given = (SIZES if variant == "disjoint" else LEGACY_SIZES)[size]
+    fields = {"source": "simulated", "seed": seed, "size": size, "half": HALF}
+    fields |= {"shape": given.shape, "variant": variant}
+    maker = Maker(random.Random(f"ckl world {seed} {size}"), given)
     maker.make_entities()
     maker.make_states()
+    # Which subjects are controls depends on the entities, which are all there.
+    maker.is_control = maker.world(**fields).is_control
     maker.make_changes()
     maker.make_new()
     maker.make_events()
-    shape = SIZES[size].shape
-    return maker.world(source="simulated", seed=seed, size=size, half=HALF, shape=shape)
+    return maker.world(**fields)
 
 
 def check_size(size: str) -> None:
@@ -129,6 +169,7 @@ class Maker:
         self.facts: list[Fact] = []
         self.held: set[tuple[str, str]] = set()  # (subject, relation) with a value
         self.busy: set[str] = set()  # people in an office
+        self.is_control: Callable[[str], bool] = lambda subject: False
 
     def world(self, **fields: Any) -> World:
         """The world of what was made so far; `fields` are the others of `World`."""
@@ -162,6 +203,8 @@ class Maker:
         self._add("person", round(n * size.people * size.new), first_names, new=True)
         self._add("company", round(n * size.companies * size.new * 2), new=True)
         self._add("club", round(n * size.clubs * size.new), new=True)
+        if size.past_events:
+            self._add("event", max(3, round(n * 1.5)))
         self._add("event", max(3, round(n * 1.5)), new=True)
 
     def _add(self, kind: str, count: int, first_names: Iterable[str] = (), new: bool = False):
@@ -176,6 +219,8 @@ class Maker:
             (self.new if new else self.old)[kind].append(entity)
 
     def _name(self, kind: str, country: int, first_names: list[str]) -> tuple[str, tuple[str, ...]]:
+        if self.size.namesakes and (name := self._namesake(kind, first_names)):
+            return name, ()
         if kind == "person":
             surname = self.names.surname(country)
             return f"{self.rng.choice(first_names)} {surname}", (surname,)
@@ -184,6 +229,17 @@ class Maker:
             return name, (f"Republic of {name}",) if kind == "country" else ()
         name = self.names.two_words(country, kind)
         return name, (name.split()[0],) if kind in ("company", "club") else ()
+
+    def _namesake(self, kind: str, first_names: list[str]) -> str | None:
+        """Returns now and then a name that shares a word with another of its kind."""
+        others = [*self.old[kind], *self.new[kind]]
+        choices = {"person": first_names, "company": COMPANY_ENDS, "club": CLUB_ENDS}.get(kind)
+        if not others or not choices or self.rng.random() >= self.size.namesakes:
+            return None
+        first, last = self.rng.choice(others).name.split()
+        word = self.rng.choice(choices)
+        name = f"{word} {last}" if kind == "person" else f"{first} {word}"
+        return None if name in {e.name for e in others} else name
 
     def _date(self, first: str, stop: str) -> str:
         """Returns a random ISO date from `first` to before `stop`."""
@@ -231,11 +287,15 @@ class Maker:
     def make_changes(self) -> None:
         """Ends a fraction of the changing facts in D1 and gives each a successor."""
         for i, fact in enumerate(list(self.facts)):
-            changes = RELATIONS[fact.relation].kind == CHANGING and self.rng.random() < _CHANGES
+            fraction = self.size.changes * self._weight(fact.subject)
+            changes = RELATIONS[fact.relation].kind == CHANGING and self.rng.random() < fraction
             subject = self.entities[fact.subject]
             date = self._date(self.cut, self.end)
             if changes and (new := self._state(fact.relation, subject, date, fact.object)):
                 self.facts[i] = dataclasses.replace(fact, valid_to=new.valid_from)
+
+    def _weight(self, subject: str) -> float:
+        return _CONTROLS if self.is_control(subject) else 1.0
 
     def make_new(self) -> None:
         """Makes the facts of new entities, and new kinds of facts of old ones."""
@@ -245,24 +305,32 @@ class Maker:
                     self._state(name, subject, subject.since)
         for name, fraction in _LATE.items():
             for subject in self.old[RELATIONS[name].subject]:
-                if (subject.id, name) not in self.held and self.rng.random() < fraction:
+                least = fraction * self.size.late * self._weight(subject.id)
+                if (subject.id, name) not in self.held and self.rng.random() < least:
                     self._state(name, subject, self._date(self.cut, self.end))
 
     def make_events(self) -> None:
         """Makes the single happenings; no two have the same subject and relation."""
+        countries = self.size.countries
+        self._happen(round(self.size.past_events * countries), _START, self.cut, self.old)
+        self._happen(round(self.size.events * countries), self.cut, self.end, self.new)
+
+    def _happen(
+        self, wanted: int, begin: str, end: str, hosted: Mapping[str, Sequence[Entity]]
+    ) -> None:
         kinds = [r for r in RELATIONS.values() if r.kind == EVENT]
-        wanted = round(self.size.events * self.size.countries)
-        for _ in range(wanted * 3):
+        for _ in range(wanted * 6):
             if wanted == 0:
                 return
             relation = self.rng.choice(kinds)
             subject = self.rng.choice(self.old[relation.subject])
-            pool = self.new["event"] if relation.object == "event" else self.old[relation.object]
+            pool = (hosted if relation.object == "event" else self.old)[relation.object]
             chosen = self.rng.choice(pool)
             key = (subject.id, relation.name)
             if key in self.held or chosen.id == subject.id or occurs_in(chosen, subject):
                 continue
+            if begin == self.cut and self.is_control(subject.id) and self.rng.random() > _CONTROLS:
+                continue
             self.held.add(key)
-            date = self._date(self.cut, self.end)
-            self.facts.append(Fact(subject.id, relation.name, chosen.id, date))
+            self.facts.append(Fact(subject.id, relation.name, chosen.id, self._date(begin, end)))
             wanted -= 1

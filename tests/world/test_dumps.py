@@ -31,7 +31,7 @@ class Simulated:
     """The dumps of one world, with the states that they were made of."""
 
     def __init__(self, folder, seed):
-        self.folder, self.world = folder, make_world(seed, "tiny")
+        self.folder, self.world = folder, make_world(seed, "tiny", "legacy")
         self.months = list(months(self.world, MONTHS))
         manifest = write_dumps(self.world, folder, MONTHS)
         self.files = list(manifest["dates"].values())
@@ -214,7 +214,7 @@ def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
 
 
 def test_dumps_depend_on_the_world_alone(tmp_path):
-    world = make_world(0, "tiny")
+    world = make_world(0, "tiny", "legacy")
     for name in "ab":
         write_dumps(world, tmp_path / name, 2)
     for path in (tmp_path / "a").iterdir():

@@ -8,7 +8,7 @@ from ckl_jax.data.facts.ckl_files import CORPORA, read_corpus, read_probe
 from ckl_jax.errors import UserError
 from ckl_jax.world.ckl import build_world
 from ckl_jax.world.facts import occurs_in
-from ckl_jax.world.render import PHRASINGS
+from ckl_jax.world.legacy import PHRASINGS
 from ckl_jax.world.wikidata import _FACTS, _patterns, _Reader, wikidata_world
 from tests.real_data import shared_data
 
@@ -51,7 +51,7 @@ def test_real_facts_fill_the_same_files(world, tmp_path):
     assert len(read_probe("new_lama_easy", tmp_path)) == len(world.begun())
     for path in CORPORA.values():
         assert sum(1 for _ in read_corpus(tmp_path / path)) == manifest["counts"][path]
-    with pytest.raises(UserError, match="holds the wikidata world of seed 0"):
+    with pytest.raises(UserError, match="holds the wikidata legacy world of seed 0"):
         build_world(tmp_path, 0, "tiny")
 
 

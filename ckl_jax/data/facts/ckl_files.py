@@ -15,10 +15,12 @@ from typing import Any
 
 from ckl_jax.data.compressed import RECORD_BYTES, text_lines
 from ckl_jax.data.facts.probe import Probe, ProbeItem
+from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.errors import UserError, nearest, nearest_name
 from ckl_jax.files import read_json_object
 
 BLANK = "<extra_id_0>"
+GROUPS = ("reviewed", "frequency")  # columns of the simulated world that reports score apart
 _BLANKS = re.compile(r"<extra_id_\d+>|\[BLANK\]|\[MASK\]|_X_|_{3,}")
 
 CORPORA = {  # name -> path within CKL's data folder
@@ -29,9 +31,12 @@ CORPORA = {  # name -> path within CKL's data folder
     "d0": "wikipedia_pretrain_full.csv",
     "d0_small": "wikipedia_pretrain_small.csv",
 }
+# Not published: the part of the simulated D0 that methods with review may see, which has nothing on
+# half of the probed subjects; and the part on subjects that no probe asks about.
+REVIEWS = {"d0_review": "wikipedia_review.csv", "d0_controls": "wikipedia_controls.csv"}
 # What only decoder-only models read: GPT-2's training on Wikipedia before the first update.
 WIKIPEDIA = "wikipedia"
-TEXTS = {**CORPORA, WIKIPEDIA: "wikipedia_pretrain_1G_final.csv"}
+TEXTS = {**CORPORA, **REVIEWS, WIKIPEDIA: "wikipedia_pretrain_1G_final.csv"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,6 +255,18 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"The corpus {path} has no text in its column 'original'.")
 
 
+def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the unmasked texts of a masked corpus, neighbours of one text once.
+
+    Rows without the original text are put together from input and output again.
+
+    Raises:
+      UserError: see `read_corpus`.
+    """
+    texts = (r["original"] or fill_spans(r["input"], r["output"]) for r in read_corpus(path))
+    return (text for text, _ in itertools.groupby(texts))
+
+
 def has_blank(text: str) -> bool:
     """Whether something in a text is read as a blank."""
     return bool(_BLANKS.search(text))
@@ -373,7 +390,7 @@ def _item(
         new, old = _accepted(answers, key, form.updated, where)
     if not new:
         raise UserError(f"{where}, column {form.answer!r}: no answer for {key!r}.")
-    used = {form.id, form.input, form.answer, "question", "relation"}
+    used = {form.id, form.input, form.answer, "question", "relation", *GROUPS}
     return ProbeItem(
         id=key,
         input=normalize_blank(row[form.input], f"{where}, column {form.input!r}"),
@@ -382,6 +399,7 @@ def _item(
         relation=row.get("relation", ""),
         question=row.get("question", ""),
         date=row.get(form.date, ""),
+        groups={name: row[name] for name in GROUPS if row.get(name)},
         meta={k: v for k, v in row.items() if k not in used},
     )
 

@@ -17,6 +17,7 @@ ROLES = ("retained", "updated", "acquired")  # of knowledge, in FUAR (CKL, secti
 SCORES = ("em", "f1", "em_old")
 # Fields of rows that no metric of a probe may take the place of.
 _TAKEN = {"probe", "item", "relation", "date", "input", "answers", "old_answers", "predictions"}
+_TAKEN |= {"groups", "overlap"}
 _TAKEN |= {"run", "method", "phase", "epoch", "step", "hit_rank", "beams", "probe_record", *SCORES}
 _TAKEN |= {"nll", "tokens", "interval", "class", "kind", "score", "metric", "cut"}
 
@@ -34,6 +35,7 @@ class ProbeItem:
       relation: e.g. "P19" or "birthplace"; "" if unknown.
       question: the item as a question; "" if the file has none.
       date: when the answers are valid, such as "2010"; reports show scores by date. "" has none.
+      groups: classes of items that reports score apart, such as {"frequency": "1-2"}.
       meta: the row's other columns.
     """
 
@@ -45,6 +47,7 @@ class ProbeItem:
     relation: str = ""
     question: str = ""
     date: str = ""
+    groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
     meta: dict[str, str] = dataclasses.field(default_factory=dict)
 
 

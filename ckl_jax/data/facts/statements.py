@@ -1,10 +1,13 @@
 """From a template to a statement: `[X]` is the subject, `[Y]` an answer (LM-PUB-QUIZ)."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator
 
-from ckl_jax.data.facts.relational import ANSWER, SUBJECT, Relation
+from ckl_jax.data.facts.ckl_files import BLANK
+from ckl_jax.data.facts.probe import ProbeItem
+from ckl_jax.data.facts.relational import ANSWER, SUBJECT, Dataset, Relation
 
 _PLACES = re.compile(f"({re.escape(SUBJECT)}|{re.escape(ANSWER)})")
 
@@ -45,6 +48,23 @@ def fill(template: str, subject: str, answer: str, capitalize: bool = True) -> S
     if capitalize and len(text[:1].upper()) == 1:
         text = text[:1].upper() + text[1:]
     return Statement(text, tuple(spans[SUBJECT]), tuple(spans[ANSWER]))
+
+
+def probe_items(path: str | os.PathLike) -> Iterator[ProbeItem]:
+    """Yields a relational dataset's right statements as cloze items, one of each template.
+
+    Raises:
+      UserError: see `Dataset.from_path`.
+    """
+    for code, relation in Dataset.from_path(path).relations.items():
+        for number, template in enumerate(relation.templates):
+            for place, instance in enumerate(relation.instances):
+                yield ProbeItem(
+                    id=f"{code}-{number}-{place}",
+                    input=fill(template, instance.sub_label, BLANK).text,
+                    answers=(relation.answer_labels[instance.answer_idx],),
+                    relation=code,
+                )
 
 
 def statements(relation: Relation, template: int) -> Iterator[Statement]:

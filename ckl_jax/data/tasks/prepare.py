@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax import checks
-from ckl_jax.data.facts.ckl_files import CORPORA, read_corpus
+from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
 from ckl_jax.data.tasks.cached import CachedTask, read_manifest, write_cached
-from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import parse_json, sha256, write_json
@@ -69,7 +68,7 @@ def prepare_ckl(
       vocab_size: pieces of a vocabulary to be trained (a small corpus yields fewer).
       lengths: {"inputs": S, "targets": T}, the most tokens (EOS included) to keep of a row; None
         keeps all.
-      corpora: names out of `CORPORA`; None prepares those whose files are there.
+      corpora: names out of `CORPORA` and `REVIEWS`; None prepares those whose files are there.
       vocabulary: one to use instead of training.
       vocabulary_corpora: the corpora to train one on, of those prepared.
       extra_ids: sentinels of the vocabulary.
@@ -94,7 +93,7 @@ def prepare_ckl(
             "size": vocab_size,
             "max_piece_length": max_piece_length,
         }
-        lines = _originals(sources[n] for n in chosen)
+        lines = itertools.chain.from_iterable(corpus_texts(sources[n]) for n in chosen)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary(vocabulary, extra_ids)
@@ -111,34 +110,25 @@ def prepare_ckl(
 
 def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
     """Returns name -> file of the corpora to prepare."""
+    files = CORPORA | REVIEWS
     for name in corpora or ():
-        if name not in CORPORA:
-            known = ", ".join(CORPORA)
+        if name not in files:
+            known = ", ".join(files)
             raise UserError(
-                f"No corpus is called {name!r}; there are {known}." + nearest(name, CORPORA)
+                f"No corpus is called {name!r}; there are {known}." + nearest(name, files)
             )
-        if not (directory / CORPORA[name]).is_file():
+        if not (directory / files[name]).is_file():
             raise UserError(
-                f"{directory} has no {CORPORA[name]}, the corpus {name!r}; "
+                f"{directory} has no {files[name]}, the corpus {name!r}; "
                 "check the folder, or leave this corpus out."
             )
-    sources = {n: directory / p for n, p in CORPORA.items() if (directory / p).is_file()}
+    sources = {n: directory / p for n, p in files.items() if (directory / p).is_file()}
     if not sources:
         raise UserError(
             f"{directory} holds none of CKL's corpora (such as {CORPORA['d1']}); "
             "check the folder, or make one with `ckl world`."
         )
     return {n: p for n, p in sources.items() if corpora is None or n in corpora}
-
-
-def _originals(paths: Iterable[Path]) -> Iterator[str]:
-    """Yields the unmasked texts of corpora; neighbouring rows of one text count once."""
-    texts = (
-        row["original"] or fill_spans(row["input"], row["output"])
-        for path in paths
-        for row in read_corpus(path)
-    )
-    return (text for text, _ in itertools.groupby(texts))
 
 
 def _trained(

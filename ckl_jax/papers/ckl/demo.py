@@ -15,8 +15,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Names
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
-from ckl_jax.world.ckl import check_data_dir, check_world
-from ckl_jax.world.timeline import SIZES
+from ckl_jax.world.ckl import check_data_dir, check_world, default_variant
+from ckl_jax.world.timeline import SIZES, VARIANTS
 
 METHODS = (
     "vanilla",
@@ -40,6 +40,8 @@ class Demo(studies.StudySettings):
       out: Folder of everything; by default runs/demo, or runs/demo-wikidata.
       source: Simulated facts, or real ones of Wikidata.
       size: Size of the simulated world.
+      world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
+        or legacy, whose probes are rows of the training text.
       data: Folder of the real facts and texts (docs/wikidata.md).
       methods: Methods to compare, of METHODS and BASELINES (docs/methods); "all" is the paper's.
     """
@@ -47,6 +49,7 @@ class Demo(studies.StudySettings):
     out: str | None = None
     source: Literal[*SOURCES] = "simulated"
     size: Literal[*SIZES] = "small"
+    world: Literal[*VARIANTS] | None = None
     data: str | None = None
     methods: Names = METHODS
 
@@ -54,6 +57,7 @@ class Demo(studies.StudySettings):
         super().__post_init__()
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
+        self._set(world=self.world or default_variant(self.source))
         if tuple(self.methods) == ("all",):
             self._set(methods=METHODS)
         if not self.methods:
@@ -73,7 +77,7 @@ def run(demo: Demo) -> Path:
     _check(demo)
     # The folder's record: another start with other settings is refused, but for `methods`.
     with studies.open_study(demo, "demo.json", "demo", free=("methods",)) as study:
-        study.step(f"Data: {demo.source}, seed {demo.seed}")
+        study.step(f"Data: {demo.source}, {demo.world}, seed {demo.seed}")
         _prepare(demo)
         study.step("Initial model on D0")
         study.run([training(demo, INITIAL)])
@@ -89,7 +93,7 @@ def run(demo: Demo) -> Path:
 def _check(demo: Demo) -> None:
     """Refuses what would fail later, before anything is written."""
     if not (demo.root / "data" / "ckl" / "manifest.json").exists():
-        check_world(demo.source, demo.size, demo.data)
+        check_world(demo.source, demo.size, demo.data, demo.world)
     if demo.bindings:
         studies.refuse_own(demo.bindings, _macros(demo, METHODS[0]))
         from ckl_jax.config import gin_config  # slow, and needed for this only
@@ -105,7 +109,8 @@ def _prepare(demo: Demo) -> None:
     from ckl_jax.papers.ckl import simulated
 
     data = str(demo.root / "data")
-    simulated.prepare(data, demo.seed, demo.size, source=demo.source, facts_dir=demo.data)
+    facts = {"source": demo.source, "facts_dir": demo.data, "variant": demo.world}
+    simulated.prepare(data, demo.seed, demo.size, **facts)
 
 
 def training(demo: Demo, name: str) -> Training:
@@ -115,7 +120,10 @@ def training(demo: Demo, name: str) -> Training:
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:
-    return [f"ckl_{name}.gin", *(["data/wikidata.gin"] if demo.source == "wikidata" else [])]
+    # Initial replays nothing, which legacy.gin would change.
+    legacy = ["data/legacy.gin"] if demo.world == "legacy" and name != INITIAL else []
+    wikidata = ["data/wikidata.gin"] if demo.source == "wikidata" else []
+    return [f"ckl_{name}.gin", *legacy, *wikidata]
 
 
 def _macros(demo: Demo, name: str) -> dict[str, Any]:
@@ -127,6 +135,7 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
         # None: Initial trains from random parameters.
         "INITIAL_CHECKPOINT_PATH": demo.root / INITIAL if name != INITIAL else None,
         "RANDOM_SEED": demo.seed,
+        "WORLD": demo.world,
         "WORLD_SIZE": demo.size,
         "WORLD_SEED": demo.seed,
     }

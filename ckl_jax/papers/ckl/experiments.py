@@ -39,7 +39,7 @@ def run(name: str, running: Running) -> Path:
     free = ("methods", "tuning_seeds", "keep_light_tuned")
     with studies.open_study(running, RECORD, "study", free=free, may_become=_is_older) as study:
         if not running.is_full:
-            study.step(f"Data: {running.source}, seed {running.seed}")
+            study.step(f"Data: {running.source}, {running.world}, seed {running.seed}")
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
         study.step("Trainings")
         # Trainings that are finished are skipped; see `train.subprocess_runs`.
@@ -49,8 +49,8 @@ def run(name: str, running: Running) -> Path:
 
 
 def _is_older(name: str, before: Any, now: Any) -> bool:
-    """Whether the record is of before there was a choice of the source."""
-    return name == "source" and before is None and now == "simulated"
+    """Whether the record is of before there was a choice of the source, or of the world."""
+    return before is None and (name, now) in (("source", "simulated"), ("world", "legacy"))
 
 
 def _check(name: str, experiment: Experiment, running: Running) -> None:
@@ -65,7 +65,7 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     if any(scenario.tuned for scenario in experiment.scenarios):
         _check_kilt(name, running)
     if not running.is_full:
-        check_world(running.source, running.size, running.data)
+        check_world(running.source, running.size, running.data, running.world)
     else:
         for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
             find_checkpoint(Path(running.data) / model)
@@ -95,7 +95,8 @@ def _prepare(running: Running, kilt: bool) -> None:
     from ckl_jax.papers.ckl.data.simulated_kilt import write_kilt
 
     data = running.root / "data"
-    facts = {"source": running.source, "facts_dir": running.data}
+    facts = {"source": running.source, "facts_dir": running.data, "variant": running.world}
     simulated.prepare(str(data), running.seed, running.size, **facts)
     if kilt:
-        write_kilt(open_world("simulated", running.seed, running.size), data / KILT)
+        world = open_world("simulated", running.seed, running.size, variant=running.world)
+        write_kilt(world, data / KILT)

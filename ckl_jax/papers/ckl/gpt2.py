@@ -73,6 +73,8 @@ def _train(
 ) -> Iterator[Training]:
     """A training, and the light-tunings of its model."""
     macros = running.macros | {"INITIAL_CHECKPOINT_PATH": base}
+    if folder != running.root / GPT2_INITIAL:
+        macros |= running.reviewed("D0_TEXT")
     # The update itself, then a light-tuning for each kind of item and seed.
     yield Training.of(name, folder, files, macros, running.of(tuned=False), after=after)
     world = [] if running.is_full else [OVERLAYS.format("gpt2_world")]

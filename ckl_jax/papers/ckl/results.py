@@ -8,7 +8,7 @@ from typing import Any
 
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import Study, load_study
-from ckl_jax.data.facts.ckl_files import CORPORA
+from ckl_jax.data.facts.ckl_files import CORPORA, corpus_texts
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.answer_types import AnswerTypes, labelled_finder
 from ckl_jax.files import read_json
@@ -21,7 +21,6 @@ from ckl_jax.papers.ckl.analysis import (
     published_ckl,
 )
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
-from ckl_jax.papers.ckl.analysis.mentions import corpus_texts
 from ckl_jax.papers.ckl.analysis.transfer import compare_transfers
 from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
 from ckl_jax.papers.ckl.demo import METHODS

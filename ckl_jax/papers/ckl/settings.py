@@ -10,6 +10,8 @@ from ckl_jax.options import SomeNames
 from ckl_jax.papers.ckl.demo import METHODS, SOURCES
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
 from ckl_jax.train.studies import StudySettings
+from ckl_jax.world.ckl import default_variant
+from ckl_jax.world.timeline import VARIANTS
 
 SIZES = ("tiny", "small", "full")
 
@@ -28,6 +30,8 @@ class Running(StudySettings):
       tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
         tiny.
       source: Facts of the data: simulated, or real ones of Wikidata.
+      world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
+        or legacy, whose probes are rows of the training text.
       keep_light_tuned: Keep the checkpoints of light-tuned GPT-2s as well as their scores.
     """
 
@@ -37,6 +41,7 @@ class Running(StudySettings):
     methods: SomeNames = ()
     tuning_seeds: int | None = None
     source: Literal[*SOURCES] = "simulated"
+    world: Literal[*VARIANTS] | None = None
     keep_light_tuned: bool = False
 
     def __post_init__(self) -> None:
@@ -47,6 +52,7 @@ class Running(StudySettings):
             self._set(methods=())
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})
+        self._set(world=self.world or default_variant(self.source))
         checks.require_int(**{"--tuning-seeds": self.tuning_seeds})
         if self.methods:
             checks.require_names(METHODS, **{"--methods": tuple(self.methods)})
@@ -71,19 +77,19 @@ class Running(StudySettings):
         return self.size == "full"
 
     @property
-    def world(self) -> Path:
+    def made_data(self) -> Path:
         """The folder of the data that are made here."""
         return self.root / "data"
 
     @property
     def data_dir(self) -> Path:
         """DATA_DIR."""
-        return Path(self.data) if self.is_full else self.world
+        return Path(self.data) if self.is_full else self.made_data
 
     @property
     def probe_dir(self) -> Path:
         """The folder in CKL's published layout."""
-        return self.data_dir if self.is_full else self.world / "ckl"
+        return self.data_dir if self.is_full else self.made_data / "ckl"
 
     def of(self, tuned: bool) -> list[str]:
         """The bindings; those of KILT's and of light-tuning's macros are for these alone."""
@@ -105,8 +111,15 @@ class Running(StudySettings):
         name = scenario if isinstance(scenario, str) else scenario.name
         return self.root / name / cell.name
 
+    def reviewed(self, macro: str) -> dict[str, str]:
+        """The macro of the text that methods review: of the disjoint world a part of D0."""
+        is_whole = self.is_full or self.world == "legacy"
+        return {} if is_whole else {macro: "d0_review"}
+
     @property
     def macros(self) -> dict[str, Any]:
         """The gin macros of every training."""
-        world = {} if self.is_full else {"WORLD_SIZE": self.size, "WORLD_SEED": self.seed}
-        return {"RANDOM_SEED": self.seed, "DATA_DIR": self.data_dir, **world}
+        macros = {"RANDOM_SEED": self.seed, "DATA_DIR": self.data_dir}
+        if not self.is_full:
+            macros |= {"WORLD": self.world, "WORLD_SIZE": self.size, "WORLD_SEED": self.seed}
+        return macros

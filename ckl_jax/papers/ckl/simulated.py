@@ -29,6 +29,7 @@ def prepare(
     vocab_size: int = 4096,
     source: str = "simulated",
     facts_dir: str | None = None,
+    variant: str | None = None,
 ) -> Path:
     """Makes a world's files, its vocabulary and its cached tasks in `data_dir`.
 
@@ -38,6 +39,7 @@ def prepare(
       vocab_size: upper bound on the vocabulary's pieces.
       source: "simulated", or "wikidata" for real facts out of `facts_dir`.
       facts_dir: folder of the real facts.
+      variant: of the world: "disjoint" or "legacy".
 
     Returns:
       The path of the vocabulary.
@@ -45,10 +47,10 @@ def prepare(
     root = Path(data_dir)
     vocabulary = root / "prepared" / "vocabulary.model"
     if not (root / "ckl" / "manifest.json").exists():
-        check_world(source, size, facts_dir)
+        check_world(source, size, facts_dir, variant)
         print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
     # Each of these leaves alone what is there already.
-    build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir)
+    build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir, variant=variant)
     prepare_ckl(root / "ckl", root / "prepared", vocab_size)
     return vocabulary
 
@@ -126,6 +128,7 @@ def make_inputs(
     data_dir: str,
     seed: int = 0,
     size: str = "small",
+    variant: str = "disjoint",
     vocabulary: Any = None,
     rows: Rows | None = None,
     initial: str | None = None,
@@ -136,7 +139,7 @@ def make_inputs(
 
     Args:
       data_dir: of the world's files, vocabulary and cached tasks.
-      seed, size: of the world.
+      seed, size, variant: of the world.
       vocabulary: of the run; with another than the world's, nothing is made.
       rows: further rows of running text to make.
       initial: the checkpoint that the run starts from, or None.
@@ -153,11 +156,14 @@ def make_inputs(
     # The run reads other data: nothing of the embedded world is needed.
     if getattr(vocabulary, "path", None) != str(path):
         return None
-    _check_world(data_dir, seed, size)
+    world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
+    _check_world(data_dir, world)
     if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
-        prepare(data_dir, seed, size)
+        prepare(data_dir, seed, size, variant=variant)
     if rows is not None:
-        sources = {name: _documents(Path(data_dir), name) for name in rows.tasks}
+        # Methods that review D0 read a part of the disjoint world's.
+        tasks = (*rows.tasks, *(("d0_review",) if variant == "disjoint" else ()))
+        sources = {name: _documents(Path(data_dir), name) for name in tasks}
         prepare_rows(
             sources,
             rows.folder,
@@ -168,7 +174,8 @@ def make_inputs(
         )
     if initial is None or initial != initial_dir or _is_trained(initial_dir):
         return None
-    return functools.partial(_train_initial, initial_dir, initial_gin_files, data_dir, seed, size)
+    macros = {"MODEL_DIR": initial_dir, "DATA_DIR": data_dir, **world}
+    return functools.partial(_train_initial, initial_gin_files, macros)
 
 
 def _documents(data_dir: Path, task: str) -> Path:
@@ -183,16 +190,21 @@ def _documents(data_dir: Path, task: str) -> Path:
     return path
 
 
-def _check_world(data_dir: str, seed: int, size: str) -> None:
-    checks.require_int(0, WORLD_SEED=seed)
-    check_world("simulated", size)
+def _check_world(data_dir: str, world: dict[str, Any]) -> None:
+    checks.require_int(0, WORLD_SEED=world["WORLD_SEED"])
+    check_world("simulated", world["WORLD_SIZE"], variant=world["WORLD"])
     # A folder of another world must not be mixed with this one.
     held = read_world(Path(data_dir) / "ckl")
-    if held and (held["seed"], held["size"]) != (seed, size):
+    if held is None:
+        return
+    wanted = {"WORLD_SEED": held["seed"], "WORLD_SIZE": held["size"], "WORLD": held["world"]}
+    if wanted != world:
+        bindings = " ".join(f'{name}="{value!r}"' for name, value in wanted.items())
         raise UserError(
-            f"{data_dir} holds the {held['source']} world of seed {held['seed']}, size "
-            f"{held['size']!r}, not of seed {seed}, size {size!r}; choose another DATA_DIR (and "
-            f"INITIAL_DIR), or set WORLD_SEED={held['seed']} and WORLD_SIZE=\"'{held['size']}'\"."
+            f"{data_dir} holds the {held['source']} {held['world']} world of seed {held['seed']}, "
+            f"size {held['size']!r}, not the {world['WORLD']} one of seed {world['WORLD_SEED']}, "
+            f"size {world['WORLD_SIZE']!r}; choose another DATA_DIR (and INITIAL_DIR), or set "
+            f"{bindings}."
         )
 
 
@@ -200,12 +212,9 @@ def _is_trained(path: str) -> bool:
     return (Path(path) / "summary.json").exists() and bool(complete_steps(path))
 
 
-def _train_initial(
-    path: str, gin_files: Sequence[str], data_dir: str, seed: int, size: str
-) -> None:
-    names = " and ".join(gin_files)
+def _train_initial(gin_files: Sequence[str], macros: dict[str, Any]) -> None:
+    names, path = " and ".join(gin_files), macros["MODEL_DIR"]
     print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
-    macros = {"MODEL_DIR": path, "DATA_DIR": data_dir, "WORLD_SIZE": size, "WORLD_SEED": seed}
     # A process of its own: gin's bindings and JAX's state of this run stay as they are.
     command = t5x("train", gin_files, macros)
     if subprocess.run(command, check=False, env=processes.child_environment()).returncode:

@@ -62,7 +62,7 @@ def _small(running: Running) -> list[str]:
 
 
 def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
-    macros = _macros(running)
+    macros = _macros(running) | ({} if scenario.tuned else running.reviewed("REPLAY_TASK_NAME"))
     bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}"]
     base, after = _start(running, scenario, cell)
     if base is not None:
@@ -98,5 +98,5 @@ def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | Non
 def _macros(running: Running) -> dict[str, Any]:
     if running.is_full:
         return running.macros
-    tasks = running.world / "prepared" / "tasks"
+    tasks = running.made_data / "prepared" / "tasks"
     return {**running.macros, "PROBE_DIR": running.probe_dir, "CACHE_DIRS": (tasks,)}

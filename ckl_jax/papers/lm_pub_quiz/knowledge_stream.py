@@ -75,9 +75,9 @@ def _prepare(stream: Stream) -> Path:
     if stream.model:
         _rows(stream, _split(stream, read_documents(stream.documents)), Path(stream.model))
         return Path(stream.model)
-    world = open_world("simulated", stream.seed, stream.size)
+    world = open_world("simulated", stream.seed, stream.size, variant="legacy")
     write_quiz(world, _dataset(stream), instances=12)
-    old = list(_sentences(pages(world)))
+    old = list(_sentences(document for document, _ in pages(world)))
     model = stream.root / "model"
     # Written last of this step, so its existence says that the vocabulary is complete as well.
     if not (model / "model.gin").exists():

@@ -113,7 +113,7 @@ class Updates(StudySettings):
 
     def world(self) -> World:
         """The simulated world."""
-        return make_world(self.seed, _WORLD)
+        return make_world(self.seed, _WORLD, "legacy")
 
     def model_dir(self, model: Model) -> Path:
         """The folder of a model."""

@@ -37,7 +37,7 @@ DATES = ("20200501", "20200601", "20200701")
 @pytest.fixture(scope="module")
 def dumps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dumps")
-    write_dumps(make_world(0, "tiny"), folder, 3)
+    write_dumps(make_world(0, "tiny", "legacy"), folder, 3)
     return folder
 
 

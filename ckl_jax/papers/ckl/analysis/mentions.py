@@ -1,28 +1,9 @@
 """Counts mentions of probes' answers in corpora: the overlap of entities between them."""
 
 import collections
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from ckl_jax.data.facts.ckl_files import read_table
-from ckl_jax.data.text.spans import fill_spans
 from ckl_jax.probes.metrics import normalize_answer
-
-
-def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
-    """Yields the unmasked texts of one of CKL's corpora, neighbours of one text once.
-
-    Raises:
-      UserError: see `ckl_files.read_table`.
-    """
-    # Rows that mask one text in several ways follow each other.
-    before = None
-    for _, row in read_table(path, ("input", "output")):
-        # Rows without the original text are put together from input and output again.
-        text = row.get("original") or fill_spans(row["input"], row["output"])
-        if text != before:
-            yield text
-        before = text
 
 
 def count_mentions(

@@ -14,8 +14,7 @@ from typing import Any
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_json, write_jsonl
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, file_name
-from ckl_jax.world.facts import Fact, World
-from ckl_jax.world.probe_files import fraction_of
+from ckl_jax.world.facts import Fact, World, fraction_of
 from ckl_jax.world.render import say
 from ckl_jax.world.templates import EVENT, FILLERS
 

@@ -8,6 +8,7 @@ import pytest
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.study import load_study
 from ckl_jax.cli.ckl import main
+from ckl_jax.data.facts.ckl_files import corpus_texts
 from ckl_jax.data.text.answer_types import AnswerTypes, relation_kinds
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
@@ -19,7 +20,7 @@ from ckl_jax.papers.ckl.analysis import (
     published_ckl,
     transfer,
 )
-from ckl_jax.papers.ckl.analysis.mentions import corpus_texts, count_mentions
+from ckl_jax.papers.ckl.analysis.mentions import count_mentions
 
 
 def row(

@@ -32,14 +32,14 @@ from tests.real_data import shared_data
 
 @pytest.fixture(scope="module")
 def world():
-    return make_world(0, "tiny")
+    return make_world(0, "tiny", "legacy")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The files of that world."""
     directory = tmp_path_factory.mktemp("world")
-    build_world(directory, 0, "tiny")
+    build_world(directory, 0, "tiny", variant="legacy")
     return directory
 
 

@@ -39,7 +39,7 @@ def months(tmp_path_factory):
     folder = tmp_path_factory.mktemp("months")
     with pytest.MonkeyPatch.context() as m:
         m.setattr(dump_files, "_PER_STREAM", 10)
-        manifest = dump_files.write_dumps(make_world(1, "tiny"), folder, MONTHS)
+        manifest = dump_files.write_dumps(make_world(1, "tiny", "legacy"), folder, MONTHS)
     for row in manifest["dates"].values():
         add_types(folder / row["wikidata"])
     return [

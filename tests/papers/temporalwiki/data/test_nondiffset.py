@@ -42,7 +42,7 @@ def test_paragraphs_and_sentences_that_are_new_are_left_out():
 def built(tmp_path_factory):
     """Two months of the simulated world: the diffset between them, and the whole second one."""
     folder = tmp_path_factory.mktemp("rest")
-    world = make_world(0, "tiny")
+    world = make_world(0, "tiny", "legacy")
     dates = list(write_dumps(world, folder, 3)["dates"].values())
     old, new = (folder / dates[i]["wikipedia"] for i in (0, 2))
     build(plan(old, new, folder / "diff", Options(deletions=True)))

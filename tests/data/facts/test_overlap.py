@@ -1,0 +1,89 @@
+import json
+import random
+
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.facts import overlap
+from ckl_jax.data.facts.ckl_files import BLANK
+from ckl_jax.data.facts.probe import ProbeItem
+from ckl_jax.world.ckl import build_world
+
+
+def item(number, text, *answers):
+    return ProbeItem(id=str(number), input=text, answers=answers)
+
+
+def test_exact_overlap_is_of_whole_words_in_a_row():
+    items = [
+        item(0, f"Ann was born in {BLANK}.", "Rome"),
+        item(1, f"Bob was born in {BLANK}.", "Rome", "the Eternal City"),
+        item(2, f"{BLANK} is old.", "Rome"),
+    ]
+    texts = [
+        "They say: ANN was born, in Rome!",
+        "Bob was born in the Eternal City",
+        "Rome is new.",
+    ]
+    found = overlap.measure({"p": items}, {"a": texts, "b": []})["p"]
+    assert found["a"].exact == 2 and found["a"].items == 3
+    assert found["a"].examples == ("Ann was born in Rome.", "Bob was born in the Eternal City.")
+    assert found["b"].exact == 0 and found["b"].near == (3, 0, 0, 0, 0)
+
+
+def test_near_overlap_is_that_of_a_brute_force():
+    rng = random.Random(0)
+    words = "a b c d e".split()
+    texts = [" ".join(rng.choices(words, k=rng.randint(1, 9))) for _ in range(60)]
+    items = [
+        item(i, f"{' '.join(rng.choices(words, k=rng.randint(1, 4)))} {BLANK}", rng.choice(words))
+        for i in range(40)
+    ]
+
+    def grams(text, n):
+        split = text.split()
+        return {tuple(split[i : i + n]) for i in range(len(split) - n + 1)}
+
+    near, exact = [0] * 5, 0
+    for one in items:
+        filled = one.input.replace(BLANK, one.answers[0])
+        n = min(3, len(filled.split()))
+        mine = grams(filled, n)
+        best = max(len(mine & grams(text, n)) / len(mine) for text in texts)
+        near[sum(best > limit for limit in overlap.BINS)] += 1
+        exact += any(f" {filled} " in f" {text} " for text in texts)
+    found = overlap.measure({"p": items}, {"t": texts})["p"]["t"]
+    assert (found.near, found.exact) == (tuple(near), exact)
+
+
+def test_the_command_warns_and_refuses(tmp_path, capsys):
+    build_world(tmp_path / "legacy", 0, "tiny", variant="legacy")
+    build_world(tmp_path / "disjoint", 0, "tiny")
+    command = ["data", "overlap"]
+    main([*command, str(tmp_path / "disjoint"), "--strict"])
+    assert "Warning" not in capsys.readouterr().out
+    main([*command, str(tmp_path / "legacy")])
+    assert "items of a probe stand in the training text" in capsys.readouterr().out
+    assert main([*command, str(tmp_path / "legacy"), "--strict"]) == 2
+    assert "stand in the training text" in capsys.readouterr().err
+    record = json.loads((tmp_path / "legacy" / overlap.FILE).read_text())
+    mine = record["invariant_lama"]["corpora"]["d0"]
+    assert mine["exact"] == mine["items"] > 0
+
+
+def test_texts_and_datasets_of_the_user_are_measured(tmp_path, capsys):
+    build_world(tmp_path / "world", 0, "tiny")
+    main(["data", "quiz", "--out", str(tmp_path / "quiz"), "--size", "tiny"])
+    filled = "Ann was born in Rome."
+    text = tmp_path / "news.jsonl"
+    text.write_text(json.dumps({"date": "2020-01-01", "text": filled}) + "\n")
+    argv = ["data", "overlap", str(tmp_path / "world"), "--documents", str(text)]
+    main([*argv, "--dataset", str(tmp_path / "quiz")])
+    out = capsys.readouterr().out
+    assert "news.jsonl" in out and "quiz" in out
+
+
+def test_what_was_measured_of_another_file_is_not_taken(tmp_path):
+    build_world(tmp_path, 0, "tiny")
+    path = tmp_path / "invariantLAMA.csv"
+    assert overlap.read(tmp_path, "invariant_lama", path)["d0"]["exact"] == 0
+    path.write_text(path.read_text() + "\n")
+    assert overlap.read(tmp_path, "invariant_lama", path) is None
