@@ -10,8 +10,8 @@ _SURNAME_ENDS = ("sen", "ov", "ez", "ard", "ini", "ski", "aldi", "wen", "oja", "
 _CITY_ENDS = ("ton", "burg", "grad", "mouth", "stad", "haven", "pol", "a", "o", "is", "")
 _COUNTRY_ENDS = ("ia", "land", "ora", "ania", "estan", "una", "ovia")
 _LANGUAGE_ENDS = ("ish", "ese", "ic", "ari", "ien")
-COMPANY_ENDS = ("Group", "Systems", "Motors", "Foods", "Energy", "Airlines", "Bank", "Media")
-CLUB_ENDS = ("United", "Rovers", "City", "Athletic", "Wanderers", "Eagles", "Lions")
+_COMPANY_ENDS = ("Group", "Systems", "Motors", "Foods", "Energy", "Airlines", "Bank", "Media")
+_CLUB_ENDS = ("United", "Rovers", "City", "Athletic", "Wanderers", "Eagles", "Lions")
 _UNIVERSITY_ENDS = ("University", "College", "Institute")
 _AWARD_ENDS = ("Prize", "Award", "Medal")
 _EVENT_ENDS = ("Festival", "Games", "Marathon", "Summit", "Fair")
@@ -96,8 +96,8 @@ class NameMaker:
 
 
 SECOND_WORDS = {
-    "company": COMPANY_ENDS,
-    "club": CLUB_ENDS,
+    "company": _COMPANY_ENDS,
+    "club": _CLUB_ENDS,
     "university": _UNIVERSITY_ENDS,
     "award": _AWARD_ENDS,
     "event": _EVENT_ENDS,

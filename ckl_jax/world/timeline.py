@@ -15,7 +15,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.world.facts import Entity, Fact, Shape, World, occurs_in
-from ckl_jax.world.names import CLUB_ENDS, COMPANY_ENDS, NameMaker
+from ckl_jax.world.names import SECOND_WORDS, NameMaker
 from ckl_jax.world.templates import CHANGING, EVENT, RELATIONS, Relation
 
 CUT = "2020-05-01"  # D0 was written before, D1 on or after it
@@ -36,7 +36,7 @@ class Size:
       past_events: those of before the cut.
       changes: fraction of the changing facts that do change in D1.
       late: factor of the fractions of old subjects that get a relation in D1.
-      namesakes: fraction of the names that share a word with another one.
+      namesakes: fraction of the names of two words that have one of another entity's.
       shape: of the corpora.
     """
 
@@ -72,7 +72,7 @@ def _disjoint(countries: int, **fields: Any) -> Size:
     return Size(
         countries,
         **{"new": 0.1, "events": 3.2, "past_events": 14.5, "changes": 0.45, "late": 0.3}
-        | {"namesakes": 0.1, "shape": Shape(chunk_words=40, max_spans=3, small=0.1)}
+        | {"namesakes": 0.67, "shape": Shape(chunk_words=40, max_spans=3, small=0.1)}
         | fields,
     )
 
@@ -212,15 +212,17 @@ class Maker:
         for _ in range(count):
             i = len(self.old[kind]) + len(self.new[kind])
             country = i % self.size.countries
-            name, aliases = self._name(kind, country, first_names)
+            name, aliases = self._name(kind, country, first_names, new)
             since = self._date(self.cut, self.end) if new else ""
             entity = Entity(f"{kind}_{i}", kind, name, aliases, country, since)
             self.entities[entity.id] = entity
             (self.new if new else self.old)[kind].append(entity)
 
-    def _name(self, kind: str, country: int, first_names: list[str]) -> tuple[str, tuple[str, ...]]:
-        if self.size.namesakes and (name := self._namesake(kind, first_names)):
-            return name, ()
+    def _name(
+        self, kind: str, country: int, first_names: list[str], new: bool = False
+    ) -> tuple[str, tuple[str, ...]]:
+        if self.size.namesakes and (kind == "person" or kind in SECOND_WORDS):
+            return self._shared_name(kind, country, first_names, new), ()
         if kind == "person":
             surname = self.names.surname(country)
             return f"{self.rng.choice(first_names)} {surname}", (surname,)
@@ -230,16 +232,26 @@ class Maker:
         name = self.names.two_words(country, kind)
         return name, (name.split()[0],) if kind in ("company", "club") else ()
 
-    def _namesake(self, kind: str, first_names: list[str]) -> str | None:
-        """Returns now and then a name that shares a word with another of its kind."""
+    def _shared_name(self, kind: str, country: int, first_names: list[str], new: bool) -> str:
+        """Returns a new name of two words, of which others of the kind have one or both.
+
+        New entities are named by known words alone: what a model must learn is who they are, not
+        how to write them.
+        """
         others = [*self.old[kind], *self.new[kind]]
-        choices = {"person": first_names, "company": COMPANY_ENDS, "club": CLUB_ENDS}.get(kind)
-        if not others or not choices or self.rng.random() >= self.size.namesakes:
-            return None
-        first, last = self.rng.choice(others).name.split()
-        word = self.rng.choice(choices)
-        name = f"{word} {last}" if kind == "person" else f"{first} {word}"
-        return None if name in {e.name for e in others} else name
+        taken = {e.name for e in others}
+        while True:
+            shared = others and (new or self.rng.random() < self.size.namesakes)
+            if kind == "person":
+                surname = self.rng.choice(others).name.split()[1] if shared else None
+                surname = surname or self.names.surname(country)
+                name = f"{self.rng.choice(first_names)} {surname}"
+            else:
+                word = self.rng.choice(others).name.split()[0] if shared else None
+                word = word or self.names.word(country, syllables=(1, 2))
+                name = f"{word} {self.rng.choice(SECOND_WORDS[kind])}"
+            if name not in taken:
+                return name
 
     def _date(self, first: str, stop: str) -> str:
         """Returns a random ISO date from `first` to before `stop`."""
