@@ -63,8 +63,8 @@ def build_world(
 
 
 def default_variant(source: str) -> str:
-    """The variant of a source's worlds: the disjoint one, where there is one."""
-    return "disjoint" if source == "simulated" else "legacy"
+    """The variant of a source's worlds."""
+    return "disjoint"
 
 
 def open_world(
@@ -79,7 +79,7 @@ def open_world(
     check_world(source, size, data_dir, variant)
     if source == "simulated":
         return make_world(seed, size, variant or default_variant(source))
-    return wikidata_world(data_dir, seed, size)
+    return wikidata_world(data_dir, seed, size, variant or default_variant(source))
 
 
 def check_world(
@@ -96,8 +96,6 @@ def check_world(
     if source not in ("simulated", "wikidata"):
         raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
     checks.require_choice((*VARIANTS, None), **{"--world": variant})
-    if variant not in (None, default_variant(source)) and source != "simulated":
-        raise UserError(f"Facts of the source {source!r} have no world {variant!r}; leave it out.")
     check_size(size)
     if source == "wikidata":
         check_files(data_dir)

@@ -5,6 +5,7 @@ and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The 
 ParaRel's patterns and the wordings of `data.templates`, not from articles.
 """
 
+import dataclasses
 import itertools
 import os
 import random
@@ -15,9 +16,10 @@ from ckl_jax.data.facts import templates
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
+from ckl_jax.world import wordings
 from ckl_jax.world.facts import Entity, Fact, World, occurs_in
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
-from ckl_jax.world.timeline import SIZES, check_size
+from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 
 CUT, HALF, END = "2021-12-31", "2024-01-01", "2024-04-01"
 _SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024-03", "2024-03-15"))
@@ -43,7 +45,13 @@ _INVARIANT = (
 
 
 def _relation(
-    prop: str, previous: bool, wording: templates.Wording, state: tuple, news: tuple
+    prop: str,
+    previous: bool,
+    wording: templates.Wording,
+    state: tuple,
+    news: tuple,
+    trained: tuple,
+    title: str,
 ) -> Relation:
     """A relation that changes; its first phrasing is the cloze."""
     return Relation(
@@ -55,6 +63,7 @@ def _relation(
         question=_placed(wording.question),
         state=(_placed(wording.cloze), *state),
         news=news,
+        trained=tuple(text.replace("{t}", title) for text in trained),
     )
 
 
@@ -73,7 +82,9 @@ def _office(prop: str, title: str, previous: bool) -> Relation:
     else:
         state = (f"{{o}} is the {title} of {{s}}.", f"{{s}} has {{o}} as its {title}.")
         news = (f"{{o}} is the new {title} of {{s}}.", f"{{o}} became {title} of {{s}}.")
-    return _relation(prop, previous, templates.office(title, previous), state, news)
+    trained = wordings.TRAINED_PAST_OFFICE if previous else wordings.TRAINED_OFFICE
+    wording = templates.office(title, previous)
+    return _relation(prop, previous, wording, state, news, trained, title)
 
 
 def _membership(prop: str, title: str, previous: bool) -> Relation:
@@ -83,10 +94,14 @@ def _membership(prop: str, title: str, previous: bool) -> Relation:
         f"{{s}} {'had' if previous else 'has'} {{o}} as {when} {title}.",
     )
     news = (f"{{o}} {'was the last' if previous else 'is the new'} {title} of {{s}}.",)
-    return _relation(prop, previous, templates.membership(title, previous), state, news)
+    trained = wordings.TRAINED_PAST_MEMBERSHIP if previous else wordings.TRAINED_MEMBERSHIP
+    wording = templates.membership(title, previous)
+    return _relation(prop, previous, wording, state, news, trained, title)
 
 
-def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "small") -> World:
+def wikidata_world(
+    data_dir: str | os.PathLike, seed: int = 0, size: str = "small", variant: str = "disjoint"
+) -> World:
     """Reads the facts under `data_dir`.
 
     Args:
@@ -94,6 +109,7 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
       seed: of the choice among the facts.
       size: "tiny", "small", ...: up to 8, 75, 400 or all invariant facts of a relation, and as many
         of those that could have changed and did not. What changed or is new is always in.
+      variant: see `World.variant`.
 
     Raises:
       UserError: the files are not there or not readable.
@@ -102,19 +118,24 @@ def wikidata_world(data_dir: str | os.PathLike, seed: int = 0, size: str = "smal
     reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
     reader.read_invariant()
     reader.read_changing()
-    used = {e for fact in reader.facts for e in (fact.subject, fact.object)}
-    return World(
+    world = World(
         source="wikidata",
         seed=seed,
         size=size,
-        entities={key: entity for key, entity in reader.entities.items() if key in used},
+        entities=reader.entities,
         facts=tuple(reader.facts),
         relations=reader.relations,
         cut=CUT,
         half=HALF,
         end=END,
-        shape=SIZES[size].shape,
+        shape=(SIZES if variant == "disjoint" else LEGACY_SIZES)[size].shape,
+        variant=variant,
     )
+    # No probe asks what became of controls, so the news leave it out.
+    facts = [f for f in world.facts if f.valid_from < CUT or not world.is_control(f.subject)]
+    used = {e for fact in facts for e in (fact.subject, fact.object)}
+    entities = {key: entity for key, entity in reader.entities.items() if key in used}
+    return dataclasses.replace(world, entities=entities, facts=tuple(facts))
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
@@ -166,6 +187,7 @@ class _Reader:
                 object="item",
                 question=question,
                 state=patterns,
+                trained=wordings.TRAINED_TREX[prop],
             )
             triples: dict[str, Fact] = {}
             for row in read_jsonl(self.directory / f"probes/pararel/trex/{prop}.jsonl"):

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.ckl_files import CORPORA, read_corpus, read_probe
 from ckl_jax.errors import UserError
 from ckl_jax.world.ckl import build_world
@@ -16,7 +17,7 @@ from tests.real_data import shared_data
 @pytest.fixture(scope="module")
 def world():
     shared_data(_FACTS)
-    return wikidata_world(shared_data(), 0, "tiny")
+    return wikidata_world(shared_data(), 0, "tiny", "legacy")
 
 
 def test_what_changed_and_what_is_new_is_all_there(world):
@@ -45,7 +46,8 @@ def test_every_relation_can_be_said(world):
 
 
 def test_real_facts_fill_the_same_files(world, tmp_path):
-    manifest = build_world(tmp_path, 0, "tiny", source="wikidata", data_dir=shared_data())
+    facts = {"source": "wikidata", "data_dir": shared_data()}
+    manifest = build_world(tmp_path, 0, "tiny", variant="legacy", **facts)
     assert manifest["source"] == "wikidata" and all(manifest["counts"].values())
     assert len(read_probe("updated_lama", tmp_path)) == len(world.updated())
     assert len(read_probe("new_lama_easy", tmp_path)) == len(world.begun())
@@ -53,6 +55,21 @@ def test_real_facts_fill_the_same_files(world, tmp_path):
         assert sum(1 for _ in read_corpus(tmp_path / path)) == manifest["counts"][path]
     with pytest.raises(UserError, match="holds the wikidata legacy world of seed 0"):
         build_world(tmp_path, 0, "tiny")
+
+
+def test_no_probe_stands_in_the_disjoint_texts(tmp_path):
+    facts = {"source": "wikidata", "data_dir": shared_data()}
+    manifest = build_world(tmp_path, 0, "small", **facts)
+    counts = manifest["counts"]
+    assert counts[CORPORA["d0"]] > 10 * counts[CORPORA["d1"]]
+    for probe, corpora in overlap.measure_folder(tmp_path).items():
+        assert all(o.exact == 0 for o in corpora.values()), probe
+    world = wikidata_world(shared_data(), 0, "small")
+    for relation in world.relations.values():
+        assert len(set(relation.trained)) >= 8
+        assert not set(relation.trained) & {*relation.state, *relation.news}
+        assert all(t.count("{s}") == t.count("{o}") == 1 for t in relation.trained)
+    assert len(read_probe("updated_lama", tmp_path)) == len(world.updated()) > 100
 
 
 def _row(**objects):
