@@ -113,6 +113,7 @@ def train(
     """
     # Prepare: every setting is checked before anything is written or allocated.
     compile_cache.enable()
+    compile_cache.keep_freed_memory()
     checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
     run = prepare(
