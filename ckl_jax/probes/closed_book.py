@@ -10,6 +10,7 @@ question, and its answer ends with the first full stop (CKL, appendix G).
 import dataclasses
 import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ class ClosedBook(ProbeLengths):
       questions: put the question form instead of the cloze statement.
       legacy_truncate_gold: cut the gold answers of InvariantLAMA (`Probe.truncates_gold`) to the
         decoding length, as the released evaluation did.
+      strict: refuse a probe whose items stand in the training text word by word; else a warning
+        says so. It is known where the overlap was measured (`ckl data overlap`).
     """
 
     data_dir: str
@@ -74,6 +77,7 @@ class ClosedBook(ProbeLengths):
     precision_items: int | None = None
     questions: bool = False
     legacy_truncate_gold: bool = False
+    strict: bool = False
 
     published = PROBES
     may_be_empty = True
@@ -136,6 +140,8 @@ class ClosedBookEvaluator:
         self._items = {name: items for name, items in read.items() if items is not None}
         if config.names and not self._items:
             raise UserError(f"No probe in {config.data_dir} has items; set PROBES to None.")
+        self._overlaps = {probe: self._measured(probe) for probe in self._items}
+        self._check_overlap()
         generator_cls = kinds[model.task_features]
         self._continues = generator_cls is DecoderOnlyGenerator
         self._generator = generator_cls(
@@ -166,6 +172,30 @@ class ClosedBookEvaluator:
                     "ClosedBook.input_lengths and target_lengths."
                 )
 
+    def _measured(self, probe: str) -> dict[str, Any]:
+        folder = self.config.data_dir
+        return overlap.read(folder, probe, self.config.records[probe].path(folder)) or {}
+
+    def _check_overlap(self) -> None:
+        """Warns of probes that are training text, or refuses them."""
+        for probe, corpora in self._overlaps.items():
+            if not corpora:
+                continue
+            corpus, most = max(corpora.items(), key=lambda pair: pair[1]["exact"])
+            if not most["exact"]:
+                continue
+            said = (
+                f"{most['exact']} of {most['items']} items of {probe} stand word by word in the "
+                f"training text {corpus}, so that reciting answers them: "
+                + "; ".join(map(repr, most["examples"]))
+            )
+            if self.config.strict:
+                raise UserError(
+                    f"{said}. Give other probes or text, or leave ClosedBook.strict out."
+                )
+            if jax.process_index() == 0:
+                print(f"Warning: {said}.", file=sys.stderr, flush=True)
+
     def rows(
         self, params: Any, context: Mapping[str, Any], *, last: bool = False
     ) -> Iterator[dict[str, Any]]:
@@ -195,9 +225,8 @@ class ClosedBookEvaluator:
 
     def _said(self, probe: str) -> dict[str, Any]:
         """What the first row says of its probe: the record, and the overlap with training text."""
-        record, folder = self.config.records[probe], self.config.data_dir
-        found = overlap.read(folder, probe, record.path(folder))
-        said = {"probe_record": record.as_json()}
+        found = self._overlaps[probe]
+        said = {"probe_record": self.config.records[probe].as_json()}
         return said | ({"overlap": found} if found else {})
 
     def _row(

@@ -6,7 +6,6 @@ wordings. A model that saw a fact in one wording recites it; in several, it know
 Li 2023, arXiv:2309.14316).
 """
 
-# fmt: off
 TRAINED: dict[str, tuple[str, ...]] = {
     "birthplace": (
         "{s} comes from {o}.",

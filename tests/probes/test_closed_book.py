@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from ckl_jax.data.facts import overlap
+from ckl_jax.data.facts.ckl_files import read_probe
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.causal import prepare_prompts
@@ -49,7 +51,7 @@ def asked(folder, monkeypatch):
     monkeypatch.setattr(DecoderOnlyGenerator, "answers", answers)
     model = dataclasses.replace(model_of(TINY_GPT2), vocabulary=Letters())
 
-    def ask(questions, probes=("invariant_lama",)):
+    def ask(questions, probes=("invariant_lama",), **settings):
         book = ClosedBook(
             str(folder),
             probes,
@@ -58,6 +60,7 @@ def asked(folder, monkeypatch):
             ks=(),
             input_lengths={"*": 12},
             target_lengths={"*": 4},
+            **settings,
         )
         return given, list(book.evaluator(model).rows(None, {"step": 3}))
 
@@ -85,6 +88,23 @@ def test_a_probe_without_items_is_left_out_by_name(asked, folder, capsys):
     assert capsys.readouterr().out == said
     with pytest.raises(UserError, match="No probe in .* has items; set PROBES to None"):
         asked(False, ("new_lama", "updated_lama"))
+
+
+def test_a_probe_that_is_training_text_is_told_or_refused(asked, folder, capsys):
+    probes = {"invariant_lama": read_probe("invariant_lama", folder)}
+    texts = ["Again: Paris is the capital of France."]
+    overlap.write(folder, overlap.measure(probes, {"d0": texts}))
+    said = (
+        "1 of 2 items of invariant_lama stand word by word in the training text d0, so that "
+        "reciting answers them: 'Paris is the capital of France.'."
+    )
+    assert asked(False)[1][0]["overlap"]["d0"]["exact"] == 1
+    assert capsys.readouterr().err == f"Warning: {said}\n"
+    with pytest.raises(UserError, match=said):
+        asked(False, strict=True)
+    overlap.write(folder, overlap.measure(probes, {"d0": ["Rome is the capital of Italy."]}))
+    asked(False, strict=True)
+    assert not capsys.readouterr().err
 
 
 def test_rows_of_a_strangers_probe_carry_its_record(asked, folder):
