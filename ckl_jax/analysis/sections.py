@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import os_errors, refuse_existing, write_file, write_json
 
 _WIDE = 160  # columns where the output goes to no terminal
 _PACKAGE = Path(__file__).parents[1]
+_SIGN = b'<meta name="generator" content="ckl_jax">'  # of a page from `page.html`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,6 +221,25 @@ def terminal() -> Any:
     if not console.is_terminal:
         console.width = _WIDE
     return console
+
+
+def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
+    """Refuses to write a report over files of others; one of ours may be written again.
+
+    Args:
+      page: HTML of the report, by which it is known whose the files are.
+      overwrite: whether anything may be written over.
+      *others: names of the files beside it.
+
+    Raises:
+      UserError: one of them is there, and the page is not ours.
+    """
+    if page.is_file():
+        with os_errors(page, "read"), open(page, "rb") as f:
+            if _SIGN in f.read(4096):
+                return
+    for name in (page.name, *others):
+        refuse_existing(page.with_name(name), overwrite)
 
 
 def write_page(

@@ -417,18 +417,22 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
     for_t5x = mode.t5x_entry and gin_config.Alternative(
         mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, names.install
     )
-    result = gin_config.run(
-        mode.entry,
-        files=args.gin_file,
-        bindings=args.gin_bindings,
-        search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
-        dry_run=args.dry_run,
-        instead=mode.call or None,
-        overrides=mode.overrides,
-        other=for_t5x,
-        trusted=[name for names in args.trust_imports for name in _split(names)],
-        **arguments,
-    )
+    try:
+        result = gin_config.run(
+            mode.entry,
+            files=args.gin_file,
+            bindings=args.gin_bindings,
+            search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
+            dry_run=args.dry_run,
+            instead=mode.call or None,
+            overrides=mode.overrides,
+            other=for_t5x,
+            trusted=[name for names in args.trust_imports for name in _split(names)],
+            **arguments,
+        )
+    except gin_scan.UnsetMacro as e:
+        takes = dict(mode.macros).get(e.macro)
+        raise UserError(f"{e} It takes: {takes}." if takes else str(e)) from e
     if args.dry_run:
         print(result)
     return 0

@@ -54,8 +54,8 @@ class InferenceData:
     def __post_init__(self) -> None:
         if not isinstance(self.mixture_or_task_name, str | Probe):
             raise UserError(
-                f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a file "
-                "or a cached task."
+                f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a .txt "
+                "or .jsonl file, or a cached task."
             )
         checks.require_size(INFER_BATCH_SIZE=self.batch_size)
         if self.task_feature_lengths is not None:

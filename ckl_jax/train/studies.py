@@ -6,6 +6,7 @@ on: what is finished stays, and other settings need another folder.
 
 import contextlib
 import dataclasses
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -73,6 +74,10 @@ class Study:
         return report
 
 
+def _never(name: str, before: Any, now: Any) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def open_study(
     settings: StudySettings,
@@ -81,7 +86,7 @@ def open_study(
     *,
     free: Collection[str] = (),
     replaced: Mapping[str, Any] | None = None,
-    may_become: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
+    may_become: Callable[[str, Any, Any], bool] = _never,
 ) -> Iterator[Study]:
     """A `with` block in which no other process fills the folder of the settings, which is made.
 
@@ -101,18 +106,37 @@ def open_study(
     Raises:
       UserError: the folder is being filled, or holds results of other settings.
     """
-    kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
+    check = functools.partial(
+        check_record, settings, record, what, free=free, replaced=replaced, may_become=may_become
+    )
     with files.os_errors(settings.root):
         settings.root.mkdir(parents=True, exist_ok=True)
     with processes.FolderLock() as lock:
         lock.acquire(settings.root, "filled", "--out")
-        _record(settings.root / record, {**kept, **(replaced or {})}, what, may_become)
+        files.write_json(settings.root / record, check())
         with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
             yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
 
 
-def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> None:
-    settings = files.as_json(settings)
+def check_record(
+    settings: StudySettings,
+    record: str,
+    what: str,
+    *,
+    free: Collection[str] = (),
+    replaced: Mapping[str, Any] | None = None,
+    may_become: Callable[[str, Any, Any], bool] = _never,
+) -> dict[str, Any]:
+    """Refuses a folder that holds results of other settings; the arguments are `open_study`'s.
+
+    Returns:
+      What the folder keeps of the settings.
+
+    Raises:
+      UserError: a setting differs.
+    """
+    kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
+    path, settings = settings.root / record, files.as_json({**kept, **(replaced or {})})
     if path.exists():
         before = files.read_json(path)
         different = [
@@ -129,7 +153,7 @@ def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> N
                 f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
                 f"{settings[name]!r}); choose another --out or remove that folder."
             )
-    files.write_json(path, settings)
+    return settings
 
 
 # --- gin bindings

@@ -159,6 +159,7 @@ WRITERS = {
     "world --size tiny --out OUT": "notes.txt",
     "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
     "data dumps --size tiny --months 2 --out OUT": "notes.txt",
+    "data dumps --size tiny --months 2 --out OUT --dry-run": "notes.txt",
     "data quiz --size tiny --out OUT": "P19.jsonl",
     "data stream --size tiny --out OUT/s.jsonl": "s.jsonl",
     "data questions --size tiny --out OUT/q.jsonl": "q.jsonl",
@@ -169,6 +170,11 @@ WRITERS = {
     "import-hf --model HF --out OUT": "model.gin",
     "export-hf --model RUN --like HF/config.json --out OUT": "config.json",
     "average RUN RUN --out OUT": "checkpoint_0/notes.txt",
+    "report RUN --out OUT": "report.html",
+    "report RUN/.. --out OUT": "table.json",
+    "report RUN RUN --seeds --out OUT": "seeds.md",
+    "drift --model a=RUN --control RUN --out OUT": "results.json",
+    "data review CKL --out OUT/r.html": "r.html",
 }
 
 

@@ -74,6 +74,14 @@ def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
+    (tmp_path / job.RECORD).write_text('{"seed": 0, "snapshots": []}')
+    (tmp_path / "checkpoint_1").mkdir()
+    argv = ["temporalwiki", f"--out={tmp_path}", "--size=tiny", "--seed=3", "--dry-run"]
+    assert ckl.main(argv) == 2
+    assert "holds a study with another seed (0, not 3)" in capsys.readouterr().err
+
+
 def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     places = [dumps / date for date in DATES]
     assert "There is one snapshot only" in refused("--snapshots", places[0])
