@@ -187,6 +187,17 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert ckl.main([*argv[:-1], "P7"]) == 2
     assert "has no relation 'P7'" in capsys.readouterr().err
     plain = DatasetResults.from_path(golden / "results" / "sum")
+    for template in (0, 1):
+        for result in (part := DatasetResults.from_path(golden / "results" / "sum")):
+            rows = [i for i, r in enumerate(result.table) if r["template_index"] == template]
+            part.relations[result.code] = result.filter_subset(rows, keep_answer_space=True)
+        part.save(tmp_path / f"t{template}")
+    argv = ["probe", "compare", "--out", str(tmp_path / "figures"), f"first={tmp_path / 't0'}"]
+    assert ckl.main([*argv, str(tmp_path / "t1")]) == 2
+    assert "have no statement in common" in capsys.readouterr().err
+    assert ckl.main([*argv, str(golden / "results" / "sum")]) == 0
+    shared = sum(len(r.table) for r in DatasetResults.from_path(tmp_path / "t0"))
+    assert capsys.readouterr().out.rstrip().endswith(f"than first in 0 of {shared} rows")
     for result in plain:
         result.metadata["relation_info"].pop("domains")
     plain.save(tmp_path / "plain")
