@@ -7,7 +7,9 @@ import argparse
 import dataclasses
 import functools
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -369,18 +371,32 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
     parts.append(flags)
     macros = MODES[name or "train"].macros
     if example := MODES[name or "train"].example:
-        parts.append(f"for example:\n  {example}")
-    lines = "\n".join(f"  --gin.{macro + '=':26}{text}" for macro, text in macros)
+        example = _wrapped("  ", example, "      ").replace("\n", " \\\n")
+        parts.append(f"for example:\n{example}")
+    lines = "\n".join(_wrapped(f"  --gin.{macro + '=':26}", text) for macro, text in macros)
     parts.append(f"macros often set ({name or 'train'}):\n{lines}")
     groups: dict[str, list[str]] = {}
     for file in gin_files.bundled_files():
         folder, _, base = file.rpartition("/")
         groups.setdefault(folder, []).append(base)
     lines = "\n".join(
-        f"  {folder or '.'}/\n    {'  '.join(names)}" for folder, names in groups.items()
+        f"  {folder or '.'}/\n{_wrapped('    ', '  '.join(names))}"
+        for folder, names in groups.items()
     )
     parts.append(f"bundled gin files ({gin_files.BUNDLED}):\n{lines or '  none'}")
     return "\n\n".join(parts)
+
+
+def _wrapped(start: str, text: str, further: str = "") -> str:
+    """`start` and text in lines as long as argparse's; the next begin with `further` or spaces."""
+    return textwrap.fill(
+        text,
+        shutil.get_terminal_size().columns - 2,
+        initial_indent=start,
+        subsequent_indent=further or " " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
