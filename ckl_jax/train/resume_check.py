@@ -126,7 +126,8 @@ def check_same_run(
         difference = first_difference(text, gin_config.config_text())
         if difference and not may_differ:
             raise UserError(
-                f"{model_dir} was trained {difference}; use another {setting} or the old value."
+                f"{model_dir} was trained {difference}; use another {setting} or the old value, or "
+                f"go on with all of its settings: --gin_file={config}."
             )
         return difference
     return None
