@@ -41,7 +41,8 @@ class Demo(studies.StudySettings):
       source: Simulated facts, or real ones of Wikidata.
       size: Size of the simulated world.
       data: Folder of the real facts and texts (docs/wikidata.md).
-      methods: Methods to compare, of METHODS and BASELINES (docs/methods); "all" is the paper's.
+      methods: Methods to compare; "all" stands for the paper's. There are also replay,
+        lora_mix_review, ewc, lwf and ema.
     """
 
     out: str | None = None

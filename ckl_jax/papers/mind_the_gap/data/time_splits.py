@@ -8,9 +8,10 @@ Draws are by hashes of ids, so that they do not depend on the order of the corpu
 
 import dataclasses
 import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
@@ -46,8 +47,8 @@ class Options:
       bin_months: Count by so many months together, such as 12, instead of by one.
       control_per_month: Documents of each test month that CONTROL trains on; by default as many as
         every month can give.
-      control_on_validation_months: --no-control-on-validation-months keeps CONTROL from training on
-        the months that TIME-STRATIFIED is validated on.
+      control_on_validation_months: CONTROL trains on the months that TIME-STRATIFIED is validated
+        on too.
       measure: What is equal in size for both arms.
       seed: Random seed of the draws.
     """
@@ -60,7 +61,10 @@ class Options:
     test_share: float | None = None
     bin_months: int = 1
     control_per_month: int | None = None
-    control_on_validation_months: bool = True
+    control_on_validation_months: Annotated[
+        bool,
+        arg(help="Keep CONTROL from training on the months that TIME-STRATIFIED is validated on."),
+    ] = True
     measure: Literal[*MEASURES] = "documents"
     seed: int = 0
 
