@@ -24,7 +24,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.parallel.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation
+from ckl_jax.train.evaluations import Probes, further_scores, make_evaluator, write_evaluation
 from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
@@ -334,7 +334,7 @@ class _Evaluation:
         try:
             scores = self._probe(params, step, last) if self._evaluator else {}
             for evaluation in self._further:
-                scores |= evaluation(params, step, last)
+                scores |= further_scores(evaluation, params, step, last)
         except Stopped:
             return False
         self._at = None
