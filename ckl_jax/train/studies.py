@@ -4,6 +4,7 @@ A study is a command that makes data, trains models on them and reports. It is s
 on: what is finished stays, and other settings need another folder.
 """
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -20,6 +21,7 @@ from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
+_LENGTHS = {"EPOCHS", "TRAIN_STEPS", "BATCH_SIZE"}
 _FREE = {"out", "jobs"}  # settings that may always change
 
 
@@ -160,23 +162,26 @@ def check_record(
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses what is no binding, and what the command sets: results would go elsewhere.
+    """Refuses what is no binding, what the command sets itself, and lengths of no training.
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".
       macros: that the command sets besides MODEL_DIR.
 
     Raises:
-      UserError: one of them is bound, or a binding is none.
+      UserError: one of them is bound, a binding is none, or EPOCHS, say, is below 1.
     """
-    for name, equals, _ in (binding.partition("=") for binding in bindings):
+    for name, equals, value in (map(str.strip, b.partition("=")) for b in bindings):
         if not equals:
             raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
-        if name.strip() in {"MODEL_DIR", *macros}:
+        if name in {"MODEL_DIR", *macros}:
             raise UserError(
-                f"--gin.{name.strip()}: the command sets it itself, for each training or by its "
-                "own flags (see --help); leave it out."
+                f"--gin.{name}: the command sets it itself, for each training or by its own flags "
+                "(see --help); leave it out."
             )
+        if name in _LENGTHS:
+            with contextlib.suppress(ValueError, SyntaxError):  # of what gin will refuse
+                checks.require_int(1, **{f"--gin.{name}": ast.literal_eval(value)})
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:
