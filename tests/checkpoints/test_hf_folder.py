@@ -8,7 +8,7 @@ import pytest
 from flax import serialization
 from safetensors.numpy import save_file
 
-from ckl_jax.checkpoints.from_hf import load_hf, read_state
+from ckl_jax.checkpoints.from_hf import load_hf, read_config, read_state
 from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_to_hf
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.errors import UserError
@@ -241,6 +241,9 @@ def test_json_of_another_form_is_refused(tmp_path):
             load_hf(tmp_path)
     del settings["d_model"]
     (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "mine.json").write_text((tmp_path / "config.json").read_text())
+    with pytest.raises(UserError, match=f"{tmp_path}: mine.json lacks d_model"):
+        read_config(tmp_path / "mine.json")
     with pytest.raises(UserError, match=f"{tmp_path}: config.json lacks d_model: it is no T5's"):
         load_hf(tmp_path)
     index = tmp_path / "model.safetensors.index.json"

@@ -30,9 +30,8 @@ def summary(results: DatasetResults) -> str:
         if key == "domains" and not all(key in r.relation_info for r in results):
             continue
         for group, values in results.get_metrics("accuracy", key).items():
-            lines.append(
-                f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {values['support']:.1f}"
-            )
+            rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
+            lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
     return "\n".join(lines)
 
 
