@@ -153,12 +153,12 @@ def period_of(index: Index, options: Options) -> Period:
     bins = period.bin_of(index.months)
     counts = np.bincount(bins[(bins >= 0) & (bins < period.bins)], minlength=period.bins)
     if (counts == 0).any():
-        more = f" (and {n} more)" if (n := int((counts == 0).sum()) - 1) else ""
+        more = f" and in {n} more" if (n := int((counts == 0).sum()) - 1) else ""
         empty = period.name(int(np.argmax(counts == 0)))
         first, newest = (month_name(int(f(index.months))) for f in (np.min, np.max))
         raise UserError(
-            f"The {empty}{more} has no documents; the corpus has {first} to {newest}, choose a "
-            "test period within by --test-period, --unit and --test-end."
+            f"The corpus, of {first} to {newest}, has no documents in the {empty}{more}; choose "
+            "another test period by --test-period, --unit and --test-end."
         )
     if not (index.months < period.train_stop).any():
         raise UserError(
