@@ -79,7 +79,7 @@ class Method:
       side: side networks to add, in order.
       trainable: patterns over parameter paths: regular expressions, searched in the whole path. The
         last one that matches decides, and one that begins with "!" freezes:
-        `("^decoder/", "!/layer_norm/")` trains the decoder but its norms, `("", "!^encoder/")`
+        `("^decoder/", "!norm/")` trains the decoder but its norms, `("", "!^encoder/")`
         everything but the encoder. Each must match some path (see `trees.partition.select`).
       tx: `learning rate schedule -> optax transformation`, or None for the run's own optimizer.
       wrap: `optax transformation -> optax transformation`, around `tx` or the run's own optimizer
