@@ -231,7 +231,7 @@ def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise BadJson(f"not JSON ({name} is no number)")
+    raise BadJson(f"not JSON ({name} is not a number)")
 
 
 _SURROGATE = re.compile(r"\\u[dD]")  # or half of one
@@ -293,7 +293,7 @@ def json_value(
         return parse_json(text, decoder)
     except BadJson as e:
         where = f", line {line or e.line}" if line or e.line else ""
-        raise UserError(f"{os.fspath(path)}{where}: {e}; mend it, or make the file again.") from e
+        raise UserError(f"{os.fspath(path)}{where}: {e}; fix it, or make the file again.") from e
 
 
 def as_json(value: Any) -> Any:
@@ -330,7 +330,7 @@ def read_json_object(
     value = read_json(path, decoder)
     if not isinstance(value, dict):
         raise UserError(
-            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is no JSON object {{...}}."
+            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is not a JSON object {{...}}."
         )
     return value
 

@@ -65,9 +65,9 @@ _TRAIN = (
     ("CHECKPOINTS_KEPT", "how many of them stay"),
     ("CHECKPOINT_MINUTES", "save after so many minutes without a checkpoint, until the next one"),
     ("PROBES", "None: ask nothing"),
-    ("DATA_DIR", "'folder' of the data; the embedded world is made there"),
-    ("WORLD_SIZE", "'tiny', 'small', ... of the embedded world"),
-    ("WORLD_SEED", "of the embedded world"),
+    ("DATA_DIR", "'folder' of the data; the simulated world is made there"),
+    ("WORLD_SIZE", "'tiny', 'small', ... of the simulated world"),
+    ("WORLD_SEED", "of the simulated world"),
     ("INITIAL_DIR", "'folder' of the Initial model that is trained on it"),
 )
 _CHECKPOINT = (
@@ -244,7 +244,7 @@ class _Parser(argparse.ArgumentParser):
 def _unknown(flag: str, parser: argparse.ArgumentParser) -> str:
     name = flag.split("=")[0]
     if not flag.startswith("-"):
-        return f"{flag!r} is no flag; a value is given as --flag=value."
+        return f"{flag!r} is not a flag; a value is given as --flag=value."
     if name.lstrip("-").isupper():
         return f"Unknown flag {name}; macros are set by --gin.{name.lstrip('-')}=VALUE."
     known = [s for a in parser._actions for s in a.option_strings if a.help != argparse.SUPPRESS]

@@ -79,9 +79,10 @@ class InferenceData:
             if probe := self._probe():
                 return probe.input_length, probe.target_length
             raise UserError(
-                f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is no "
-                f"probe, which would have its own.{nearest(self.mixture_or_task_name, PROBES)} "
-                "Else give it as --gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
+                f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is "
+                "not a probe, which would have its own."
+                f"{nearest(self.mixture_or_task_name, PROBES)} Else give it as "
+                "--gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
             )
         return given["inputs"], given["targets"]
 

@@ -173,7 +173,7 @@ def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
     """
     for name, equals, value in (map(str.strip, b.partition("=")) for b in bindings):
         if not equals:
-            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
+            raise UserError(f"--gin {name!r} is not a binding; give NAME=VALUE, such as EPOCHS=2.")
         if name in {"MODEL_DIR", *macros}:
             raise UserError(
                 f"--gin.{name}: the command sets it itself, for each training or by its own flags "

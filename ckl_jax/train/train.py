@@ -101,7 +101,7 @@ def train(
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
       legacy_microbatch_means: see `step.make_train_step`.
-      make_inputs: makes what is missing of what the run reads, such as data of the embedded world.
+      make_inputs: makes what is missing of what the run reads, such as data of the simulated world.
         Called once every setting has been checked. It may return a function that makes the base
         model; that is called once the data have been found to fit.
 

@@ -21,7 +21,7 @@ LINES = {
     "deep": (f'{{"text": {DEEP}}}', "too deep"),
     "digits": (f'{{"text": {"1" * 5000}}}', "a number of more than 4,300 digits"),
     "surrogate": (r'{"date": "2020-01-01", "text": "\ud83d"}', r"\ud83d is half of a surrogate"),
-    "nan": ('{"date": "2020-01-01", "text": NaN}', "NaN is no number"),
+    "nan": ('{"date": "2020-01-01", "text": NaN}', "NaN is not a number"),
     "bytes": (b'{"text": "caf\xe9"}', "not UTF-8 (the byte 0xe9)"),
     "cut": ('{"text": "', "not JSON"),
     "list": ("[1, 2]", "line 2: "),

@@ -127,7 +127,7 @@ SEVERAL = ("train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'", "--process_coun
         (["train", "--gin_fil=a"], "Unknown flag --gin_fil. Did you mean '--gin_file'?"),
         (["train", "--MODEL_DIR=a"], "--gin.MODEL_DIR=VALUE"),
         (["train", "--gin.MODEL_DIR", "a"], "needs its value after `=`"),
-        (["train", "a.gin"], "'a.gin' is no flag"),
+        (["train", "a.gin"], "'a.gin' is not a flag"),
         (["train", "--gin_file"], "--gin_file: expected one argument"),
         (["train", "--dry_run=maybe", "--gin_file=a"], "neither true nor false"),
         (["train", "--run_mode=eval"], "two modes"),

@@ -102,7 +102,7 @@ def probe(
         )
     if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
         raise UserError(
-            f"{model} is no model: it has neither Hugging Face's config.json nor a folder "
+            f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
             "checkpoint_<step>; give one that has, or a checkpoint."
         )
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.

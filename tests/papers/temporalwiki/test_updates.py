@@ -90,7 +90,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert f"There is no snapshot {tmp_path / 'none'}" in refused("--snapshots", tmp_path / "none")
     assert "has no Wikipedia dump" in refused("--snapshots", dumps / "20210101", places[0])
     assert "Did you mean 'lora'?" in refused("--size=tiny", "--methods=lara")
-    assert "temporalwiki_eval.gin is no method: it does not" in refused("--methods=eval")
+    assert "temporalwiki_eval.gin is not a method: it does not" in refused("--methods=eval")
     assert "The Initial model is always made" in refused("--methods=initial")
     assert "No methods are given" in refused("--methods=,")
     assert "Did you mean 'tiny'?" in refused("--size=tini")

@@ -321,7 +321,7 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
         except BadRecord as e:
             if not options.skip_bad:
                 raise UserError(
-                    f"{task.path}, {source.unit} {record[0]}: {e}; mend it, or leave such "
+                    f"{task.path}, {source.unit} {record[0]}: {e}; fix it, or leave such "
                     "documents out by --skip-bad."
                 ) from None
             counts["out of range" if isinstance(e, _OutOfRange) else "malformed"] += 1

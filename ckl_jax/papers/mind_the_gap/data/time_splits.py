@@ -90,8 +90,8 @@ class Options:
             )
         if self.test_period * UNITS[self.unit] % self.bin_months:
             raise UserError(
-                f"The test period, {self.test_period * UNITS[self.unit]} months, is no multiple of "
-                f"--bin-months {self.bin_months}; change one of them."
+                f"The test period, {self.test_period * UNITS[self.unit]} months, is not a multiple "
+                f"of --bin-months {self.bin_months}; change one of them."
             )
 
 

@@ -145,17 +145,17 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
 @pytest.mark.parametrize(
     "source, content, message",
     (
-        ("jsonl", b'{"id": "a", "text": "x"}\n', "line 1: it has no 'date'; mend it, or"),
-        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "2: its 'date' 'May 2018' is no day"),
-        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is no day of the form"),
+        ("jsonl", b'{"id": "a", "text": "x"}\n', "line 1: it has no 'date'; fix it, or"),
+        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "2: its 'date' 'May 2018' is not a day"),
+        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is not a day of the form"),
         ("jsonl", b'{"date": "2999-01-01", "text": "x"}', "2999-01-01 is not within 1700-01-01 to"),
         ("jsonl", b'{"date": "2018-01-01"}', "line 1: it has no 'text'"),
-        ("jsonl", b"[1]", "no JSON object"),
+        ("jsonl", b"[1]", "not a JSON object"),
         ("jsonl", b"\xff", "line 1: it is not"),
         ("jsonl", b"", "There are no documents in"),
         ("wmt", b"20180101\tYQ==", "2 columns in place of 3"),
         ("wmt", b"20180101\t!!\tYQ==", "second column is not base64"),
-        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is no day"),
+        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is not a day"),
         ("arxiv", b'{"id": "1"}', "no 'id' or no 'abstract'"),
         ("arxiv", b'{"id": "1", "abstract": "x", "versions": []}', "'versions' do not say"),
         ("arxiv", b"<a><record><id>1</id></record></a>", "record 1: it has no <id> or no"),
@@ -309,7 +309,7 @@ def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys)
     write_jsonl(path, [*rows(), {"id": "x", "date": 20180301, "text": TEXTS[0]}])
     command = ["data", "clean", "--documents", str(path), "--out", str(out), "--workers", "1"]
     assert main(command) == 2
-    assert "line 4: its 'date' 20180301 is no string" in capsys.readouterr().err
+    assert "line 4: its 'date' 20180301 is not a string" in capsys.readouterr().err
     assert main([*command, "--skip-bad"]) == 0
     kept = [d.id for d in read_documents(out)]
     out.unlink()

@@ -53,7 +53,7 @@ def test_months_of_unlike_size_by_a_share_of_each():
     assert len(control) == len(has(bits, "time_stratified_train"))
     with pytest.raises(UserError, match="--test-share excludes"):
         Options(test_share=0.4, per_month=3)
-    with pytest.raises(UserError, match="24 months, is no multiple of --bin-months 5"):
+    with pytest.raises(UserError, match="24 months, is not a multiple of --bin-months 5"):
         Options(bin_months=5)
 
 
