@@ -29,7 +29,7 @@ def nearest_name(name: str, choices: Iterable[str]) -> str | None:
     """Returns the choice nearest to `name`, None if none is near."""
     plain = {choice.lstrip("-"): choice for choice in choices}
     name = name.lstrip("-")
-    match = difflib.get_close_matches(name, plain, n=1, cutoff=0.6)
+    match = difflib.get_close_matches(name, plain, n=1, cutoff=0.7)
     swapped = (word for word in plain if sorted(word) == sorted(name))  # two letters, as in "fh"
     found = match[0] if match else next(swapped, None)
     return plain.get(found)

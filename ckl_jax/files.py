@@ -121,7 +121,12 @@ def refuse_existing(out: str | os.PathLike, overwrite: bool) -> None:
 
 
 def claim_folder(
-    out: str | os.PathLike, command: str, overwrite: bool, records: Iterable[str] = ()
+    out: str | os.PathLike,
+    command: str,
+    overwrite: bool,
+    records: Iterable[str] = (),
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Makes a folder a command's own, so that the same command may fill it again.
 
@@ -130,6 +135,7 @@ def claim_folder(
       command: that writes it; its name is kept in the folder.
       overwrite: whether it may hold what others have made.
       records: names of files by which a folder of earlier versions is known.
+      dry_run: check only, write nothing.
 
     Raises:
       UserError: it holds what others have made.
@@ -138,7 +144,8 @@ def claim_folder(
     held = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
     if held != command and not any((Path(out) / name).is_file() for name in records):
         refuse_existing(out, overwrite)
-    write_file(mark, f"{command}\n")
+    if not dry_run:
+        write_file(mark, f"{command}\n")
 
 
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
@@ -224,7 +231,7 @@ def _names_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise BadJson(f"not JSON ({name} is no number)")
+    raise BadJson(f"not JSON ({name} is not a number)")
 
 
 _SURROGATE = re.compile(r"\\u[dD]")  # or half of one
@@ -286,7 +293,7 @@ def json_value(
         return parse_json(text, decoder)
     except BadJson as e:
         where = f", line {line or e.line}" if line or e.line else ""
-        raise UserError(f"{os.fspath(path)}{where}: {e}; mend it, or make the file again.") from e
+        raise UserError(f"{os.fspath(path)}{where}: {e}; fix it, or make the file again.") from e
 
 
 def as_json(value: Any) -> Any:
@@ -323,7 +330,7 @@ def read_json_object(
     value = read_json(path, decoder)
     if not isinstance(value, dict):
         raise UserError(
-            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is no JSON object {{...}}."
+            f"{os.fspath(path)} holds {str(value)[:40]!r}, which is not a JSON object {{...}}."
         )
     return value
 

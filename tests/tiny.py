@@ -1,4 +1,4 @@
-"""The embedded world at its smallest, and the command lines of runs on it."""
+"""The simulated world at its smallest, and the command lines of runs on it."""
 
 import dataclasses
 import json

@@ -364,7 +364,7 @@ def _why_no_rows(path: Path) -> str:
     if EVAL in probed:
         return f"has no probes of its own, but those of `t5x eval`; give {path / EVAL}."
     if probed:
-        return f"is no run but holds some; give one of them: {names}."
+        return f"is not a run but holds some; give one of them: {names}."
     if (path / "summary.json").is_file():
         return (
             "was trained without probes; put them with `t5x eval` (the run's gin files with its "

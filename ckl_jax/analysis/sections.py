@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.files import write_file, write_json
+from ckl_jax.files import os_errors, refuse_existing, write_file, write_json
 
 _WIDE = 160  # columns where the output goes to no terminal
 _PACKAGE = Path(__file__).parents[1]
+_SIGN = b'<meta name="generator" content="ckl_jax">'  # of a page from `page.html`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,16 +168,22 @@ class Section:
         return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]) for row in rows]
 
     def show(self, console: Any = None, name: str = "") -> None:
-        """Prints the table and the notes; a narrow terminal gets nothing below the numbers."""
+        """Prints the table and the notes.
+
+        A narrow terminal gets nothing below the numbers. What is still too wide is broken between
+        words but never within one: lines are longer than the terminal then.
+        """
         console = console or terminal()
         title = ": ".join(filter(None, (name, self.title)))
         if self.rows:
-            drawn = self._drawn(title)
-            # Measured without the console's own limit: the natural width of the table.
-            room = console.options.update(max_width=1000)
-            if drawn.__rich_measure__(console, room).maximum > console.width:
+            drawn, width = self._drawn(title), console.width
+            if _widths(console, drawn)[1] > width:
                 drawn = self._drawn(title, narrow=True)
+                _shrink(console, drawn, width)
+            # As wide as the table needs, lest numbers be cut off.
+            console.width = max(width, _widths(console, drawn)[1])
             console.print(drawn)
+            console.width = width
         for note in self.notes:
             print(f"{title}: {note}" if title and not (self.rows or self.png) else note, flush=True)
         for section in self.sections:
@@ -212,6 +219,29 @@ def _terminal(shown: Cell, narrow: bool) -> Any:
     return text + Text(f"\n{shown.below}", style="dim") if shown.below and not narrow else text
 
 
+def _widths(console: Any, drawn: Any) -> tuple[int, int]:
+    """The smallest width of a table or of a cell, with words whole, and the natural one."""
+    from rich.measure import Measurement
+
+    # Without the console's own limit.
+    found = Measurement.get(console, console.options.update(width=100_000), drawn)
+    return found.minimum, found.maximum
+
+
+def _shrink(console: Any, table: Any, width: int) -> None:
+    """Narrows the columns of a table to a width, as far as words stay whole."""
+    excess = _widths(console, table)[1] - width
+    for column in table.columns:
+        sizes = [_widths(console, cell) for cell in (column.header, *column.cells)]
+        column.min_width, column.width = (max(size) for size in zip(*sizes, strict=True))
+    # A column at a time gives way: the one that can most.
+    while excess > 0:
+        column = max(table.columns, key=lambda column: column.width - column.min_width)
+        if column.width == column.min_width:
+            return
+        column.width, excess = column.width - 1, excess - 1
+
+
 def terminal() -> Any:
     """The console of the terminal, or a wide one where the output goes elsewhere."""
     import rich.console
@@ -220,6 +250,25 @@ def terminal() -> Any:
     if not console.is_terminal:
         console.width = _WIDE
     return console
+
+
+def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
+    """Refuses to write a report over files of others; one of ours may be written again.
+
+    Args:
+      page: HTML of the report, by which it is known whose the files are.
+      overwrite: whether anything may be written over.
+      *others: names of the files beside it.
+
+    Raises:
+      UserError: one of them is there, and the page is not ours.
+    """
+    if page.is_file():
+        with os_errors(page, "read"), open(page, "rb") as f:
+            if _SIGN in f.read(4096):
+                return
+    for name in (page.name, *others):
+        refuse_existing(page.with_name(name), overwrite)
 
 
 def write_page(

@@ -60,7 +60,7 @@ def assign(
       where: the beginning of complaints, e.g. "Checkpoint /runs/a/checkpoint_10".
 
     Raises:
-      UserError: a rule matches nothing, is no regular expression, or names an array that is not
+      UserError: a rule matches nothing, is not a regular expression, or names an array that is not
         stored; wanted names are missing, stored ones are left over, or shapes differ: all
         are listed.
     """
@@ -117,11 +117,13 @@ def _first_match(rules, name: str):
 
 
 def compile_rule(pattern: str) -> re.Pattern:
-    """A rule's pattern; raises `UserError` if it is no regular expression."""
+    """A rule's pattern; raises `UserError` if it is not a regular expression."""
     try:
         return re.compile(pattern)
     except re.error as e:
-        raise UserError(f"Rule {pattern!r} of assignment_map is no regular expression: {e}.") from e
+        raise UserError(
+            f"Rule {pattern!r} of assignment_map is not a regular expression: {e}."
+        ) from e
 
 
 def _expand(match: re.Match, replacement: str, stored: Collection[str], where: str) -> str:

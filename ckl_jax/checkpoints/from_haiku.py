@@ -72,7 +72,7 @@ def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
         with os_errors(path, "read"), np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile) as e:
-        raise UserError(f"{path} is no archive of numpy arrays ({e}).") from e
+        raise UserError(f"{path} is not an archive of numpy arrays ({e}).") from e
 
 
 def load_haiku(path: str | Path, num_heads: int) -> tuple[TransformerXLConfig, dict[str, Any]]:

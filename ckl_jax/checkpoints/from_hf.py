@@ -61,10 +61,12 @@ def read_config(path: str | Path, **overrides: Any) -> Config:
     try:
         return config_from_hf(settings, **overrides)
     except UserError as e:
-        raise UserError(f"{Path(path).parent}: {e}") from e
+        # The errors call every such file config.json.
+        said = str(e).replace("config.json", Path(path).name)
+        raise UserError(f"{Path(path).parent}: {said}") from e
     except (ValueError, TypeError, KeyError) as e:
         models = architectures.names("hugging_face")
-        raise UserError(f"{path} is no config.json of a model among {models} ({e}).") from e
+        raise UserError(f"{path} is not the config.json of a model among {models} ({e}).") from e
 
 
 def read_state(folder: str | Path) -> Mapping[str, np.ndarray]:

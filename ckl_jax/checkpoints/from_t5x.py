@@ -112,7 +112,7 @@ def _leaf(path: epath.Path, name: str, value: Any) -> LegacyLeaf:
         return _zarr_leaf(path, name, value)
     array = np.asarray(value)
     if array.dtype == object:
-        raise Damaged(f"{name} is no array")
+        raise Damaged(f"{name} is not an array")
     return LegacyLeaf(array.shape, array.dtype, array.__getitem__)
 
 

@@ -53,7 +53,7 @@ def check_settings(
             )
     if missing := [field for field in sizes if field not in settings]:
         raise UserError(
-            f"config.json lacks {', '.join(missing)}: it is no {name}'s; give the folder that "
+            f"config.json lacks {', '.join(missing)}: it is not a {name}'s; give the folder that "
             "save_pretrained wrote."
         )
     # Before anything is divided by them, or allocated.

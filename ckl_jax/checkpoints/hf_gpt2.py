@@ -166,7 +166,7 @@ class Split(Renamed):
     def __getitem__(self, name: str) -> np.ndarray:
         value = super().__getitem__(name)
         match = _PART.fullmatch(name)
-        # A width that is no multiple of 3 is left whole, so that the check of shapes names it.
+        # A width that is not a multiple of 3 is left whole, so that the check of shapes names it.
         if match is None or value.shape[-1] % 3:
             return value
         return np.split(value, 3, axis=-1)[int(match[2])]

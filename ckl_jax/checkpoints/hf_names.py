@@ -106,7 +106,7 @@ def params_from_hf(
     # A NaN here would show only as a NaN loss after the first step.
     if broken := [e.name for e in table if not np.isfinite(flat[e.path]).all()]:
         raise UserError(
-            f"{source} holds values that are no numbers (NaN or infinite): {some(broken)}; write "
+            f"{source} holds values that are not numbers (NaN or infinite): {some(broken)}; write "
             "it again from a sound model."
         )
     params = paths.unflatten(flat)

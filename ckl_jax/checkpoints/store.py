@@ -47,8 +47,17 @@ METRICS = "metrics"
 _UNTIL_NEXT = "until_next"
 _SLICE_BYTES = 1 << 20
 _LEFTOVER = re.compile(rf"(\.deleted-)?{PREFIX}\d+(\.orbax-checkpoint-tmp.*)?")
-_OUT_OF_SPACE = ("No space left", "RESOURCE_EXHAUSTED", "Disk quota")
-_FORBIDDEN = ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory")
+# What texts of errors mean, by a part of them.
+_STORAGE_REASONS = {
+    **dict.fromkeys(
+        ("No space left", "RESOURCE_EXHAUSTED", "Disk quota"), "no space left on the device"
+    ),
+    "File too large": "a file would be larger than the system allows (see `ulimit -f`)",
+    **dict.fromkeys(
+        ("Permission denied", "PERMISSION_DENIED", "Read-only file system", "Not a directory"),
+        "the folder is not writable",
+    ),
+}
 
 
 class _ReportedElsewhere(logging.Filter):
@@ -348,11 +357,7 @@ def _storage_reason(e: Exception) -> str | None:
     if isinstance(e, OSError) and e.errno is not None:
         return e.strerror or errno.errorcode.get(e.errno, str(e))
     text = str(e)
-    if any(sign in text for sign in _OUT_OF_SPACE):
-        return "no space left on the device"
-    if any(sign in text for sign in _FORBIDDEN):
-        return "the folder is not writable"
-    return None
+    return next((reason for sign, reason in _STORAGE_REASONS.items() if sign in text), None)
 
 
 def _remove(path: epath.Path) -> None:

@@ -33,7 +33,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM)
 _FINALIZERS = ("__del__", "_xla_gc_callback")  # the second is JAX's, at every garbage collection
 _SHORTLY = 0.01  # seconds
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
-_NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False)?\)")
+_NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
 _RENAMED = {"--replace": "--overwrite", "--share": "--fraction", "--wordings": "--templates"}
 _KINDS = {"INT": "a whole number", "FLOAT": "a number"}
@@ -234,8 +234,11 @@ def _fill_in(command: Command, argv: list[str]) -> Callable[[], int | None]:
     def help_text() -> str:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
             read(["--help"])
+        text = re.sub(
+            r"\{(\{.*?\})\}", r"\1", out.getvalue()
+        )  # choices, of which none need be made
         # Where nothing is the default, the text says what that means.
-        return _NO_DEFAULT.sub(lambda found: re.sub(r"[^\s│]", " ", found[0]), out.getvalue())
+        return _NO_DEFAULT.sub(lambda found: re.sub(r"[^\s│]", " ", found[0]), text)
 
     if {"-h", "--help"} & set(argv):
         return functools.partial(print, help_text(), end="")
@@ -283,9 +286,11 @@ def _refuse(help_text: Callable[[], str], event: Any) -> None:
             missing = ", ".join(_flag(found.arg) for found in event.missing_arguments)
             raise UserError(f"the following arguments are required: {missing}; {see}")
         case "InvalidChoice":
+            # Those of the event are in no order where the option has no default.
+            choices = re.sub(r"[{}]", "", argument.lowered.metavar).split(",")
             raise UserError(
-                f"{flag} is {event.value!r}; choose from {', '.join(event.choices)}."
-                f"{nearest(event.value, event.choices)}"
+                f"{flag} is {event.value!r}; choose from {', '.join(choices)}."
+                f"{nearest(event.value, choices)}"
             )
         case "BadValue":
             raise UserError(f"{flag} lacks a value; {see}")

@@ -9,6 +9,7 @@ from typing import Literal
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
 from ckl_jax.data.compressed import RECORD_BYTES
+from ckl_jax.data.process_pool import open_folder
 from ckl_jax.errors import UserError
 from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat, Names
@@ -46,6 +47,7 @@ def diffsets(
     checks.require_int(0, 99_999, **{"--shards": settings.shards})
     todo = builder.plan(old, new, out, settings)
     if dry_run:
+        open_folder(out, todo.settings(), dry_run=True)
         for dump in filter(None, (todo.old, todo.new)):
             print(f"{dump.bytes:16,}  bytes of {dump.name}")
         print(f"{len(todo.shards):16,}  shards, by {_by(beam, processes)}, into {out}")
@@ -153,12 +155,11 @@ def probes(
     job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, site=site))
     if dry_run:
         builder.check(job)
+        sized = job.sized()
+        open_folder(job.out, builder.settings_of(sized, fix_point, light_tuning), dry_run=True)
         for path in (job.old, job.new):
             print(f"{os.path.getsize(path):16,}  bytes of {path}")
-        print(
-            f"{job.sized().buckets:16,}  buckets of items, by {_by(beam, processes)}, into "
-            f"{job.out}"
-        )
+        print(f"{sized.buckets:16,}  buckets of items, by {_by(beam, processes)}, into {job.out}")
         return
     ends = dict(fix_point=fix_point, keep=keep, light_tuning=light_tuning)
     if beam is not None:
@@ -202,12 +203,11 @@ def dumps(
     from ckl_jax.world.timeline import make_world
 
     world = make_world(seed, size, "legacy")
+    dates = month_starts(world, months)
+    claim_folder(out, "ckl data dumps", overwrite, ["dumps.json"], dry_run=dry_run)
     if dry_run:
-        dates = month_starts(world, months)
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return
-    month_starts(world, months)
-    claim_folder(out, "ckl data dumps", overwrite, ["dumps.json"])
     with ProgressLine() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():

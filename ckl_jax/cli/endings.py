@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
@@ -39,6 +40,12 @@ def run(name: str, job: Callable[[], int]) -> int:
         _silence(sys.stdout)  # Python would try again when it ends
         complain(f"{name}: Cannot write to standard output: {e.strerror}.")
         return 2
+    except Exception as e:
+        if (report := user_tracebacks.report(e)) is None:
+            raise
+        *trace, sentence = report.split("\n")
+        complain("\n".join([*trace, f"{name}: {sentence}"]))
+        return 1
 
 
 def complain(sentence: str) -> None:

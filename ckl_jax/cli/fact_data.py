@@ -175,8 +175,10 @@ def review(
       undecided: With --apply, what happens to items without a decision.
     """
     if not apply:
+        from ckl_jax.analysis.sections import refuse_foreign
         from ckl_jax.papers.ckl.analysis import review_page
 
+        refuse_foreign(Path(out or Path(dir) / "review.html"), overwrite)
         print(review_page.write(dir, out))
         return
     from ckl_jax.papers.ckl.data import review as decisions

@@ -122,9 +122,10 @@ def compare(
     names = [name for name, _ in named]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(f"{twice} is named twice; give each folder its own name (NAME=FOLDER).")
+    differences = changes(dict(named))
     written = draw(dict(named), out, bias, relation_info)
     print("\n".join(written))
     if not any(path.endswith("domains.png") for path in written):
         print("No domains.png: the results have no domains; give --relation-info.")
-    for line in changes(dict(named)):
+    for line in differences:
         print(line)

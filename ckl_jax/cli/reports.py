@@ -8,6 +8,7 @@ from tyro.conf import Positional, arg
 
 from ckl_jax.analysis.ledger import STATES
 from ckl_jax.cli.verdicts import Condition, decide
+from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
@@ -18,7 +19,12 @@ Runs = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN...")]
 
 
 def report(
-    runs: Runs, *, out: str | None = None, seeds: bool = False, acquired: Names = ()
+    runs: Runs,
+    *,
+    out: str | None = None,
+    seeds: bool = False,
+    acquired: Names = (),
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a report of runs: table, learning curves and changed facts.
 
@@ -30,6 +36,7 @@ def report(
       acquired: Probes that FUAR counts as new knowledge.
     """
     from ckl_jax.analysis.report import find_runs, is_run, write_report
+    from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.papers.ckl.analysis.experiment_tables import is_experiment
     from ckl_jax.papers.mind_the_gap.analysis import seeds as mind_the_gap
     from ckl_jax.papers.temporalwiki.analysis import report as temporalwiki
@@ -37,7 +44,9 @@ def report(
 
     folders = [Path(run) for run in runs]
     if seeds:
-        _report_seeds(folders, Path(out) if out else folders[0].parent, acquired)
+        into = Path(out or folders[0].parent)
+        refuse_foreign(into / "seeds.html", overwrite, "seeds.json", "seeds.md")
+        _report_seeds(folders, into, acquired)
         return
     for folder in folders:
         if mind_the_gap.is_study(folder):
@@ -51,10 +60,14 @@ def report(
                 f"{folder} is of `ckl experiment`; give a scenario of it: {', '.join(parts)}."
             )
     if len(folders) == 1 and (folders[0] / RECORD).is_file():
-        print(temporalwiki.write_report(runs[0], out))
+        into = Path(out or folders[0])
+        refuse_foreign(into / "report.html", overwrite, "tables.json", "matrix.csv")
+        print(temporalwiki.write_report(folders[0], into))
         return
     found = find_runs(folders)
-    print(write_report(found, Path(out) if out else found[0].parent, acquired=acquired))
+    into = Path(out or found[0].parent)
+    refuse_foreign(into / "report.html", overwrite, "table.json", "table.md")
+    print(write_report(found, into, acquired=acquired))
 
 
 def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> None:
@@ -142,14 +155,18 @@ def promote(
     )
 
 
-def drift(study: Flat[StalenessStudy], *, out: str = "runs/drift") -> None:
+def drift(
+    study: Flat[StalenessStudy], *, out: str = "runs/drift", overwrite: Overwrite = False
+) -> None:
     """Measure from dumps of word losses how perplexity grows with time after training.
 
     Args:
       out: Folder of the report.
     """
+    from ckl_jax.analysis.sections import refuse_foreign
     from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 
+    refuse_foreign(Path(out) / "report.html", overwrite, "results.json", "tables.md")
     print(write_report(study, out))
 
 

@@ -7,7 +7,9 @@ import argparse
 import dataclasses
 import functools
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -63,10 +65,10 @@ _TRAIN = (
     ("CHECKPOINTS_KEPT", "how many of them stay"),
     ("CHECKPOINT_MINUTES", "save after so many minutes without a checkpoint, until the next one"),
     ("PROBES", "None: ask nothing"),
-    ("DATA_DIR", "'folder' of the data; the embedded world is made there"),
+    ("DATA_DIR", "'folder' of the data; the simulated world is made there"),
     ("WORLD", "'disjoint' or 'legacy', whose probes are rows of the training text"),
-    ("WORLD_SIZE", "'tiny', 'small', ... of the embedded world"),
-    ("WORLD_SEED", "of the embedded world"),
+    ("WORLD_SIZE", "'tiny', 'small', ... of the simulated world"),
+    ("WORLD_SEED", "of the simulated world"),
     ("INITIAL_DIR", "'folder' of the Initial model that is trained on it"),
 )
 _CHECKPOINT = (
@@ -243,7 +245,7 @@ class _Parser(argparse.ArgumentParser):
 def _unknown(flag: str, parser: argparse.ArgumentParser) -> str:
     name = flag.split("=")[0]
     if not flag.startswith("-"):
-        return f"{flag!r} is no flag; a value is given as --flag=value."
+        return f"{flag!r} is not a flag; a value is given as --flag=value."
     if name.lstrip("-").isupper():
         return f"Unknown flag {name}; macros are set by --gin.{name.lstrip('-')}=VALUE."
     known = [s for a in parser._actions for s in a.option_strings if a.help != argparse.SUPPRESS]
@@ -370,18 +372,32 @@ def _help(parser: argparse.ArgumentParser, name: str | None) -> str:
     parts.append(flags)
     macros = MODES[name or "train"].macros
     if example := MODES[name or "train"].example:
-        parts.append(f"for example:\n  {example}")
-    lines = "\n".join(f"  --gin.{macro + '=':26}{text}" for macro, text in macros)
+        example = _wrapped("  ", example, "      ").replace("\n", " \\\n")
+        parts.append(f"for example:\n{example}")
+    lines = "\n".join(_wrapped(f"  --gin.{macro + '=':26}", text) for macro, text in macros)
     parts.append(f"macros often set ({name or 'train'}):\n{lines}")
     groups: dict[str, list[str]] = {}
     for file in gin_files.bundled_files():
         folder, _, base = file.rpartition("/")
         groups.setdefault(folder, []).append(base)
     lines = "\n".join(
-        f"  {folder or '.'}/\n    {'  '.join(names)}" for folder, names in groups.items()
+        f"  {folder or '.'}/\n{_wrapped('    ', '  '.join(names))}"
+        for folder, names in groups.items()
     )
     parts.append(f"bundled gin files ({gin_files.BUNDLED}):\n{lines or '  none'}")
     return "\n\n".join(parts)
+
+
+def _wrapped(start: str, text: str, further: str = "") -> str:
+    """`start` and text in lines as long as argparse's; the next begin with `further` or spaces."""
+    return textwrap.fill(
+        text,
+        shutil.get_terminal_size().columns - 2,
+        initial_indent=start,
+        subsequent_indent=further or " " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
@@ -418,18 +434,22 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
     for_t5x = mode.t5x_entry and gin_config.Alternative(
         mode.t5x_entry, mode.t5x_call, gin_scan.Scan.is_for_t5x, names.install
     )
-    result = gin_config.run(
-        mode.entry,
-        files=args.gin_file,
-        bindings=args.gin_bindings,
-        search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
-        dry_run=args.dry_run,
-        instead=mode.call or None,
-        overrides=mode.overrides,
-        other=for_t5x,
-        trusted=[name for names in args.trust_imports for name in _split(names)],
-        **arguments,
-    )
+    try:
+        result = gin_config.run(
+            mode.entry,
+            files=args.gin_file,
+            bindings=args.gin_bindings,
+            search_paths=[path for paths in args.gin_search_paths for path in _split(paths)],
+            dry_run=args.dry_run,
+            instead=mode.call or None,
+            overrides=mode.overrides,
+            other=for_t5x,
+            trusted=[name for names in args.trust_imports for name in _split(names)],
+            **arguments,
+        )
+    except gin_scan.UnsetMacro as e:
+        takes = dict(mode.macros).get(e.macro)
+        raise UserError(f"{e} It takes: {takes}." if takes else str(e)) from e
     if args.dry_run:
         print(result)
     return 0

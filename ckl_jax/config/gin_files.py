@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import ckl_jax
-from ckl_jax.errors import UserError, nearest
+from ckl_jax.errors import UserError, nearest_name
 
 BUNDLED = (Path(ckl_jax.__file__).parent / "gin_configs").resolve()
 # Of T5X's own files those for which there is nothing here.
@@ -76,6 +76,8 @@ def unknown_file(name: str, folders: Sequence[Path]) -> str:
             "--runner=upstream."
         )
     bundled = bundled_files()
-    hint = nearest(name, bundled) or nearest(name, [file.rsplit("/", 1)[-1] for file in bundled])
+    by_name = {file.rsplit("/", 1)[-1]: file for file in bundled}
+    found = nearest_name(name, bundled) or by_name.get(nearest_name(name, by_name))
+    hint = found and f" Did you mean {found!r}?"
     places = ", ".join(map(str, folders))
     return f"There is no gin file {name!r} in {places}.{hint or ' `t5x --help` lists the files.'}"

@@ -130,6 +130,14 @@ def model_config(values: Mapping[str, Any]) -> str:
     return name
 
 
+class UnsetMacro(UserError):
+    """A required macro that nothing sets; `macro` is its name."""
+
+    def __init__(self, macro: str, message: str):
+        super().__init__(message)
+        self.macro = macro
+
+
 def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
     """Raises `UserError` for a macro or parameter that is required but not set, or unknown."""
     _check_command_line(result)
@@ -140,9 +148,10 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
         value = macros[name].value if name in macros else None
         if name != "gin.REQUIRED" and (name not in macros or _required(value)):
             where = macros[name].where if name in macros else user.where
-            raise UserError(
+            raise UnsetMacro(
+                name,
                 f"The macro {name} is not set ({where} needs it); add --gin.{name}=VALUE (text in "
-                f"two kinds of quotes: --gin.{name}=\"'text'\") or set it in a gin file."
+                f"two kinds of quotes: --gin.{name}=\"'text'\") or set it in a gin file.",
             )
     for binding in {b.name: b for b in result.bindings}.values():
         if _required(binding.value) and binding.name not in set_later:

@@ -40,6 +40,19 @@ def place(error: BaseException) -> str | None:
     return found
 
 
+def report(error: BaseException) -> str | None:
+    """The traceback of an error in users' code from there on, and a sentence; or None."""
+    where = place(error)
+    if where is None:
+        return None
+    shown = part = traceback.TracebackException.from_exception(error)
+    while part is not None:
+        own = (i for i, frame in enumerate(part.stack) if not _is_library(frame.filename))
+        del part.stack[: next(own, 0)]
+        part = part.__cause__ or part.__context__
+    return f"{''.join(shown.format())}{where} failed: {described(error)}."
+
+
 def use(name: str, functions: Iterable[Callable[..., Any]]) -> str | None:
     """The line at which users' `functions`, or functions of their file, use `name`; or None."""
     for function in functions:

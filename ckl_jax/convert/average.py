@@ -46,7 +46,7 @@ def average(models: Sequence[str], weights: Sequence[float], out: str) -> str:
         if name := adapters.first_difference(held, metadata[-1]):
             raise UserError(
                 f"{model} and {models[-1]} were trained with different {name}; a mean of their "
-                "parameters is no model."
+                "parameters is not a model."
             )
     with CheckpointStore(out) as store:
         store.require_empty()
@@ -80,7 +80,7 @@ def _check_vocabularies(models: Sequence[str], metadata: Sequence[Mapping[str, A
     if len(digests) > 1:
         raise UserError(
             f"{' and '.join(map(str, models))} have different vocabularies; a mean of their "
-            "parameters is no model."
+            "parameters is not a model."
         )
 
 

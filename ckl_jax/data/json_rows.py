@@ -28,7 +28,7 @@ def numbered_rows(
     """Yields ("file, line n", object) of each line, as `numbered_values`.
 
     Raises:
-      UserError: as `numbered_values`; or a line is no JSON object.
+      UserError: as `numbered_values`; or a line is not a JSON object.
     """
     for where, row in numbered_values(path, limit):
         if not isinstance(row, dict):

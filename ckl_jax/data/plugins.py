@@ -43,7 +43,7 @@ def load(name: str, flag: str) -> PlugIn | None:
     except Exception as e:  # the user's module may raise anything
         raise UserError(f"{flag}: {name!r} cannot be loaded ({type(e).__name__}: {e}).") from e
     if not callable(function):
-        raise UserError(f"{flag}: {name!r} is no function, but a {type(function).__name__}.")
+        raise UserError(f"{flag}: {name!r} is not a function, but a {type(function).__name__}.")
     return _checked(function, flag)
 
 

@@ -108,12 +108,15 @@ class ChangedFile(UserError):
     """A file is not what it was when a folder was begun with it."""
 
 
-def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
+def open_folder(
+    folder: str | os.PathLike, settings: dict[str, Any], *, dry_run: bool = False
+) -> Path:
     """Makes a folder that remembers the settings it is made with.
 
     Args:
       folder: to make, or to go on with.
       settings: with {"name", "bytes", ...} of each file that is read.
+      dry_run: check only, write nothing.
 
     Raises:
       UserError: it holds what was made with others, or cannot be a folder; `ChangedFile` if all
@@ -144,7 +147,7 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
             )
     elif folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty and was not made by this command; choose another.")
-    else:
+    elif not dry_run:
         write_json(path, settings)
     return folder
 

@@ -17,12 +17,13 @@ evaluate and save in place of those that train, as EMA's does: see `optim.averag
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import optax
 
+from ckl_jax import checks
 from ckl_jax.data.tasks.epochs import Mixture
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
@@ -76,7 +77,10 @@ class Method:
       name: for folders, rows and tables.
       dense: projection factory, or None to keep the model's own.
       side: side networks to add, in order.
-      trainable: patterns over parameter paths (see `trees.partition.select`).
+      trainable: patterns over parameter paths: regular expressions, searched in the whole path. The
+        last one that matches decides, and one that begins with "!" freezes:
+        `("^decoder/", "!norm/")` trains the decoder but its norms, `("", "!^encoder/")`
+        everything but the encoder. Each must match some path (see `trees.partition.select`).
       tx: `learning rate schedule -> optax transformation`, or None for the run's own optimizer.
       wrap: `optax transformation -> optax transformation`, around `tx` or the run's own optimizer
         with its clip; or None.
@@ -92,6 +96,9 @@ class Method:
       reads_earlier_data: whether `init_opt_state` reads examples of the earlier corpus.
       legacy_bypass_side: decode without the side networks, as CKL's released evaluation did.
       trains: False for Initial, the model left as it is.
+
+    Raises:
+      UserError: a field is of another kind.
     """
 
     name: str
@@ -109,6 +116,23 @@ class Method:
     reads_earlier_data: bool = False
     legacy_bypass_side: bool = False
     trains: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise UserError(f"Method.name is {self.name!r}; give a name, such as 'lora'.")
+        of = f"of method {self.name!r}"
+        checks.require_names(empty=True, **{f"trainable {of}": self.trainable})
+        if not isinstance(self.side, Sequence) or not all(isinstance(s, Side) for s in self.side):
+            raise UserError(f"side {of} is {self.side!r}; give side networks, such as (my_side,).")
+        for seam, kind in (("dense", DenseFactory), ("mixture", Mixture)):
+            if not isinstance(value := getattr(self, seam), (kind, type(None))):
+                raise UserError(f"{seam} {of} is {value!r}; give a {kind.__name__} or None.")
+        for seam in ("tx", "wrap", "loss", "init_params", "init_opt_state"):
+            value = getattr(self, seam)
+            if value is not None and not callable(value):
+                raise UserError(f"{seam} {of} is {value!r}; give a function or None.")
+        for flag in ("reads_earlier_data", "legacy_bypass_side", "trains"):
+            checks.require_bool(**{f"{flag} {of}": getattr(self, flag)})
 
     def extend(self, config: Any) -> Any:
         """Returns the model configuration with this method's `dense` and `side` put in.
@@ -148,8 +172,7 @@ def unfrozen(method: Method) -> Method:
     """
     # The parameters that the method added must stay, or its checkpoint would not fit the model.
     added = {"dense", "side"}
-    empty = Method(name="")
-    others = {seam: getattr(empty, seam) for seam in SEAMS if seam not in added}
+    others = {seam: getattr(Method, seam) for seam in SEAMS if seam not in added}
     return dataclasses.replace(method, **others, trains=True)
 
 
@@ -168,12 +191,11 @@ def combine(first: Method, second: Method, name: str | None = None) -> Method:
     Raises:
       UserError: both fill the same seam.
     """
-    empty = Method(name="")
     changes = {}
     for field in SEAMS:
         ours, theirs = getattr(first, field), getattr(second, field)
         # Equal to the default means "does not fill this seam".
-        default = getattr(empty, field)
+        default = getattr(Method, field)
         if ours != default and theirs != default:
             raise UserError(f"Methods {first.name!r} and {second.name!r} both fill {field!r}.")
         changes[field] = theirs if ours == default else ours

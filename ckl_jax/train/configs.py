@@ -195,7 +195,7 @@ class DatasetConfig:
             )
         name = type(model).__name__
         if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
-            raise UserError(f"CONTIGUOUS_ROWS is for decoder-only models; a {name} is none.")
+            raise UserError(f"CONTIGUOUS_ROWS is for decoder-only models, not a {name}.")
         if getattr(model, "left_pad_legacy", False):
             raise UserError("CONTIGUOUS_ROWS and LEFT_PAD_LEGACY exclude each other; choose one.")
         if model.loss_normalizing_factor == "AVERAGE_PER_SEQUENCE":
@@ -346,7 +346,7 @@ class RestoreCheckpointConfig:
         single = is_checkpoint(self.path)
         if self.mode == "specific" and not single:
             raise UserError(
-                f"{self.path} is no checkpoint but the mode is 'specific'; give "
+                f"{self.path} is not a checkpoint, but the mode is 'specific'; give "
                 f"{self.path}/{found.name} or the mode 'latest'."
             )
         if self.mode == "all" and not single:

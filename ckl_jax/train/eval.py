@@ -12,7 +12,13 @@ from ckl_jax.methods.method import Method, vanilla
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train.configs import RestoreCheckpointConfig
-from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation, write_metrics
+from ckl_jax.train.evaluations import (
+    Probes,
+    further_scores,
+    make_evaluator,
+    write_evaluation,
+    write_metrics,
+)
 from ckl_jax.train.held_out import Perplexity
 from ckl_jax.train.metrics_log import EventFile
 from ckl_jax.train.remote_sync import Mirror
@@ -124,7 +130,7 @@ def _ask(
     rows = list(evaluator.rows(params, context, last=True)) if evaluator else None
     measured: Scores = {}
     for measure in measures:
-        measured |= measure(params, context["step"], True)
+        measured |= further_scores(measure, params, context["step"], True)
     return rows, measured
 
 

@@ -1,9 +1,11 @@
 """The files of one evaluation: probe rows, and beside them what T5X writes of it."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ckl_jax import files
 from ckl_jax.analysis import perplexity
@@ -38,6 +40,31 @@ def make_evaluator(
         return None
     partitioner.check_batch_size(probes.batch_size, probes.batch_size_macro)
     return probes.evaluator(model, partitioner.put_whole)
+
+
+def further_scores(
+    evaluation: Callable[[Any, int, bool], Any], params: Any, step: int, last: bool
+) -> dict[str, Mapping[str, float]]:
+    """What an evaluation that is no probe, perhaps a user's, returns.
+
+    Raises:
+      UserError: it is not {split: {name: number}}.
+    """
+    scores = evaluation(params, step, last)
+    is_nested = isinstance(scores, Mapping) and all(
+        isinstance(split, str) and isinstance(values, Mapping) for split, values in scores.items()
+    )
+    if not is_nested or not all(_is_number(x) for v in scores.values() for x in v.values()):
+        name = getattr(evaluation, "__qualname__", type(evaluation).__qualname__)
+        raise UserError(
+            f"The evaluation {name} of {evaluation.__module__} returned {str(scores)[:80]}; let it "
+            "return {split: {name: number}}."
+        )
+    return dict(scores)
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biufV"  # V: bfloat16
 
 
 def rows_file(folder: Path, step: int) -> Path:

@@ -54,8 +54,8 @@ class InferenceData:
     def __post_init__(self) -> None:
         if not isinstance(self.mixture_or_task_name, str | Probe):
             raise UserError(
-                f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a file "
-                "or a cached task."
+                f"INFER_INPUTS is {self.mixture_or_task_name!r}; give the name of a probe, a .txt "
+                "or .jsonl file, or a cached task."
             )
         checks.require_size(INFER_BATCH_SIZE=self.batch_size)
         if self.task_feature_lengths is not None:
@@ -79,9 +79,10 @@ class InferenceData:
             if probe := self._probe():
                 return probe.input_length, probe.target_length
             raise UserError(
-                f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is no "
-                f"probe, which would have its own.{nearest(self.mixture_or_task_name, PROBES)} "
-                "Else give it as --gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
+                f"INFER_LENGTHS is not set, and INFER_INPUTS, {self.mixture_or_task_name!r}, is "
+                "not a probe, which would have its own."
+                f"{nearest(self.mixture_or_task_name, PROBES)} Else give it as "
+                "--gin.INFER_LENGTHS=\"{'inputs': 50, 'targets': 10}\"."
             )
         return given["inputs"], given["targets"]
 

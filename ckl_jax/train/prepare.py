@@ -21,6 +21,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import setup
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, check_probes, make_evaluator
+from ckl_jax.train.resume_check import refuse_foreign
 from ckl_jax.train.state import TrainState
 from ckl_jax.train.step import make_train_step
 from ckl_jax.train.step_metrics import StepMetrics
@@ -225,6 +226,7 @@ def prepare(
     """
     checks.require_text(MODEL_DIR=model_dir)
     checks.require_folder(MODEL_DIR=model_dir)
+    refuse_foreign(model_dir)
     _check_length(epochs, total_steps, first_step)
     _check_method(method, optimizer)
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)

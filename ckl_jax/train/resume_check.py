@@ -1,6 +1,7 @@
 """Checks that a run may be resumed with the current settings."""
 
 import contextlib
+import fnmatch
 import os
 import sys
 import warnings
@@ -12,6 +13,7 @@ from ckl_jax.checkpoints.restore import (
     UnreadableCheckpoint,
     complete_steps,
     find_checkpoint,
+    is_remote,
     read_json_item,
 )
 from ckl_jax.errors import UserError
@@ -49,6 +51,40 @@ FREE_PARAMETERS = {
     "period",
 }
 FREE_SELECTORS = ("mesh.", "precompile.", "eval.", "infer.")  # other jobs, and the mesh
+
+# Any of these is the sign of a run, begun or done, or of its evaluations.
+_RUN_FILES = (
+    "checkpoint_*",
+    "config.gin",
+    "inference_eval",
+    "log.txt",
+    "model-info.txt",
+    "probes",
+    "vocabulary.json",
+)
+_LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
+
+
+def refuse_foreign(model_dir: str | Path) -> None:
+    """Refuses a MODEL_DIR that holds what others have made and nothing of a run.
+
+    Hidden files and logs of launchers do not count.
+
+    Raises:
+      UserError: naming a file that is there.
+    """
+    if is_remote(model_dir) or not os.path.isdir(model_dir):
+        return
+    with os_errors(model_dir, "read"):
+        names = sorted(name for name in os.listdir(model_dir) if not name.startswith("."))
+    if any(fnmatch.filter(names, pattern) for pattern in _RUN_FILES):
+        return
+    logs = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
+    if foreign := [name for name in names if name not in logs]:
+        raise UserError(
+            f"MODEL_DIR {model_dir} holds {foreign[0]} and is not the folder of a run; choose "
+            "a new folder."
+        )
 
 
 def check_same_run(
@@ -90,7 +126,8 @@ def check_same_run(
         difference = first_difference(text, gin_config.config_text())
         if difference and not may_differ:
             raise UserError(
-                f"{model_dir} was trained {difference}; use another {setting} or the old value."
+                f"{model_dir} was trained {difference}; use another {setting} or the old value, or "
+                f"go on with all of its settings: --gin_file={config}."
             )
         return difference
     return None

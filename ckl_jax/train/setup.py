@@ -126,10 +126,10 @@ def load_params(path: str) -> dict[str, Any]:
     except UserError as e:
         if not Path(base).exists():
             raise UserError(
-                f"Checkpoint {found} rests on the model in {base}, which is not there any more; "
+                f"Checkpoint {found} needs the base model in {base}, which is not there any more; "
                 f"put it there again, or beside {found.parent}, under its old name."
             ) from e
-        raise UserError(f"Checkpoint {found} rests on the model in {base}: {e}") from e
+        raise UserError(f"Checkpoint {found} needs the base model in {base}: {e}") from e
     # The base may store its layers one by one, this run's checkpoint stacked, or the other way
     # round.
     inherited = scan_layout.convert(inherited, [*params, *missing])
@@ -138,8 +138,8 @@ def load_params(path: str) -> dict[str, Any]:
     digest = metadata.get("frozen_digest")
     if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
         raise UserError(
-            f"Checkpoint {found} rests on {base}, which has been replaced since: its frozen "
-            "parameters are others; restore that folder or train again."
+            f"Checkpoint {found} needs the base model in {base}, which has been replaced: its "
+            "frozen parameters differ; restore that folder or train again."
         )
     return unflatten({**params, **frozen})
 

@@ -4,8 +4,10 @@ A study is a command that makes data, trains models on them and reports. It is s
 on: what is finished stays, and other settings need another folder.
 """
 
+import ast
 import contextlib
 import dataclasses
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
+_LENGTHS = {"EPOCHS", "TRAIN_STEPS", "BATCH_SIZE"}
 _FREE = {"out", "jobs"}  # settings that may always change
 
 
@@ -73,6 +76,10 @@ class Study:
         return report
 
 
+def _never(name: str, before: Any, now: Any) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def open_study(
     settings: StudySettings,
@@ -81,7 +88,7 @@ def open_study(
     *,
     free: Collection[str] = (),
     replaced: Mapping[str, Any] | None = None,
-    may_become: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
+    may_become: Callable[[str, Any, Any], bool] = _never,
 ) -> Iterator[Study]:
     """A `with` block in which no other process fills the folder of the settings, which is made.
 
@@ -101,18 +108,37 @@ def open_study(
     Raises:
       UserError: the folder is being filled, or holds results of other settings.
     """
-    kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
+    check = functools.partial(
+        check_record, settings, record, what, free=free, replaced=replaced, may_become=may_become
+    )
     with files.os_errors(settings.root):
         settings.root.mkdir(parents=True, exist_ok=True)
     with processes.FolderLock() as lock:
         lock.acquire(settings.root, "filled", "--out")
-        _record(settings.root / record, {**kept, **(replaced or {})}, what, may_become)
+        files.write_json(settings.root / record, check())
         with tempfile.TemporaryDirectory(prefix="ckl_compiled_") as folder:
             yield Study(settings, {processes.COMPILED_FOR_THIS_CPU: folder})
 
 
-def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> None:
-    settings = files.as_json(settings)
+def check_record(
+    settings: StudySettings,
+    record: str,
+    what: str,
+    *,
+    free: Collection[str] = (),
+    replaced: Mapping[str, Any] | None = None,
+    may_become: Callable[[str, Any, Any], bool] = _never,
+) -> dict[str, Any]:
+    """Refuses a folder that holds results of other settings; the arguments are `open_study`'s.
+
+    Returns:
+      What the folder keeps of the settings.
+
+    Raises:
+      UserError: a setting differs.
+    """
+    kept = {k: v for k, v in dataclasses.asdict(settings).items() if k not in {*_FREE, *free}}
+    path, settings = settings.root / record, files.as_json({**kept, **(replaced or {})})
     if path.exists():
         before = files.read_json(path)
         different = [
@@ -129,30 +155,33 @@ def _record(path: Path, settings: Mapping[str, Any], what: str, may_become) -> N
                 f"{path.parent} holds a {what} with {other} ({before.get(name)!r}, not "
                 f"{settings[name]!r}); choose another --out or remove that folder."
             )
-    files.write_json(path, settings)
+    return settings
 
 
 # --- gin bindings
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses what is no binding, and what the command sets: results would go elsewhere.
+    """Refuses what is no binding, what the command sets itself, and lengths of no training.
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".
       macros: that the command sets besides MODEL_DIR.
 
     Raises:
-      UserError: one of them is bound, or a binding is none.
+      UserError: one of them is bound, a binding is none, or EPOCHS, say, is below 1.
     """
-    for name, equals, _ in (binding.partition("=") for binding in bindings):
+    for name, equals, value in (map(str.strip, b.partition("=")) for b in bindings):
         if not equals:
-            raise UserError(f"--gin {name!r} is no binding; give NAME=VALUE, such as EPOCHS=2.")
-        if name.strip() in {"MODEL_DIR", *macros}:
+            raise UserError(f"--gin {name!r} is not a binding; give NAME=VALUE, such as EPOCHS=2.")
+        if name in {"MODEL_DIR", *macros}:
             raise UserError(
-                f"--gin.{name.strip()}: the command sets it itself, for each training or by its "
-                "own flags (see --help); leave it out."
+                f"--gin.{name}: the command sets it itself, for each training or by its own flags "
+                "(see --help); leave it out."
             )
+        if name in _LENGTHS:
+            with contextlib.suppress(ValueError, SyntaxError):  # of what gin will refuse
+                checks.require_int(1, **{f"--gin.{name}": ast.literal_eval(value)})
 
 
 def gin_statements(macros: Mapping[str, Any], bindings: Sequence[str] = ()) -> list[str]:

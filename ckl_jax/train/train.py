@@ -24,7 +24,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.parallel.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
-from ckl_jax.train.evaluations import Probes, make_evaluator, write_evaluation
+from ckl_jax.train.evaluations import Probes, further_scores, make_evaluator, write_evaluation
 from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
@@ -101,7 +101,7 @@ def train(
       progress: "auto", "rich", "plain" or "silent".
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
       legacy_microbatch_means: see `step.make_train_step`.
-      make_inputs: makes what is missing of what the run reads, such as data of the embedded world.
+      make_inputs: makes what is missing of what the run reads, such as data of the simulated world.
         Called once every setting has been checked. It may return a function that makes the base
         model; that is called once the data have been found to fit.
 
@@ -335,7 +335,7 @@ class _Evaluation:
         try:
             scores = self._probe(params, step, last) if self._evaluator else {}
             for evaluation in self._further:
-                scores |= evaluation(params, step, last)
+                scores |= further_scores(evaluation, params, step, last)
         except Stopped:
             return False
         self._at = None

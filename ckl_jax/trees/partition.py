@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.trees.paths import flatten, unflatten
 
@@ -24,8 +25,11 @@ def select(paths: Sequence[str], patterns: Sequence[str]) -> list[bool]:
       A truth value for each path.
 
     Raises:
-      UserError: a pattern matches nothing, or is no regular expression.
+      UserError: a pattern matches nothing, or is not a regular expression; `patterns` is not a list
+        of text.
     """
+    # Text is a sequence too, whose characters would each be a pattern.
+    checks.require_names(empty=True, patterns=patterns)
     chosen = [False] * len(paths)
     for pattern in patterns:
         deselect = pattern.startswith("!")

@@ -314,7 +314,8 @@ def test_seeds_are_summarised(tmp_path, capsys):
 
 
 def test_the_command_line(demo, tmp_path, capsys):
-    assert ckl.main(["report", str(demo), "--out", str(tmp_path)]) == 0
+    for _ in range(2):  # a report of ours may be written again
+        assert ckl.main(["report", str(demo), "--out", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
     assert ckl.main(["ledger", str(demo / "lora"), "--limit", "1"]) == 0
     assert ckl.main(["report", str(tmp_path / "nowhere")]) == 2

@@ -94,7 +94,7 @@ def test_a_folder_without_rows_is_explained(demo, tmp_path):
     with pytest.raises(UserError, match="is a demo; give one of its runs: initial, k_adapter_k2"):
         Run.open(demo)
     run = make_run(tmp_path, "lora", sizes={"new_lama": 3})
-    with pytest.raises(UserError, match="is no run but holds some; give one of them: lora"):
+    with pytest.raises(UserError, match="is not a run but holds some; give one of them: lora"):
         Run.open(tmp_path)
     (run / "eval").mkdir()
     (run / "probes").rename(tmp_path / "probes")

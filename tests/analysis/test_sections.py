@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 import rich.console
 
 from ckl_jax.analysis.sections import Cell, Section, estimate, ratio, write_page
@@ -49,6 +50,18 @@ def test_a_narrow_terminal_gets_no_intervals_and_not_all_columns():
 
     assert "0.50–1.50" in shown(60) and "Trainable" in shown(60) and "EM [%]" in shown(60)
     assert "0.50–1.50" not in shown(25) and "Trainable" not in shown(25) and "1.00*" in shown(25)
+
+
+@pytest.mark.parametrize("width", [80, 40, 10])
+def test_a_narrow_terminal_breaks_no_number(width):
+    headers = ["The name of a method", *(f"Probe {i}" for i in range(9))]
+    rows = [["K-Adapter of two phases", *(1234.56 + i for i in range(9))]]
+    console = rich.console.Console(width=width, file=io.StringIO())
+    Section("Scores", headers, rows).show(console)
+    text = console.file.getvalue()
+    assert all(f"{1234.56 + i:.2f}" in text for i in range(9)) and "…" not in text
+    assert console.width == width and "K-Adapter of two phases" not in text
+    assert len({len(line) for line in text.splitlines()[1:]}) == 1
 
 
 def test_estimates_have_their_interval_below_or_none():

@@ -68,7 +68,7 @@ def test_missing_and_unexpected_names_are_both_listed():
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [
-        (("(", "x"), "is no regular expression"),
+        (("(", "x"), "is not a regular expression"),
         (("target/head", r"\3"), "has the replacement"),
         (("target/head", "target/hed"), "has no 'target/hed'.*Did you mean 'target/head'"),
     ],

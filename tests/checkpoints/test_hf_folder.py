@@ -8,7 +8,7 @@ import pytest
 from flax import serialization
 from safetensors.numpy import save_file
 
-from ckl_jax.checkpoints.from_hf import load_hf, read_state
+from ckl_jax.checkpoints.from_hf import load_hf, read_config, read_state
 from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_to_hf
 from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.errors import UserError
@@ -237,15 +237,18 @@ def test_json_of_another_form_is_refused(tmp_path):
     settings = config_to_hf(TIED)
     for text in ("[]", '"T5"'):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(UserError, match="config.json holds .* which is no JSON object"):
+        with pytest.raises(UserError, match="config.json holds .* which is not a JSON object"):
             load_hf(tmp_path)
     del settings["d_model"]
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match=f"{tmp_path}: config.json lacks d_model: it is no T5's"):
+    (tmp_path / "mine.json").write_text((tmp_path / "config.json").read_text())
+    with pytest.raises(UserError, match=f"{tmp_path}: mine.json lacks d_model"):
+        read_config(tmp_path / "mine.json")
+    with pytest.raises(UserError, match=f"{tmp_path}: config.json lacks d_model: it is not a T5's"):
         load_hf(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     for value, told in (
-        ([], "holds .* which is no JSON object"),
+        ([], "holds .* which is not a JSON object"),
         ({"weight_map": ["a"]}, "has no 'weight_map'"),
         ({"weight_map": {"a": 1}}, "has no 'weight_map'"),
         ({"weight_map": {"a": "../model.safetensors"}}, "lie in its own folder"),
@@ -259,7 +262,7 @@ def test_values_that_are_no_numbers_are_refused(tmp_path):
     state = params_to_hf(make(), TIED)
     state["shared.weight"][3, 1] = np.nan
     write(tmp_path, state)
-    with pytest.raises(UserError, match=r"no numbers \(NaN or infinite\): shared.weight;"):
+    with pytest.raises(UserError, match=r"not numbers \(NaN or infinite\): shared.weight;"):
         load_hf(tmp_path)
 
 

@@ -116,7 +116,7 @@ def test_an_adapter_says_which_model_it_is_of(tmp_path):
     settings = json.loads((tmp_path / peft.CONFIG).read_text())
     assert settings["base_model_name_or_path"] == str(tmp_path / "base")
     (tmp_path / peft.CONFIG).write_text("[]")
-    with pytest.raises(UserError, match="which is no JSON object"):
+    with pytest.raises(UserError, match="which is not a JSON object"):
         peft.load_peft(tmp_path, CONFIG)
 
 

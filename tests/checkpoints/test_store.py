@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -296,6 +297,14 @@ def test_storage_that_refuses_is_one_sentence(tmp_path, state, monkeypatch):
     with pytest.raises(UserError, match="No space left on device; free space"):
         s.save(2, state)
     assert s.all_steps() == [1]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(UserError, match="larger than the system allows"):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+            with CheckpointStore(tmp_path / "large") as s:
+                s.save(1, {"params": {"w": np.random.rand(500, 500)}})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with pytest.raises(UserError, match="keep=0"):
         CheckpointStore(tmp_path, keep=0)
 

@@ -15,9 +15,11 @@ import pytest
 
 from ckl_jax.checkpoints.restore import complete_steps
 from ckl_jax.cli import ckl, t5x
+from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import prepare
+from ckl_jax.train.resume_check import refuse_foreign
 from tests.tiny import newest_step
 
 QUIET = {"PROBES": None}
@@ -92,6 +94,7 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"RANDOM_SEED": -1}, "RANDOM_SEED is -1; give 0 or more"),
         ({"MODEL_DIR": ""}, "MODEL_DIR is ''"),
         ({"MODEL_DIR": __file__}, "which is a file; give a folder"),
+        ({"MODEL_DIR": os.path.dirname(__file__)}, "__init__.py and is not the folder of a run"),
         ({"TASK_FEATURE_LENGTHS": {"inputs": 8, "targets": 0}}, "['targets'] is 0; give 1 or more"),
         ({"BATCH_SIZE": 100_000}, "BATCH_SIZE 100000 exceeds the "),
         ({"BATCH_SIZE": 0}, "BATCH_SIZE is 0"),
@@ -310,7 +313,8 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
         return sentence(capsys, ["train", *argv])
 
     expected = "was trained with LEARNING_RATE = 0.001, not 0.5; use another MODEL_DIR or the old"
-    assert expected in refused(LEARNING_RATE=0.5)
+    told = refused(LEARNING_RATE=0.5)
+    assert expected in told and f"settings: --gin_file={folder / 'config.gin'}." in told
     assert "was trained with EPOCHS = 1, not 2" in refused(EPOCHS=2)
     assert "t5.T5Config.mlp_dim = 64, not 32" in refused(**{"t5.T5Config.mlp_dim": 32})
     assert "holds a run of 'vanilla', not 'lora'" in refused("lora", MODEL_DIR=str(folder))
@@ -320,6 +324,17 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
         assert t5x.main(["train", *argv]) == 0
         assert f"{folder} is already trained to step 17; nothing to do." in capsys.readouterr().out
     assert _contents(folder) == before
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "slurm-7.out", "a.log", "log.txt", "checkpoint_5"])
+def test_a_model_dir_may_hold_a_run_or_logs(tmp_path, name):
+    (tmp_path / name).touch()
+    refuse_foreign(tmp_path)
+    (tmp_path / "thesis.tex").touch()
+    if name in ("log.txt", "checkpoint_5"):
+        return refuse_foreign(tmp_path)
+    with pytest.raises(UserError, match="holds thesis.tex and is not the folder of a run"):
+        refuse_foreign(tmp_path)
 
 
 def _contents(folder):

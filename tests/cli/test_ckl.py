@@ -85,6 +85,7 @@ def test_help_lists_the_commands_by_group(capsys):
         (["data", "rest", "--share", "1"], "'ckl data rest --help'. It is --fraction now."),
         (["data", "benchmark", "--wordings=x"], "--help'. It is --templates now."),
         (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, medium, large."),
+        (["ledger", "x", "--state", "old"], "choose from kept, updated, learned, stale,"),
         (["demo", "--source", "wikidat"], "Did you mean 'wikidata'?"),
         (["demo", "--seed", "x"], "--seed is 'x'; give a whole number."),
         (["demo", "--seed"], "--seed lacks a value;"),
@@ -99,6 +100,14 @@ def test_help_lists_the_commands_by_group(capsys):
 )
 def test_a_mistake_is_one_sentence(capsys, argv, expected):
     assert expected in sentence(capsys, argv)
+
+
+def test_help_says_what_a_flag_does(capsys):
+    assert ckl.main(["mind-the-gap", "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "--no-clean Take --documents as they are" in out and "default: True" not in out
+    assert ckl.main(["ledger", "--help"]) == 0
+    assert "--state {kept,updated,learned,stale,forgotten,never known}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("flags", [["--gin", "EPOCHS = 2"], ["--gin=EPOCHS=2"], ["--gin.EPOCHS=2"]])

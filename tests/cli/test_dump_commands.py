@@ -82,6 +82,9 @@ def test_dumps_to_diffset_to_probes(world, tmp_path, capsys):
     assert ckl.main(probes(world, diff, out, "--unchanged-share", "1")) == 0
     assert "initial" in capsys.readouterr().out and (out / "0501-0601_changed.csv").is_file()
     assert ckl.main(diffset(world, diff, "--deletions")) == 0  # finished: nothing to do
+    again = (diffset(world, diff, "--dry-run"), probes(world, diff, out, "--dry-run"))
+    for argv, changed in zip(again, ("options", "unchanged_share"), strict=True):
+        assert f"was begun with other settings ({changed})" in sentence(capsys, argv)
 
 
 @pytest.mark.parametrize(

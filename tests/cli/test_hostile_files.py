@@ -21,7 +21,7 @@ LINES = {
     "deep": (f'{{"text": {DEEP}}}', "too deep"),
     "digits": (f'{{"text": {"1" * 5000}}}', "a number of more than 4,300 digits"),
     "surrogate": (r'{"date": "2020-01-01", "text": "\ud83d"}', r"\ud83d is half of a surrogate"),
-    "nan": ('{"date": "2020-01-01", "text": NaN}', "NaN is no number"),
+    "nan": ('{"date": "2020-01-01", "text": NaN}', "NaN is not a number"),
     "bytes": (b'{"text": "caf\xe9"}', "not UTF-8 (the byte 0xe9)"),
     "cut": ('{"text": "', "not JSON"),
     "list": ("[1, 2]", "line 2: "),
@@ -159,6 +159,7 @@ WRITERS = {
     "world --size tiny --out OUT": "notes.txt",
     "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
     "data dumps --size tiny --months 2 --out OUT": "notes.txt",
+    "data dumps --size tiny --months 2 --out OUT --dry-run": "notes.txt",
     "data quiz --size tiny --out OUT": "P19.jsonl",
     "data stream --size tiny --out OUT/s.jsonl": "s.jsonl",
     "data questions --size tiny --out OUT/q.jsonl": "q.jsonl",
@@ -169,6 +170,11 @@ WRITERS = {
     "import-hf --model HF --out OUT": "model.gin",
     "export-hf --model RUN --like HF/config.json --out OUT": "config.json",
     "average RUN RUN --out OUT": "checkpoint_0/notes.txt",
+    "report RUN --out OUT": "report.html",
+    "report RUN/.. --out OUT": "table.json",
+    "report RUN RUN --seeds --out OUT": "seeds.md",
+    "drift --model a=RUN --control RUN --out OUT": "results.json",
+    "data review CKL --out OUT/r.html": "r.html",
 }
 
 

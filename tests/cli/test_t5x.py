@@ -72,6 +72,12 @@ def test_help_lists_modes_flags_macros_and_files(capsys, monkeypatch):
     assert t5x.main([]) == 2
 
 
+def test_help_has_no_long_lines(capsys):
+    for mode in t5x.MODES:
+        assert t5x.main([mode, "--help"]) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
 def test_help_lists_no_mode_whose_job_is_missing(capsys, monkeypatch):
     monkeypatch.setitem(t5x.MODES, "guess", t5x.Mode("ckl_jax.train.nothing:run", "a guess"))
     assert t5x.main(["--help"]) == 0
@@ -121,7 +127,7 @@ SEVERAL = ("train", "--gin_file=job.gin", "--gin.MODEL_DIR='x'", "--process_coun
         (["train", "--gin_fil=a"], "Unknown flag --gin_fil. Did you mean '--gin_file'?"),
         (["train", "--MODEL_DIR=a"], "--gin.MODEL_DIR=VALUE"),
         (["train", "--gin.MODEL_DIR", "a"], "needs its value after `=`"),
-        (["train", "a.gin"], "'a.gin' is no flag"),
+        (["train", "a.gin"], "'a.gin' is not a flag"),
         (["train", "--gin_file"], "--gin_file: expected one argument"),
         (["train", "--dry_run=maybe", "--gin_file=a"], "neither true nor false"),
         (["train", "--run_mode=eval"], "two modes"),

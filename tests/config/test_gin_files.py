@@ -34,6 +34,13 @@ def test_every_method_with_every_overlay(job, overlay, capsys, tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
+def test_a_macro_that_is_missing_is_explained(capsys):
+    assert t5x.main(["infer", "--gin_file=ckl_lora.gin", "--gin_file=ckl_infer.gin"]) == 2
+    err = capsys.readouterr().err
+    assert "The macro INFER_INPUTS is not set" in err
+    assert "It takes: 'name' of a probe or cached task, or a .txt or .jsonl file." in err
+
+
 def test_every_model_file_is_an_overlay(capsys):
     models = [name for name in bundled_files() if name.startswith("models/t5_")]
     assert len(models) >= 10

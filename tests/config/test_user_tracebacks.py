@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ckl_jax.cli import t5x
+from ckl_jax.cli import endings, t5x
 from ckl_jax.config import user_tracebacks
 
 
@@ -77,6 +77,21 @@ def test_the_iterators_of_tensorflow_are_left_out():
         "MapDataset:1 transformation with iterator: Iterator::Root::ParallelMapV2: assertion failed"
     )
     assert user_tracebacks.described(RuntimeError(text)) == "RuntimeError: assertion failed"
+
+
+def test_the_command_line_ends_with_a_sentence_that_names_the_users_function(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    error = raised(path, "def metric(x):\n    return x['em']\n\nmetric({})")
+
+    def job():
+        raise error
+
+    assert endings.run("t5x", job) == 1
+    *trace, sentence = capsys.readouterr().err.splitlines()
+    assert sentence == f"t5x: metric ({path}, line 2) failed: KeyError: 'em'."
+    assert f'  File "{path}", line 4, in <module>' in trace
+    with pytest.raises(ZeroDivisionError):  # an error of ours goes on
+        endings.run("t5x", functools.partial(eval, "1 / 0"))
 
 
 @pytest.mark.parametrize(

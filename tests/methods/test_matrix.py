@@ -402,6 +402,23 @@ def test_methods_combine_unless_they_claim_one_seam():
         combine(lora(), k_adapter())
 
 
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"name": ""}, r"Method.name is ''; give a name"),
+        ({"trainable": "!^encoder/"}, r"give a list of names, such as \('!\^encoder/',\)"),
+        ({"side": "adapter"}, "side of method 'mine' is 'adapter'; give side networks"),
+        ({"dense": lora}, "dense of method 'mine' is .*; give a DenseFactory or None"),
+        ({"mixture": 0.5}, "mixture of method 'mine' is 0.5; give a Mixture or None"),
+        ({"wrap": "ema"}, "wrap of method 'mine' is 'ema'; give a function or None"),
+        ({"trains": "no"}, "trains of method 'mine' is 'no'; give True or False"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(fields, said):
+    with pytest.raises(UserError, match=said):
+        Method(**{"name": "mine", **fields})
+
+
 def test_a_model_without_the_seam_is_refused():
     @dataclasses.dataclass(frozen=True)
     class NoSeams:

@@ -97,10 +97,10 @@ def test_what_does_not_fit_is_refused(weights, tmp_path):
     with pytest.raises(UserError, match="are pickles, which could run any code"):
         load_haiku(tmp_path / "ckpt.pkl", 2)
     (tmp_path / "bad.npz").write_bytes(b"x")
-    with pytest.raises(UserError, match="is no archive of numpy arrays"):
+    with pytest.raises(UserError, match="is not an archive of numpy arrays"):
         load_haiku(tmp_path / "bad.npz", 2)
     np.savez(tmp_path / "objects.npz", a=np.array([{}], object))
-    with pytest.raises(UserError, match="is no archive of numpy arrays"):
+    with pytest.raises(UserError, match="is not an archive of numpy arrays"):
         load_haiku(tmp_path / "objects.npz", 2)
     with pytest.raises(UserError, match="No such file|does not exist|cannot"):
         load_haiku(tmp_path / "none.npz", 2)

@@ -101,7 +101,7 @@ def test_a_rule_that_is_no_regular_expression_is_refused():
     names.install()
     from t5x import utils
 
-    with pytest.raises(UserError, match="is no regular expression"):
+    with pytest.raises(UserError, match="is not a regular expression"):
         utils.RestoreCheckpointConfig(path=".", assignment_map=((r"target/(", "x"),))
 
 

@@ -132,7 +132,7 @@ def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
     path.write_text(json.dumps({**metadata, "base_checkpoint": "/gone/initial"}))
     setup.load_params(str(path.parent.parent))
     shutil.rmtree(base)
-    with pytest.raises(UserError, match="rests on the model in /gone/initial"):
+    with pytest.raises(UserError, match="needs the base model in /gone/initial"):
         setup.load_params(str(path.parent.parent))
     path.write_text(json.dumps({**metadata, "frozen_digest": "0" * 64}))
     with pytest.raises(UserError, match="has been replaced since"):

@@ -11,6 +11,7 @@ import pytest
 
 from ckl_jax.analysis.rows import read_metrics
 from ckl_jax.errors import UserError
+from ckl_jax.train.evaluations import further_scores
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar
 
@@ -172,3 +173,17 @@ def test_silent_and_terminal_bars(capsys):
         out = capsys.readouterr().out
         assert bool(out) == (mode == "rich")
     assert "3/3" in out and "loss 0.5" in out
+
+
+@pytest.mark.parametrize("returned", [0.5, "0.5", None, {"split": 0.5}, {"split": {"a": "0.5"}}])
+def test_an_evaluation_that_returns_no_scores_is_named(returned):
+    def mine(params, step, last):
+        return returned
+
+    with pytest.raises(UserError, match="The evaluation .*mine of .* returned .*; let it return"):
+        further_scores(mine, {}, 0, True)
+
+
+def test_scores_may_be_numbers_of_any_kind():
+    scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
+    assert further_scores(lambda *_: scores, {}, 0, True) == scores

@@ -152,7 +152,7 @@ def test_what_running_text_is_not_for_is_refused(task):
 
     with pytest.raises(UserError, match="'mix_review' mixes rows of an earlier corpus"):
         source(MODEL, mix_review())
-    with pytest.raises(UserError, match="is for decoder-only models; a EncoderDecoderModel"):
+    with pytest.raises(UserError, match="is for decoder-only models, not a EncoderDecoderModel"):
         source(model_of(TINY))
     with pytest.raises(UserError, match="needs whole sequences"):
         source(dataclasses.replace(MODEL, loss_normalizing_factor="AVERAGE_PER_SEQUENCE"))

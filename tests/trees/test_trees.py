@@ -54,6 +54,7 @@ def test_the_last_pattern_that_matches_decides(patterns, expected):
         (("(",), "Pattern '(' is not a regular expression"),
         (("^decoder/", "!"), "select no parameter: nothing would train"),
         ((), "select no parameter"),
+        ("!^decoder/", "patterns is '!^decoder/'; give a list of names, such as ('!^decoder/',)"),
     ],
 )
 def test_patterns_that_select_nothing_are_refused(patterns, expected):

@@ -131,8 +131,8 @@ def _form(row: dict[str, Any], where: str) -> Form:
         if field in row:
             return form
     raise UserError(
-        f"{where}: this is no fact: none of the fields {', '.join(map(repr, forms))} is there, of "
-        "which each form of facts has one."
+        f"{where}: this is not a fact: none of the fields {', '.join(map(repr, forms))} is there, "
+        "of which each form of facts has one."
     )
 
 
@@ -178,7 +178,9 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     relation += PREVIOUS if row.get("slot") == "previous" else ""
     seen: dict[tuple[str, str], list[str]] = {}
     if not isinstance(row["objects"], dict) or not row["objects"]:
-        raise UserError(f"{where}: 'objects' maps dates to [[id, name], ...], and is no such map.")
+        raise UserError(
+            f"{where}: 'objects' maps dates to [[id, name], ...], and is not such a map."
+        )
     for day, objects in row["objects"].items():
         if not _SNAPSHOT.fullmatch(day):
             raise UserError(f"{where}: {day!r} in 'objects' is not of the form YYYY-MM-DD.")
@@ -221,14 +223,14 @@ def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
     attribute = text_field(row, "attribute", where) if named else f"chief executive of {subject}"
     prompts = row.get("prompts")
     if not isinstance(prompts, dict) or not all(isinstance(p, str) for p in prompts.values()):
-        raise UserError(f"{where}: 'prompts' is no map of names to beginnings of sentences.")
+        raise UserError(f"{where}: 'prompts' is not a map of names to beginnings of sentences.")
     prompt = prompts.get("contextualized") or next(iter(prompts.values()), "")
     if not isinstance(row["answers"], list):
-        raise UserError(f"{where}: 'answers' is no list.")
+        raise UserError(f"{where}: 'answers' is not a list.")
     for number, answer in enumerate(row["answers"], 1):
         inside = f"{where}, answer {number}"
         if not isinstance(answer, dict):
-            raise UserError(f"{inside}: it is no object with 'name', 'start' and 'end'.")
+            raise UserError(f"{inside}: it is not an object with 'name', 'start' and 'end'.")
         days = [_date(answer, name, inside) for name in ("start", "end")]
         if not any(days):
             continue

@@ -182,7 +182,7 @@ def _dyknow(path: str | os.PathLike) -> Iterator[Term]:
         for number, answer in enumerate(row["answers"] if office else (), 1):
             inside = f"{where}, answer {number}"
             if not isinstance(answer, dict):
-                raise UserError(f"{inside}: it is no object with 'name', 'start' and 'end'.")
+                raise UserError(f"{inside}: it is not an object with 'name', 'start' and 'end'.")
             start, end = (check_date(answer.get(k) or "", inside) for k in ("start", "end"))
             if start or end:
                 name = text_field(answer, "name", inside)

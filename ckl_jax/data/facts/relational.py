@@ -261,7 +261,7 @@ def _relation(folder: Path, table: Path, code: str, metadata: Mapping, extra: Ma
         )
     for name, entry in ((where, metadata[code]), (f"The relation info of {code}", extra)):
         if not isinstance(entry, Mapping):
-            raise UserError(f"{name}: {entry!r} is no object; give one, such as {{...}}.")
+            raise UserError(f"{name}: {entry!r} is not an object; give one, such as {{...}}.")
     info = dict(metadata[code])
     templates = _templates(where, info.pop("templates", None))
     ids, labels = _space(where, info)

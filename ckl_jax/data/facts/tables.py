@@ -52,4 +52,4 @@ def _parquet(file: Path) -> list[dict[str, Any]]:
         with os_errors(file, "read"):
             return parquet.read_table(file).to_pylist()
     except pyarrow.ArrowException as e:
-        raise UserError(f"{file} is no parquet file ({e}).") from e
+        raise UserError(f"{file} is not a parquet file ({e}).") from e

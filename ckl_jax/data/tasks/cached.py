@@ -161,7 +161,7 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a manifest of format {FORMAT}; cache the task again.")
     if not isinstance(manifest.get("features"), dict):
-        raise UserError(f"{path} is no manifest of a cached task; name a folder that is one.")
+        raise UserError(f"{path} is not the manifest of a cached task; name a folder that is one.")
     return manifest
 
 

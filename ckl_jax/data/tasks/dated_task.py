@@ -116,7 +116,7 @@ class DatedTask:
         task = CachedTask.open(folder)
         if set(task.features) != set(FEATURES) or not (folder / SIDE_FILE).is_file():
             raise UserError(
-                f"{folder} is no task of dated documents; make one by `ckl data dated`."
+                f"{folder} is not a task of dated documents; make one by `ckl data dated`."
             )
         return cls(folder, task)
 

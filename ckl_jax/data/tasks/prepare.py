@@ -213,8 +213,8 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
     else:
         what = "another vocabulary" if "vocabulary_digest" in different else "other corpora"
     raise UserError(
-        f"{place} was made with {what}, and runs may rest on it; choose another folder, or remove "
-        "that one (of one that `ckl data` makes, --overwrite does so)."
+        f"{place} was made with {what}; earlier runs may need it. Choose another folder, or "
+        "replace it: by --overwrite of `ckl data`, or by removing it."
     )
 
 

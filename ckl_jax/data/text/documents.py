@@ -79,7 +79,7 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
         date = datetime.date.fromisoformat(record["date"]).isoformat()
     except ValueError as e:
         raise UserError(
-            f"{where}: the date {record['date'][:40]!r} is no day of the form YYYY-MM-DD."
+            f"{where}: the date {record['date'][:40]!r} is not a day of the form YYYY-MM-DD."
         ) from e
     optional = {k: str(record.get(k) or "") for k in ("title", "url")}
     return Document(str(record.get("id", number)), date, text=record["text"], **optional)

@@ -68,8 +68,8 @@ class MaskedVocabulary(ByteLevelVocabulary):
             if (id := self._tokenizer.token_to_id(name)) is not None:
                 return id
         raise UserError(
-            f"{self.path} has no token {' or '.join(map(repr, names))}: it is no vocabulary of a "
-            "masked language model such as BERT."
+            f"{self.path} has no token {' or '.join(map(repr, names))}: it is not a vocabulary of "
+            "a masked language model such as BERT."
         )
 
     @property

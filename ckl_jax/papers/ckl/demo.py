@@ -43,7 +43,8 @@ class Demo(studies.StudySettings):
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
       data: Folder of the real facts and texts (docs/wikidata.md).
-      methods: Methods to compare, of METHODS and BASELINES (docs/methods); "all" is the paper's.
+      methods: Methods to compare; "all" stands for the paper's. There are also replay,
+        lora_mix_review, ewc, lwf and ema.
     """
 
     out: str | None = None

@@ -1,6 +1,6 @@
-"""Data and base model of the embedded world, made where they are missing.
+"""Data and base model of the simulated world, made where they are missing.
 
-Gin files of the embedded world work in an empty folder: they bind `make_inputs` as the step by
+Gin files of the simulated world work in an empty folder: they bind `make_inputs` as the step by
 which a training makes what it reads. It only fills in what is not there.
 """
 
@@ -135,7 +135,7 @@ def make_inputs(
     initial_dir: str | None = None,
     initial_gin_files: Sequence[str] = (),
 ) -> Callable[[], None] | None:
-    """Makes what a run of the embedded world reads and what is missing of it.
+    """Makes what a run of the simulated world reads and what is missing of it.
 
     Args:
       data_dir: of the world's files, vocabulary and cached tasks.
@@ -153,7 +153,7 @@ def make_inputs(
       UserError: there is no such world, the folder holds another, or a training failed.
     """
     path = Path(data_dir) / "prepared" / "vocabulary.model"
-    # The run reads other data: nothing of the embedded world is needed.
+    # The run reads other data: nothing of the simulated world is needed.
     if getattr(vocabulary, "path", None) != str(path):
         return None
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}

@@ -127,7 +127,7 @@ def _rows(stream: Stream, parts: dict[str, list[Document]], model: Path) -> None
             write_documents(sources[name], documents)
     vocabulary = open_vocabulary(model)
     if not isinstance(vocabulary, MaskedVocabulary):
-        raise UserError(f"{model} is no BERT's or RoBERTa's; `ckl stream` trains masked models.")
+        raise UserError(f"{model} is not a BERT or RoBERTa; `ckl stream` trains masked models.")
     # 512 is what BERT's position embeddings allow.
     length = 512 if stream.model else _LENGTH
     prepare_rows(sources, stream.root / "rows", vocabulary, length)

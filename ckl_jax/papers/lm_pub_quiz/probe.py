@@ -12,7 +12,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, write_jsonl
@@ -94,9 +94,15 @@ def probe(
         return _rank_hugging_face(folder, dataset, settings, progress)
     from ckl_jax.config import gin_config
 
+    if not folder.exists() and not is_remote(model):
+        raise UserError(
+            f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
+            "checkpoint. A model of the hub is to be downloaded first (hf download NAME "
+            "--local-dir FOLDER)."
+        )
     if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
         raise UserError(
-            f"{model} is no model: it has neither Hugging Face's config.json nor a folder "
+            f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
             "checkpoint_<step>; give one that has, or a checkpoint."
         )
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.

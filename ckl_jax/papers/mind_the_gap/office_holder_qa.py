@@ -137,7 +137,7 @@ def asked(
     if not isinstance(model, DecoderOnlyModel):
         raise UserError(
             f"Questions are put to decoder-only models here, and a {type(model.config).__name__} "
-            "is none; probe a T5 by `t5x eval`."
+            "is not one; probe a T5 by `t5x eval`."
         )
     restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
     with restored.on_mesh():

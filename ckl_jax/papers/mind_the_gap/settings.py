@@ -31,8 +31,7 @@ class Gap(StudySettings, Options):
       out: Folder of everything.
       corpus: File of dated documents; by default the simulated stream.
       source: Format of --documents.
-      clean: --no-clean takes --documents as already tokenised and free of duplicates; by default
-        documents of other languages and near-duplicates are dropped, and the rest is tokenised.
+      clean: Drop documents of other languages and near-duplicates, and tokenise the rest.
       size: Size of the models and of the simulated stream.
       vocabulary_size: Tokens of the vocabulary; by default that of --size.
       masks: Parameters that dynamic evaluation updates (all, bias, embedding); '' skips it.
@@ -49,7 +48,9 @@ class Gap(StudySettings, Options):
     out: str = "runs/mind-the-gap"
     corpus: Annotated[str | None, arg(name="documents", metavar="FILE")] = None
     source: Literal[*SOURCES] = "jsonl"
-    clean: bool = True
+    clean: Annotated[
+        bool, arg(help="Take --documents as they are: tokenised, and free of near-duplicates.")
+    ] = True
     size: Literal[*SIZES] = "small"
     vocabulary_size: Annotated[int | None, arg(name="vocab-size")] = None
     masks: Names = MASKS

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ckl_jax import checks
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.data.tasks.dated_task import prepare_dated
 from ckl_jax.data.text.documents import read_documents, spread, write_documents
@@ -49,8 +48,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
     if gap.bindings:
         # A user's binding of what the study sets itself would be lost.
         studies.refuse_own(gap.bindings, macros(gap, STALE))
-        values = _gin_values(gap)
-        checks.require_int(1, **{f"--gin.{n}": values.get(n) for n in ("EPOCHS", "TRAIN_STEPS")})
+        _gin_values(gap)  # a misspelt name fails here
     with studies.open_study(gap, RECORD, "study", free=_free(gap)) as study:
         study.step(f"Data: {gap.corpus or 'simulated stream'}")
         prepare(gap, progress)

@@ -41,20 +41,7 @@ def run(updates: Updates, progress: Progress = no_progress) -> Path:
     """
     # Nothing is written before all settings, gin files and dumps have been looked at.
     snapshots, settings = check(updates)
-    # The record compares names and sizes of dumps, not the paths that they were given by.
-    kept = {
-        "snapshots": [snapshot.describe() for snapshot in snapshots],
-        "unchanged_share": updates.share,
-        "source": "snapshots" if updates.snapshots else "simulated",
-    }
-    with studies.open_study(
-        updates,
-        RECORD,
-        "study",
-        free=("methods", "months"),
-        replaced=kept,
-        may_become=_may_become,
-    ) as study:
+    with studies.open_study(updates, RECORD, "study", **_recorded(updates, snapshots)) as study:
         data = Data(updates, _with_dumps(updates, snapshots, progress), progress)
         study.step(f"Data: {labels.count(len(snapshots), 'snapshot')}")
         build(data, settings)
@@ -63,6 +50,17 @@ def run(updates: Updates, progress: Progress = no_progress) -> Path:
         from ckl_jax.papers.temporalwiki.analysis.report import write_report
 
         return study.done(write_report(updates.root))
+
+
+def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
+    """How the folder keeps the settings, for `studies.open_study`."""
+    # The record compares names and sizes of dumps, not the paths that they were given by.
+    replaced = {
+        "snapshots": [snapshot.describe() for snapshot in snapshots],
+        "unchanged_share": updates.share,
+        "source": "snapshots" if updates.snapshots else "simulated",
+    }
+    return {"free": ("methods", "months"), "replaced": replaced, "may_become": _may_become}
 
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
@@ -153,7 +151,7 @@ def _known(updates: Updates, method: str) -> list[str]:
             f"Unknown method {method!r}: there is no gin file {names[0]}; {choose}"
         ) from e
     if method not in METHODS and not _INCLUDES_TRAINING.search(path.read_text(encoding="utf-8")):
-        raise UserError(f"{path} is no method: it does not include {_TRAINING}; {choose}")
+        raise UserError(f"{path} is not a method: it does not include {_TRAINING}; {choose}")
     return names
 
 
@@ -276,6 +274,7 @@ def describe(updates: Updates) -> list[str]:
       UserError: as `run`.
     """
     snapshots, _ = check(updates)
+    studies.check_record(updates, RECORD, "study", **_recorded(updates, snapshots))
     data = Data(updates, snapshots)
     lines = [f"{s.date}  {s.wikipedia or 'simulated'}  {s.wikidata}".rstrip() for s in snapshots]
     for interval in data.intervals:

@@ -53,7 +53,7 @@ GOOD, SNAPSHOT = fact_row("A", "B"), '{"subject": "A", "relation": "P6", "object
 BAD = (
     ("{", "line 1: not JSON"),
     ("[]", "line 1: give an object, not a list"),
-    ('{"a": 1}', "line 1: this is no fact: none of the fields 'subject_name', 'sub_label'"),
+    ('{"a": 1}', "line 1: this is not a fact: none of the fields 'subject_name', 'sub_label'"),
     (json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"object_name": " "}), "line 2: the field 'obje"),
     (json.dumps(GOOD | {"valid_from": "soon"}), "field 'valid_from': 'soon' is not of the form"),
     (json.dumps(GOOD | {"valid_from": "2021-02-30"}), "'2021-02-30' is not of the form YYYY-MM-DD"),

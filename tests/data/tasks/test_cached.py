@@ -169,5 +169,5 @@ def test_a_folder_beside_does_not_stand_for_a_task(tmp_path, monkeypatch):
 
 def test_a_manifest_of_something_else_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": 1, "facts": 3}')
-    with pytest.raises(UserError, match="is no manifest of a cached task"):
+    with pytest.raises(UserError, match="is not the manifest of a cached task"):
         CachedTask.open(tmp_path)

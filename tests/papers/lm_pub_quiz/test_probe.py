@@ -67,7 +67,7 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
         (["--pll-metric", "original"], "--pll-metric is of masked models (BERT); leave it out"),
         (["--target", "statement"], "--target is of encoder-decoders (T5); leave it out for this"),
         (["--dtype", "float16"], "--dtype is 'float16'; choose from None, bfloat16, float32"),
-        (["--model", "nowhere"], "No checkpoint at nowhere"),
+        (["--model", "nowhere"], "There is no folder nowhere; give that of a Hugging Face model"),
         (["--dataset", "nowhere"], "Cannot read nowhere"),
         (["--out", __file__], f"Cannot write {__file__}: File exists"),
     ],
@@ -187,6 +187,17 @@ def test_results_are_drawn_beside_each_other(golden, tmp_path, capsys):
     assert ckl.main([*argv[:-1], "P7"]) == 2
     assert "has no relation 'P7'" in capsys.readouterr().err
     plain = DatasetResults.from_path(golden / "results" / "sum")
+    for template in (0, 1):
+        for result in (part := DatasetResults.from_path(golden / "results" / "sum")):
+            rows = [i for i, r in enumerate(result.table) if r["template_index"] == template]
+            part.relations[result.code] = result.filter_subset(rows, keep_answer_space=True)
+        part.save(tmp_path / f"t{template}")
+    argv = ["probe", "compare", "--out", str(tmp_path / "figures"), f"first={tmp_path / 't0'}"]
+    assert ckl.main([*argv, str(tmp_path / "t1")]) == 2
+    assert "have no statement in common" in capsys.readouterr().err
+    assert ckl.main([*argv, str(golden / "results" / "sum")]) == 0
+    shared = sum(len(r.table) for r in DatasetResults.from_path(tmp_path / "t0"))
+    assert capsys.readouterr().out.rstrip().endswith(f"than first in 0 of {shared} rows")
     for result in plain:
         result.metadata["relation_info"].pop("domains")
     plain.save(tmp_path / "plain")

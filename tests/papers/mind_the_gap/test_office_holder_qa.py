@@ -89,7 +89,7 @@ def test_bad_input_is_one_sentence(tmp_path, capsys):
 
 def test_an_encoder_decoder_is_refused():
     model = model_of(TINY, input_vocabulary=Words(), output_vocabulary=Words())
-    with pytest.raises(UserError, match="a T5Config is none"):
+    with pytest.raises(UserError, match="a T5Config is not one"):
         office_holder_qa.asked(
             model=model,
             restore_checkpoint_cfg=RestoreCheckpointConfig("nowhere"),

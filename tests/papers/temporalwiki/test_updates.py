@@ -74,6 +74,14 @@ def test_a_dry_run_says_each_training_and_writes_nothing(tmp_path, dumps, capsys
     assert not list(tmp_path.iterdir())
 
 
+def test_a_dry_run_refuses_a_folder_of_other_settings(tmp_path, capsys):
+    (tmp_path / job.RECORD).write_text('{"seed": 0, "snapshots": []}')
+    (tmp_path / "checkpoint_1").mkdir()
+    argv = ["temporalwiki", f"--out={tmp_path}", "--size=tiny", "--seed=3", "--dry-run"]
+    assert ckl.main(argv) == 2
+    assert "holds a study with another seed (0, not 3)" in capsys.readouterr().err
+
+
 def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     places = [dumps / date for date in DATES]
     assert "There is one snapshot only" in refused("--snapshots", places[0])
@@ -82,7 +90,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert f"There is no snapshot {tmp_path / 'none'}" in refused("--snapshots", tmp_path / "none")
     assert "has no Wikipedia dump" in refused("--snapshots", dumps / "20210101", places[0])
     assert "Did you mean 'lora'?" in refused("--size=tiny", "--methods=lara")
-    assert "temporalwiki_eval.gin is no method: it does not" in refused("--methods=eval")
+    assert "temporalwiki_eval.gin is not a method: it does not" in refused("--methods=eval")
     assert "The Initial model is always made" in refused("--methods=initial")
     assert "No methods are given" in refused("--methods=,")
     assert "Did you mean 'tiny'?" in refused("--size=tini")

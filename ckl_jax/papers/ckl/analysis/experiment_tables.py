@@ -290,7 +290,7 @@ def read_tables(path: Path) -> dict[str, Any]:
     for scenario, part in parts.items():
         probes, rows = part.get("probes"), part["rows"]
         if not isinstance(probes, list) or not isinstance(rows, dict):
-            raise UserError(f"{path}: {scenario} is no table; {_AGAIN}")
+            raise UserError(f"{path}: {scenario} is not a table; {_AGAIN}")
         for row, columns in rows.items():
             found = columns if isinstance(columns, dict) else {}
             for column in dict.fromkeys((*probes, *found)):

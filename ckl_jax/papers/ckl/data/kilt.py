@@ -175,7 +175,7 @@ def _record(row: Any, where: str) -> KiltRecord:
         raise UserError(f"{where}: the record has no 'id'.")
     text = row.get("input")
     if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{where}, field 'input': {text!r} is no text; a record needs a question.")
+        raise UserError(f"{where}, field 'input': {text!r} is not text; a record needs a question.")
     # Ids are numbers in some of the files and texts in others.
     return KiltRecord(str(row["id"]).strip(), " ".join(text.split()), _answers(row, where))
 
@@ -193,7 +193,7 @@ def _answers(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     answers = [entry["answer"] for entry in output if entry.get("answer") is not None]
     for answer in answers:
         if not isinstance(answer, str):
-            raise UserError(f"{where}, field 'output': the answer {answer!r} is no text.")
+            raise UserError(f"{where}, field 'output': the answer {answer!r} is not text.")
     # Without repeats and in order: the first one is the training target.
     kept = tuple(dict.fromkeys(text for answer in answers if (text := answer.strip())))
     if not kept:

@@ -119,10 +119,10 @@ def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str,
     """
     value = read_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise UserError(f"{path} is no file of decisions: its 'format' is not {FORMAT!r}.")
+        raise UserError(f"{path} is not a file of decisions: its 'format' is not {FORMAT!r}.")
     decisions = value.get("decisions")
     if not isinstance(decisions, dict):
-        raise UserError(f"{path}: 'decisions' is no map of items to decisions.")
+        raise UserError(f"{path}: 'decisions' is not a map of items to decisions.")
     if value.get("benchmark") != reviewable.digest:
         raise UserError(
             f"{path} was exported for other items (benchmark {value.get('benchmark')!r}, here "

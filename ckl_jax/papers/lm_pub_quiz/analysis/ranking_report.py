@@ -30,9 +30,8 @@ def summary(results: DatasetResults) -> str:
         if key == "domains" and not all(key in r.relation_info for r in results):
             continue
         for group, values in results.get_metrics("accuracy", key).items():
-            lines.append(
-                f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {values['support']:.1f}"
-            )
+            rows = f"{values['support']:,.1f}".removesuffix(".0")  # domains share rows
+            lines.append(f"  {group:28s} {100 * values['accuracy']:6.2f} %  of {rows}")
     return "\n".join(lines)
 
 
@@ -49,25 +48,37 @@ def biases(results: DatasetResults) -> str:
 
 
 def changes(folders: Mapping[str, str]) -> list[str]:
-    """Numbers of rows whose best option differs from the first model's, a line for each model."""
-    (first, base), *others = (
-        (name, DatasetResults.from_path(path)) for name, path in folders.items()
-    )
+    """Numbers of rows whose best option differs from the first model's, a line for each model.
+
+    Raises:
+      UserError: a model has no row in common with the first: other subjects or templates.
+    """
+    best = {name: _best_options(DatasetResults.from_path(path)) for name, path in folders.items()}
+    (first, base), *others = best.items()
     lines = []
-    for name, results in others:
-        # Only relations that both models were asked can be compared.
-        shared = [code for code in base.relations if code in results.relations]
-        best = [
-            tuple(r[code].reduced().scores.argmax(axis=1) for r in (base, results))
-            for code in shared
-        ]
-        # Rows are compared by their number; a relation with another number of them (more templates,
-        # a subsample) is left out.
-        same_rows = [pair for pair in best if len(pair[0]) == len(pair[1])]
-        changed = sum(int(np.sum(a != b)) for a, b in same_rows)
-        rows = sum(len(a) for a, _ in same_rows)
-        lines.append(f"{name}: another best option than {first} in {changed:,} of {rows:,} rows")
+    for name, found in others:
+        shared = base.keys() & found.keys()
+        if not shared:
+            raise UserError(
+                f"{name} and {first} have no statement in common; compare results of the same "
+                "dataset and --templates."
+            )
+        changed = sum(base[row] != found[row] for row in shared)
+        lines.append(
+            f"{name}: another best option than {first} in {changed:,} of {len(shared):,} rows"
+        )
     return lines
+
+
+def _best_options(results: DatasetResults) -> dict[tuple, str]:
+    """The likeliest option of each row, by relation, subject, right option and template."""
+    found = {}
+    for result in results:
+        options = result.answer_space
+        for row, best in zip(result.table, result.reduced().scores.argmax(axis=1), strict=True):
+            template, right = row.get("template_index", 0), options[row["answer_idx"]]
+            found[result.code, row["sub_id"], row["sub_label"], right, template] = options[best]
+    return found
 
 
 def _by_instance(result: RelationResult) -> np.ndarray:

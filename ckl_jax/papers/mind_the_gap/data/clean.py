@@ -148,7 +148,8 @@ def clean(
 
     Returns:
       What `NAME.clean.json` says: settings, versions of the libraries, and how many documents were
-      read, of other languages, near-duplicates, malformed, out of range, kept.
+      read, of other languages, near-duplicates, malformed, out of range, kept. Halves of surrogate
+      pairs and NUL, which UTF-8 and later readers cannot take, are replaced and counted.
 
     Raises:
       UserError: a file is missing or damaged, a document has no date or one out of range, nothing
@@ -320,7 +321,7 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
         except BadRecord as e:
             if not options.skip_bad:
                 raise UserError(
-                    f"{task.path}, {source.unit} {record[0]}: {e}; mend it, or leave such "
+                    f"{task.path}, {source.unit} {record[0]}: {e}; fix it, or leave such "
                     "documents out by --skip-bad."
                 ) from None
             counts["out of range" if isinstance(e, _OutOfRange) else "malformed"] += 1
@@ -329,12 +330,14 @@ def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[D
             counts["without text"] += 1
             continue
         document, language = found
-        text = encodable(document.text)
+        text = encodable(document.text).replace("\0", " ")
         # A document's own `lang` takes precedence.
         if identify and (language or identify(text)) != options.language:
             counts["of another language"] += 1
             continue
-        id = encodable(" ".join(document.id.split()))
+        if text != document.text:
+            counts["of broken characters, replaced"] += 1
+        id = encodable(" ".join(document.id.replace("\0", " ").split()))
         yield dataclasses.replace(document, id=id, text=text)
 
 

@@ -50,7 +50,7 @@ def iso_date(text: object, what: str = "date") -> str:
       BadRecord: it is no date.
     """
     if text is not None and not isinstance(text, str):
-        raise BadRecord(f'its {what} {str(text)[:40]} is no string, such as "2013-02-03"')
+        raise BadRecord(f'its {what} {str(text)[:40]} is not a string, such as "2013-02-03"')
     if text is None or not text.strip():
         raise BadRecord(f"it has no {what}")
     try:
@@ -59,7 +59,7 @@ def iso_date(text: object, what: str = "date") -> str:
         digits = digits[:10] if digits[4:5] == "-" else digits[:8]
         return datetime.date.fromisoformat(digits).isoformat()
     except ValueError:
-        raise BadRecord(f"its {what} {text[:40]!r} is no day of the form YYYY-MM-DD") from None
+        raise BadRecord(f"its {what} {text[:40]!r} is not a day of the form YYYY-MM-DD") from None
 
 
 def lines(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterator[Record]:
@@ -75,7 +75,7 @@ def _json(record: Record) -> dict:
     except BadJson as e:
         raise BadRecord(f"it is {e}") from None
     if not isinstance(value, dict):
-        raise BadRecord("it is no JSON object")
+        raise BadRecord("it is not a JSON object")
     return value
 
 
@@ -83,7 +83,7 @@ def dated_json(record: Record) -> tuple[Document, str] | None:
     """{"id", "date", "text", "lang"?}; without an id the line's number is one."""
     row = _json(record)
     if not isinstance(row.get("text"), str):
-        raise BadRecord("it has no 'text', or one that is no string")
+        raise BadRecord("it has no 'text', or one that is not a string")
     if not row["text"].strip():
         return None
     id = str(row.get("id") or f"line-{record[0]}")

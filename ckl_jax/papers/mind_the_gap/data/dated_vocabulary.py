@@ -28,7 +28,7 @@ class DatedVocabulary:
       model_type: SentencePiece's model type, unigram or bpe.
       character_coverage: Fraction of the characters that get a token.
       normalizer: SentencePiece's normalisation rule, such as nfkc.
-      byte_fallback: --no-byte-fallback makes unknown characters unknown, instead of bytes.
+      byte_fallback: Write unknown characters as bytes.
       seed: Random seed of the draw.
     """
 
@@ -37,7 +37,9 @@ class DatedVocabulary:
     model_type: Annotated[str, arg(name="type")] = "unigram"
     character_coverage: Annotated[float, arg(name="coverage")] = 1.0
     normalizer: str = "identity"
-    byte_fallback: bool = True
+    byte_fallback: Annotated[
+        bool, arg(help="Make characters without a token unknown, in place of bytes.")
+    ] = True
     seed: int = 0
 
     def __post_init__(self):

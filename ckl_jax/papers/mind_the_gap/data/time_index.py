@@ -55,8 +55,8 @@ class Index:
             raise UserError(f"{name} has no documents.")
         if (pair := same_id(rows)) is not None:
             raise UserError(
-                f"{name}: documents {pair[0] + 1:,} and {pair[1] + 1:,} have one id; give each its "
-                "own (`ckl data clean` adds #2 to a repeated one)."
+                f"{name}: documents {pair[0] + 1:,} and {pair[1] + 1:,} have the same id; give "
+                "each its own (`ckl data clean` adds #2 to a repeated one)."
             )
         return cls.of_rows(rows)
 

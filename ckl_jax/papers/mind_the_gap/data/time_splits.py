@@ -8,9 +8,10 @@ Draws are by hashes of ids, so that they do not depend on the order of the corpu
 
 import dataclasses
 import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from tyro.conf import arg
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
@@ -46,8 +47,8 @@ class Options:
       bin_months: Count by so many months together, such as 12, instead of by one.
       control_per_month: Documents of each test month that CONTROL trains on; by default as many as
         every month can give.
-      control_on_validation_months: --no-control-on-validation-months keeps CONTROL from training on
-        the months that TIME-STRATIFIED is validated on.
+      control_on_validation_months: CONTROL trains on the months that TIME-STRATIFIED is validated
+        on too.
       measure: What is equal in size for both arms.
       seed: Random seed of the draws.
     """
@@ -60,7 +61,10 @@ class Options:
     test_share: float | None = None
     bin_months: int = 1
     control_per_month: int | None = None
-    control_on_validation_months: bool = True
+    control_on_validation_months: Annotated[
+        bool,
+        arg(help="Keep CONTROL from training on the months that TIME-STRATIFIED is validated on."),
+    ] = True
     measure: Literal[*MEASURES] = "documents"
     seed: int = 0
 
@@ -86,8 +90,8 @@ class Options:
             )
         if self.test_period * UNITS[self.unit] % self.bin_months:
             raise UserError(
-                f"The test period, {self.test_period * UNITS[self.unit]} months, is no multiple of "
-                f"--bin-months {self.bin_months}; change one of them."
+                f"The test period, {self.test_period * UNITS[self.unit]} months, is not a multiple "
+                f"of --bin-months {self.bin_months}; change one of them."
             )
 
 
@@ -149,12 +153,12 @@ def period_of(index: Index, options: Options) -> Period:
     bins = period.bin_of(index.months)
     counts = np.bincount(bins[(bins >= 0) & (bins < period.bins)], minlength=period.bins)
     if (counts == 0).any():
-        more = f" (and {n} more)" if (n := int((counts == 0).sum()) - 1) else ""
+        more = f" and in {n} more" if (n := int((counts == 0).sum()) - 1) else ""
         empty = period.name(int(np.argmax(counts == 0)))
         first, newest = (month_name(int(f(index.months))) for f in (np.min, np.max))
         raise UserError(
-            f"The {empty}{more} has no documents; the corpus has {first} to {newest}, choose a "
-            "test period within by --test-period, --unit and --test-end."
+            f"The corpus, of {first} to {newest}, has no documents in the {empty}{more}; choose "
+            "another test period by --test-period, --unit and --test-end."
         )
     if not (index.months < period.train_stop).any():
         raise UserError(

@@ -63,7 +63,7 @@ def read_offices(
       UserError: the dump is damaged, there is no such property, or it has no terms.
     """
     if unknown := [p for p in properties if p not in ROLES]:
-        raise UserError(f"{unknown[0]} is no office; there are {', '.join(ROLES)}.")
+        raise UserError(f"{unknown[0]} is not an office; there are {', '.join(ROLES)}.")
     statements = list(_statements(path, properties, set(kinds), language, progress))
     wanted = {item for s in statements for item in (s.holder, s.office) if item}
     names = dict(_names(path, wanted, language, progress))

@@ -56,8 +56,8 @@ class GradientStatistics:
         if (folder := find_task(self.task, self.cache_dirs)) is not None:
             return CachedTask.open(folder)
         raise UserError(
-            f"STATISTICS_TASK {self.task!r} is no cached task; give its folder, or the folder that "
-            "it lies in as CACHE_DIRS."
+            f"STATISTICS_TASK {self.task!r} is not a cached task; give its folder, or the folder "
+            "that it lies in as CACHE_DIRS."
         )
 
 

@@ -91,7 +91,7 @@ def parse(text: str) -> Comparison | Condition:
             tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
         what = getattr(e, "msg", None) or "it cannot be read"
-        raise UserError(f"The condition {text!r} is none: {what}; {_HINT}.") from e
+        raise UserError(f"The condition {text!r} is not valid: {what}; {_HINT}.") from e
     return _condition(tree.body, text)
 
 
@@ -125,7 +125,7 @@ def _operand(node: ast.expr, text: str) -> str | float:
 
 def _refuse(node: ast.expr, text: str) -> UserError:
     part = ast.get_source_segment(text.strip(), node) or text
-    return UserError(f"The condition {text!r} has {part!r}, which is no comparison; {_HINT}.")
+    return UserError(f"The condition {text!r} has {part!r}, which is not a comparison; {_HINT}.")
 
 
 # --- ratios of two models

@@ -152,7 +152,7 @@ def _in_order(items: Iterable[Any], key, path: str | os.PathLike) -> Iterator[tu
         try:
             page = int(key(item))
         except ValueError as e:
-            raise UserError(f"{Path(path)}: {key(item)!r} is no page id.") from e
+            raise UserError(f"{Path(path)}: {key(item)!r} is not a page id.") from e
         if page <= before:
             raise UserError(
                 f"{Path(path)}: page {page} follows page {before}; make both without --unsorted "

@@ -76,7 +76,7 @@ def build(
     check(job)
     # The number of buckets is a setting of the folder: a continued build must have the same.
     job = job.sized()
-    settings = _settings(job, fix_point) | ({"light_tuning": light_tuning} if light_tuning else {})
+    settings = settings_of(job, fix_point, light_tuning)
     open_folder(job.out, settings)
     path = job.out / "manifest.json"
     # Finished: only the notes are given again.
@@ -96,7 +96,8 @@ def build(
     return manifest
 
 
-def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
+def settings_of(job: Job, fix_point: bool = False, light_tuning: int = 0) -> dict[str, Any]:
+    """What the folder of a `sized` job remembers."""
     settings = dataclasses.asdict(job)
     del settings["out"]
     for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):
@@ -105,7 +106,8 @@ def _settings(job: Job, fix_point: bool) -> dict[str, Any]:
             size = os.path.getsize(path) if path.is_file() else None
             # By name and size: a moved folder of dumps is still the same input.
             settings[name] = {"name": path.name, "date": date_of(path), "bytes": size}
-    return {"format": FORMAT, **settings, "fix_point": fix_point}
+    tuned = {"light_tuning": light_tuning} if light_tuning else {}
+    return {"format": FORMAT, **settings, "fix_point": fix_point, **tuned}
 
 
 def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) -> dict[str, Any]:

@@ -70,11 +70,11 @@ def test_a_table_that_only_some_have_is_told_and_a_damaged_one_writes_none(
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda t: [], "is no JSON object"),
+        (lambda t: [], "is not a JSON object"),
         (lambda t: {}, "holds no table"),
         (lambda t: t["small"]["rows"].update(vanilla=None) or t, "in the row vanilla"),
         (lambda t: t["small"]["rows"]["vanilla"].update(fuar={}) or t, "no numbers of fuar in the"),
-        (lambda t: t["small"].pop("probes") and t, "small is no table"),
+        (lambda t: t["small"].pop("probes") and t, "small is not a table"),
     ],
 )
 def test_a_table_of_another_form_is_named(folder, tmp_path, capsys, damage, words):

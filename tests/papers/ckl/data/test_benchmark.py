@@ -562,7 +562,7 @@ def test_the_command_says_what_it_made_and_what_is_wrong(folder, world, tmp_path
         (argv("--finder", "spcy", out="x"), "Did you mean 'spacy'?"),
         (argv("--patterns", str(tmp_path), out="x"), "has no patterns, such as P19.jsonl"),
         (argv("--ask", "json.loads", out="x"), "--ask is 'json.loads'; give module:function"),
-        (argv("--facts", str(folder), out="x"), "documents_d0.jsonl, line 1: this is no fact"),
+        (argv("--facts", str(folder), out="x"), "documents_d0.jsonl, line 1: this is not a fact"),
         (argv(out="x", corpus="facts.jsonl"), "facts.jsonl, line 1: the field 'date' is missing"),
         (argv(out="x", corpus="none.jsonl"), "Cannot read"),
     ):

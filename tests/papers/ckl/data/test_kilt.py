@@ -60,7 +60,7 @@ def test_the_published_fixture_is_read():
     records = list(kilt.read_kilt(shared_data("qa", "kilt-eval-fixtures", "gold1.jsonl")))
     assert [r.answers for r in records] == [("suicide",), ("suicide",), ("it was suicide",)]
     assert records[0].input == "In one word, how did Chen Yi-hsiung die?"
-    with pytest.raises(UserError, match=r"gold2.jsonl, line 1, field 'input': None is no text"):
+    with pytest.raises(UserError, match=r"gold2.jsonl, line 1, field 'input': None is not text"):
         list(kilt.read_kilt(shared_data("qa", "kilt-eval-fixtures", "gold2.jsonl")))
 
 
@@ -71,7 +71,7 @@ def test_the_published_fixture_is_read():
         (GOOD | {"output": {"answer": "x"}}, "field 'output': it must be a list"),
         (GOOD | {"output": ["x"]}, "field 'output': it must be a list"),
         (GOOD | {"output": [{"provenance": []}, {"answer": " "}]}, "the record has no answer"),
-        (GOOD | {"output": [{"answer": 3}]}, "the answer 3 is no text"),
+        (GOOD | {"output": [{"answer": 3}]}, "the answer 3 is not text"),
         (GOOD | {"input": " "}, "field 'input'"),
         (GOOD | {"id": None}, "no 'id'"),
         ([GOOD], "is a JSON object"),

