@@ -230,6 +230,10 @@ def test_an_empty_file_of_documents_is_named(tiny, tmp_path, capsys):
 # would write. In capitals: files.
 WRITERS = {
     "world --size tiny --out OUT": "notes.txt",
+    "data prepare --dir CKL --out OUT": "vocabulary.model",
+    "data prepare --dir CKL --out OUT --vocab-size 300": "tasks/d1/manifest.json",
+    "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents/manifest.json",
+    "data dated --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents.jsonl",
     "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
     "data dumps --size tiny --months 2 --out OUT": "notes.txt",
     "data quiz --size tiny --out OUT": "P19.jsonl",
