@@ -14,6 +14,7 @@ import itertools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,11 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         raise UserError(str(e).split("\n")[0]) from e  # a check of arguments in the library
     except (TypeError, RuntimeError) as e:
         text = str(e)
+        if isinstance(e, RecursionError) and _is_circular(e):
+            raise UserError(
+                "A value in the gin configuration calls what it is a value of; look for the @...() "
+                "that names a function above it, such as the job's own."
+            ) from None
         if "RESOURCE_EXHAUSTED" in text and "emory" in text:
             raise UserError(
                 "The device has not enough memory for this run; raise NUM_MICROBATCHES, set "
@@ -316,6 +322,12 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
             ) from e
         raise
+
+
+def _is_circular(e: RecursionError) -> bool:
+    """Whether gin called itself over and over, rather than a job's own function."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(e.__traceback__)]
+    return files.count(gin.config.__file__) > len(files) / 4
 
 
 def _raised_here(e: Exception) -> bool:
