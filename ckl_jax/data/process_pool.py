@@ -22,14 +22,31 @@ def no_progress(done: int, total: int, what: str) -> None:
     """Shows nothing."""
 
 
+class _Worker(multiprocessing.context.SpawnProcess):
+    """A process that Ctrl-C does not reach: the parent stops the pool."""
+
+    def start(self) -> None:
+        # A child inherits it, and so shows no traceback of an interrupt while Python starts in it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(multiprocessing.context.SpawnContext):
+    """Spawns, since a fork would copy the locks of threads."""
+
+    Process = _Worker
+
+
 @contextlib.contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     """A pool of processes; None for one worker, which is this process."""
     if workers <= 1:
         yield None
         return
-    context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
-    pool = ProcessPoolExecutor(workers, context, _ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, _Context())
     try:
         yield pool
     except BrokenProcessPool as e:
@@ -39,10 +56,6 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
         ) from e
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
 
 
 def run_tasks(
