@@ -7,6 +7,7 @@ A job function is an ordinary function; gin's configurable version of it is look
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import inspect
 import io
@@ -34,6 +35,22 @@ from ckl_jax.errors import UserError, nearest
 
 _running: list[Callable[..., Any]] = []
 _lent: dict[str, Callable[..., Any]] = {}
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """A function in which values can be read: nothing is collected.
+
+    Before Python 3.11.8 `ast.literal_eval`, by which gin reads values, fails at sound ones if a
+    finalizer that runs within it parses too, here or in another thread (python/cpython#106905).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def load(
@@ -71,6 +88,7 @@ class Source:
     scan: gin_scan.Scan
 
 
+@_garbage_kept()
 def read(
     files: Sequence[str] = (),
     bindings: Sequence[str] = (),
@@ -91,6 +109,7 @@ def read(
     return Source(paths, list(map(old_names.translate, bindings)), folders, scan)
 
 
+@_garbage_kept()
 def bind(source: Source) -> None:
     """Makes `source` gin's only configuration, importing what its files import."""
     gin.clear_config()
