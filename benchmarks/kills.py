@@ -3,7 +3,7 @@
     python -m benchmarks.kills --kills 12
     python -m benchmarks.kills --only "data clean" "t5x train" --seed 1
 
-Each command runs undisturbed. Then SIGKILL, SIGTERM or SIGINT, as drawn, is sent to its
+Each command runs undisturbed, twice. Then SIGKILL, SIGTERM and SIGINT in turn are sent to its
 process group at drawn moments, and it is started again each time, until it has met that four times
 and is left to its end; all of that repeats until it was killed --kills times or --minutes are over.
 Every file that it leaves is compared byte by byte, except for times and process numbers: see
@@ -31,37 +31,36 @@ from ckl_jax import files
 
 ROOT = Path(__file__).resolve().parent.parent
 _KILLS_OF_A_RUN = 4
+_PYTHON_STARTS = 0.2  # seconds, in which Ctrl-C shows a traceback of Python's own
 _SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _ENDED_BY = {code: s for s in _SIGNALS for code in (-s, 128 + s)}
-# Times and process numbers alone, or the demo's table and its figure, with seconds of trainings;
-# `table.json` is compared, without them.
+# Times and process numbers alone, or pages and a figure that draw seconds of trainings; the tables
+# behind them are compared, without their seconds.
 _NOT_COMPARED = (".lock", "*/.lock", "*log.txt", "*events.out.tfevents.*")
-_NOT_COMPARED += ("table.md", "report.html", "figures/cost.png")
-_TIMED = (
-    "seconds",
-    "timing/",
-    "timestamp",
-    "per_second",
-    "time_start",
-    "time_end",
-)  # parts of names of JSON fields
+_NOT_COMPARED += ("report.html", "figures/cost.png")
+# Parts of names of JSON fields, and of heads of Markdown columns.
+_TIMED = ("seconds", "timing/", "timestamp", "per_second", "time_start", "time_end", "CPU s")
 
 _TINY_T5 = {"emb_dim": 32, "num_heads": 2, "head_dim": 16, "mlp_dim": 64}
 _TINY_T5 |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
 _T5 = " ".join(f"--gin.t5.T5Config.{name}={value}" for name, value in _TINY_T5.items())
 _FOLDERS = "--gin.DATA_DIR=\"'IN/world'\" --gin.INITIAL_DIR=\"'IN/initial'\""
+_WIKI = "IN/dumps/simwiki-2020{}01-pages-articles-multistream.xml.bz2"
+_DIFFSETS = f"ckl data diffsets --old {_WIKI.format('05')} --new {_WIKI.format('06')} --workers 2 "
 INPUTS = (
     "ckl data stream --size tiny --out IN/stream.jsonl",
     "ckl data dumps --size tiny --months 2 --out IN/dumps",
+    _DIFFSETS + "--out IN/diffset",
     "ckl data quiz --size tiny --out IN/quiz",
     f"t5x train --gin_file=ckl_initial.gin --gin_file=tiny.gin {_FOLDERS} --gin.PROBES=None "
     "--gin.EPOCHS=1 --gin.MODEL_DIR=\"'IN/initial'\" --gin.INITIAL_CHECKPOINT_PATH=None",
 )
 COMMANDS = {
     "data clean": "ckl data clean --documents IN/stream.jsonl --workers 1 --out OUT/clean.jsonl",
-    "data diffsets": "ckl data diffsets --old IN/dumps/simwiki-20200501-pages-articles-"
-    "multistream.xml.bz2 --new IN/dumps/simwiki-20200601-pages-articles-multistream.xml.bz2 "
-    "--shards 8 --workers 2 --out OUT",
+    "data diffsets": _DIFFSETS + "--shards 8 --out OUT",
+    "data probes": "ckl data probes --old IN/dumps/wikidata-20200501-all.json.gz "
+    "--new IN/dumps/wikidata-20200601-all.json.gz --diffset IN/diffset "
+    f"--wikipedia {_WIKI.format('06')} --unchanged-share 0.5 --buckets 4 --workers 2 --out OUT",
     "probe bear": "ckl probe bear --model IN/initial --dataset IN/quiz --out OUT",
     "t5x train": f"t5x train --gin_file=ckl_lora.gin --gin_file=tiny.gin {_FOLDERS} --gin.EPOCHS=6 "
     "--gin.CHECKPOINT_PERIOD=7 --gin.CHECKPOINTS_KEPT=2 --gin.EVAL_PERIOD=34 "
@@ -101,23 +100,25 @@ def finish(command: str, places: dict[str, Path], log: Path) -> float:
     return time.monotonic() - begun
 
 
-def disturb(command, places, log, seconds, rng, kills) -> collections.Counter:
-    """Runs a command to its end with at most `kills` kills; returns how many of each signal met it.
+def disturb(command, places, log, seconds, rng, met, kills) -> None:
+    """Runs a command to its end, killed by the signal that has met it least.
 
     Args:
       seconds: what the command takes undisturbed; it is killed within them.
+      met: how often it was met by each signal, which is counted on.
+      kills: how many are enough.
     """
-    met = collections.Counter()
     while True:
         process, before = start(command, places, log), len(log.read_text())
         if met.total() < kills:
             try:
-                process.wait(rng.uniform(0, seconds))
+                process.wait(rng.uniform(_PYTHON_STARTS, seconds))
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, rng.choice(_SIGNALS))
+                number = min(_SIGNALS, key=lambda s: (met[s.name], rng.random()))
+                os.killpg(process.pid, number)
         code = process.wait(timeout=600)
         if code == 0:
-            return met
+            return
         told = log.read_text()[before:]
         if code not in _ENDED_BY or "Traceback" in told:
             raise SystemExit(f"{command}: exit code {code}\n{told[-3000:]}")
@@ -127,7 +128,7 @@ def disturb(command, places, log, seconds, rng, kills) -> collections.Counter:
 def content(folder: Path) -> dict[str, str]:
     """{name: digest} of what a command left: files, and the arrays of checkpoints.
 
-    Left out are `_NOT_COMPARED` and, from JSON, fields that are named by `_TIMED`. Of a checkpoint,
+    Left out are `_NOT_COMPARED` and, from JSON and tables, what `_TIMED` names. Of a checkpoint,
     whose files have random names, the arrays and the two JSON files are compared.
     """
     import numpy as np
@@ -166,30 +167,45 @@ def _without_times(path: Path) -> bytes:
         return json.dumps([keep(row) for row in files.read_jsonl(path)]).encode()
     if path.suffix == ".json" or path.name == "metadata":
         return json.dumps(keep(files.read_json(path))).encode()
+    if path.suffix == ".md":
+        return "\n".join(_untimed_rows(path.read_text().split("\n"))).encode()
     return path.read_bytes()
+
+
+def _untimed_rows(lines):
+    timed: list[int] = []
+    for before, line in zip(["", *lines], lines, strict=False):
+        cells = line.split("|")
+        if not before.startswith("|"):
+            timed = [i for i, head in enumerate(cells) if any(t in head for t in _TIMED)]
+        yield "|".join(cell for i, cell in enumerate(cells) if i not in timed)
 
 
 def trial(name: str, inputs: Path, root: Path, kills: int, minutes: float, seed: int) -> dict:
     """What a command met and left: one row of the table."""
     command, rng, log = COMMANDS[name], random.Random(f"{name} {seed}"), root / f"{name}.txt"
     places = {"IN": inputs, "OUT": root / "out"}
-    seconds = finish(command, places, log)
-    alone = content(places["OUT"])
-    places["OUT"].rename(root / f"{name} alone")
-    met, runs, differ = collections.Counter(), 0, set()
+    for number in (1, 2):
+        seconds = finish(command, places, log)  # of the second, for which all has been compiled
+        found = content(places["OUT"])
+        places["OUT"].rename(root / f"{name} alone {number}")
+        if number == 1:
+            alone = found
+    met, runs, differ = collections.Counter(), 0, _different(alone, found)
     deadline = time.monotonic() + 60 * minutes
     while met.total() < kills and time.monotonic() < deadline:
-        left = min(_KILLS_OF_A_RUN, kills - met.total())
-        met += disturb(command, places, log, seconds, rng, left)
+        enough = min(kills, met.total() + _KILLS_OF_A_RUN)
+        disturb(command, places, log, seconds, rng, met, enough)
         runs += 1
-        again = content(places["OUT"])
-        differ |= {n for n in alone.keys() | again.keys() if alone.get(n) != again.get(n)}
+        differ |= _different(alone, content(places["OUT"]))
         places["OUT"].rename(root / f"{name} {runs}")
     counts = {s.name: met[s.name] for s in _SIGNALS}
-    return {"command": name, "seconds": round(seconds, 1), "runs": runs, **counts} | {
-        "files": len(alone),
-        "differ": sorted(differ),
-    }
+    row = {"command": name, "seed": seed, "seconds": round(seconds, 1), "runs": runs, **counts}
+    return row | {"files": len(alone), "differ": sorted(differ)}
+
+
+def _different(one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
 
 
 def main() -> None:
@@ -201,14 +217,16 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, help="folder to work in, which stays")
     args = parser.parse_args()
     root = args.dir or Path(tempfile.mkdtemp())
-    inputs, rows = root / "in", []
+    inputs = root / "in"
     inputs.mkdir(parents=True, exist_ok=True)
     for command in INPUTS:
         finish(command, {"IN": inputs}, root / "inputs.txt")
+    known = files.read_json(measure.RESULTS / "kills.json")["commands"]
+    rows = {row["command"]: row for row in known}  # those of other commands stay
     for name in args.only:
-        rows.append(trial(name, inputs, root, args.kills, args.minutes, args.seed))
-        print(rows[-1], flush=True)
-        measure.save("kills", {"seed": args.seed, "commands": rows})
+        rows[name] = trial(name, inputs, root, args.kills, args.minutes, args.seed)
+        print(rows[name], flush=True)
+        measure.save("kills", {"commands": [rows[name] for name in COMMANDS if name in rows]})
 
 
 if __name__ == "__main__":

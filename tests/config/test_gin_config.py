@@ -250,7 +250,7 @@ def test_a_finalizer_that_parses_does_not_disturb_the_reading_of_values():
         for often in range(5, 40):
             gc.set_threshold(often)
             Garbage()
-            gin_config.load(["job.gin"], [SET_DIR, "A = ['a', 1, (2, {'b': 3})]"])
+            gin_config.load(["job.gin"], [SET_DIR, "gin_example.train.note = ['a', (1, 'b')]"])
     finally:
         Garbage.made = False
         gc.set_threshold(*thresholds)
