@@ -186,16 +186,16 @@ def atomic_folder(path: str | os.PathLike) -> Iterator[Path]:
         raise
 
 
-def remove_parts(folder: str | os.PathLike) -> None:
-    """Removes what writers that were killed left in `folder` and in the folders right below it.
+def remove_parts(folder: str | os.PathLike, depth: int = 1) -> None:
+    """Removes what writers that were killed left in `folder` and in those `depth` levels below it.
 
     The folder's owner calls it: a file that another process is writing goes too.
 
     Raises:
       UserError: a file cannot be removed.
     """
-    for pattern in (f".*{_PART}", f"*/.*{_PART}"):
-        for path in Path(folder).glob(pattern):
+    for level in range(depth + 1):
+        for path in Path(folder).glob("*/" * level + f".*{_PART}"):
             with os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
                 path.unlink()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import as_json, os_errors, read_json_object, write_json
+from ckl_jax.files import as_json, os_errors, read_json_object, remove_parts, write_json
 
 Progress = Callable[[int, int, str], None]  # done, in all, of what
 
@@ -121,12 +121,13 @@ class ChangedFile(UserError):
     """A file is not what it was when a folder was begun with it."""
 
 
-def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
+def open_folder(folder: str | os.PathLike, settings: dict[str, Any], shared: bool = False) -> Path:
     """Makes a folder that remembers the settings it is made with.
 
     Args:
-      folder: to make, or to go on with.
+      folder: to make, or to go on with; what a killed process was writing in it is removed.
       settings: with {"name", "bytes", ...} of each file that is read.
+      shared: other processes may be writing in it, so nothing is removed.
 
     Raises:
       UserError: it holds what was made with others, or cannot be a folder; `ChangedFile` if all
@@ -155,6 +156,8 @@ def open_folder(folder: str | os.PathLike, settings: dict[str, Any]) -> Path:
                 f"{folder} was begun with other settings ({', '.join(sorted(changed))}); choose "
                 "another --out, or delete it."
             )
+        if not shared:
+            remove_parts(folder, depth=2)
     elif folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty and was not made by this command; choose another.")
     else:
