@@ -26,8 +26,12 @@ def require_int(minimum: int = 1, maximum: int = LARGEST, /, **values: Any) -> N
 
 
 def require_vocabulary(**values: Any) -> None:
-    """Raises `UserError` for a vocabulary that is the path of one."""
+    """Raises `UserError` for a vocabulary that is the path of one, or plain data."""
     for name, value in values.items():
+        if isinstance(value, (int, float, complex, bytes, list, tuple, dict)):
+            raise UserError(
+                f"{name} is {value!r} and no vocabulary; bind {name} = @vocabularies.Vocabulary()."
+            )
         if isinstance(value, (str, os.PathLike)):
             raise UserError(
                 f"{name} is the path {os.fspath(value)!r} and no vocabulary; bind {name} = "
@@ -127,10 +131,20 @@ def require_folder(**values: Any) -> None:
 
 
 def require_text(**values: Any) -> None:
-    """Raises `UserError` unless each of `values` is text or a path, and not empty."""
+    """Raises `UserError` unless each of `values` is text or a path that a file system can have."""
     for name, value in values.items():
-        if isinstance(value, (int, float, bool)) or value is None or not str(value).strip():
-            raise UserError(f"{name} is {value!r}; give the name of a folder.")
+        text = isinstance(value, (str, os.PathLike)) and os.fspath(value)
+        if not text or not text.strip() or "\0" in text:
+            raise UserError(f"{name} is {value!r}; give the name of a folder, as text.")
+
+
+def require_texts(**values: Any) -> None:
+    """Raises `UserError` unless each of `values` is a list of what `require_text` takes."""
+    for name, value in values.items():
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise UserError(f"{name} is {value!r}; give a list of folders, such as ('data',).")
+        for entry in value:
+            require_text(**{f"one of {name}": entry})
 
 
 def require_lengths(

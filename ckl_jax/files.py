@@ -1,5 +1,6 @@
 """Files that are either whole or absent: write beside the target, sync, rename."""
 
+import codecs
 import collections
 import contextlib
 import gzip
@@ -54,12 +55,16 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
 def _line_that_is_not_utf8(path: str | os.PathLike) -> str:
     """ ", line n" of the first line of a file, gzip or not, that does not decode; "" if none."""
     opener = gzip.open if os.fspath(path).endswith(".gz") else open
+    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
     with contextlib.suppress(OSError, EOFError, zlib.error), opener(path, "rb") as f:
-        for number, line in enumerate(f, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return f", line {number}"
+        try:
+            # By blocks: a line may have no end.
+            while block := f.read(1 << 16):
+                decoder.decode(block)
+                line += block.count(b"\n")
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as e:
+            return f", line {line + e.object.count(bytes([10]), 0, e.start)}"
     return ""
 
 
@@ -188,16 +193,16 @@ def atomic_folder(path: str | os.PathLike) -> Iterator[Path]:
         raise
 
 
-def remove_parts(folder: str | os.PathLike) -> None:
-    """Removes what writers that were killed left in `folder` and in the folders right below it.
+def remove_parts(folder: str | os.PathLike, depth: int = 1) -> None:
+    """Removes what writers that were killed left in `folder` and in those `depth` levels below it.
 
     The folder's owner calls it: a file that another process is writing goes too.
 
     Raises:
       UserError: a file cannot be removed.
     """
-    for pattern in (f".*{_PART}", f"*/.*{_PART}"):
-        for path in Path(folder).glob(pattern):
+    for level in range(depth + 1):
+        for path in Path(folder).glob("*/" * level + f".*{_PART}"):
             with os_errors(path, "remove"), contextlib.suppress(FileNotFoundError):
                 path.unlink()
 

@@ -9,7 +9,6 @@ code it contains, so they are refused. Where Haiku is, one line makes the archiv
 
 import re
 import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,9 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.architecture import RUN_FIELDS, Architecture, VocabularyFiles
 from ckl_jax.checkpoints.assignment import some
 from ckl_jax.checkpoints.safetensors_files import SafetensorsState, safetensors_names
+from ckl_jax.data.compressed import read_arrays
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
 from ckl_jax.models.recurrent import RecurrentModel
 from ckl_jax.models.transformer_xl import Transformer, TransformerXLConfig
 from ckl_jax.trees.paths import flatten, unflatten
@@ -68,10 +67,8 @@ def read_haiku(path: str | Path) -> Mapping[str, np.ndarray]:
             "'module/param' and give that file."
         )
     try:
-        # allow_pickle=False: an .npz may hold object arrays, and those are pickles.
-        with os_errors(path, "read"), np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile) as e:
+        return read_arrays(path)
+    except ValueError as e:
         raise UserError(f"{path} is not an archive of numpy arrays ({e}).") from e
 
 

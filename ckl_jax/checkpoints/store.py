@@ -9,6 +9,7 @@ everything in it is written, so a folder of that name is complete.
 import contextlib
 import dataclasses
 import errno
+import json
 import logging
 import math
 import re
@@ -210,6 +211,29 @@ class CheckpointStore:
             )
             # Returns when the arrays are copied; a thread writes them and renames the folder.
             self._checkpointer.save(path, args=args)
+
+    def amend(self, step: int, metrics: Mapping[str, float], dataset: Mapping[str, Any]) -> None:
+        """Gives a complete checkpoint other metrics and another data position; its arrays stay.
+
+        Args:
+          step: of the checkpoint.
+          metrics, dataset: see `save`.
+
+        Raises:
+          UserError: the folder cannot be written.
+        """
+        path = self._path(step)
+        with self._errors(path):
+            self.wait()
+            if self._checkpointer is None:
+                self._start()  # with other metrics, `keep_best` may delete others
+            if jax.process_index() == 0:
+                # The position last: until then the checkpoint is what it was.
+                metadata = self.metadata(step) | {METRICS: dict(metrics)}
+                for item, value in (("metadata", metadata), ("dataset", dict(dataset))):
+                    part = path / item / "metadata.part"
+                    part.write_text(json.dumps(value))
+                    part.replace(path / item / "metadata")
 
     def discard(self, step: int) -> None:
         """Deletes the checkpoint of `step`, if there is one, such that an older one counts."""

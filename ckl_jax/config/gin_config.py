@@ -7,6 +7,7 @@ A job function is an ordinary function; gin's configurable version of it is look
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import inspect
 import io
@@ -14,6 +15,7 @@ import itertools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,22 @@ from ckl_jax.errors import UserError, nearest
 
 _running: list[Callable[..., Any]] = []
 _lent: dict[str, Callable[..., Any]] = {}
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """A function in which values can be read: nothing is collected.
+
+    Before Python 3.11.8 `ast.literal_eval`, by which gin reads values, fails at sound ones if a
+    finalizer that runs within it parses too, here or in another thread (python/cpython#106905).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def load(
@@ -70,6 +88,7 @@ class Source:
     scan: gin_scan.Scan
 
 
+@_garbage_kept()
 def read(
     files: Sequence[str] = (),
     bindings: Sequence[str] = (),
@@ -90,6 +109,7 @@ def read(
     return Source(paths, list(map(old_names.translate, bindings)), folders, scan)
 
 
+@_garbage_kept()
 def bind(source: Source) -> None:
     """Makes `source` gin's only configuration, importing what its files import."""
     gin.clear_config()
@@ -300,6 +320,11 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
         raise UserError(str(e).split("\n")[0]) from e  # a check of arguments in the library
     except (TypeError, RuntimeError) as e:
         text = str(e)
+        if isinstance(e, RecursionError) and _is_circular(e):
+            raise UserError(
+                "A value in the gin configuration calls what it is a value of; look for the @...() "
+                "that names a function above it, such as the job's own."
+            ) from None
         if "RESOURCE_EXHAUSTED" in text and "emory" in text:
             raise UserError(
                 "The device has not enough memory for this run; raise NUM_MICROBATCHES, set "
@@ -316,6 +341,12 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
                 f"The gin files leave {unset[1]} of {called[1]} unset; bind it in a gin file."
             ) from e
         raise
+
+
+def _is_circular(e: RecursionError) -> bool:
+    """Whether gin called itself over and over, rather than a job's own function."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(e.__traceback__)]
+    return files.count(gin.config.__file__) > len(files) / 4
 
 
 def _raised_here(e: Exception) -> bool:

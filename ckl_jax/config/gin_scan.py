@@ -247,8 +247,11 @@ def _statements(text: str, source: str, hint: str = "") -> Iterator[Any]:
         if isinstance(e, tokenize.TokenError):  # (message, place)
             e = SyntaxError("it ends within a statement: a bracket or a quote is open")
         message = str(getattr(e, "msg", None) or e)
-        token = re.search(r"Failed to parse token '(.*?)'", message)
-        what = f"cannot read the value {token[1]!r}" if token else message.split("\n")[0]
+        token = re.search(r"Failed to parse token '(.*)'", message)
+        what = message.split("\n")[0]
+        if token:
+            value = token[1] if token[1][:1] in ("'", '"') else repr(token[1])
+            what = f"cannot read the value {value}"
         line = getattr(e, "lineno", None)
         where = f"{source}, line {line}" if line and source != COMMAND_LINE else source
         shown = f" in {text!r}" if source == COMMAND_LINE else ""

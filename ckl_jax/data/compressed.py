@@ -1,16 +1,22 @@
-"""Compressed files as streams of blocks: bzip2 (of one stream or many), gzip, plain.
+"""Compressed files: bzip2 (of one stream or many), gzip and plain as blocks; archives of arrays.
 
-A file that ends too early or is damaged is a `UserError` that names the byte.
+A file that ends too early or is damaged is a `UserError` that names the byte. No file takes more
+memory than its size on disk and a fixed amount warrant, whatever it expands to.
 """
 
 import bz2
 import gzip
 import io
+import math
 import os
 import sys
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Iterator
 from typing import IO
+
+import numpy as np
 
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors
@@ -21,6 +27,8 @@ BLOCK_BYTES = 1 << 18
 RECORD_BYTES = 1 << 24
 ANY_LENGTH = sys.maxsize  # of files that a command wrote
 _BZ2, _GZIP = b"BZh", b"\x1f\x8b"
+# Arrays that take more than both, in bytes and relative to their archive, are refused unread.
+_ARRAYS_BYTES, _ARRAYS_RATIO = 1 << 28, 100
 
 
 def read_blocks(
@@ -160,3 +168,43 @@ def too_long(path: str | os.PathLike, where: str, limit: int) -> UserError:
         f"{os.fspath(path)}, {where}: it is longer than {limit:,} bytes, which no record may be; "
         "cut it up, or give a larger --record-limit where the command has one."
     )
+
+
+def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns the arrays of an .npz file by their names; none may hold pickled objects.
+
+    Each array is as large as its header says, and all are checked before one is read: a header may
+    promise more than the file has, and 100 MB of zip can expand to 100 GB.
+
+    Raises:
+      UserError: the file cannot be read.
+      ValueError: it is no archive of numpy arrays, is damaged, or expands to too much.
+    """
+    with os_errors(path, "read"):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size, entries = sum(e.file_size for e in archive.filelist), archive.filelist
+                if size > max(_ARRAYS_BYTES, _ARRAYS_RATIO * os.path.getsize(path)):
+                    raise ValueError(
+                        f"it expands to {size:,} bytes, over {_ARRAYS_RATIO} times its size"
+                    )
+                for entry in entries:
+                    _check_header(archive, entry)
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        # TokenError: of a header; RuntimeError: encrypted, or compressed in a way not known here.
+        except (zipfile.BadZipFile, tokenize.TokenError, RuntimeError) as e:
+            raise ValueError(str(e)) from e
+
+
+def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Raises `ValueError` unless a file of an archive is an array of the size that it declares."""
+    with archive.open(entry) as f:
+        version = np.lib.format.read_magic(f)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}
+        shape, _, dtype = read.get(version, np.lib.format.read_array_header_2_0)(f)
+        held = entry.file_size - f.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{entry.filename} holds pickled objects, which are not read")
+    if not dtype.itemsize or math.prod(shape) * dtype.itemsize != held:
+        raise ValueError(f"{entry.filename} claims {dtype}{list(shape)} but has {held:,} bytes")

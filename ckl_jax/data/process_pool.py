@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.errors import UserError
-from ckl_jax.files import as_json, os_errors, read_json_object, write_json
+from ckl_jax.files import as_json, os_errors, read_json_object, remove_parts, write_json
 
 Progress = Callable[[int, int, str], None]  # done, in all, of what
 
@@ -22,14 +22,31 @@ def no_progress(done: int, total: int, what: str) -> None:
     """Shows nothing."""
 
 
+class _Worker(multiprocessing.context.SpawnProcess):
+    """A process that Ctrl-C does not reach: the parent stops the pool."""
+
+    def start(self) -> None:
+        # A child inherits it, and so shows no traceback of an interrupt while Python starts in it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Context(multiprocessing.context.SpawnContext):
+    """Spawns, since a fork would copy the locks of threads."""
+
+    Process = _Worker
+
+
 @contextlib.contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
     """A pool of processes; None for one worker, which is this process."""
     if workers <= 1:
         yield None
         return
-    context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
-    pool = ProcessPoolExecutor(workers, context, _ignore_interrupts)
+    pool = ProcessPoolExecutor(workers, _Context())
     try:
         yield pool
     except BrokenProcessPool as e:
@@ -39,10 +56,6 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
         ) from e
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops the pool
 
 
 def run_tasks(
@@ -109,14 +122,19 @@ class ChangedFile(UserError):
 
 
 def open_folder(
-    folder: str | os.PathLike, settings: dict[str, Any], *, dry_run: bool = False
+    folder: str | os.PathLike,
+    settings: dict[str, Any],
+    *,
+    dry_run: bool = False,
+    shared: bool = False,
 ) -> Path:
     """Makes a folder that remembers the settings it is made with.
 
     Args:
-      folder: to make, or to go on with.
+      folder: to make, or to go on with; what a killed process was writing in it is removed.
       settings: with {"name", "bytes", ...} of each file that is read.
       dry_run: check only, write nothing.
+      shared: other processes may be writing in it, so nothing is removed.
 
     Raises:
       UserError: it holds what was made with others, or cannot be a folder; `ChangedFile` if all
@@ -145,6 +163,8 @@ def open_folder(
                 f"{folder} was begun with other settings ({', '.join(sorted(changed))}); choose "
                 "another --out, or delete it."
             )
+        if not (shared or dry_run):
+            remove_parts(folder, depth=2)
     elif folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty and was not made by this command; choose another.")
     elif not dry_run:

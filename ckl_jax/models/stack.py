@@ -35,7 +35,10 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
     object.__setattr__(config, "dtype", _dtype(config.dtype))
     for size in sizes:
         checks.require_size(**{f"{name}.{size}": getattr(config, size)})
+    if config.dropout_rate is None:
+        raise UserError("DROPOUT_RATE is None; give a number in [0, 1).")
     checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=config.dropout_rate)
+    checks.require_bool(SCAN_LAYERS=config.scan_layers)
     checks.require_choice(REMAT_POLICIES, **{f"{name}.remat_policy": config.remat_policy})
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ckl_jax import checks
+from ckl_jax.errors import UserError
 
 Schedule = Callable[[jax.Array | int], jax.Array]
 
@@ -347,6 +348,8 @@ def t5x_factors(
 
 
 def _check_rate(peak):
+    if peak is None:
+        raise UserError("LEARNING_RATE is None; give a finite number, 0 or more.")
     checks.require_number("a finite number, 0 or more", 0.0, LEARNING_RATE=peak)
 
 

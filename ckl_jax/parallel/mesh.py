@@ -71,6 +71,7 @@ def mesh_sizes(
 
 def _by_name(sizes: Mapping[str, int] | Sequence[int]) -> Mapping[str, int]:
     if not isinstance(sizes, Mapping):
+        checks.require_ints(-1, MESH_SHAPE=sizes)
         if len(sizes) != len(MESH_AXES):
             raise UserError(f"mesh_shape {list(sizes)} needs one size for each of {MESH_AXES}.")
         return dict(zip(MESH_AXES, sizes, strict=True))
@@ -224,6 +225,7 @@ class Partitioner:
 
     def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
         """Raises `UserError` if a global batch does not divide over the mesh."""
+        checks.require_size(**{name: batch_size})
         if batch_size % self.batch_parts:
             raise UserError(
                 f"{name} {batch_size} does not divide into {self.batch_parts} parts, the "

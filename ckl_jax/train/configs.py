@@ -28,6 +28,7 @@ RESTORE_MODES = ("latest", "specific", "all")
 
 def path(folder: str, name: str) -> str:
     """A path below a folder: gin files derive one from another by it."""
+    checks.require_text(**{"path.folder": folder, "path.name": name})
     return str(Path(folder) / name)
 
 
@@ -61,7 +62,10 @@ class DatasetConfig:
     review_task_name: str | None = None
 
     def __post_init__(self) -> None:
-        checks.require_bool(CONTIGUOUS_ROWS=self.contiguous)
+        checks.require_bool(CONTIGUOUS_ROWS=self.contiguous, USE_CACHED_TASKS=self.use_cached)
+        for name in ("replay_task_name", "review_task_name"):
+            if (task := getattr(self, name)) is not None:
+                checks.require_text(**{name.upper(): task})
         if not self.use_cached:
             raise UserError(
                 "USE_CACHED_TASKS = False: this runner reads cached tasks only; make them with "
@@ -251,6 +255,8 @@ class DatasetConfig:
         Raises:
           UserError: there is none of that name.
         """
+        checks.require_texts(CACHE_DIRS=self.cache_dirs)
+        checks.require_text(**{"The name of a task": name})
         if (folder := find_task(name, self.cache_dirs)) is not None:
             return CachedTask.open(folder)
         known = sorted(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import files
+from ckl_jax import checks, files
 from ckl_jax.analysis import perplexity
 from ckl_jax.errors import UserError
 from ckl_jax.models.base import BaseTransformerModel
@@ -21,11 +21,13 @@ Probes = ClosedBook | FactProbes
 
 
 def check_probes(probes: Any) -> None:
-    """Raises `UserError` unless PROBES is a record of probes or None."""
+    """Raises `UserError` unless PROBES is a record of probes in a folder, or None."""
     if probes is not None and not hasattr(probes, "evaluator"):
         raise UserError(
             f"PROBES is {probes!r}; give a record such as @closed_book.ClosedBook(), or None."
         )
+    if hasattr(probes, "data_dir"):
+        checks.require_text(PROBE_DIR=probes.data_dir)
 
 
 def make_evaluator(

@@ -227,8 +227,10 @@ def prepare(
     checks.require_text(MODEL_DIR=model_dir)
     checks.require_folder(MODEL_DIR=model_dir)
     refuse_foreign(model_dir)
+    if checkpoint_cfg.restore.path is not None:
+        checks.require_text(INITIAL_CHECKPOINT_PATH=checkpoint_cfg.restore.path)
     _check_length(epochs, total_steps, first_step)
-    _check_method(method, optimizer)
+    _check_objects(model, method, optimizer, make_inputs)
     checks.require_int(0, RANDOM_SEED=random_seed, first_step=first_step)
     checks.require_positive(CLIP_NORM=clip_norm)
     extended = model.with_method(method)
@@ -302,7 +304,11 @@ def _check_length(epochs: int | None, total_steps: int | None, first_step: int) 
         )
 
 
-def _check_method(method: Any, optimizer: Any) -> None:
+def _check_objects(model: Any, method: Any, optimizer: Any, make_inputs: Any) -> None:
+    if not hasattr(model, "with_method"):
+        raise UserError(f"MODEL is {model!r}; give one such as @base.EncoderDecoderModel().")
+    if make_inputs is not None and not callable(make_inputs):
+        raise UserError(f"MAKE_INPUTS is {make_inputs!r}; give a function, or None.")
     if not callable(optimizer):
         raise UserError(
             f"OPTIMIZER is {optimizer!r}; give a function, such as @adafactor.adafactor_hf "
@@ -313,7 +319,7 @@ def _check_method(method: Any, optimizer: Any) -> None:
 
 
 def _check_batch(batch_size: int, num_microbatches: int, partitioner: Partitioner) -> None:
-    checks.require_int(NUM_MICROBATCHES=num_microbatches)
+    checks.require_size(NUM_MICROBATCHES=num_microbatches)
     partitioner.check_batch_size(batch_size)
     if batch_size % num_microbatches:
         raise UserError(

@@ -99,6 +99,16 @@ class Saver:
         )
         self._saved = time.monotonic()
 
+    def amend_evaluated(self, step: int) -> None:
+        """Gives the checkpoint of `step`, saved before its evaluation, what it would have now.
+
+        Raises:
+          UserError: the folder cannot be written.
+        """
+        dataset = self._store.dataset(step)
+        dataset.pop("owes_evaluation", None)
+        self._store.amend(step, self._telemetry.metrics_at(step), dataset)
+
     def is_overdue(self, step: int) -> bool:
         """Whether the last checkpoint is older than it may be; the same in all processes."""
         minutes = self._run.checkpoint_cfg.save.minutes

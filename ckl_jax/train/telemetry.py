@@ -117,7 +117,7 @@ class Telemetry:
         self._newest["scores"] = (step, flat)
 
     def remember(self, step: int, metrics: dict[str, float]) -> None:
-        """Takes the metrics of a checkpoint that is saved again after its evaluation."""
+        """Takes the metrics of a checkpoint whose evaluation is made up for."""
         self._newest["row"] = (step, metrics)
 
     def metrics_at(self, step: int) -> dict[str, float]:

@@ -222,8 +222,8 @@ def _evaluate_first(
     telemetry.remember(step, begun.metrics)
     if not evaluation(begun.state, begun.frozen, telemetry):
         _end_early(store, step, stop)
-    if begun.owes_evaluation and store.keep_best:  # the metric to choose it by
-        saver.save(begun.state)
+    if begun.owes_evaluation:
+        saver.amend_evaluated(step)
 
 
 def _loop(

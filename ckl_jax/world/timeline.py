@@ -151,9 +151,10 @@ def make_world(seed: int = 0, size: str = "small", variant: str = "disjoint") ->
 
 def check_size(size: str) -> None:
     """Raises `UserError` if no world has that size."""
-    if size not in SIZES:
+    if not isinstance(size, str) or size not in SIZES:
         raise UserError(
-            f"No world has the size {size!r}; there are {', '.join(SIZES)}.{nearest(size, SIZES)}"
+            f"No world has the size {size!r}; there are {', '.join(SIZES)}."
+            + nearest(str(size), SIZES)
         )
 
 

@@ -1,6 +1,7 @@
 """Any arguments and any files: a command works, or ends with one sentence and leaves nothing.
 
-The options are those of the commands' own signatures; what they are given is drawn.
+The options are those of the commands' own signatures, and the macros those of the bundled gin
+files; what they are given is drawn.
 """
 
 import contextlib
@@ -19,9 +20,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.cli import ckl
+from ckl_jax.cli import ckl, t5x
+from ckl_jax.config import gin_config
 from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import simulated
+from ckl_jax.train import train
 from tests.parity.ranked import unpack
+from tests.tiny import ROOT
 
 SECONDS = 60  # more is a runaway
 WORDS = (
@@ -62,6 +67,15 @@ RUNS = (
     "ledger RUN",
     "claims OUT",
     "probe compare OUT OUT",
+)
+
+
+# What gin macros are set to: other types, no numbers, numbers of any size, no values at all.
+VALUES = (
+    *("'x'", "''", "", "0", "-1", "1", "2.5", "1e30", "-1e-30", "1e999", "nan", "9" * 30),
+    *("9" * 6000, "None", "True", "[]", "[1, 'x']", "('x',)", "()", "{}", "{'x': None}", "(" * 200),
+    *("@nothing", "@train.train()", "%NOTHING", "x", "'%s{}'", "{'inputs': -1, 'targets': 1e30}"),
+    *("'\\0'", "'/proc/x'", "b'x'", "1j", "..."),
 )
 
 
@@ -123,11 +137,11 @@ def watched():
         signal.signal(signal.SIGALRM, before)
 
 
-def run(argv) -> tuple[int, str]:
-    """The exit code of `ckl`, and what it writes to standard error."""
+def run(argv, command=ckl) -> tuple[int, str]:
+    """The exit code of a command, and what it writes to standard error."""
     out, err = io.StringIO(), io.StringIO()
     with watched(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = ckl.main(argv)
+        code = command.main(argv)
     return code, err.getvalue()
 
 
@@ -199,3 +213,56 @@ def test_any_file_and_option_give_a_result_or_a_sentence(count, files, tmp_path,
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     fuzz()
+
+
+class TrainingBegins(BaseException):
+    """Raised where a run has been checked and would allocate its parameters."""
+
+
+def macros_of(names) -> list[str]:
+    """The macros that gin files set; none if they need one that they do not set."""
+    try:
+        bindings = gin_config.read(names, []).scan.bindings
+    except UserError:
+        return []
+    return sorted({binding.name for binding in bindings if binding.name.isupper()})
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(None, marks=pytest.mark.slow)])
+def test_any_value_of_a_macro_is_taken_or_refused_before_a_training(
+    count, tiny, tmp_path, monkeypatch
+):
+    """Every macro of the run files of CKL and TemporalWiki with every value, or `count` of them."""
+    methods = [path.stem for path in sorted(ROOT.glob("gin_configs/*_*.gin"))]
+    kinds = {"ckl": "tiny.gin", "temporalwiki": "temporalwiki_tiny.gin"}
+    runs = [(f"{m}.gin", kinds[m.split("_")[0]]) for m in methods if m.split("_")[0] in kinds]
+    files = {}  # that set a macro
+    for names in runs:
+        if len(macros := macros_of(names)) > 20:
+            for macro in macros:
+                files.setdefault(macro, []).append(names)
+    assert len(files) > 50 and len({names for some in files.values() for names in some}) > 20
+    rng = random.Random(0)
+    drawn = [(macro, value) for macro in sorted(files) for value in VALUES]
+
+    def begins(*given, **more):
+        raise TrainingBegins
+
+    monkeypatch.setattr(train, "begin", begins)
+    monkeypatch.setattr(simulated, "_train_initial", begins)
+    monkeypatch.chdir(tmp_path)
+    world = {"DATA_DIR": str(tiny.root / "world"), "INITIAL_DIR": str(tiny.root / "initial")}
+    world = [f"--gin.{name}={value!r}" for name, value in world.items()]
+    begun = 0
+    for macro, value in rng.sample(drawn, count or len(drawn)):
+        argv = ["train", *(f"--gin_file={name}" for name in rng.choice(files[macro])), *world]
+        argv += ["--gin.MODEL_DIR='run'", f"--gin.{macro}={value}"]
+        try:
+            code, err = run(argv, t5x)
+        except TrainingBegins:
+            begun += 1
+            continue
+        assert code == 2 and "Traceback" not in err, (argv, err)
+        assert re.match(r"t5x: .{10,3000}$", err.rstrip("\n").rsplit("\n", 1)[-1]), (argv, err)
+    assert not list(tmp_path.rglob("checkpoint_*"))
+    assert 0 < begun < len(drawn) / 2

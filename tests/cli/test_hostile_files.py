@@ -1,16 +1,24 @@
 """Files that are broken on purpose: one sentence that names file and line, and no output."""
 
+import contextlib
 import gzip
+import io
 import json
 import os
+import re
 import shutil
 import threading
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 from ckl_jax.cli import ckl
+from ckl_jax.data.compressed import text_lines
+from ckl_jax.data.tasks.word_losses import read_dump
+from ckl_jax.errors import UserError
 from tests.parity.ranked import unpack
 
 DOCUMENT = {"date": "2020-01-01", "title": "", "text": "A sentence."}
@@ -78,6 +86,71 @@ def test_a_compressed_line_without_end_takes_no_memory(tmp_path, capsys):
             f.write(b"x" * 2**20)
     argv = ["data", "split", "--documents", str(file), "--out", str(tmp_path / "out")]
     assert "bomb.jsonl.gz, line 1: it is longer than 16,777,216 bytes" in refused(capsys, argv)
+
+
+def test_bytes_that_are_not_utf8_are_found_in_a_line_without_end(tmp_path):
+    probe = tmp_path / "probe.csv.gz"
+    with gzip.open(probe, "wb", compresslevel=1) as f:
+        f.write(b"a,b\n\xe9")
+        for _ in range(64):
+            f.write(b"x" * 2**20)
+    with small_memory(), pytest.raises(UserError, match="gz, line 2: not UTF-8 .the byte 0xe9"):
+        list(text_lines(probe))
+
+
+def npy(array) -> bytes:
+    """What `np.save` writes; a header alone may be given as (shape, dtype, content)."""
+    f = io.BytesIO()
+    if isinstance(array, np.ndarray):
+        np.save(f, array)
+    else:
+        shape, dtype, content = array
+        header = {"descr": dtype, "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(f, header)
+        f.write(content)
+    return f.getvalue()
+
+
+@contextlib.contextmanager
+def small_memory():
+    """A block in which Python and numpy hold less than 32 MiB more than before."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "content, told",
+    [
+        (npy(((10**15,), "<f4", bytes(64))), "claims float32[1000000000000000] but has 64 bytes"),
+        (npy(((2**24,), "<f4", bytes(64))), "claims float32[16777216] but has 64 bytes"),
+        (npy(((10**18,), "<U0", b"")), "claims <U0[1000000000000000000] but has 0 bytes"),
+        (npy(((1,), "|O", b"\x80\x04N.")), "holds pickled objects"),
+        (npy(np.zeros(4)).replace(b"(4,), }", b"((((((("), "EOF in multi-line"),
+        (b"no array", "the magic string is not correct"),
+        (None, "expands to 300,000,128 bytes, over 100 times its size"),
+    ],
+)
+def test_an_archive_that_claims_too_much_is_not_read(content, told, tmp_path, capsys):
+    """As weights and as a dump of word losses."""
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    (dump / "dump.json").write_text('{"format": 1}')
+    path = dump / "2020-01-000000000.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("ids.npy", "w") as f:
+            f.write(content or npy(((3 * 10**8,), "|u1", b"")))
+            for _ in range(0 if content else 300):
+                f.write(bytes(10**6))
+    argv = ["import-haiku", "--weights", str(path), "--heads", "2", "--out", str(tmp_path / "out")]
+    with small_memory():
+        assert told in refused(capsys, argv)
+        with pytest.raises(UserError, match=f"damaged .*{re.escape(told)}"):
+            list(read_dump(dump))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_pipe_is_refused(tmp_path, capsys):
@@ -157,6 +230,10 @@ def test_an_empty_file_of_documents_is_named(tiny, tmp_path, capsys):
 # would write. In capitals: files.
 WRITERS = {
     "world --size tiny --out OUT": "notes.txt",
+    "data prepare --dir CKL --out OUT": "vocabulary.model",
+    "data prepare --dir CKL --out OUT --vocab-size 300": "tasks/d1/manifest.json",
+    "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents/manifest.json",
+    "data dated --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "documents.jsonl",
     "data kilt --size tiny --out OUT": "nq-dev-kilt.jsonl",
     "data dumps --size tiny --months 2 --out OUT": "notes.txt",
     "data dumps --size tiny --months 2 --out OUT --dry-run": "notes.txt",

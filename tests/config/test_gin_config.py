@@ -1,5 +1,7 @@
 """Gin files are found, bound at a plain function, and explained when they are wrong."""
 
+import ast
+import gc
 import importlib.util
 import re
 
@@ -225,9 +227,35 @@ def test_syntax_errors_have_file_and_line_and_a_hint_about_quotes(bundled):
     assert "mine.gin" in error(write(bundled, "A = (1,\n"), SET_DIR)
     message = error(write(bundled, "from tests.config import gin_example, other\n"), SET_DIR)
     assert "mine.gin, line 3: Expected newline. An import of gin names one thing; give" in message
+    assert r"cannot read the value '\x' in" in error("job.gin", r"MODEL_DIR = '\x'")
     for value in ("/tmp/run", "gs://b/run", "run", "3rd"):
         message = error("job.gin", f"MODEL_DIR = {value}")
         assert f"--gin.MODEL_DIR=\"'{value}'\"" in message
+
+
+def test_a_finalizer_that_parses_does_not_disturb_the_reading_of_values():
+    class Garbage:
+        made = True
+
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            ast.parse("x = 1")
+            if Garbage.made:
+                Garbage()
+
+    thresholds = gc.get_threshold()
+    try:
+        for often in range(5, 40):
+            gc.set_threshold(often)
+            Garbage()
+            gin_config.load(["job.gin"], [SET_DIR, "gin_example.train.note = ['a', (1, 'b')]"])
+    finally:
+        Garbage.made = False
+        gc.set_threshold(*thresholds)
+        gc.collect()
+    assert gc.isenabled()
 
 
 def test_includes_that_are_missing_or_endless(bundled):

@@ -39,6 +39,11 @@ def content(model_dir):
     path = model_dir / f"checkpoint_{newest_step(model_dir)}"
     state = ocp.PyTreeCheckpointHandler().restore(path / "state")
     found = {name: np.asarray(leaf) for name, leaf in keys.named_leaves(state)}
+    for item in ("dataset", "metadata"):
+        held = json.loads((path / item / "metadata").read_text())
+        held |= {k: v for k, v in held.pop("metrics", {}).items() if "timing" not in k}
+        held = {k: v for k, v in held.items() if "seconds" not in k and "_model_dir" not in k}
+        found[item] = json.dumps(held, sort_keys=True)
     for pattern in ("probes/*", "inference_eval/*.jsonl", "model-info.txt"):
         for file in model_dir.glob(pattern):
             found[str(file.relative_to(model_dir))] = file.read_text()
@@ -97,13 +102,16 @@ def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("step, before", [(34, 0), (STEPS, 68)])
+def test_a_sigterm_within_an_evaluation_changes_no_bit(
+    tiny, tmp_path, monkeypatch, capsys, step, before
+):
     alone = tmp_path / "alone" / "run"
     assert t5x.main(["train", *tiny.argv("lora", alone, **SETTINGS, PROBE_BATCH_SIZE=16)]) == 0
     folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
 
     def counted(self, batch):
-        if (folder / "probes" / "rows_000000.jsonl").exists():  # in the evaluation at step 34
+        if (folder / "probes" / f"rows_{before:06d}.jsonl").exists():  # in the evaluation at `step`
             after.append(1)
             if len(after) == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -115,9 +123,10 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(tiny, tmp_path, monkeypat
         t5x.main(argv)
     said = capsys.readouterr().out
     assert end.value.code == 143 and len(after) == 2, said
-    assert "SIGTERM: stopping after this batch of the evaluation; then step 34 is saved.\n" in said
-    assert "Stopped at step 34, which is saved" in said and newest_step(folder) == 34
-    assert not (folder / "probes" / "rows_000034.jsonl").exists()
+    told = f"SIGTERM: stopping after this batch of the evaluation; then step {step} is saved.\n"
+    assert told in said and f"Stopped at step {step}, which is saved" in said
+    assert newest_step(folder) == step
+    assert not (folder / "probes" / f"rows_{step:06d}.jsonl").exists()
     monkeypatch.undo()
     assert t5x.main(argv) == 0
     assert_same(folder, alone)

@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import ANY_NUMBER, os_errors, parse_json, sha256, write_json
 
 FORMAT = 1
+Row = Mapping[str, Sequence[int]]
 _FLUSH_ROWS = 8192
 
 
@@ -81,7 +82,7 @@ class _FeatureWriter:
 
 def write_cached(
     directory: str | os.PathLike,
-    rows: Iterable[Mapping[str, Sequence[int]]],
+    rows: Iterable[Row] | Callable[[Path], Iterable[Row]],
     *,
     meta: Mapping[str, Any] | None = None,
     features: Sequence[str] = ("inputs", "targets"),
@@ -93,6 +94,7 @@ def write_cached(
     Args:
       directory: the folder to make.
       rows: each row maps every feature to its token ids. Memory does not grow with their number.
+        Or a function that makes them, given a folder whose other files become the task's too.
       meta: what to record in the manifest (source and its hash, vocabulary digest, versions, ...).
       features: the names of the features.
       vocab_size: the vocabulary's size; up to 65,536 ids are stored in two bytes, else in four.
@@ -113,7 +115,7 @@ def write_cached(
     try:
         with os_errors(directory):
             writers += [_FeatureWriter(work, name, dtype) for name in features]
-        for row in rows:
+        for row in rows(work) if callable(rows) else rows:
             for writer in writers:
                 with os_errors(directory):
                     writer.add(row[writer.name])
@@ -144,9 +146,20 @@ def _put_in_place(work: Path, directory: Path) -> None:
         os.chmod(work, 0o755)
         directory.mkdir(exist_ok=True)
         (directory / "manifest.json").unlink(missing_ok=True)
-        names = sorted(p.name for p in work.iterdir() if p.name != "manifest.json")
-        for name in [*names, "manifest.json"]:
-            os.replace(work / name, directory / name)
+        # By the first files `is_ours` knows the folder from then on.
+        order = {".offsets": 0, ".tokens": 1, ".jsonl": 2, ".json": 3}
+        for path in sorted(work.iterdir(), key=lambda p: (order[p.suffix], p.name)):
+            os.replace(path, directory / path.name)
+
+
+def is_ours(directory: str | os.PathLike) -> bool:
+    """Whether a folder may be filled: it is empty or missing, or holds at least part of a task."""
+    directory = Path(directory)
+    with os_errors(directory, "read"):
+        return not os.path.lexists(directory) or (
+            directory.is_dir()
+            and (not any(directory.iterdir()) or any(directory.glob("*.offsets")))
+        )
 
 
 def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:

@@ -137,9 +137,9 @@ def prepare_rows(
         meta |= {"rows": "causal", "packed": packed, "legacy_cut": legacy}
         rows = functools.partial(
             _rows,
-            path,
-            name,
-            vocabulary,
+            path=path,
+            name=name,
+            vocabulary=vocabulary,
             length=length,
             packed=packed,
             legacy=legacy,
@@ -172,7 +172,7 @@ def prepare_originals(
     checks.require_int(2, length=length)
     meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
-    def rows() -> Iterator[Row]:
+    def rows(_: Path) -> Iterator[Row]:
         for tokens in _encoded(read_originals(path), vocabulary):
             yield from ({"targets": piece} for piece in cut(tokens, length))
 
@@ -200,7 +200,7 @@ def prepare_facts(
     checks.require_int(2, length=length)
     meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
-    def rows() -> Iterator[Row]:
+    def rows(_: Path) -> Iterator[Row]:
         for fact in read_probe_csv(path):
             yield {"targets": vocabulary.encode(" ".join(fact.values()))[:length]}
 
@@ -238,7 +238,7 @@ def prepare_prompts(
     checks.require_int(2, length=length)
     meta = describe(Path(path).stem, Path(path), vocabulary, {"targets": length})
 
-    def rows() -> Iterator[Row]:
+    def rows(_: Path) -> Iterator[Row]:
         for item in read_probe(probe, path=path):
             prompt = prompt_of(item, questions)
             if questions and not prompt:
@@ -256,7 +256,7 @@ def prepare_prompts(
     return Path(folder)
 
 
-def _rows(path, name, vocabulary, length, packed, legacy, progress, record_limit) -> Iterator[Row]:
+def _rows(_, path, name, vocabulary, length, packed, legacy, progress, record_limit):
     documents = read_documents(path, record_limit)
     rows = causal_rows(documents, vocabulary, length, packed=packed, legacy=legacy)
     for done, row in enumerate(rows, 1):

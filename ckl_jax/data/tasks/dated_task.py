@@ -5,7 +5,7 @@ the pieces of a document are as many groups as it has words, whatever the vocabu
 characters: only then is a perplexity by words that of the same words under every vocabulary.
 """
 
-import contextlib
+import functools
 import heapq
 import itertools
 import json
@@ -28,7 +28,7 @@ from ckl_jax.data.text.documents import (
 )
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, os_errors, read_jsonl
+from ckl_jax.files import atomic_write, read_jsonl, refuse_to_replace
 
 FEATURES = ("targets", "pieces_per_word")
 SIDE_FILE = "documents.jsonl"
@@ -177,34 +177,15 @@ def prepare_dated(
         date, or the folder holds other settings.
     """
     folder = Path(folder)
-    try:
-        _write(documents, folder, vocabulary, replace, progress, record_limit)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # what failed may have made it, and left it empty
-        raise
-    return DatedTask.open(folder)
-
-
-def _write(
-    documents: str | os.PathLike | Iterable[Document],
-    folder: Path,
-    vocabulary: Any,
-    replace: bool,
-    progress: Progress | None,
-    record_limit: int,
-) -> None:
+    rows = functools.partial(_rows, folder=folder, vocabulary=vocabulary, progress=progress)
     if isinstance(documents, (str, os.PathLike)):
+        refuse_to_replace(folder / SIDE_FILE, documents)
         meta = describe(folder.name, Path(documents), vocabulary, None) | {"rows": "dated"}
         make_task(
             folder,
             meta,
-            lambda: _rows(
-                read_documents(documents, record_limit),
-                folder,
-                vocabulary,
-                progress,
-                os.fspath(documents),
+            lambda work: rows(
+                work, read_documents(documents, record_limit), source=os.fspath(documents)
             ),
             vocabulary,
             features=FEATURES,
@@ -214,26 +195,28 @@ def _write(
         meta = vocabulary_meta(vocabulary) | {"task": folder.name, "rows": "dated"}
         write_cached(
             folder,
-            _rows(documents, folder, vocabulary, progress, "its corpus"),
+            lambda work: rows(work, documents),
             meta=meta,
             features=FEATURES,
             vocab_size=vocabulary.vocab_size,
             eos_id=vocabulary.eos_id,
         )
+    return DatedTask.open(folder)
 
 
 def _rows(
+    work: Path,
     documents: Iterable[Document],
     folder: Path,
     vocabulary: Any,
     progress: Progress | None,
-    source: str,
+    source: str = "its corpus",
 ) -> Iterator[dict[str, list[int]]]:
-    """Yields the rows, and writes the side file on the way; `source` is for the complaint."""
+    """Yields the rows, and writes the side file into `work`; `source` is for the complaint."""
     encode = WordEncoder(vocabulary)
     stream = in_canonical_order(d for d in documents if d.text.split())
     done = 0
-    with atomic_write(folder / SIDE_FILE) as side:
+    with atomic_write(work / SIDE_FILE) as side:
         for batch in _batches(_distinct(stream)):
             texts = [encodable(document.text) for document in batch]
             for document, text, encoded in zip(batch, texts, encode(texts), strict=True):
@@ -245,9 +228,6 @@ def _rows(
                 progress(folder.name, done)
         if not done:
             raise UserError(f"No rows to write to {folder}: no document of {source} has a word.")
-        # Without a manifest nobody opens it while the side file is newer than the shards.
-        with os_errors(folder):
-            (folder / "manifest.json").unlink(missing_ok=True)
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
-from ckl_jax.data.tasks.cached import CachedTask, read_manifest, write_cached
+from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, write_cached
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import parse_json, sha256, write_json
@@ -101,7 +101,7 @@ def prepare_ckl(
     metas = {n: _meta(n, path, digests[n], vocabulary, lengths) for n, path in sources.items()}
     if not replace:
         for name, folder in tasks.items():
-            _refuse_other(folder, _held(folder), metas[name])
+            _refuse_task(folder, metas[name])
     for name, path in sources.items():
         if not _is_current(tasks[name], metas[name]):
             _cache(path, tasks[name], vocabulary, lengths, metas[name], progress)
@@ -139,20 +139,30 @@ def _trained(
     held = _read_record(record)
     if path.is_file() and held == {**recipe, "sha256": sha256(path)}:
         return Vocabulary(path, extra_ids)
-    if not replace and path.is_file() and isinstance(held, dict):
+    if not replace and path.is_file():
+        if not isinstance(held, dict):
+            raise UserError(
+                f"{path} is there, but no {record.name} that says what it was made of; choose "
+                "another folder, or add --overwrite."
+            )
         _refuse_other(path, held, recipe)
     if not replace and not path.is_file() and any(path.parent.glob("tasks/*/manifest.json")):
         raise UserError(
             f"The tasks in {path.parent} were made with a vocabulary that is not there; give it "
             "by --vocabulary, choose another --out, or add --overwrite to make all of it anew."
         )
-    vocabulary = train_vocabulary(
-        lines,
-        path,
-        recipe["size"],
-        extra_ids,
-        max_piece_length=recipe["max_piece_length"],
-    )
+    try:
+        write_json(record, recipe)  # before the model, which it makes known as ours
+        vocabulary = train_vocabulary(
+            lines,
+            path,
+            recipe["size"],
+            extra_ids,
+            max_piece_length=recipe["max_piece_length"],
+        )
+    except UserError:
+        record.unlink(missing_ok=True)
+        raise
     write_json(record, {**recipe, "sha256": sha256(path)})
     return vocabulary
 
@@ -218,6 +228,16 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
     )
 
 
+def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
+    """Raises `UserError` if a task may not be put there: see `is_ours`, `_refuse_other`."""
+    if not is_ours(directory):
+        raise UserError(
+            f"{directory} holds something that is no cached task; choose another folder, or add "
+            "--overwrite."
+        )
+    _refuse_other(directory, _held(directory), meta)
+
+
 def _held(directory: Path) -> dict[str, Any]:
     """What the complete task in `directory` was made from; {} if there is none or it is damaged."""
     try:
@@ -246,7 +266,7 @@ def describe(
 def make_task(
     directory: Path,
     meta: Mapping[str, Any],
-    rows: Callable[[], Iterator[Mapping[str, Sequence[int]]]],
+    rows: Callable[[Path], Iterator[Row]],
     vocabulary: Any,
     *,
     features: Sequence[str],
@@ -257,20 +277,21 @@ def make_task(
     Args:
       directory: of the task.
       meta: of `describe`, and what else decides its rows.
-      rows: makes them.
+      rows: makes them; see `write_cached`.
       vocabulary: has `vocab_size` and `eos_id`.
       features: of a row.
       replace: make anew what is there of other settings.
 
     Raises:
-      UserError: there is a task of other settings, or no rows, or the folder cannot be written.
+      UserError: there is a task of other settings or something else, or there are no rows, or the
+        folder cannot be written.
     """
     if not replace:
-        _refuse_other(directory, _held(directory), dict(meta))
+        _refuse_task(directory, dict(meta))
     if not _is_current(directory, dict(meta)):
         write_cached(
             directory,
-            rows(),
+            rows,
             meta=meta,
             features=features,
             vocab_size=vocabulary.vocab_size,

@@ -8,13 +8,13 @@ number of its first document, so that a run that was stopped goes on behind the 
 import dataclasses
 import os
 import re
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ckl_jax.data.compressed import read_arrays
 from ckl_jax.errors import UserError
 from ckl_jax.files import as_json, atomic_write, os_errors, read_json, write_json
 
@@ -207,8 +207,7 @@ def _shards(folder: Path) -> list[tuple[Path, str, int]]:
 
 def _read(path: Path, month: str, first: int) -> Shard:
     try:
-        with os_errors(path, "read"), np.load(path, allow_pickle=False) as arrays:
-            columns = {name: arrays[name] for name in arrays.files}
+        columns = read_arrays(path)
         words = columns["words"].tobytes().decode()
         shard = Shard(
             month=month,
@@ -221,7 +220,7 @@ def _read(path: Path, month: str, first: int) -> Shard:
             pieces=columns["pieces"],
             context_start=columns["context_start"],
         )
-    except (KeyError, ValueError, zipfile.BadZipFile) as e:
+    except (KeyError, ValueError) as e:
         raise UserError(f"{path} is damaged ({e}); delete it and make the dump again.") from e
     if not (len(shard.words) == len(shard.nll) == (shard.ends[-1] if len(shard) else 0)):
         raise UserError(f"{path} is damaged (its lengths differ); make the dump again.")

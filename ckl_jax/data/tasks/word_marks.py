@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax.data.compressed import read_arrays
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.text.word_classes import CLASSES, Word, make_tagger
 from ckl_jax.errors import UserError
@@ -108,9 +109,9 @@ def mark_tokens(words: Sequence[Word], spans: Sequence[tuple[int, int]], length:
 
 def _read(path: Path) -> tuple[np.ndarray, str, tuple[str, ...]] | None:
     try:
-        with np.load(path, allow_pickle=False) as f:
-            return f["bits"], str(f["backend"]), tuple(map(str, f["groups"]))
-    except (OSError, ValueError, KeyError):  # not there, or not whole
+        kept = read_arrays(path)
+        return kept["bits"], str(kept["backend"]), tuple(map(str, kept["groups"]))
+    except (UserError, ValueError, KeyError, TypeError):  # not there, or not whole
         return None
 
 

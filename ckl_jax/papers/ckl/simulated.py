@@ -92,6 +92,7 @@ def vocabulary(
     Raises:
       UserError: the checkpoint is missing, or the vocabulary is and may not be made.
     """
+    checks.require_text(DATA_DIR=data_dir)
     path = Path(data_dir) / "prepared" / "vocabulary.model"
     # gin builds the model before `make_inputs` runs, so the file cannot be read yet.
     if make:
@@ -152,6 +153,9 @@ def make_inputs(
     Raises:
       UserError: there is no such world, the folder holds another, or a training failed.
     """
+    checks.require_text(DATA_DIR=data_dir)
+    if initial_dir is not None:
+        checks.require_text(INITIAL_DIR=initial_dir)
     path = Path(data_dir) / "prepared" / "vocabulary.model"
     # The run reads other data: nothing of the simulated world is needed.
     if getattr(vocabulary, "path", None) != str(path):

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.tasks.dated_task import DatedTask, WordEncoder, in_canonical_order, prepare_dated
+from ckl_jax.data.tasks.dated_task import (
+    SIDE_FILE,
+    DatedTask,
+    WordEncoder,
+    in_canonical_order,
+    prepare_dated,
+)
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary
 from ckl_jax.data.text.documents import Document, canonical_key, write_documents
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
@@ -134,6 +140,22 @@ def test_a_task_is_made_once_and_not_of_other_text(tmp_path, vocabulary):
     with pytest.raises(UserError, match="made with other corpora"):
         prepare_dated(file, folder, vocabulary)
     assert len(prepare_dated(file, folder, vocabulary, replace=True)) == 1
+
+
+def test_a_damaged_task_is_made_again_and_what_is_none_stays(tmp_path, vocabulary):
+    file, folder = tmp_path / SIDE_FILE, tmp_path / "task"
+    write_documents(file, documents())
+    whole = prepare_dated(file, folder, vocabulary).task.manifest
+    (folder / "manifest.json").write_text("{")
+    assert prepare_dated(file, folder, vocabulary).task.manifest == whole
+    (folder / "manifest.json").unlink()  # as a kill leaves it
+    assert prepare_dated(file, folder, vocabulary).task.manifest == whole
+    before = file.read_bytes()
+    with pytest.raises(UserError, match="is read and would be written over"):
+        prepare_dated(file, tmp_path, vocabulary, replace=True)
+    with pytest.raises(UserError, match="holds something that is no cached task"):
+        prepare_dated(folder / SIDE_FILE, tmp_path, vocabulary)
+    assert file.read_bytes() == before
 
 
 def test_two_documents_of_one_id_are_refused(tmp_path, vocabulary):

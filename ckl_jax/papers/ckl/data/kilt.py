@@ -239,7 +239,7 @@ def prepare_kilt(
     path, task = find_file(folder, name, TRAIN), Path(out) / name
     meta = describe(name, path, vocabulary, None) | {"rows": "kilt"}
     make_task(
-        task, meta, lambda: _rows(path, vocabulary), vocabulary, features=("inputs", "targets")
+        task, meta, lambda _: _rows(path, vocabulary), vocabulary, features=("inputs", "targets")
     )
     return task
 

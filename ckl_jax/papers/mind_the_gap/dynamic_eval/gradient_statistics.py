@@ -12,10 +12,11 @@ import numpy as np
 import optax
 
 from ckl_jax import checks
+from ckl_jax.data.compressed import read_arrays
 from ckl_jax.data.tasks.cached import CachedTask, find_task
 from ckl_jax.data.tasks.chunks import Segment, StreamDocument
 from ckl_jax.errors import UserError
-from ckl_jax.files import as_json, atomic_write, os_errors, parse_json
+from ckl_jax.files import as_json, atomic_write, parse_json
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.papers.mind_the_gap.dynamic_eval.runner import StreamConfig, StreamRunner, UpdateConfig
 from ckl_jax.parallel.mesh import Partitioner
@@ -137,11 +138,12 @@ def collect(
 def _read(path: str | Path, about: dict[str, Any], like: Any) -> tuple[Any, int] | None:
     if not Path(path).exists():
         return None
-    with os_errors(path, "read"), np.load(path, allow_pickle=False) as kept:
-        held, count = parse_json(str(kept[_ABOUT]))
-        if held != about:
-            return None
-        return _put({name: kept[name] for name in kept.files if name != _ABOUT}, like), count
+    try:
+        kept = read_arrays(path)
+        held, count = parse_json(str(kept.pop(_ABOUT)))
+    except (KeyError, ValueError, TypeError) as e:
+        raise UserError(f"{path} is damaged ({e}); delete it, and it is made again.") from e
+    return (_put(kept, like), count) if held == about else None
 
 
 def _put(flat: dict[str, np.ndarray], like: Any) -> Any:

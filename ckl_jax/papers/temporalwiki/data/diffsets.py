@@ -30,7 +30,7 @@ from ckl_jax.data.process_pool import (
     run_tasks,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json, read_jsonl, remove_parts, write_json, write_jsonl
+from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
@@ -189,12 +189,9 @@ def build(
     Raises:
       UserError: bad dumps; finished shards are kept.
     """
-    # Raises if the folder was begun with other dumps or settings.
-    open_folder(todo.out, todo.settings())
-    if part == (0, 1):
-        # Temporary files of a killed run; with several parts another machine may be writing its
-        # own.
-        remove_parts(todo.out)
+    # Raises if the folder was begun with other dumps or settings. Another machine may be writing
+    # another part.
+    open_folder(todo.out, todo.settings(), shared=part != (0, 1))
     mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
     progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
     if mine:

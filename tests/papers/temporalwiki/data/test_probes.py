@@ -193,14 +193,19 @@ def test_the_released_code_skips_new_subjects(sim, tmp_path):
     assert steps["new all"] < probes.build(job(sim, tmp_path / "b"))["steps"]["new all"]
 
 
-def test_finished_steps_are_kept(sim, tmp_path, monkeypatch):
+def test_finished_steps_are_kept_and_halves_of_files_are_not(sim, tmp_path, monkeypatch):
     out = tmp_path / "out"
     with monkeypatch.context() as m:
         m.setattr(probe_stages, "label", lambda run: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             probes.build(job(sim, out))
+    folders = [out, *(path for path in out.rglob("*") if path.is_dir())]
+    assert {len(folder.relative_to(out).parts) for folder in folders} == {0, 1, 2}
+    for folder in folders:
+        (folder / ".rows.json.0abc.part").touch()  # as a killed process leaves it
     monkeypatch.setattr(probe_stages.fact_store, "parse_entity", lambda *a: 1 / 0)
     assert probes.build(job(sim, out))["table_2"]["unchanged"]["final"] > 0
+    assert not list(out.rglob("*.part"))
 
 
 def notes(sim, out, **changes):
