@@ -8,6 +8,7 @@ give the same world.
 import collections
 import dataclasses
 import datetime
+import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -237,12 +238,13 @@ class Maker:
         """Returns a new name of two words, of which others of the kind have one or both.
 
         New entities are named by known words alone: what a model must learn is who they are, not
-        how to write them.
+        how to write them. Where few are left, a word may be new.
         """
         others = [*self.old[kind], *self.new[kind]]
         taken = {e.name for e in others}
-        while True:
-            shared = others and (new or self.rng.random() < self.size.namesakes)
+        for attempt in itertools.count():
+            few = not others or attempt > 20
+            shared = not few and (new or self.rng.random() < self.size.namesakes)
             if kind == "person":
                 surname = self.rng.choice(others).name.split()[1] if shared else None
                 surname = surname or self.names.surname(country)

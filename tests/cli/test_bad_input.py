@@ -107,8 +107,11 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"MESH_SHAPE": {"model": 3}}, "does not use up the 8 devices"),
         ({"DATA_DIR": "/proc/nothing"}, "Cannot write /proc/nothing"),
         ({"WORLD_SIZE": "huge"}, "No world has the size 'huge'; there are tiny"),
-        ({"WORLD_SIZE": "small"}, "of seed 0, size 'tiny', not of seed 0, size 'small'; choose"),
-        ({"WORLD_SEED": 3}, "or set WORLD_SEED=0 and WORLD_SIZE=\"'tiny'\""),
+        (
+            {"WORLD_SIZE": "small"},
+            "disjoint world of seed 0, size 'tiny', not the disjoint one of seed 0, size 'small'",
+        ),
+        ({"WORLD_SEED": 3}, 'or set WORLD_SEED="0" WORLD_SIZE="\'tiny\'"'),
         ({"WORLD_SEED": "x"}, "WORLD_SEED is 'x'; give a whole number"),
         ({"t5.T5Config.remat_policy": "some"}, "remat_policy is 'some'"),
         ({"LOSS_NORMALIZING_FACTOR": "MEAN"}, "NUM_REAL_TARGET_TOKENS"),
@@ -296,11 +299,11 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tiny, capsys, 
     (folder / "config.gin").unlink()  # else the other settings are refused
     argv = tiny.argv("vanilla", folder, **QUIET, EPOCHS=2, CHECKPOINT_PERIOD=1, LEARNING_RATE=1e30)
     err = sentence(capsys, ["train", *argv])
-    assert "at step 19: training stopped, checkpoint_17 is kept" in err
-    assert complete_steps(folder) == [17]
+    assert "at step 14: training stopped, checkpoint_12 is kept" in err
+    assert complete_steps(folder) == [12]
     (folder / "config.gin").unlink()
     assert t5x.main(["train", *tiny.argv("vanilla", folder, **QUIET, EPOCHS=2)]) == 0
-    assert complete_steps(folder) == [34]
+    assert complete_steps(folder) == [24]
 
 
 def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_path):
@@ -322,7 +325,7 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
     for files, macros in ([], {}), ([], free), ([str(folder / "config.gin")], {}):
         argv = tiny.argv("vanilla", folder, *files, **{**QUIET, "EPOCHS": 1, **macros})
         assert t5x.main(["train", *argv]) == 0
-        assert f"{folder} is already trained to step 17; nothing to do." in capsys.readouterr().out
+        assert f"{folder} is already trained to step 12; nothing to do." in capsys.readouterr().out
     assert _contents(folder) == before
 
 

@@ -45,7 +45,7 @@ def evaluate(folder, **macros):
 
 def test_eval_repeats_what_training_wrote(trained, tmp_path):
     assert evaluate(trained, CHECKPOINT_MODE="all", EVAL_OUTPUT_DIR=str(tmp_path)) == 0
-    for step in (17, 34):
+    for step in (12, 24):
         for name in (
             f"probes/rows_{step:06}.jsonl",
             f"inference_eval/updated_lama-{step:06}.jsonl",
@@ -53,27 +53,27 @@ def test_eval_repeats_what_training_wrote(trained, tmp_path):
             assert read_rows(tmp_path / name) == read_rows(trained / name)
     rows = read_rows(tmp_path / "inference_eval" / "updated_lama-metrics.jsonl")
     assert rows == read_rows(trained / "inference_eval" / "updated_lama-metrics.jsonl")[1:]
-    assert set(read_rows(tmp_path / "inference_eval" / "updated_lama-000034.jsonl")[0]) == {
+    assert set(read_rows(tmp_path / "inference_eval" / "updated_lama-000024.jsonl")[0]) == {
         "input",
         "target",
         "prediction",
     }
     done = (tmp_path / "eval.updated_lama.ckpt").read_text().splitlines()
-    assert [line.rsplit("_", 1)[1] for line in done] == ["17", "34"]
+    assert [line.rsplit("_", 1)[1] for line in done] == ["12", "24"]
     assert list((tmp_path / "inference_eval" / "updated_lama").glob("events.*"))
     assert "Total number of parameters" in (tmp_path / "model-info.txt").read_text()
     assert (tmp_path / "config.gin").exists()
 
 
 def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, capsys):
-    one = str(trained / "checkpoint_17")
+    one = str(trained / "checkpoint_12")
     out = {"EVAL_OUTPUT_DIR": str(tmp_path)}
     assert evaluate(trained, CHECKPOINT_PATH=one, CHECKPOINT_MODE="specific", **out) == 0
     capsys.readouterr()
     assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
-    assert "checkpoint_34" in (text := capsys.readouterr().out) and "checkpoint_17" not in text
+    assert "checkpoint_24" in (text := capsys.readouterr().out) and "checkpoint_12" not in text
     steps = [r["step"] for r in read_rows(tmp_path / "inference_eval/updated_lama-metrics.jsonl")]
-    assert steps == [17, 34]
+    assert steps == [12, 24]
     assert evaluate(trained, CHECKPOINT_MODE="all", **out) == 0
     expected = f"All 2 checkpoints were evaluated already; their results are in {tmp_path}."
     assert expected in capsys.readouterr().out
@@ -81,7 +81,7 @@ def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, cap
 
 def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
     assert evaluate(trained, CHECKPOINT_MODE="specific") == 2
-    assert "checkpoint_34 or the mode 'latest'" in capsys.readouterr().err
+    assert "checkpoint_24 or the mode 'latest'" in capsys.readouterr().err
     assert evaluate(trained, CHECKPOINT_MODE="newest") == 2
     assert "'newest'; choose from" in capsys.readouterr().err
     assert evaluate(trained, PROBES=None) == 2
@@ -91,13 +91,13 @@ def test_eval_names_a_checkpoint_that_is_none(trained, tmp_path, capsys):
 def test_a_checkpoint_without_its_arrays_is_named_and_passed_over(trained, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
-    shutil.rmtree(run / "checkpoint_34" / "state")
-    with pytest.raises(UserError, match="checkpoint_34 is damaged: its folder 'state'"):
-        find_checkpoint(run / "checkpoint_34")
-    with pytest.warns(UserWarning, match="checkpoint_34 is damaged.*before it is used instead"):
-        assert find_checkpoint(run).name == "checkpoint_17"
-    shutil.rmtree(run / "checkpoint_17" / "state")
-    with pytest.raises(UserError, match="checkpoint_17 is damaged"), pytest.warns(UserWarning):
+    shutil.rmtree(run / "checkpoint_24" / "state")
+    with pytest.raises(UserError, match="checkpoint_24 is damaged: its folder 'state'"):
+        find_checkpoint(run / "checkpoint_24")
+    with pytest.warns(UserWarning, match="checkpoint_24 is damaged.*before it is used instead"):
+        assert find_checkpoint(run).name == "checkpoint_12"
+    shutil.rmtree(run / "checkpoint_12" / "state")
+    with pytest.raises(UserError, match="checkpoint_12 is damaged"), pytest.warns(UserWarning):
         find_checkpoint(run)
 
 
@@ -120,14 +120,14 @@ def test_what_is_evaluated_has_the_type_that_is_asked_for(trained, tmp_path, mon
 def test_phases_count_on(trained):
     assert phase_from(None) == 0 and phase_from(str(trained)) == 1
     assert json.loads((trained / "summary.json").read_text())["phase"] == 1
-    assert read_rows(trained / "probes" / "rows_000034.jsonl")[0]["phase"] == 1
+    assert read_rows(trained / "probes" / "rows_000024.jsonl")[0]["phase"] == 1
 
 
 def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
     base = tmp_path / "somewhere" / "initial"
     shutil.copytree(trained, tmp_path / "somewhere" / "run")
     shutil.copytree(tiny.root / "initial", base)
-    path = tmp_path / "somewhere" / "run" / "checkpoint_34" / "metadata" / "metadata"
+    path = tmp_path / "somewhere" / "run" / "checkpoint_24" / "metadata" / "metadata"
     metadata = json.loads(path.read_text())
     path.write_text(json.dumps({**metadata, "base_checkpoint": "/gone/initial"}))
     setup.load_params(str(path.parent.parent))
@@ -149,7 +149,7 @@ def test_a_run_is_asked_and_exported_where_it_was_moved(trained, tmp_path, tiny,
     monkeypatch.chdir(tmp_path)
     run, out = tmp_path / "elsewhere" / "run", tmp_path / "out"
     assert evaluate("elsewhere/run", PROBE_DIR=str(tiny.probes), EVAL_OUTPUT_DIR=str(out)) == 0
-    rows = "probes/rows_000034.jsonl"
+    rows = "probes/rows_000024.jsonl"
     assert read_rows(out / rows) == read_rows(trained / rows)
     argv = ["--model", "elsewhere/run", "--like", "config.json", "--out", "hf"]
     assert ckl.main(["export-hf", *argv]) == 0
@@ -184,7 +184,7 @@ def test_infer_predicts_what_the_probe_saw(trained, tmp_path):
     file = tmp_path / "updated_lama-predict.jsonl-00000-of-00001"
     assert file.with_name(file.name + ".COMPLETED").exists()
     assert not list(tmp_path.glob("tmp-*"))
-    rows = [r for r in read_rows(trained / "probes/rows_000034.jsonl")]
+    rows = [r for r in read_rows(trained / "probes/rows_000024.jsonl")]
     rows = [r for r in rows if r["probe"] == "updated_lama"]
     assert read_rows(file) == [
         {
@@ -269,7 +269,7 @@ def test_infer_reads_plain_text_and_cached_tasks(trained, tmp_path, capsys):
     assert infer(trained, tmp_path, INFER_INPUTS=str(tmp_path / "one.txt"), **lengths) == 0
     assert capsys.readouterr().out.rstrip().endswith("one-predict.jsonl-00000-of-00001: 1 line")
     assert infer(trained, tmp_path, INFER_INPUTS="d1", INFER_MODE="score", **lengths) == 0
-    assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 536
+    assert len(read_rows(tmp_path / "d1-score.jsonl-00000-of-00001")) == 354
     text = str(tmp_path / "in.txt")
     assert infer(trained, tmp_path, INFER_INPUTS=text, INFER_MODE="score", **lengths) == 2
     assert "inputs without targets" in capsys.readouterr().err

@@ -14,12 +14,12 @@ from ckl_jax.parallel import mesh
 from ckl_jax.trees import keys
 from tests.tiny import kill_at, newest_step, read_rows, stop_at
 
-STEPS = 17 * 6
+STEPS = 12 * 6
 SETTINGS = {
     "EPOCHS": 6,
     "CHECKPOINT_PERIOD": 7,
     "CHECKPOINTS_KEPT": 2,
-    "EVAL_PERIOD": 34,
+    "EVAL_PERIOD": 24,
     "closed_book.ClosedBook.probes": ("updated_lama",),
     "train.train.log_period": 3,
 }
@@ -102,7 +102,7 @@ def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step, before", [(34, 0), (STEPS, 68)])
+@pytest.mark.parametrize("step, before", [(24, 0), (STEPS, 48)])
 def test_a_sigterm_within_an_evaluation_changes_no_bit(
     tiny, tmp_path, monkeypatch, capsys, step, before
 ):

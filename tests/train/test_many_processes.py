@@ -16,7 +16,7 @@ from ckl_jax.trees.paths import flatten
 from tests.tiny import ROOT, newest_step, read_rows
 from tests.xla_flags import xla_flags
 
-STEPS = 17 * 2
+STEPS = 12 * 2
 SETTINGS = {
     "EPOCHS": 2,
     "CHECKPOINT_PERIOD": 8,
@@ -188,20 +188,20 @@ def test_sigterm_to_one_within_an_evaluation_stops_all_and_they_go_on(tiny, alon
     longer = {"closed_book.ClosedBook.probes": ("invariant_lama",), "PROBE_BATCH_SIZE": 2}
     argv = ["train", *tiny.argv("lora", folder, **{**SETTINGS, **longer})]
     group = Group(tiny, argv, tmp_path / "both")
-    wait_for(folder, 16, group)
+    wait_for(folder, 11, group)
     deadline = time.monotonic() + 60
-    while 17 not in losses(folder):  # the last row before the evaluation at the end of the epoch
+    while 12 not in losses(folder):  # the last row before the evaluation at the end of the epoch
         assert time.monotonic() < deadline, group.text()
         time.sleep(0.01)
     time.sleep(0.2)
     group.members[1].send_signal(signal.SIGTERM)
     assert group.wait(60) == [143, 143], group.text()
     text = group.text()
-    assert "Stopped at step 17, which is saved" in text and "Traceback" not in text, text
-    assert not (folder / "probes" / "rows_000017.jsonl").exists() and newest_step(folder) == 17
+    assert "Stopped at step 12, which is saved" in text and "Traceback" not in text, text
+    assert not (folder / "probes" / "rows_000012.jsonl").exists() and newest_step(folder) == 12
     group = Group(tiny, argv, tmp_path / "again")
     assert group.wait() == [0, 0], group.text()
-    assert (folder / "probes" / "rows_000017.jsonl").exists()
+    assert (folder / "probes" / "rows_000012.jsonl").exists()
     assert_close(folder, alone)
 
 

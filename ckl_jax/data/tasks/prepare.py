@@ -7,6 +7,7 @@ A vocabulary and tasks that were made from the same bytes and settings are left 
 of other settings are refused unless they are to be replaced: runs were trained on them.
 """
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
@@ -162,6 +163,8 @@ def _trained(
         )
     except UserError:
         record.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # others' files are in it
+            path.parent.rmdir()
         raise
     write_json(record, {**recipe, "sha256": sha256(path)})
     return vocabulary

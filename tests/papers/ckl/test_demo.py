@@ -125,7 +125,7 @@ def fake(tmp_path, monkeypatch):
 
 
 FAILS = """
-print("Traceback: worse\\nt5x: BATCH_SIZE is {}; give 1 or more.\\ntrain initial  step 1/9")
+print("Traceback: worse\\nt5x: NUM_MICROBATCHES is {}; give 1 or more.\\ntrain initial  step 1/9")
 raise SystemExit(2)
 """
 
@@ -133,8 +133,8 @@ raise SystemExit(2)
 def test_a_failed_training_is_quoted_and_binds_nothing(fake, tmp_path):
     for number in (0, -1):
         with pytest.raises(UserError) as e:
-            job.run(fake(FAILS.format(number), f"BATCH_SIZE = {number}"))
-        assert str(e.value).endswith(f"says: BATCH_SIZE is {number}; give 1 or more.")
+            job.run(fake(FAILS.format(number), f"NUM_MICROBATCHES = {number}"))
+        assert str(e.value).endswith(f"says: NUM_MICROBATCHES is {number}; give 1 or more.")
         assert "'initial' failed (exit code 2)" in str(e.value)
     with pytest.raises(UserError, match=r"killed by signal 9\).* says: nothing"):
         job.run(fake("import os; os.kill(os.getpid(), 9)"))
