@@ -135,7 +135,7 @@ def test_a_base_that_was_replaced_or_moved(tiny, trained, tmp_path):
     with pytest.raises(UserError, match="needs the base model in /gone/initial"):
         setup.load_params(str(path.parent.parent))
     path.write_text(json.dumps({**metadata, "frozen_digest": "0" * 64}))
-    with pytest.raises(UserError, match="has been replaced since"):
+    with pytest.raises(UserError, match="which has been replaced: its frozen parameters"):
         setup.load_params(str(path.parent.parent))
 
 

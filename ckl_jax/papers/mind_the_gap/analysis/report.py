@@ -142,7 +142,12 @@ def _emerging(results: Results) -> Section:
         return Section()
     stale = results["stale"]
     updates = [name for name in results["months"] if name != stale]
-    headers = ["Words", "Number", stale, *(h for name in updates for h in (name, "less (%)"))]
+    headers = [
+        "Words",
+        "Number",
+        stale,
+        *(h for name in updates for h in (name, f"{name}: reduction (%)")),
+    ]
     rows = []
     for group in (ALL, EMERGING, FIRST, SECOND_SEEN, SECOND_UNSEEN):
         if results["words"][group] and results["emerging"]["types"]:
