@@ -199,7 +199,7 @@ class CheckpointStore:
                 metadata[_UNTIL_NEXT] = True
                 self._until_next.add(step)
             if metrics:
-                metadata[METRICS] = {name: float(value) for name, value in metrics.items()}
+                metadata[METRICS] = _floats(metrics)
             # Digests need the whole array in one process.
             if self.checksum and jax.process_count() == 1:
                 named = checkpoint_names(state)
@@ -229,7 +229,7 @@ class CheckpointStore:
                 self._start()  # with other metrics, `keep_best` may delete others
             if jax.process_index() == 0:
                 # The position last: until then the checkpoint is what it was.
-                metadata = self.metadata(step) | {METRICS: dict(metrics)}
+                metadata = self.metadata(step) | {METRICS: _floats(metrics)}
                 for item, value in (("metadata", metadata), ("dataset", dict(dataset))):
                     part = path / item / "metadata.part"
                     part.write_text(json.dumps(value))
@@ -359,6 +359,10 @@ class CheckpointStore:
                 f"Cannot write the checkpoint {path}: {reason}; free space or choose another "
                 "MODEL_DIR, then restart: the run goes on from its newest complete checkpoint."
             ) from e
+
+
+def _floats(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _type_handlers() -> type_handlers.TypeHandlerRegistry:

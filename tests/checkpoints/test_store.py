@@ -177,6 +177,18 @@ def test_the_best_stays_besides_the_newest(tmp_path, state, mode, best):
         store.KeepBest("em", "most")
 
 
+def test_an_amended_checkpoint_is_written_as_a_saved_one(tmp_path, state):
+    metrics, paths = {"words": 3, "loss": np.float32(0.5)}, (tmp_path / "a", tmp_path / "b")
+    for path in paths:
+        with CheckpointStore(path) as s:
+            s.save(1, state, metrics=metrics if path.name == "a" else {"loss": 2})
+    with CheckpointStore(paths[1]) as s:
+        s.amend(1, metrics, s.dataset(1))
+    one, other = ((p / "checkpoint_1/metadata/metadata").read_text() for p in paths)
+    assert json.loads(one)["metrics"] == {"words": 3.0, "loss": 0.5}
+    assert repr(json.loads(one)) == repr(json.loads(other))  # 3 == 3.0
+
+
 def test_saving_a_step_again_replaces_it(tmp_path, state):
     with CheckpointStore(tmp_path) as s:
         s.save(0, state, {"try": 1})
