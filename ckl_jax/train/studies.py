@@ -21,7 +21,7 @@ from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import Training, as_gin, run_all
 
 _UNTRIED = {"bindings", "snapshots"}  # settings that may change until there is a result
-_LENGTHS = {"EPOCHS", "TRAIN_STEPS", "BATCH_SIZE"}
+_LENGTHS = {"EPOCHS", "TRAIN_STEPS"}
 _FREE = {"out", "jobs"}  # settings that may always change
 
 
