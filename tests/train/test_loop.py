@@ -95,4 +95,4 @@ def test_training_from_a_cached_task_needs_no_tensorflow(tiny, tmp_path):
         [sys.executable, "-c", BLOCKER, *argv], env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "probes" / "rows_000017.jsonl").exists()
+    assert (tmp_path / "run" / "probes" / "rows_000012.jsonl").exists()

@@ -59,7 +59,7 @@ def test_a_clock_that_is_set_back_loses_no_checkpoint(tiny, tmp_path, monkeypatc
     assert f"Resuming from {folder}/checkpoint_12" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("size", [512, 2048])
+@pytest.mark.parametrize("size", [896, 2048])
 def test_a_vocabulary_of_another_size_is_refused(size, tiny, tmp_path, capsys):
     """By a run that resumes, and by one that starts from a model."""
     first = tiny.argv("initial", tiny.root / "initial", INITIAL_CHECKPOINT_PATH=None, **QUIET)
