@@ -481,20 +481,21 @@ def _how_to_make(folders: Sequence[str | Path], rows: Sequence[dict[str, Any]]) 
         for cell in dict.fromkeys(cell for row in rows for cell in row["missing"][i]):
             lacking.setdefault(_TABLE_OF[cell.partition("/")[0]], {})[cell] = True
         for table, cells in lacking.items():
-            command = _command(folder, table)
-            notes.append(f"Missing in {folder}: {', '.join(cells)}; make it by `{command}`.")
+            notes.append(f"Missing in {folder}: {', '.join(cells)}; {_command(folder, table)}.")
     return notes
 
 
 def _command(folder: str | Path, table: str) -> str:
-    """The command that makes a table, of a demo's folder in one beside it but for Table 2."""
+    """How to make a table; of a demo's folder in one beside it, but for Table 2."""
     name = record_of(folder)
     settings = read_json_object(Path(folder) / name)
     if name == _DEMO and table == _TABLE_OF["main"]:
         words, out = ["ckl", "demo"], str(folder)
+    elif settings.get("size") == "medium":  # of demos alone
+        return f"{table} has no size medium"
     else:
         words, out = ["ckl", "experiment", table], str(folder) + "-tables" * (name == _DEMO)
     flags = {n: settings.get(n) for n in ("seed", "size", "source", "world", "data")}
     words += [w for n, v in flags.items() if v is not None for w in (f"--{n}", str(v))]
     words += [f"--gin.{binding}" for binding in settings.get("bindings") or ()]
-    return shlex.join([*words, "--out", out])
+    return f"make it by `{shlex.join([*words, '--out', out])}`"

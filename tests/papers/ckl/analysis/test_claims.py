@@ -221,6 +221,15 @@ def test_folders_that_do_not_go_together(change, what, tmp_path, capsys):
     assert code == (2 if what else 0) and what in told and told.count("\n") <= 1
 
 
+def test_a_demo_of_a_size_that_experiments_lack(tmp_path, capsys):
+    make_demo(tmp_path, ("initial", "vanilla"), epochs=1)
+    write_json(tmp_path / "demo.json", {"seed": 0, "size": "medium", "bindings": ["EPOCHS=1"]})
+    assert main(["claims", str(tmp_path), "--samples", "100"]) == 0
+    told = capsys.readouterr().out
+    assert "small, p1_p2; ckl/table3 has no size medium." in told
+    assert f"`ckl demo --seed 0 --size medium --gin.EPOCHS=1 --out {tmp_path}`" in told
+
+
 def test_bad_folders(demos, tmp_path, capsys):
     def refused(*words):
         assert main(["claims", *map(str, words), "--out", str(tmp_path / "out")]) == 2
@@ -234,4 +243,4 @@ def test_bad_folders(demos, tmp_path, capsys):
     assert "are of different commands" in refused(demos[0], tmp_path / "empty")
     assert "--samples is 0" in refused(demos[0], "--samples", "0")
     write_json(tmp_path / "list" / "demo.json", [1])
-    assert "no JSON object" in refused(tmp_path / "list")
+    assert "not a JSON object" in refused(tmp_path / "list")
