@@ -150,7 +150,7 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
     Raises:
       UserError: a folder has no record, the seed of another, or other settings.
     """
-    first, seeds = read_json_object(Path(folders[0]) / record), set()
+    first, seeds = read_json_object(Path(folders[0]) / record), []
     for folder in folders:
         settings = read_json_object(Path(folder) / record)
         if settings.get("seed") in seeds:
@@ -158,7 +158,7 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
                 f"{folder} has the seed {settings.get('seed')} of another folder; give folders of "
                 "different seeds."
             )
-        seeds.add(settings.get("seed"))
+        seeds.append(settings.get("seed"))
         # Both folders' settings, so that one that is missing counts as different.
         names = [n for n in {**first, **settings} if n not in ("seed", *free)]
         if other := [n for n in names if _deciding(first.get(n)) != _deciding(settings.get(n))]:
