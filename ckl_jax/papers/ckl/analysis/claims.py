@@ -230,10 +230,10 @@ def _judged(claim: Claim, seeds: Sequence[Numbers]) -> dict[str, Any]:
         # Rounded, or a difference of equal numbers would be above or below 0 by chance.
         effects = np.round([claim.effect(_getter(numbers)) for numbers in known], 9)  # [S, 1 + B]
         samples = bootstrap_seeds(effects[:, 1:])
-        mean, stddev = effects[:, 0].mean(), effects[:, 0].std(ddof=min(1, len(known) - 1))
+        mean, over_seeds = effects[:, 0].mean(), effects[:, 0].std(ddof=min(1, len(known) - 1))
+        # Seeds differ at least as far as their items make them; of one seed nothing else is known.
+        stddev = np.maximum(over_seeds, np.sqrt(effects[:, 1:].var(axis=1).mean()))
     low, high = seed_interval(samples, len(known))
-    if len(known) == 1 and np.isfinite(samples).all():
-        stddev = samples.std()  # over items: of one seed nothing else is known
     effect = iter(effects[:, 0].tolist())
     finite = [None if lacks else _finite(next(effect)) for lacks in missing]
     ends = {"low": _finite(low), "high": _finite(high)}
