@@ -24,7 +24,7 @@ from ckl_jax.analysis.sections import (
 from ckl_jax.analysis.statistics import spread
 from ckl_jax.analysis.study import load_study
 from ckl_jax.errors import UserError
-from ckl_jax.files import read_json, write_file, write_json
+from ckl_jax.files import read_json_object, write_file, write_json
 
 # Bindings that say when a model is asked, and not what it becomes.
 _OF_WHEN = ("EVAL_PERIOD",)
@@ -150,15 +150,15 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
     Raises:
       UserError: a folder has no record, the seed of another, or other settings.
     """
-    first, seeds = read_json(Path(folders[0]) / record), set()
+    first, seeds = read_json_object(Path(folders[0]) / record), []
     for folder in folders:
-        settings = read_json(Path(folder) / record)
+        settings = read_json_object(Path(folder) / record)
         if settings.get("seed") in seeds:
             raise UserError(
                 f"{folder} has the seed {settings.get('seed')} of another folder; give folders of "
                 "different seeds."
             )
-        seeds.add(settings.get("seed"))
+        seeds.append(settings.get("seed"))
         # Both folders' settings, so that one that is missing counts as different.
         names = [n for n in {**first, **settings} if n not in ("seed", *free)]
         if other := [n for n in names if _deciding(first.get(n)) != _deciding(settings.get(n))]:

@@ -1,8 +1,8 @@
 """Uncertainty of scores over items, and tests between models that answered the same items.
 
 The bootstrap resamples the items of a probe, the same resample for every model, so that pairs
-stay paired. The intervals say how far the choice of items matters; they say nothing on the choice
-of the random seed.
+stay paired. The intervals of one run say how far the choice of items matters, and nothing on the
+choice of the random seed; those over runs of several seeds (`bootstrap_seeds`) say both.
 """
 
 import math
@@ -14,9 +14,12 @@ import numpy as np
 from ckl_jax.probes.forgetting import fuar_parts
 
 SAMPLES = 2000
+_BLOCK = 1 << 23  # counts that are held at once
 
 
-def bootstrap_means(values: np.ndarray, samples: int = SAMPLES, seed: int = 0) -> np.ndarray:
+def bootstrap_means(
+    values: np.ndarray, samples: int = SAMPLES, seed: int | Sequence[int] = 0
+) -> np.ndarray:
     """Means of resampled items, paired over models.
 
     Items on which all models score alike are interchangeable, so whole patterns are drawn from a
@@ -37,9 +40,73 @@ def bootstrap_means(values: np.ndarray, samples: int = SAMPLES, seed: int = 0) -
     # Columns of `values`: at most 2^M different ones for right and wrong answers of M models.
     patterns, counts = np.unique(values, axis=1, return_counts=True)
     generator = np.random.default_rng(seed)
-    draws = generator.multinomial(n, counts / n, size=samples)
-    # [M, patterns] x [patterns, B].
-    return patterns @ draws.T / n
+    means = []
+    block = max(1, _BLOCK // len(counts))
+    for start in range(0, samples, block):
+        draws = generator.multinomial(n, counts / n, size=min(block, samples - start))
+        # [M, patterns] x [patterns, B].
+        means.append(patterns @ draws.T / n)
+    return np.concatenate(means, axis=1)
+
+
+def bootstrap_seeds(values: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Means over resampled seeds, each with resampled items: a hierarchical bootstrap.
+
+    Args:
+      values: [S, B] an effect in B resamples of the items of each of S seeds.
+      seed: of the draw.
+
+    Returns:
+      [B].
+    """
+    seeds, samples = values.shape
+    chosen = np.random.default_rng(seed).integers(seeds, size=(samples, seeds))
+    # A seed that is drawn twice into one sample gets another resample of its items each time, as
+    # if its items were drawn anew.
+    stride = max(1, samples // seeds)
+    items = (np.arange(samples)[:, None] + stride * np.arange(seeds)) % samples
+    return values[chosen, items].mean(axis=1)
+
+
+def seed_interval(samples: np.ndarray, seeds: int, level: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of `bootstrap_seeds`, expanded for few seeds (Hesterberg, 2015).
+
+    A resample of S seeds varies as if there were (S - 1) / S of the variance, and its percentiles
+    are those of a normal distribution; with S small the interval would be far too short. Where
+    items matter more than seeds it is too long, as means of seeds vary with their items already.
+
+    Args:
+      samples: [B]; NaN is a number of which nothing is known, so that it counts at both ends.
+      seeds: S; of one seed the interval is over items alone.
+      level: of coverage.
+    """
+    from scipy import special
+
+    if seeds > 1:
+        width = -special.stdtrit(seeds - 1, 0.5 * (1.0 - level)) * math.sqrt(seeds / (seeds - 1))
+        level = 1.0 - 2.0 * float(special.ndtr(-width))
+    unknown = np.isnan(samples)
+    low, _ = interval(np.where(unknown, -np.inf, samples), level)
+    _, high = interval(np.where(unknown, np.inf, samples), level)
+    return low, high
+
+
+def seeds_needed(effect: float, stddev: float, fewest: int = 5, most: int = 100) -> int | None:
+    """The fewest seeds whose 95 % interval of the mean (Student's t) would leave out 0.
+
+    Args:
+      effect: the mean.
+      stddev: over seeds.
+      fewest, most: to be tried.
+
+    Returns:
+      Their number; None if it is above `most`.
+    """
+    from scipy import special
+
+    n = np.arange(fewest, most + 1)
+    enough = special.stdtrit(n - 1, 0.975) * stddev / np.sqrt(n) < abs(effect)
+    return int(n[enough.argmax()]) if enough.any() else None
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any]:

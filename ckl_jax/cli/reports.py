@@ -198,16 +198,20 @@ def claims(
     folders: Annotated[Positional[tuple[str, ...]], arg(metavar="FOLDER...")],
     *,
     out: str | None = None,
+    samples: int = 2000,
 ) -> None:
-    """Check which claims of CKL's paper hold in experiments of one's own.
+    """Check which claims of CKL's paper hold in experiments of one's own, with intervals.
 
     Args:
-      folders: Folders of `experiment`, one for each seed.
-      out: Folder of claims.md; by default the first FOLDER.
+      folders: Folders of `experiment`, or of `demo`, one for each seed; five or more for a verdict.
+      out: Folder of claims.html; by default the first FOLDER.
+      samples: Resamples of the bootstrap over seeds and items.
     """
+    from ckl_jax import checks
     from ckl_jax.papers.ckl.analysis import claims as analysis
 
-    print(analysis.write(folders, out or folders[0]))
+    checks.require_int(100, 100_000, **{"--samples": samples})
+    print(analysis.write(folders, out or folders[0], samples))
 
 
 def overlap(

@@ -35,6 +35,76 @@ def test_bootstrap_agrees_with_drawing_items_one_by_one():
     np.testing.assert_allclose(np.cov(fast), np.cov(plain), atol=3e-4)
 
 
+def _drawn(seeds, samples=2000, seed=0):
+    """[S, B] differences of two models' means, in resamples of each seed's items [2, N]."""
+    means = (st.bootstrap_means(v, samples, (seed, s)) for s, v in enumerate(seeds))
+    return np.stack([a - b for a, b in means])
+
+
+def test_seeds_and_items_are_drawn_as_in_a_plain_loop():
+    generator = np.random.default_rng(0)
+    # Of another number of items and another gap in each seed.
+    seeds = [
+        (generator.random((2, n)) < [[0.5 + gap], [0.5]]).astype(float)
+        for n, gap in ((30, 0.0), (50, 0.2), (40, 0.4))
+    ]
+    plain = []
+    for _ in range(4000):
+        effects = []
+        for s in generator.integers(3, size=3):
+            n = seeds[s].shape[1]
+            mine = seeds[s][:, generator.integers(n, size=n)].mean(axis=1)
+            effects.append(mine[0] - mine[1])
+        plain.append(np.mean(effects))
+    fast = st.bootstrap_seeds(_drawn(seeds, 20_000))
+    assert fast.mean() == pytest.approx(np.mean(plain), abs=0.008)
+    assert fast.std() == pytest.approx(np.std(plain), rel=0.05)
+    tails = [0.5, 2.5, 50, 97.5, 99.5]
+    np.testing.assert_allclose(np.percentile(fast, tails), np.percentile(plain, tails), atol=0.03)
+    np.testing.assert_array_equal(fast, st.bootstrap_seeds(_drawn(seeds, 20_000)))
+    alone = _drawn(seeds[:1], 100)
+    np.testing.assert_array_equal(st.bootstrap_seeds(alone), alone[0])
+
+
+@pytest.mark.parametrize("seeds, stddev", [(5, 0.1), (8, 0.08)])
+def test_the_interval_over_seeds_holds_the_truth_19_times_of_20(seeds, stddev):
+    generator = np.random.default_rng(1)
+    inside, trials = 0, 300
+    for trial in range(trials):
+        chances = 0.4 + stddev * generator.standard_normal(seeds)
+        answers = [(generator.random((1, 200)) < p).astype(float) for p in chances]
+        drawn = np.stack([st.bootstrap_means(v, 400, (trial, s))[0] for s, v in enumerate(answers)])
+        low, high = st.seed_interval(st.bootstrap_seeds(drawn, trial), seeds)
+        inside += low <= 0.4 <= high
+    assert 0.93 <= inside / trials <= 0.99
+
+
+def test_an_interval_of_two_seeds_is_all_that_was_drawn():
+    samples = np.arange(1000.0)
+    assert st.seed_interval(samples, 2) == (0.0, 999.0)
+    assert st.seed_interval(samples, 1) == st.interval(samples)
+    low, high = st.seed_interval(samples, 5)
+    assert 0 < low < 3 and 996 < high < 999
+    assert st.seed_interval(samples, 1000) == pytest.approx(st.interval(samples), abs=2)
+    samples[:100] = np.nan  # may be anything
+    assert st.seed_interval(samples, 1) == (-math.inf, math.inf)
+    assert st.seed_interval(np.array([1.0] * 50 + [np.inf] * 50), 1) == (1.0, math.inf)
+
+
+def test_how_many_seeds_are_needed():
+    assert st.seeds_needed(1.0, 0.1) == 5  # 2.776 / sqrt(5) * 0.1 < 1
+    assert st.seeds_needed(1.0, 1.0) == 7  # 2.447 / sqrt(7) < 1 < 2.571 / sqrt(6)
+    assert st.seeds_needed(-1.0, 1.0, fewest=9) == 9
+    assert st.seeds_needed(0.1, 1.0) is st.seeds_needed(0.0, 0.0) is None
+
+
+def test_samples_in_blocks_are_those_at_once(monkeypatch):
+    values = np.random.default_rng(0).random((2, 40))
+    at_once = st.bootstrap_means(values, 25)
+    monkeypatch.setattr(st, "_BLOCK", 300)
+    np.testing.assert_allclose(st.bootstrap_means(values, 25), at_once, rtol=1e-12)
+
+
 def test_interval_ranks_infinity_last():
     samples = np.array([0.0] * 50 + [1.0] * 40 + [np.inf] * 10)
     assert st.interval(samples) == (0.0, math.inf)
