@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"tensorflow", "seqio", "tensorflow_datasets", "tensorflow_text", "clu"}
@@ -227,6 +229,19 @@ def test_requirements_files_equal_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert requirement_lines("requirements-core.txt") == set(project["dependencies"])
     assert requirement_lines("requirements.txt") == set(project["optional-dependencies"]["seqio"])
+
+
+def test_constraints_pin_each_dependency_within_its_range():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = dict(line.split("==") for line in requirement_lines("constraints.txt"))
+    lines = list(project["dependencies"])
+    for extra, wanted in project["optional-dependencies"].items():
+        if extra not in ("beam", "gcs", "spacy", "tpu"):  # not in the tested environment
+            lines += wanted
+    for requirement in map(Requirement, lines):
+        if requirement.name != project["name"]:
+            pin = pins[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pin), f"{requirement}: {pin}"
 
 
 def test_requirements_files_that_are_named_are_there():
