@@ -315,7 +315,7 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
         argv = tiny.argv(method, folder, **{**QUIET, "EPOCHS": 1, **macros})
         return sentence(capsys, ["train", *argv])
 
-    expected = "was trained with LEARNING_RATE = 0.001, not 0.5; use another MODEL_DIR or the old"
+    expected = "was trained with LEARNING_RATE = 0.002, not 0.5; use another MODEL_DIR or the old"
     told = refused(LEARNING_RATE=0.5)
     assert expected in told and f"settings: --gin_file={folder / 'config.gin'}." in told
     assert "was trained with EPOCHS = 1, not 2" in refused(EPOCHS=2)
