@@ -7,7 +7,7 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.data.facts import overlap
-from ckl_jax.data.facts.ckl_files import REVIEWS, TEXTS
+from ckl_jax.data.facts.ckl_files import PROBES, REVIEWS, TEXTS
 from ckl_jax.data.facts.ckl_writer import write_csv
 from ckl_jax.data.text.documents import write_documents
 from ckl_jax.data.text.spans import mask_spans, masked_rows
@@ -169,6 +169,11 @@ def write_ckl(
         counts[name] = write(directory / name)
     if progress:
         progress("manifest.json", len(writers), len(writers))
+    # A half of SMALL may have nothing to ask: such a probe has no file, and the manifest says so.
+    items = {name: counts[p.file] for name, p in PROBES.items() if p.file in counts}
+    empty = {PROBES[name].file for name, count in items.items() if not count}
+    for name in empty:
+        (directory / name).unlink()
     manifest = {
         "format": FORMAT,
         "source": world.source,
@@ -178,8 +183,9 @@ def write_ckl(
         "dates": {"cut": world.cut, "half": world.half, "end": world.end},
         "finder": finder.backend,
         "counts": counts,
-        "files": {name: sha256(directory / name) for name in writers},
+        "files": {name: sha256(directory / name) for name in writers if name not in empty},
     }
+    manifest |= {"items": items} if empty else {}
     overlap.write(directory, overlap.measure_folder(directory))
     write_json(directory / "manifest.json", manifest)
     return manifest

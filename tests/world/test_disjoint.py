@@ -49,6 +49,15 @@ def paragraphs(dated):
     return [line for document, _ in dated for line in document.text.split("\n")]
 
 
+def test_a_probe_without_items_has_no_file(tmp_path):
+    manifest = build_world(tmp_path, 5, "small")
+    empty = [name for name, count in manifest["items"].items() if not count]
+    assert empty == ["new_lama_easy_p2"] and manifest["items"]["invariant_lama"] > 400
+    assert not PROBES["new_lama_easy_p2"].path(tmp_path).exists()
+    assert "new_lama_easy_p2" not in json.loads((tmp_path / "overlap.json").read_text())
+    assert build_world(tmp_path, 5, "small") == manifest  # it is there
+
+
 def test_the_bytes_are_pinned(folder):
     # Golden of seed 0, tiny. Renew it when the world is meant to change.
     tree = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.rglob("*.*")}
