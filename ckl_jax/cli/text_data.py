@@ -30,6 +30,7 @@ def prepare(
     vocab_size: int = 32000,
     input_length: int = 350,
     target_length: int = 350,
+    legacy_spacing: bool = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Make cached tasks of a folder in CKL's layout.
@@ -42,6 +43,8 @@ def prepare(
       vocab_size: Tokens of a trained vocabulary.
       input_length: Tokens kept of an input.
       target_length: Tokens kept of a target.
+      legacy_spacing: Encode what follows a sentinel as if after a space, as transformers 4.12 did;
+        models need vocabularies.Vocabulary.legacy_spacing=True then.
     """
     from ckl_jax import checks
     from ckl_jax.data.facts.ckl_files import CORPORA
@@ -56,6 +59,7 @@ def prepare(
         vocab_size,
         {"inputs": input_length, "targets": target_length},
         vocabulary=vocabulary,
+        legacy_spacing=legacy_spacing,
         replace=overwrite,
         progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
     )

@@ -1,6 +1,7 @@
 """Inputs of `t5x infer`: a probe, a file of inputs, or a cached task, as token rows."""
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ckl_jax.data.facts.probe import Probe
 from ckl_jax.data.json_rows import numbered_values
 from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 _TEXT = (".txt", ".jsonl")
 
@@ -158,12 +160,7 @@ def _read_file(vocabulary: Any, path: str) -> Iterator[Example]:
 
 def _read_task(vocabulary: Any, task: CachedTask) -> Iterator[Example]:
     # Ids of another vocabulary would be read as other words without any error.
-    made_with, mine = task.meta.get("vocabulary_digest"), getattr(vocabulary, "digest", None)
-    if made_with and mine and made_with != mine:
-        raise UserError(
-            f"The cached task {task.directory} was tokenised with another vocabulary "
-            f"({made_with[:12]}) than the model's ({mine[:12]}); prepare it again."
-        )
+    check_task_vocabulary(task, os.fspath(task.directory), vocabulary)
     for i in range(len(task)):
         row = task.row(i)
         shown = {f"{f}_pretokenized": vocabulary.decode(ids, False) for f, ids in row.items()}

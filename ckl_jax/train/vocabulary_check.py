@@ -40,7 +40,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
 
 
 def check_task_vocabulary(task: CachedTask, name: str, vocabulary: Any) -> None:
-    """Raises `UserError` if a task was tokenised with another vocabulary than the model's.
+    """Raises `UserError` if a task was tokenised in another way than the model's vocabulary does.
 
     Args:
       task: the task; one that does not tell its vocabulary is not compared.
@@ -52,4 +52,12 @@ def check_task_vocabulary(task: CachedTask, name: str, vocabulary: Any) -> None:
         raise UserError(
             f"Task {name!r} was tokenised with another vocabulary ({made_with[:12]}) than the "
             f"model's ({digest[:12]}); prepare it again."
+        )
+    theirs = bool(task.meta.get("legacy_spacing"))
+    mine = bool(getattr(vocabulary, "legacy_spacing", False))
+    if digest and theirs != mine:
+        raise UserError(
+            f"Task {name!r} was tokenised with legacy_spacing={theirs}, and the model's vocabulary "
+            f"has {mine}; bind vocabularies.Vocabulary.legacy_spacing = {theirs}, or prepare the "
+            "task again."
         )

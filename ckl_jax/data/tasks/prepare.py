@@ -58,6 +58,7 @@ def prepare_ckl(
     vocabulary_corpora: Sequence[str] = ("d0", "d1"),
     extra_ids: int = 100,
     max_piece_length: int = 16,
+    legacy_spacing: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Prepared:
@@ -74,6 +75,7 @@ def prepare_ckl(
       vocabulary_corpora: the corpora to train one on, of those prepared.
       extra_ids: sentinels of the vocabulary.
       max_piece_length: see `train_vocabulary`.
+      legacy_spacing: see `Vocabulary`.
       replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
 
@@ -98,6 +100,8 @@ def prepare_ckl(
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
     elif not isinstance(vocabulary, Vocabulary):
         vocabulary = Vocabulary(vocabulary, extra_ids)
+    if legacy_spacing:
+        vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     tasks = {name: out / "tasks" / name for name in sources}
     metas = {n: _meta(n, path, digests[n], vocabulary, lengths) for n, path in sources.items()}
     if not replace:
@@ -199,6 +203,7 @@ def vocabulary_meta(vocabulary: Any) -> dict[str, Any]:
     return {
         "vocabulary_digest": vocabulary.digest,
         "vocab_size": vocabulary.vocab_size,
+        "legacy_spacing": getattr(vocabulary, "legacy_spacing", False),
         "versions": {p: importlib.metadata.version(p) for p in ("numpy", "sentencepiece")},
     }
 
@@ -208,6 +213,7 @@ _SHOWN = (
     "size",
     "vocab_size",
     "max_piece_length",
+    "legacy_spacing",
     "source",
     "task",
     "packed",
@@ -250,7 +256,7 @@ def _held(directory: Path) -> dict[str, Any]:
         CachedTask.open(directory)
     except UserError:
         return {}
-    return manifest["meta"]
+    return {"legacy_spacing": False, **manifest["meta"]}  # which older tasks do not record
 
 
 def _is_current(directory: Path, meta: dict[str, Any]) -> bool:

@@ -25,6 +25,7 @@ NORMALIZERS = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _SENTINEL_PIECE = re.compile(f"^{_SPACE}?<extra_id_(\\d+)>$")
 _GLUED_SENTINEL = re.compile(r"(?<=\S)(<extra_id_\d+>)")
+_GLUED_TEXT = re.compile(r"(<extra_id_\d+>)(?=\S)")
 
 
 class Vocabulary:
@@ -34,10 +35,14 @@ class Vocabulary:
       path: the model's file.
       vocab_size: all ids, sentinels included.
       extra_ids: the number of sentinels.
-      digest: SHA-256 (hex) over the model and its sentinels; equal digests give equal ids.
+      legacy_spacing: whether what follows a sentinel is encoded as if after a space.
+      digest: SHA-256 (hex) over the model and its sentinels; in models with equal digests an id
+        means the same piece.
     """
 
-    def __init__(self, path: str | os.PathLike, extra_ids: int | None = None):
+    def __init__(
+        self, path: str | os.PathLike, extra_ids: int | None = None, legacy_spacing: bool = False
+    ):
         """Loads a model.
 
         Args:
@@ -45,13 +50,17 @@ class Vocabulary:
           extra_ids: sentinels to add behind its pieces. A model that holds `<extra_id_n>` pieces
             itself (as some of Hugging Face's T5 files do) keeps those and gets no others. None:
             100 as T5's, but none for a model with byte fallback, which is one of running text.
+          legacy_spacing: as transformers 4.12, with which CKL was run: in "<extra_id_0>." the full
+            stop becomes the pieces of " .", so that nearly every input has one token more.
 
         Raises:
           UserError: the file is missing or no such model, its special ids are not T5's, or it
             would have no sentinels.
         """
         self.path = os.fspath(path)
+        checks.require_bool(legacy_spacing=legacy_spacing)
         self._asked = extra_ids
+        self.legacy_spacing = legacy_spacing
         model, self._sentinels = _load_with_sentinels(self.path, extra_ids)
         self.extra_ids = len(self._sentinels)
         self._sentinel_ids = frozenset(self._sentinels)
@@ -60,10 +69,12 @@ class Vocabulary:
         self.vocab_size: int = self._processor.GetPieceSize()
 
     def __reduce__(self):
-        return type(self), (self.path, self._asked)
+        legacy = (True,) * self.legacy_spacing
+        return type(self), (self.path, self._asked, *legacy)
 
     def __repr__(self) -> str:
-        return f"Vocabulary({self.path!r}, extra_ids={self.extra_ids})"
+        legacy = ", legacy_spacing=True" * self.legacy_spacing
+        return f"Vocabulary({self.path!r}, extra_ids={self.extra_ids}{legacy})"
 
     pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
     bos_id = None  # T5's vocabularies have no start of a text
@@ -83,15 +94,19 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, `<extra_id_n>` as sentinels, without EOS."""
-        return self._processor.EncodeAsIds(space_sentinels(text))
+        return self._processor.EncodeAsIds(self._spaced(text))
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns `encode` of each of `texts`, faster than one at a time."""
-        return self._processor.Encode([space_sentinels(t) for t in texts], out_type=int)
+        return self._processor.Encode([self._spaced(t) for t in texts], out_type=int)
+
+    def _spaced(self, text: str) -> str:
+        text = space_sentinels(text)
+        return _GLUED_TEXT.sub(r"\1 ", text) if self.legacy_spacing else text
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Returns [start, end) in characters of each of the ids of `text`."""
-        pieces = self._processor.Encode(space_sentinels(text), out_type="proto").pieces
+        pieces = self._processor.Encode(self._spaced(text), out_type="proto").pieces
         # The surfaces of the pieces are the text; what `begin` counts differs between versions.
         ends = list(itertools.accumulate(len(piece.surface) for piece in pieces))
         return list(zip([0, *ends[:-1]], ends, strict=True))

@@ -48,4 +48,11 @@ def open_copy(folder: str) -> Any:
     reader, arguments = _READERS.get(record.get("reader")), record.get("arguments")
     if reader is None or not isinstance(arguments, list):
         raise UserError(f"{path} names no vocabulary of this version; bind VOCABULARY instead.")
-    return reader(Path(folder) / _SENTENCE_PIECE if reader is Vocabulary else folder, *arguments)
+    place = Path(folder) / _SENTENCE_PIECE if reader is Vocabulary else folder
+    try:
+        return reader(place, *arguments)
+    except TypeError:
+        raise UserError(
+            f"arguments in {path} is {arguments!r}, which {reader.__name__} does not take; bind "
+            "VOCABULARY instead."
+        ) from None

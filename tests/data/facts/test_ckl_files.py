@@ -14,8 +14,9 @@ from ckl_jax.data.facts.ckl_files import (
 )
 from ckl_jax.data.facts.probe import Probe, ProbeItem
 from ckl_jax.data.tasks.prepare import prepare_ckl
-from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 BLANK = "<extra_id_0>"
 ITEM = ProbeItem(id="1", input="The mayor is _X_.", answers=("Brel",))
@@ -245,6 +246,17 @@ def test_preparing_twice_makes_nothing_twice(tmp_path):
     assert len(seen) == 1 and again.vocabulary.digest == prepared.vocabulary.digest
 
 
+def test_a_task_and_a_model_of_another_spacing_are_refused(tmp_path):
+    prepared = prepare_ckl(_folder(tmp_path), tmp_path / "out", 100, legacy_spacing=True)
+    task, plain = prepared.open("d1"), Vocabulary(prepared.vocabulary.path)
+    check_task_vocabulary(task, "d1", prepared.vocabulary)
+    with pytest.raises(UserError, match="'d1' was tokenised with legacy_spacing=True"):
+        check_task_vocabulary(task, "d1", plain)
+    sentinel, after = plain.sentinel(0), prepared.vocabulary.encode(".")[0]
+    row = task.row(3)["inputs"]
+    assert row[row.index(sentinel) + 1] == after and plain.encode("<extra_id_0>.")[1] != after
+
+
 def test_other_settings_are_refused_or_replaced_and_damaged_tasks_made_anew(tmp_path):
     seen = []
 
@@ -266,6 +278,7 @@ def test_other_settings_are_refused_or_replaced_and_damaged_tasks_made_anew(tmp_
     short = {"inputs": 4, "targets": 3}
     refused("tasks/d1 was made with lengths = None, not .*'inputs': 4.* --overwrite", lengths=short)
     refused("vocabulary.model was made with max_piece_length = 16, not 4", max_piece_length=4)
+    refused("tasks/d1 was made with legacy_spacing = False, not True", legacy_spacing=True)
     given = train_vocabulary(["a b c d"], tmp_path / "given.model", 20)
     refused("tasks/d1 was made with vocab_size = ", vocabulary=given)
     task, made = prepare(lengths=short, replace=True)

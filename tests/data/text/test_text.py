@@ -2,9 +2,11 @@
 
 import gzip
 import pickle
+import re
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +65,30 @@ def test_sentinels_are_single_ids_wherever_they_stand(vocabulary):
     assert vocabulary.decode(target) == "Anna Brel"
     assert vocabulary.decode(target, skip_special=False) == "<extra_id_0> Anna Brel <extra_id_1>"
     assert vocabulary.decode([0, 2, vocabulary.vocab_size + 5]) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<extra_id_0>, was born (<extra_id_1>) in <extra_id_2>.",
+        "Anna Brel was born in <extra_id_0><extra_id_1>'s city .",
+        "no sentinel at all.",
+    ],
+)
+def test_legacy_spacing_encodes_what_is_between_sentinels_alone(vocabulary, text):
+    """As transformers 4.12: the text is cut at sentinels, and each part is stripped and encoded."""
+    legacy = Vocabulary(vocabulary.path, legacy_spacing=True)
+    plain = sentencepiece.SentencePieceProcessor(model_file=vocabulary.path)
+    expected = []
+    for part in re.split(r"(<extra_id_\d+>)", text):
+        if part.startswith("<extra_id_"):
+            expected.append(legacy.sentinel(int(part[10:-1])))
+        else:
+            expected += plain.EncodeAsIds(part.strip())
+    assert legacy.encode(text) == legacy.encode_many([text])[0] == expected
+    assert (vocabulary.encode(text) == expected) == ("<extra_id_" not in text)
+    assert legacy.digest == vocabulary.digest  # its ids mean the same pieces
+    assert pickle.loads(pickle.dumps(legacy)).legacy_spacing
 
 
 def test_training_is_deterministic_and_the_digest_tells(tmp_path, vocabulary):
