@@ -94,7 +94,7 @@ parse_arguments() {
         (($# > 1)) || fail "$1 needs a value."
         shift
         ;;
-      *) fail "'$1' is no option; the command to run comes after --." ;;
+      *) fail "'$1' is not an option; the command to run comes after --." ;;
     esac
     shift
   done
@@ -112,7 +112,7 @@ check_type() {
     [[ $TYPE =~ ^(v5litepod|v6e)-[14]$|^tpu7x-2$ ]] && return
     fail "--type $TYPE: there is none of $size; take a multiple of 8, e.g. ${TYPE%-*}-$(((size / 8 + 1) * 8))."
   fi
-  fail "--type $TYPE is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 or tpu7x-8, in" \
+  fail "--type $TYPE is not a TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 or tpu7x-8, in" \
     "any size (GPUs: tpu_scripts/gpu)."
 }
 

@@ -19,7 +19,7 @@ with_extras() {
 
 parse_arguments "$@"
 require NAME ZONE PROJECT
-if [[ ! -d $SOURCE && $SOURCE == [./]* ]]; then fail "--source $SOURCE is no folder."; fi
+if [[ ! -d $SOURCE && $SOURCE == [./]* ]]; then fail "--source $SOURCE is not a folder."; fi
 package=$(printf %q "$(with_extras "$SOURCE")")
 if [[ -d $SOURCE ]]; then
   [[ -z $(git -C "$SOURCE" status --porcelain 2>&1) ]] ||
@@ -27,7 +27,7 @@ if [[ -d $SOURCE ]]; then
   archive=$(mktemp -d)/ckl_jax.tar.gz
   trap 'rm -rf "${archive%/*}"' EXIT
   git -C "$SOURCE" archive --format=tar.gz --prefix=ckl_jax/ -o "$archive" HEAD ||
-    fail "$SOURCE is no git repository with a commit."
+    fail "$SOURCE is not a git repository with a commit."
   send_to_all "$archive" ckl_jax.tar.gz
   package="\"ckl-jax${EXTRAS:+[$EXTRAS]} @ file://\$HOME/ckl_jax.tar.gz\""
 fi

@@ -186,7 +186,7 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
             "items": len(scored.items),
         }
     total = entry.summary.get("total_parameters")
-    # Initial's own training is no cost of an update.
+    # Initial's own training is not a cost of an update.
     summary = {} if entry is study.initial else entry.summary
     before = study.initial.summary.get("total_parameters") if summary and study.initial else None
     return {

@@ -28,7 +28,7 @@ from ckl_jax.errors import UserError, nearest
 FORMULAS = ("token_micro", "batch_mean_legacy", "per_fact_mean", "object_only")
 LEGACY_BATCH = 32
 _COLUMNS = ("nll", "tokens", "object_nll", "object_tokens")
-_LARGEST = 700.0  # exp of more is no float
+_LARGEST = 700.0  # exp of more is not a float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Losses:
         """The columns of rows.
 
         Raises:
-          UserError: a row has no loss, or one that is no number or not finite.
+          UserError: a row has no loss, or one that is not a number or not finite.
         """
         rows = list(rows)
         for row in rows:

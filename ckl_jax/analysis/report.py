@@ -132,7 +132,7 @@ def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def _evaluations(study: Study) -> Section:
-    """The last scores of evaluations that are no probes, such as perplexity of held-out text."""
+    """The last scores of evaluations that are not probes, such as perplexity of held-out text."""
     entries = [(e.label, e.run.evaluations) for e in study.entries if e.run]
     columns = sorted({column for _, scores in entries for column in scores})
     rows = [

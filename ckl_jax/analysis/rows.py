@@ -248,7 +248,7 @@ class Run:
 
     @property
     def evaluations(self) -> dict[str, float]:
-        """{"<split>/<name>": the last score} of evaluations that are no probes."""
+        """{"<split>/<name>": the last score} of evaluations that are not probes."""
         path = self.path / METRICS_FILE
         scores: dict[str, float] = {}
         for row in read_metrics(path) if path.exists() else ():
@@ -409,7 +409,7 @@ def initial_scores(run: Run) -> dict[str, Scored] | None:
     """Answers of the run's base model: the base's own rows, else the run's of step 0.
 
     The base's come first because parameters that a method adds may answer differently from the
-    start: a side network that is random at step 0 is no part of the base. They are left where the
+    start: a side network that is random at step 0 is not part of the base. They are left where the
     base was put to other items, or not at the checkpoint that the run started from.
     """
     own, base = run.at(0) if 0 in run.files else None, base_of(run)

@@ -105,7 +105,7 @@ def of_demos(
     shown = {column: title for table in tables for column, title in titles(table).items()}
     names = dict.fromkeys([*shown, "fuar", "trainable", "flops", "cpu_seconds"])
     seeds = [{r["key"]: {n: cell_value(r, n) for n in names} for r in t["rows"]} for t in tables]
-    # "no gain" is no number, so the mean leaves it out; how often it occurred is shown below.
+    # "no gain" is not a number, so the mean leaves it out; how often it occurred is shown below.
     no_gain = collections.Counter(
         row["key"]
         for t in tables

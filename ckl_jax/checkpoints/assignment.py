@@ -89,7 +89,7 @@ def assign(
 
 def _apply(rules, wanted, elsewhere, stored, where: str) -> dict[str, str | None]:
     """Wanted name -> stored name or None, for the names that a rule matches."""
-    # A rule that matches only names which are not read this time is no mistake.
+    # A rule that matches only names which are not read this time is not a mistake.
     found, matched = {}, {_first_match(rules, name)[0] for name in elsewhere}
     for name in wanted:
         number, match = _first_match(rules, name)

@@ -146,7 +146,7 @@ def _config(path: Any, named: Mapping[str, np.ndarray], num_heads: int) -> Trans
     lost = [name for name in needed if name not in named or named[name].ndim != 2]
     if lost:
         raise UserError(
-            f"{path} has no {some([_name_of(name) for name in lost])}, a matrix: it is no "
+            f"{path} has no {some([_name_of(name) for name in lost])}, a matrix: it is not a "
             "Transformer-XL of Haiku."
         )
     table, query, hidden = (named[name].shape for name in needed)

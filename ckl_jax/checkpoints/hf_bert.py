@@ -170,7 +170,7 @@ def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
 
 
 def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-    """A state dict under the current names, without what is no part of the masked language model.
+    """A state dict under the current names, without what is not part of the masked language model.
 
     Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.
     """

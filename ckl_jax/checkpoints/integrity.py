@@ -149,7 +149,7 @@ def cut_off(path: epath.Path) -> Iterator[CutOff]:
     """The parts of arrays whose bytes are not there, in the order of their names.
 
     Raises:
-      ValueError, KeyError: the folder is no OCDBT database, or the tree of it is damaged too.
+      ValueError, KeyError: the folder is not an OCDBT database, or the tree of it is damaged too.
     """
     # `ocdbt.dump` decodes nodes of the database without reading the arrays.
     base = ts.KvStore.open(from_t5x.kvstore(path, "state")).result()

@@ -178,7 +178,7 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
     Raises:
       UserError: the file cannot be read.
-      ValueError: it is no archive of numpy arrays, is damaged, or expands to too much.
+      ValueError: it is not an archive of numpy arrays, is damaged, or expands to too much.
     """
     with os_errors(path, "read"):
         try:

@@ -204,7 +204,7 @@ class Transformer(nn.Module):
         types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
         bias, ids = None, encoder_segment_ids
         if ids is not None:
-            # [B, 1, T, T]: same text, and the key is no padding. Padding queries see nothing, and
+            # [B, 1, T, T]: same text, and the key is not padding. Padding queries see nothing, and
             # attend evenly to everything, which no other position reads.
             mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]
             bias = layers.mask_to_bias(mask).astype(cfg.dtype)

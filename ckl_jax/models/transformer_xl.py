@@ -408,7 +408,7 @@ class Transformer(nn.Module):
         cfg = self.config
         states = empty_memory(cfg, len(tokens), 0)["states"]
         bias = layers.mask_to_bias(layers.subtree_mask(ends)).astype(cfg.dtype)
-        # [B, T, T]: depth differences, as preorder positions are no distances along a path.
+        # [B, T, T]: depth differences, as preorder positions are not distances along a path.
         distances = positions[:, :, None] - positions[:, None, :]
         x, _ = self.decoder(self._embed(tokens), states, bias, True, distances)
         return self.token_embedder.log_probs(x, parents, targets)

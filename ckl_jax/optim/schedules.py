@@ -86,7 +86,7 @@ def continued(
 
     Raises:
       ValueError: as `schedule`.
-      UserError: before or after is no number of steps.
+      UserError: before or after is not a number of steps.
     """
     checks.require_int(0, **{"continued.before": before, "continued.after (STEPS_AFTER)": after})
     whole = schedule(total_steps=before + total_steps + after)
@@ -112,7 +112,7 @@ def warmup_cosine(
 
     Raises:
       ValueError: total_steps below 1 or warmup_fraction out of range.
-      UserError: a rate is no number.
+      UserError: a rate is not a number.
     """
     _check_steps(total_steps)
     _check_rate(peak)
@@ -165,7 +165,7 @@ def onecycle(
 
     Raises:
       ValueError: total_steps below 1 or warmup_fraction out of range.
-      UserError: peak is no number, or anneal is neither.
+      UserError: peak is not a number, or anneal is neither.
     """
     _check_steps(total_steps)
     _check_rate(peak)
@@ -211,7 +211,7 @@ def warmup_decay_legacy(
 
     Raises:
       ValueError: total_steps below 1.
-      UserError: peak or multiplier is no number, or out of range.
+      UserError: peak or multiplier is not a number, or out of range.
     """
     _check_steps(total_steps)
     _check_rate(peak)
@@ -247,7 +247,7 @@ def onecycle_legacy(peak: float, total_steps: int, multiplier: float = 1.0) -> S
 
     Raises:
       ValueError: total_steps below 1, or fewer than 20 steps in S (no room for warm-up).
-      UserError: peak or multiplier is no number, or out of range.
+      UserError: peak or multiplier is not a number, or out of range.
     """
     _check_steps(total_steps)
     _check_rate(peak)

@@ -311,7 +311,7 @@ def _read(config: ClosedBook, name: str) -> list[ProbeItem] | None:
             f"There is no folder {config.data_dir} to read the probe {name!r} from; set PROBE_DIR "
             "to the folder with CKL's probe files."
         )
-    # A benchmark that was built from little text may have empty probes; that is no missing file.
+    # A benchmark that was built from little text may have empty probes; that is not a missing file.
     manifest, probe = Path(config.data_dir) / "manifest.json", config.records[name]
     if manifest.is_file() and not os.path.lexists(probe.path(config.data_dir)):
         items = read_json_object(manifest).get("items")

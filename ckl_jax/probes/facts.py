@@ -72,7 +72,7 @@ class FactEvaluator:
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
-          UserError: a file is missing or malformed, or the model is no decoder-only model.
+          UserError: a file is missing or malformed, or the model is not a decoder-only model.
         """
         self.config, self.vocabulary = config, model.output_vocabulary
         # Two groups: all tokens of the triple, and the object's.

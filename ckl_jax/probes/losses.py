@@ -28,7 +28,7 @@ class GroupLosses:
       put_batch: places a dict of host arrays on the devices; default: as they are.
 
     Raises:
-      UserError: the model is no decoder-only model.
+      UserError: the model is not a decoder-only model.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ def precision_at_k(
 ) -> dict[int, int]:
     """{k: 1 if one of the first k predictions matches an answer exactly, else 0}.
 
-    Fewer predictions than k are no error: the missing ones do not match.
+    Fewer predictions than k are not an error: the missing ones do not match.
 
     Args:
       predictions: decoded texts, best first.

@@ -31,7 +31,7 @@ class ProbeLengths:
         """{name: probe}, in the order in which they are put.
 
         Raises:
-          UserError: `probes` is no list of probes, or has two of one name.
+          UserError: `probes` is not a list of probes, or has two of one name.
         """
         setting, names = f"{type(self).__name__}.probes", self.probes
         # A user's own records are allowed beside published names; anything else is refused by name.

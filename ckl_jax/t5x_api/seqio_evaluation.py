@@ -171,7 +171,7 @@ def check_metrics(task_name: str, metrics: Mapping[str, Any], **unused: Any) -> 
         if isinstance(metric, scalar) and not _is_number(metric.value):
             raise UserError(
                 f"Task {task_name!r}: its metric {name!r} is {_shortened(metric.value)}, which is "
-                "no number; let its metric function return a number, or seqio.metrics.Text and "
+                "not a number; let its metric function return a number, or seqio.metrics.Text and "
                 "the like."
             )
 

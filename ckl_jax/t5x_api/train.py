@@ -136,7 +136,7 @@ def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
 
 def _epoch(eval_period: int | None, cfg: utils.CheckpointConfig, total_steps: int) -> int:
     """T5X's "epoch": the steps between two evaluations or checkpoints, whichever come first."""
-    # 0 and None are no periods.
+    # 0 and None are not periods.
     return min(period for period in (eval_period, cfg.save.period, total_steps) if period)
 
 

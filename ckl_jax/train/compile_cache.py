@@ -28,7 +28,7 @@ def enable() -> str | None:
     """Turns JAX's persistent compilation cache on, unless the user has decided about it.
 
     The user decides by the variable JAX_COMPILATION_CACHE_DIR or the flag
-    --jax_compilation_cache_dir; an empty value is no cache. Where nothing is said, accelerators
+    --jax_compilation_cache_dir; an empty value is not a cache. Where nothing is said, accelerators
     get `$XDG_CACHE_HOME/ckl_jax/compiled` (~/.cache/...), and CPUs none: code that was compiled
     for one CPU may not run on another that shares the home folder. Whoever starts several processes
     on one machine may give them a folder of their own by CKL_COMPILED_FOR_THIS_CPU.

@@ -47,7 +47,7 @@ def make_evaluator(
 def further_scores(
     evaluation: Callable[[Any, int, bool], Any], params: Any, step: int, last: bool
 ) -> dict[str, Mapping[str, float]]:
-    """What an evaluation that is no probe, perhaps a user's, returns.
+    """What an evaluation that is not a probe, perhaps a user's, returns.
 
     Raises:
       UserError: it is not {split: {name: number}}.

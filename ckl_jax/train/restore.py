@@ -115,6 +115,6 @@ def phase_from(path: str | None) -> int:
     if path is None:
         return 0
     metadata = read_json_item(find_checkpoint(path), "metadata")
-    # "initial" may have a base checkpoint, and is no update.
+    # "initial" may have a base checkpoint, and is not an update.
     updated = metadata.get("base_checkpoint") and metadata.get("method") != "initial"
     return int(metadata.get("phase", bool(updated)))  # earlier versions did not write it

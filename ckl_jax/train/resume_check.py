@@ -98,7 +98,7 @@ def check_same_run(
     Args:
       model_dir: the folder.
       method: name of the method of the run that is to be done in it.
-      may_differ: a setting that differs is no error.
+      may_differ: a setting that differs is not an error.
       setting: the macro that names the folder.
 
     Returns:

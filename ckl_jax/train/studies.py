@@ -162,7 +162,7 @@ def check_record(
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses what is no binding, what the command sets itself, and lengths of no training.
+    """Refuses what is not a binding, what the command sets itself, and lengths of no training.
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".

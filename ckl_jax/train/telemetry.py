@@ -89,7 +89,7 @@ class Telemetry:
     def batch_is_there(self) -> None:
         """Begins to count the seconds of a step, if it is the first after a pause."""
         if self._waits:
-            # After the wait for the first batch: starting the input pipeline is no part of a step.
+            # After the wait for the first batch: starting the input pipeline is not part of a step.
             self._late.start()
             self._waits = False
 

@@ -114,7 +114,7 @@ def read_world(directory: str | os.PathLike) -> dict[str, Any] | None:
     """The manifest of the world in a folder; None if there is none.
 
     Raises:
-      UserError: it is no world's manifest.
+      UserError: it is not a world's manifest.
     """
     path = Path(directory) / "manifest.json"
     if not path.is_file():

@@ -187,7 +187,7 @@ def _item(item: ItemState, month: Month, numbers: dict[str, int]) -> dict[str, A
 
 
 def _statement(prop: str, value: int, numbers: dict[str, int], fact) -> dict[str, Any]:
-    """A statement; its qualifiers and references name items that are no facts of the subject."""
+    """A statement; its qualifiers and references name items that are not facts of the subject."""
     decoy = numbers[fact.subject]
     return {
         "mainsnak": _snak(prop, value, with_id=decoy % 2 == 0),

@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_refused(weights, tmp_path):
         ({"a/w": np.zeros(2)}, 2, "has a/w, which"),
         ({**whole, scale: np.full(16, np.nan)}, 2, "h2_ln1/scale has values that are not finite"),
         ({**whole, scale: np.ones(16, np.int32)}, 2, "h2_ln1/scale holds int32"),
-        ({}, 2, "it is no Transformer-XL of Haiku"),
+        ({}, 2, "it is not a Transformer-XL of Haiku"),
     ):
         with pytest.raises(UserError, match=words):
             load(state, heads)

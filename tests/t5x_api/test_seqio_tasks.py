@@ -405,7 +405,7 @@ def test_an_error_in_a_metric_is_one_sentence(world, trained, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("suffix", "words"),
     [
-        ("_word", "its metric 'verdict' is 'fine', which is no number"),
+        ("_word", "its metric 'verdict' is 'fine', which is not a number"),
         ("_no_dict", "a metric function (no_dict) returned a float; a metric function returns a "),
     ],
 )

@@ -143,5 +143,5 @@ def test_slurm_outside_a_job_is_one_sentence(slurm):
     done = slurm.run(SLURM, "tool")
     assert (done.returncode, done.stderr) == (
         2,
-        "slurm.sbatch: this is no SLURM job; start it with sbatch.\n",
+        "slurm.sbatch: this is not a SLURM job; start it with sbatch.\n",
     )

@@ -54,12 +54,12 @@ def test_help_and_a_missing_setting(cloud, script):
     [
         (("--nmae=pod",), "there is no option --nmae; see --help."),
         (("--name",), "--name needs a value."),
-        (("pod",), "'pod' is no option; the command to run comes after --."),
+        (("pod",), "'pod' is not an option; the command to run comes after --."),
         ((*WHERE, "--attempts=many"), "--attempts is a number, not 'many'."),
         ((*WHERE, *TRAIN), "give --type (or the variable TPU_TYPE)."),
         (
             (*WHERE, "--type=h100"),
-            "--type h100 is no TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 "
+            "--type h100 is not a TPU; take v2-8, v3-32, v4-32, v5litepod-16, v5p-32, v6e-16 "
             "or tpu7x-8, in any size (GPUs: tpu_scripts/gpu).",
         ),
         ((*WHERE, "--type=v5e-16"), "--type v5e-16 is written v5litepod-16 (or v5p-16)."),
@@ -196,7 +196,7 @@ def test_own_files_go_to_every_host_again_after_a_preemption(cloud, tmp_path):
     sent = [call[3] for call in cloud.calls() if call[1] == "scp" and call[2] == "--recurse"]
     assert sent == [f"{tmp_path}/my tasks", f"{tmp_path}/run.gin"] * 2
     done = cloud.run("setup.sh", *WHERE, "--source=/no/where")
-    assert done.returncode == 2 and "--source /no/where is no folder" in done.stderr
+    assert done.returncode == 2 and "--source /no/where is not a folder" in done.stderr
     done = cloud.run("setup.sh", *WHERE, "--send=/no/such")
     assert done.returncode == 2 and "--send: there is no /no/such" in done.stderr
 

@@ -47,7 +47,7 @@ while (($#)); do
       (($# > 1)) || fail "$1 needs a value."
       shift
       ;;
-    *) fail "'$1' is no option; the command to run comes after --." ;;
+    *) fail "'$1' is not an option; the command to run comes after --." ;;
   esac
   shift
 done

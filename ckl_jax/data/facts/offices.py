@@ -97,7 +97,7 @@ def office_questions(
       tokenize: of the text of questions and answers.
 
     Raises:
-      UserError: `first` or `last` is no month, or there are none between.
+      UserError: `first` or `last` is not a month, or there are none between.
     """
     months = list(_months(first, last))
     offices: dict[tuple[str, str], list[Term]] = collections.defaultdict(list)

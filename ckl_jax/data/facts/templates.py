@@ -25,7 +25,7 @@ class Wording:
     Attributes:
       cloze: statement with one `[X]` and one `[Y]`.
       question: with one `[X]`; "" if there is none.
-      kind: invariant, changing, or event (happens once, is no state).
+      kind: invariant, changing, or event (happens once, is not a state).
     """
 
     cloze: str

@@ -201,7 +201,7 @@ def lane_source(
       **options: of `LaneSource`.
 
     Raises:
-      UserError: rows of the task are no documents, or too few for the lanes.
+      UserError: rows of the task are not documents, or too few for the lanes.
     """
     if "targets" not in task.features or "segments" in task.features:
         raise UserError(

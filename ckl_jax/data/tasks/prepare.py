@@ -241,7 +241,7 @@ def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
     """Raises `UserError` if a task may not be put there: see `is_ours`, `_refuse_other`."""
     if not is_ours(directory):
         raise UserError(
-            f"{directory} holds something that is no cached task; choose another folder, or add "
+            f"{directory} holds something that is not a cached task; choose another folder, or add "
             "--overwrite."
         )
     _refuse_other(directory, _held(directory), meta)

@@ -101,7 +101,7 @@ class ByteLevelVocabulary:
     def locate(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """Returns the text that `ids` stand for, and [start, end) in characters of each of them.
 
-        A character that several ids share is in the span of each; bytes that are no whole
+        A character that several ids share is in the span of each; bytes that are not whole
         character, as at the ends of a row, are one character (a lone surrogate) each.
         """
         parts = [bytes(map(_BYTES.__getitem__, piece)) for piece in self.pieces(ids)]

@@ -108,7 +108,7 @@ class KiltEvaluator:
           put_batch: places a dict of host arrays on the devices; default: as they are.
 
         Raises:
-          UserError: a file is missing or malformed, the model is no encoder-decoder, or the
+          UserError: a file is missing or malformed, the model is not an encoder-decoder, or the
             package of a metric is missing.
         """
         self.config, self.model = config, model

@@ -130,7 +130,7 @@ class EncoderDecoderScorer:
     def roles(self, statement: Statement) -> tuple[list[int], list[int]]:
         """The scored tokens of the subject and of the answer."""
         if self.target == "answer":
-            # Minus the first sentinel, which is not scored, and the last one, which is no part of
+            # Minus the first sentinel, which is not scored, and the last one, which is not part of
             # the answer.
             count = len(self.model.output_vocabulary.encode(self.masked(statement)[1])) - 2
             return [], list(range(count))

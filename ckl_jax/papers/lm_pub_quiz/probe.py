@@ -211,7 +211,7 @@ def open_scorer(
       bos, target, pll_metric, batch_size, dtype: see `Settings`.
 
     Raises:
-      UserError: the folder is no model of a kind that ranks, or a setting is not for its kind.
+      UserError: the folder is not a model of a kind that ranks, or a setting is not for its kind.
     """
     settings = Settings(
         bos=bos, target=target, pll_metric=pll_metric, batch_size=batch_size, dtype=dtype

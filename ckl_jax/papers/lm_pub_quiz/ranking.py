@@ -65,7 +65,7 @@ class Evaluator:
           progress: called before a relation is scored: its code, its number, relations in all.
 
         Raises:
-          UserError: there is no such template, a statement is too long, a score is no number, or
+          UserError: there is no such template, a statement is too long, a score is not a number, or
             `save_path` holds results of other settings or parameters.
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)

@@ -53,7 +53,7 @@ def softmax(scores: Array) -> Array:
 def _by_correctness(values: Array, right: Array) -> dict[str, Any]:
     groups = {"all": np.ones_like(right), "correct": right, "incorrect": ~right}
     return {
-        # None of an empty group, as LM-PUB-QUIZ has it: the mean of nothing is no number.
+        # None of an empty group, as LM-PUB-QUIZ has it: the mean of nothing is not a number.
         name: values[group].mean(axis=0) if group.any() else None
         for name, group in groups.items()
     }

@@ -118,7 +118,7 @@ class CausalScorer:
         scored = trie.paths >= 0
         # The root: BOS, or without BOS the first token of the statement.
         scored[:, 0] = False
-        # Column 0 is BOS, which is no token of the statement; `roles` count without it.
+        # Column 0 is BOS, which is not a token of the statement; `roles` count without it.
         cut = slice(int(self.bos), None)
         found = TokenScores(values[:, cut], scored[:, cut], ids[:, cut])
         return from_answers_on(found, map(self.roles, statements)) if conditional else found

@@ -1,7 +1,7 @@
 """Evaluations of finished models of `ckl temporalwiki`: later probes, and what the settings want.
 
 Later probes: those of the intervals that came after a model was trained. Light-tuning
-(TemporalWiki, appendices E and F): each model is tuned on facts of a class that are no probes, and
+(TemporalWiki, appendices E and F): each model is tuned on facts of a class that are not probes, and
 asked for those that are. Proper nouns (Figure 2): what they cost in the new text of an interval,
 and in the rest of its new snapshot. See docs/temporalwiki_evaluation.md.
 """

@@ -56,8 +56,8 @@ class ProperNouns(HeldOutTasks):
         """Tags the tasks; returns `(params, step, last) -> scores`.
 
         Raises:
-          UserError: a task is missing or packed, or the tagger is not there, or the model is no
-            decoder-only model.
+          UserError: a task is missing or packed, or the tagger is not there, or the model is not
+            a decoder-only model.
         """
         if not self.tasks:
             return lambda params, step, last: {}

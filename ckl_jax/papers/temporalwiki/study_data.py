@@ -100,7 +100,7 @@ class Data:
         return self.root / "probes" / f"{interval.name}_{kind}.csv"
 
     def tuning_facts(self, interval: Interval, kind: str) -> Path:
-        """The facts that are no probes; missing where there are no probes of the class."""
+        """The facts that are not probes; missing where there are no probes of the class."""
         name = f"lighttuning_{kind}_{self.updates.light_tuning}.csv"
         return self.folder(interval, "probes") / name
 

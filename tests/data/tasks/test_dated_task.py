@@ -153,7 +153,7 @@ def test_a_damaged_task_is_made_again_and_what_is_none_stays(tmp_path, vocabular
     before = file.read_bytes()
     with pytest.raises(UserError, match="is read and would be written over"):
         prepare_dated(file, tmp_path, vocabulary, replace=True)
-    with pytest.raises(UserError, match="holds something that is no cached task"):
+    with pytest.raises(UserError, match="holds something that is not a cached task"):
         prepare_dated(folder / SIDE_FILE, tmp_path, vocabulary)
     assert file.read_bytes() == before
 

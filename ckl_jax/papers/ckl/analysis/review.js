@@ -289,7 +289,7 @@
       const left = all.length - Object.keys(taken).length;
       say(`Decisions imported: ${Object.keys(taken).length}; on items that are not here: ${left}.`);
     } catch (error) {
-      say(`${file.name} is no file of decisions (${error.message}).`);
+      say(`${file.name} is not a file of decisions (${error.message}).`);
     }
   }
 

@@ -54,7 +54,7 @@ def _why_not(candidate: Candidate, entities: "_Entities") -> str:
     if gives_itself_away(candidate):
         return "the answer is in the subject"
     if candidate.probe == INVARIANT_LAMA and candidate not in entities:
-        return "the answer is no entity"
+        return "the answer is not an entity"
     return ""
 
 

@@ -40,7 +40,7 @@ _WE_OR_YOU = re.compile(
 _NOT_PROSE = re.compile(r"https?:|www\.|[|{}<>\[\]=_*#]|\bextra_id_\d")
 _END = re.compile(r"[.!][\"”')]*$")
 
-# What stands beside a piece of a longer name, which is no answer: "the Department of the ____",
+# What stands beside a piece of a longer name, which is not an answer: "the Department of the ____",
 # "the ____ Network", "the National Weather Service (____)".
 _HEAD = re.compile(r"(?:\b[A-Z][\w.’'&-]*(?: (?:of|for)(?: the)?|,? and|,? or| &)? |\d |\) |[(-])$")
 _FIRST = re.compile(
@@ -130,7 +130,7 @@ def _unfit(text: str, standing: bool) -> str:
     if words < MIN_WORDS or words > MAX_WORDS:
         return f"shorter than {MIN_WORDS} or longer than {MAX_WORDS} words"
     if _NOT_PROSE.search(text) or not _END.search(text) or not text[0].isupper():
-        return "that are no whole sentences of prose"
+        return "that are not whole sentences of prose"
     if text.count('"') % 2 or any(text.count(a) != text.count(b) for a, b in ("“”", "()")):
         return "with a quotation or bracket that is cut"
     if standing and _LEANS.search(text):

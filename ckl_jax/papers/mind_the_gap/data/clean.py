@@ -115,7 +115,7 @@ def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
     """The folder of unfinished work: one begun with the same settings, or a new one.
 
     It is this command's own and nobody's result, so what it left there of other settings or other
-    input is no reason to stop.
+    input is not a reason to stop.
     """
     try:
         return open_folder(folder, settings)

@@ -47,7 +47,7 @@ def iso_date(text: object, what: str = "date") -> str:
     """Returns the ISO date of YYYY-MM-DD, YYYYMMDD, or a timestamp that begins so.
 
     Raises:
-      BadRecord: it is no date.
+      BadRecord: it is not a date.
     """
     if text is not None and not isinstance(text, str):
         raise BadRecord(f'its {what} {str(text)[:40]} is not a string, such as "2013-02-03"')

@@ -52,7 +52,7 @@ _TRANSFER = (
     "Initial, on those of an interval before its update."
 )
 _TUNED = (
-    "Each model, tuned with all its parameters on facts of the class that are no probes, and then "
+    "Each model, tuned with all its parameters on facts of the class that are not probes, and then "
     "asked: perplexity of the facts, and F1 of what it writes for the object, in percent."
 )
 _NOUNS = (

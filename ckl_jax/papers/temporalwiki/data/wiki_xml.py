@@ -57,7 +57,7 @@ class Page:
 
     Attributes:
       id, title, namespace: of the page; namespace 0 are articles.
-      redirect: title of its target; "" if it is no redirect.
+      redirect: title of its target; "" if it is not a redirect.
       revision: id of the revision.
       timestamp: of the revision, ISO 8601.
       sha1: of the text, base 36; "" if the dump has none.
@@ -121,7 +121,7 @@ def read_site(path: str | os.PathLike) -> SiteInfo:
     """Reads the head of a dump.
 
     Raises:
-      UserError: it is no XML dump.
+      UserError: it is not an XML dump.
     """
     parser = _Parser(path)
     for block in read_blocks(path):

@@ -75,7 +75,7 @@ _DISAMBIGUATION = re.compile(
 )
 
 # Elements that a page may use: what is left of one that is not closed is not shown. On one line
-# only: where a "<" is no tag, the next ">" may be paragraphs away.
+# only: where a "<" is not a tag, the next ">" may be paragraphs away.
 _LEFT_TAG = re.compile(
     r"</?(abbr|b|bdi|bdo|big|blockquote|br|caption|center|cite|code|data|dd|del|dfn|div|dl|dt|em|"
     r"font|h[1-6]|hr|i|ins|kbd|li|link|mark|meta|ol|p|pre|q|rb|ref|references|rp|rt|rtc|ruby|s|"
@@ -84,7 +84,7 @@ _LEFT_TAG = re.compile(
     re.IGNORECASE,
 )
 
-_UNCLOSED = 50  # more than these in a section are no slip
+_UNCLOSED = 50  # more than these in a section are not a slip
 _PAIRED_TAG = re.compile(r"<(?!(?:br|hr|wbr|li|p|td|tr|th|dd|dt)\b)[a-z]", re.IGNORECASE)
 
 Cache = MutableMapping[str, list[str]]
@@ -267,7 +267,7 @@ def sections(wikitext: str) -> Iterator[str]:
     start = last = 0
     left_open = (0, 0, 0, 0)
     for heading in _HEADING.finditer(wikitext):
-        # A heading inside of an open template is no border.
+        # A heading inside of an open template is not a border.
         more = _left_open(wikitext[last : heading.start()])
         left_open = tuple(map(sum, zip(left_open, more, strict=True)))
         last = heading.start()

@@ -307,7 +307,7 @@ def test_the_filters_of_invariant_lama(make):
     assert (item.input, item.answers) == (f"Lyon is located in {BLANK} .", ("France",))
     assert item.question == "In which country is Lyon located?"
     assert counts["invariant_lama: a name looks like a blank"] == 2
-    for why in ("a repeat", "the answer is in the subject", "the answer is no entity"):
+    for why in ("a repeat", "the answer is in the subject", "the answer is not an entity"):
         assert counts[f"invariant_lama: {why}"] == 1
 
 
