@@ -22,12 +22,18 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.train_step $(ARGS)
 
-$(VENV)/.core: pyproject.toml
+# Compiling what is never imported takes a third of an installation.
+export PIP_NO_COMPILE = 1
+
+$(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.core
+$(VENV)/.dev: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 

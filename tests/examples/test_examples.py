@@ -106,7 +106,7 @@ def dora(monkeypatch):
     return dora
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(("base", "trunk"), [(TINY, ("^decoder/",)), (TINY_GPT2, ())])
 def test_dora_starts_at_the_base_model(dora, base, trunk, scan, tmp_path):
     from ckl_jax.checkpoints.store import CheckpointStore

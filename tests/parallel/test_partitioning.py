@@ -13,6 +13,7 @@ from ckl_jax.parallel import mesh as meshes
 from tests.parallel import compiled_step, partition_table
 
 
+@pytest.mark.slow
 def test_every_parameter_and_moment_is_split_as_the_table_says():
     expected, found = partition_table.GOLDEN.read_text(), partition_table.table()
     diff = list(difflib.unified_diff(expected.splitlines(), found.splitlines(), lineterm="", n=0))

@@ -121,7 +121,7 @@ def _moved(params, after):
     return {k: np.float64(v) - np.float64(before[k]) for k, v in flatten(after).items()}
 
 
-@pytest.mark.parametrize("packing", PACKINGS)
+@pytest.mark.parametrize("packing", [pytest.param("plain", marks=pytest.mark.slow), "packed"])
 @pytest.mark.parametrize("microbatches", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_loss_gradients_and_one_update_are_those_of_t5x(stored, params, packing, microbatches):
     batch = steps.batches()[packing]

@@ -237,6 +237,7 @@ def test_steps_count_on_from_the_initial_checkpoint(tiny, tmp_path, gin_file, ca
     assert complete_steps(tmp_path / "rel") == [3, 4]
 
 
+@pytest.mark.slow
 def test_the_best_by_a_scalar_of_training_stay(tiny, tmp_path, gin_file):
     modules = ("import __main__ as train_script", "from t5x import checkpoints")
     imports = "\n".join((*modules, "from t5x import trainer"))
@@ -283,6 +284,7 @@ def test_the_optimizer_goes_on_unless_a_rule_drops_it(tiny, tmp_path, gin_file):
     assert all(not np.any(x) for x in fresh.values())
 
 
+@pytest.mark.slow
 def test_a_method_goes_into_a_stock_gin_file(tiny, tmp_path, gin_file):
     imports = "import __main__ as train_script\nfrom ckl_jax.methods import lora"
     more = "train_script.train.method = @lora.lora()"

@@ -62,6 +62,7 @@ def test_a_forgotten_phase_is_told_and_a_lower_one_refused(first, tiny, tmp_path
     assert "k_adapter.k_adapter.phase = 1 as it was trained with, or 2 for another" in told
 
 
+@pytest.mark.slow
 def test_rows_that_were_removed_are_missed_and_made_again(first, tiny):
     rows, summary = first / "probes" / "rows_000002.jsonl", first / "summary.json"
     before, held = read_rows(rows), summary.read_text()
@@ -76,6 +77,7 @@ def test_rows_that_were_removed_are_missed_and_made_again(first, tiny):
     assert Run.open(first).steps == (0, 2)
 
 
+@pytest.mark.slow
 def test_no_mean_of_models_whose_settings_differ(first, tiny, tmp_path, capsys):
     other = tmp_path / "p1"
     argv = tiny.argv("k_adapter_k2", other, "experiments/ckl/p1.gin", TRAIN_STEPS=1, PROBES=None)

@@ -65,6 +65,7 @@ def test_eval_repeats_what_training_wrote(trained, tmp_path):
     assert (tmp_path / "config.gin").exists()
 
 
+@pytest.mark.slow
 def test_eval_skips_what_is_done_and_takes_one_checkpoint(trained, tmp_path, capsys):
     one = str(trained / "checkpoint_12")
     out = {"EVAL_OUTPUT_DIR": str(tmp_path)}

@@ -84,6 +84,7 @@ def run_with_kills(tiny, folder, kills, seed):
     return argv, log
 
 
+@pytest.mark.slow
 def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
     folder = tmp_path / "run"
     argv, log = run_with_kills(tiny, folder, kills=1, seed=3)
@@ -103,13 +104,14 @@ def test_a_kill_and_signals_together_change_no_bit(tiny, left_alone, tmp_path):
     assert names(folder, "checkpoint_*") == names(left_alone, "checkpoint_*")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step, before", [(24, 0), (STEPS, 48)])
+@pytest.mark.parametrize(
+    "step, before, epochs", [(24, 0, 3), pytest.param(STEPS, 48, 6, marks=pytest.mark.slow)]
+)
 def test_a_sigterm_within_an_evaluation_changes_no_bit(
-    tiny, tmp_path, monkeypatch, capsys, step, before
+    tiny, tmp_path, monkeypatch, capsys, step, before, epochs
 ):
-    alone = tmp_path / "alone" / "run"
-    assert t5x.main(["train", *tiny.argv("lora", alone, **SETTINGS, PROBE_BATCH_SIZE=16)]) == 0
+    alone, settings = tmp_path / "alone" / "run", SETTINGS | {"EPOCHS": epochs}
+    assert t5x.main(["train", *tiny.argv("lora", alone, **settings, PROBE_BATCH_SIZE=16)]) == 0
     folder, put_whole, after = tmp_path / "run", mesh.Partitioner.put_whole, []
 
     def counted(self, batch):
@@ -120,7 +122,7 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(
         return put_whole(self, batch)
 
     monkeypatch.setattr(mesh.Partitioner, "put_whole", counted)
-    argv = ["train", *tiny.argv("lora", folder, **SETTINGS, PROBE_BATCH_SIZE=8)]
+    argv = ["train", *tiny.argv("lora", folder, **settings, PROBE_BATCH_SIZE=8)]
     with pytest.raises(SystemExit) as end:
         t5x.main(argv)
     said = capsys.readouterr().out

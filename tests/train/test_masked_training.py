@@ -96,6 +96,7 @@ def train(tmp_path, **bindings):
     return read_rows(run / "metrics.jsonl")
 
 
+@pytest.mark.slow
 def test_training_hides_anew_without_dropout_too(tmp_path):
     rows = train(
         tmp_path,

@@ -81,9 +81,12 @@ def test_an_empty_folder_stays_empty(tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+MODULAR = ("modular", "773,526,208", "438,586,560")
+
+
 @pytest.mark.parametrize(
     "method, total, trainable",
-    [("vanilla", "737,668,096", "737,668,096"), ("modular", "773,526,208", "438,586,560")],
+    [("vanilla", "737,668,096", "737,668,096"), pytest.param(*MODULAR, marks=pytest.mark.slow)],
 )
 def test_the_published_size_is_counted_without_allocating_it(
     method, total, trainable, tmp_path, monkeypatch, capsys

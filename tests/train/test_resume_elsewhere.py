@@ -36,6 +36,7 @@ def test_a_run_goes_on_with_another_mesh(tiny, tmp_path):
     assert losses(other)[:8] == losses(one)[:8] and losses(other)[8:] != losses(one)[8:]
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_back_loses_no_checkpoint(tiny, tmp_path, monkeypatch, capsys):
     """Neither of the process nor of the files."""
     folder, steps, save = tmp_path / "run", [], CheckpointStore.save
