@@ -79,7 +79,8 @@ class VocabularyFiles:
         return self.reader(self.path(folder), *([tuple(added_tokens)] if added_tokens else []))
 
 
-def _same(state: State) -> State:
+def _same(state: State, config: Config) -> State:
+    del config
     return state
 
 
@@ -95,7 +96,7 @@ class HuggingFace:
       entries: configuration -> a row for each parameter (layers not stacked).
       embedding_names: configuration -> the names of the token embedding. `entries` has the first;
         files may hold it under any of them.
-      view: a file's state dict -> one with the names of `entries`.
+      view: (a file's state dict, configuration) -> one with the names of `entries`.
       join: the inverse of `view`.
       complete: (state dict, settings) -> the state dict with what the file left out as a copy.
       vocabulary_settings: vocabulary -> settings of `config.json` that depend on it.
@@ -106,8 +107,8 @@ class HuggingFace:
     config_to_hf: Callable[[Config], dict[str, Any]]
     entries: Callable[[Config], Sequence[Entry]]
     embedding_names: Callable[[Config], tuple[str, ...]]
-    view: Callable[[State], State] = _same
-    join: Callable[[State], State] = _same
+    view: Callable[[State, Config], State] = _same
+    join: Callable[[State, Config], State] = _same
     complete: Callable[[State, Mapping[str, Any]], State] = lambda state, settings: state
     vocabulary_settings: Callable[[Any], dict[str, Any]] = lambda vocabulary: {}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ckl_jax.checkpoints import from_haiku, hf_bert, hf_gpt2, hf_t5
+from ckl_jax.checkpoints import from_haiku, hf_bert, hf_decoder, hf_gpt2, hf_t5
 from ckl_jax.checkpoints.architecture import Architecture, Config
 from ckl_jax.errors import UserError
 
@@ -115,5 +115,6 @@ for _architecture in (
     hf_gpt2.ARCHITECTURE,
     hf_bert.ARCHITECTURE,
     from_haiku.ARCHITECTURE,
+    hf_decoder.ARCHITECTURE,
 ):
     register(_architecture)

@@ -169,7 +169,7 @@ def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
     yield from norm(f"{there}.output.LayerNorm", f"{here}/post_mlp_layer_norm", d)
 
 
-def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def view(state: Mapping[str, np.ndarray], config: Any = None) -> Mapping[str, np.ndarray]:
     """A state dict under the current names, without what is not part of the masked language model.
 
     Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.

@@ -143,7 +143,7 @@ def _layer(config: GPT2Config, there: str, here: str) -> Iterator[Entry]:
     yield from linear(f"{there}.mlp.c_proj", f"{here}/mlp/wo", config.mlp_dim, d, False)
 
 
-def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def view(state: Mapping[str, np.ndarray], config: Any = None) -> Mapping[str, np.ndarray]:
     """A state dict with the parts of fused projections under names of their own.
 
     Names get the prefix `transformer.` where a file of the bare model lacks it; masks are left out.
@@ -172,7 +172,7 @@ class Split(Renamed):
         return np.split(value, 3, axis=-1)[int(match[2])]
 
 
-def join(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def join(state: Mapping[str, np.ndarray], config: Any = None) -> dict[str, np.ndarray]:
     """The inverse of `view`: parts of a projection become one array."""
     joined: dict[str, Any] = {}
     for name, value in state.items():

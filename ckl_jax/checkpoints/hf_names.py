@@ -76,7 +76,7 @@ def params_from_hf(
     form = _of_config(config)
     _check_depth(state, config, source)
     table, (embedding, *copies) = form.entries(config), form.embedding_names(config)
-    state = form.view(state)
+    state = form.view(state, config)
     # The table names the embedding once; a file may hold it under any of its names, or several.
     names = {embedding: next((n for n in (embedding, *copies) if n in state), embedding)}
     missing = [e.name for e in table if names.get(e.name, e.name) not in state]
@@ -138,7 +138,7 @@ def params_to_hf(params: Mapping[str, Any], config: Config) -> dict[str, np.ndar
     for entry in table:
         value = np.asarray(flat[entry.path])
         state[entry.name] = np.ascontiguousarray(value.T if entry.transposed else value)
-    return form.join(state)
+    return form.join(state, config)
 
 
 def _check_depth(state: Mapping[str, np.ndarray], config: Config, source: str) -> None:

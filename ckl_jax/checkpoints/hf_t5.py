@@ -130,7 +130,7 @@ def embedding_names(config: T5Config) -> tuple[str, ...]:
     return (EMBEDDING, *_COPIES, *((OUTPUT,) if config.logits_via_embedding else ()))
 
 
-def view(state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def view(state: Mapping[str, np.ndarray], config: Any = None) -> Mapping[str, np.ndarray]:
     """A state dict without the parameters that no computation uses."""
     return Renamed(state, {name: name for name in state if name not in _UNUSED})
 

@@ -196,7 +196,7 @@ class Transformer(nn.Module):
             positions, mask = self.cache_positions(length)[None], None
             if prefill_lengths is not None:
                 size = max_decode_length or length
-                mask = _prompt_mask(prefill_lengths, prefill_width, size)
+                mask = prompt_mask(prefill_lengths, prefill_width, size)
                 # A short prompt leaves a gap of padding in the cache; positions behind it are
                 # counted without it.
                 padding = (prefill_width - prefill_lengths)[:, None]
@@ -204,7 +204,7 @@ class Transformer(nn.Module):
         # Training and scoring: positions along the row, all masks known here.
         else:
             positions = jnp.arange(length)[None]
-            mask = _mask(length, decoder_segment_ids, decoder_causal_attention)
+            mask = visible(length, decoder_segment_ids, decoder_causal_attention)
         if decoder_positions is not None:
             positions = decoder_positions
         x = self._states(decoder_input_tokens, positions, mask, not enable_dropout, decode)
@@ -259,7 +259,7 @@ class CachePositions(nn.Module):
         return positions
 
 
-def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
+def visible(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
     """Which position sees which, broadcastable to [B, 1, T, T]."""
     mask = layers.causal_mask(length)
     if prefix is not None:
@@ -271,7 +271,7 @@ def _mask(length: int, segment_ids: Array | None, prefix: Array | None) -> Array
     return mask
 
 
-def _prompt_mask(lengths: Array, width: int, size: int) -> Array:
+def prompt_mask(lengths: Array, width: int, size: int) -> Array:
     """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S positions."""
     positions = jnp.arange(size)[None]
     seen = (positions < lengths[:, None]) | (positions >= width)

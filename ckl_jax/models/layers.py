@@ -160,18 +160,31 @@ class Embed(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """T5's layer norm: no mean, no bias; the statistics are taken in float32."""
+    """T5's layer norm: no mean, no bias; the statistics are taken in float32.
+
+    With `plus_one` the factor is 1 + `scale`, which starts at 0 (Gemma). With `scale_first` it is
+    applied in float32, before the cast to `dtype` (Gemma, OLMo).
+    """
 
     epsilon: float = 1e-6
     dtype: Any = jnp.float32
+    plus_one: bool = False
+    scale_first: bool = False
+    axis: str = "embed"
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
+        init = nn.initializers.zeros if self.plus_one else nn.initializers.ones
+        scale = param("scale", init, (x.shape[-1],), (self.axis,))
+        if self.plus_one:
+            scale = 1.0 + scale
         # Squares of bfloat16 activations lose too much; T5X takes them in float32 as well.
         x = x.astype(jnp.float32)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
+        x = x * jax.lax.rsqrt(variance + self.epsilon)
+        if self.scale_first:
+            return (x * over_last_axis(scale, x)).astype(self.dtype)
+        x = x.astype(self.dtype)
         return x * over_last_axis(scale.astype(self.dtype), x)
 
 
@@ -284,17 +297,19 @@ def attend(
     dropout_rng: Array | None = None,
     dropout_rate: float = 0.0,
     float32_logits: bool = False,
+    softcap: float | None = None,
 ) -> Array:
     """Dot-product attention without 1/sqrt(H): the caller scales the query, or its init (T5).
 
     Args:
       query: [B, T, N, H].
-      key: [B, S, N, H].
-      value: [B, S, N, H].
+      key: [B, S, K, H]; K divides N, and N / K neighbouring queries share a key (grouped queries).
+      value: [B, S, K, H].
       bias: added to the logits, broadcastable to [B, N, T, S], or None.
       dropout_rng: drops attention weights where given; all queries of an example share a mask.
       dropout_rate: fraction of the weights to drop.
       float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
+      softcap: c of the logits c tanh(x / c), before `bias` is added (Gemma 2); None is none.
 
     Returns:
       [B, T, N, H].
@@ -306,11 +321,20 @@ def attend(
     if dropout_rng is not None and dropout_rate > 0:
         # One mask for all queries may as well fall on the values: no pass over [B, N, T, S]. It
         # is drawn heads first, as T5X draws it: the same key drops the same.
-        batch, length, heads, _ = value.shape
-        mask = keep_mask(dropout_rng, dropout_rate, (batch, heads, length), dtype)
+        rows, size, width, _ = value.shape
+        mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), dtype)
         value = value * jnp.swapaxes(mask, 1, 2)[..., None]
+    batch, length, heads, _ = query.shape
+    groups = key.shape[2]
     # [B, N, T, S]
-    logits = scores(query, key)
+    if groups == heads:
+        logits = scores(query, key)
+    else:
+        grouped = query.reshape(batch, length, groups, heads // groups, -1)
+        logits = jnp.einsum("btkgh,bskh->bkgts", grouped, key)
+        logits = logits.reshape(batch, heads, length, -1)
+    if softcap is not None:
+        logits = softcap * jnp.tanh(logits / softcap)
     if bias is not None:
         logits = logits + bias.astype(logits.dtype)
     # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.
@@ -319,7 +343,12 @@ def attend(
     weights = jnp.exp(logits - peak)
     # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
     total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
-    y = jnp.einsum("bnts,bsnh->btnh", weights.astype(dtype), value)
+    weights = weights.astype(dtype)
+    if groups == heads:
+        y = jnp.einsum("bnts,bsnh->btnh", weights, value)
+    else:
+        weights = weights.reshape(batch, groups, heads // groups, length, -1)
+        y = jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(batch, length, heads, -1)
     return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
 
 
@@ -337,8 +366,11 @@ class Attention(nn.Module):
     first. The first such call only sizes the cache (its length is the length of the input);
     every later call takes the next positions, one (a step) or several (a prompt).
 
-    `scale_query` divides queries by sqrt(H), as GPT-2 does; without it the query's initial values
-    are scaled so, as T5's are.
+    `scale_query` divides queries by sqrt(H), as GPT-2 does; a number is their factor. Without it
+    the query's initial values are scaled so, as T5's are. `num_kv_heads` keys and values are shared
+    by groups of queries; `use_bias` may name the projections that have one. `qk_norm` makes the
+    norms of queries and keys, by a name and an axis, before ("flat") or after ("head") the split
+    into heads.
     """
 
     num_heads: int
@@ -347,10 +379,13 @@ class Attention(nn.Module):
     dense: DenseFactory
     dtype: Any = jnp.float32
     float32_logits: bool = False
-    use_bias: bool = False
-    scale_query: bool = False
+    use_bias: bool | tuple[str, ...] = False
+    scale_query: bool | float = False
     kernel_init: Initializer = default_kernel_init
     out_init: Initializer = default_kernel_init
+    num_kv_heads: int | None = None
+    qk_norm: tuple[str, Callable[..., nn.Module]] | None = None
+    softcap: float | None = None
 
     @nn.compact
     def __call__(
@@ -360,6 +395,7 @@ class Attention(nn.Module):
         bias: Array | None,
         deterministic: bool,
         decode: bool = False,
+        rotation: tuple[Array, Array] | None = None,
     ) -> Array:
         """Attends from `x` to `memory`.
 
@@ -370,33 +406,57 @@ class Attention(nn.Module):
           bias: broadcastable to [B, N, T, S] (masks included), or None.
           deterministic: no dropout.
           decode: use the cache (self-attention only).
+          rotation: cosines and sines [B or 1, T, R/2] that rotate queries and keys; see `rotate`.
 
         Returns:
           [B, T, D].
         """
         # N * H, which need not be D: T5 v1.1 small has 6 * 64 = 384 of 512.
         width = self.num_heads * self.head_dim
+        # A flat axis of few heads may not be cut as finely as that of all heads.
+        groups = self.num_kv_heads or self.num_heads
+        shared = "joined_kv" if groups == self.num_heads else "joined_kv_heads"
 
-        def project(name: str, inputs: Array, init: Initializer = self.kernel_init) -> Array:
+        def has_bias(name: str) -> bool:
+            return self.use_bias if isinstance(self.use_bias, bool) else name in self.use_bias
+
+        def project(
+            name: str, inputs: Array, heads: int, init: Initializer = self.kernel_init
+        ) -> Array:
+            axis = "joined_kv" if name == "query" else shared
             y = self.dense(
-                width,
-                ("embed", "joined_kv"),
+                heads * self.head_dim,
+                ("embed", axis),
                 name=name,
                 dtype=self.dtype,
                 kernel_init=init,
-                use_bias=self.use_bias,
+                use_bias=has_bias(name),
             )(inputs)
+            where, make_norm = self.qk_norm or ("", None)
+            normed = make_norm is not None and name != "value"
+            if normed and where == "flat":
+                y = make_norm(f"{name}_norm", axis)(y)
             # The kernel is flat, [D, N * H], as T5X stores it; heads are an axis of activations
             # only.
-            y = y.reshape(*y.shape[:-1], self.num_heads, self.head_dim)
-            return constrain(y, ("batch", "length", "heads", "kv"))
+            y = y.reshape(*y.shape[:-1], heads, self.head_dim)
+            if normed and where == "head":
+                y = make_norm(f"{name}_norm", "kv")(y)
+            split = "heads" if heads == self.num_heads else None
+            return constrain(y, ("batch", "length", split, "kv"))
 
         # T5 has no 1/sqrt(H) in the attention and folds it into the query's initial values.
-        if self.scale_query:
-            query = project("query", x) / np.sqrt(self.head_dim).astype(self.dtype)
+        if self.scale_query is False:
+            init = _scaled_init(self.kernel_init, self.head_dim)
+            query = project("query", x, self.num_heads, init)
         else:
-            query = project("query", x, _scaled_init(self.kernel_init, self.head_dim))
-        key, value = project("key", memory), project("value", memory)
+            query = project("query", x, self.num_heads)
+        key, value = project("key", memory, groups), project("value", memory, groups)
+        if rotation is not None:
+            query, key = rotate(query, *rotation), rotate(key, *rotation)
+        if self.scale_query is True:
+            query = query / np.sqrt(self.head_dim).astype(self.dtype)
+        elif self.scale_query is not False:
+            query = query * jnp.asarray(self.scale_query, query.dtype)
         if decode:
             key, value, bias = self._update_cache(key, value, bias)
         batch, beams = x.shape[0], x.shape[0] // key.shape[0]
@@ -413,6 +473,7 @@ class Attention(nn.Module):
             dropout_rng=rng,
             dropout_rate=self.dropout_rate,
             float32_logits=self.float32_logits,
+            softcap=self.softcap,
         )
         # Back to one row per beam: [B * K, T, N * H].
         y = y.reshape(batch, -1, width)
@@ -422,7 +483,7 @@ class Attention(nn.Module):
             name="out",
             dtype=self.dtype,
             kernel_init=self.out_init,
-            use_bias=self.use_bias,
+            use_bias=has_bias("out"),
         )(y)
 
     def _update_cache(self, key: Array, value: Array, bias: Array | None):
@@ -448,75 +509,24 @@ class Attention(nn.Module):
         return cached_key.value, cached_value.value, hidden if bias is None else bias + hidden
 
 
+def rotate(x: Array, cosines: Array, sines: Array) -> Array:
+    """Rotary positions: turns x [B, T, N, H] by angles [B or 1, T, R/2] of its first R dimensions.
+
+    Dimension j turns with j + R/2, as in the files of Hugging Face (Su et al. 2021 pair 2j with
+    2j + 1, which is the same up to the order of dimensions).
+    """
+    half = cosines.shape[-1]
+    cosines, sines = (a[:, :, None].astype(x.dtype) for a in (cosines, sines))
+    one, other, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
+    turned = [one * cosines - other * sines, other * cosines + one * sines]
+    return jnp.concatenate([*turned, rest] if rest.shape[-1] else turned, axis=-1)
+
+
 def _scaled_init(kernel_init: Initializer, head_dim: int) -> Initializer:
     def init(*args, **kwargs) -> Array:
         return kernel_init(*args, **kwargs) / np.sqrt(head_dim).astype(np.float32)
 
     return init
-
-
-class RelativePositionBias(nn.Module):
-    """T5's bucketed relative positions: a table [N, buckets], shared by the layers of a stack."""
-
-    num_buckets: int
-    max_distance: int
-    num_heads: int
-    dtype: Any = jnp.float32
-
-    @nn.compact
-    def __call__(
-        self, query_length: int, key_length: int, bidirectional: bool, decode: bool = False
-    ) -> Array:
-        """Returns the bias [1, N, T, S]; while decoding, of the current position, [1, N, 1, S]."""
-        table = param(
-            "rel_embedding",
-            nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"),
-            (self.num_heads, self.num_buckets),
-            ("heads", "relpos_buckets"),
-        )
-        # [T], or [1] while decoding.
-        positions = jnp.arange(query_length)
-        if decode:
-            # One counter for the stack, beside those of the attentions: the bias is computed once
-            # for all layers.
-            ready = self.has_variable("cache", "cache_index")
-            index = self.variable("cache", "cache_index", jnp.zeros, (), jnp.int32)
-            if ready:
-                positions = index.value[None]
-                index.value = index.value + 1
-        buckets = relative_position_bucket(
-            jnp.arange(key_length)[None, :] - positions[:, None],
-            bidirectional,
-            self.num_buckets,
-            self.max_distance,
-        )
-        # [N, buckets] by [T, S] -> [1, N, T, S].
-        return jnp.take(table.astype(self.dtype), buckets, axis=1)[None]
-
-
-def relative_position_bucket(
-    relative_position: Array, bidirectional: bool, num_buckets: int, max_distance: int
-) -> Array:
-    """Maps key-minus-query distances to buckets: exact when near, logarithmic when far."""
-    # Operation by operation as in T5X: another rounding would move distances at the borders of the
-    # logarithmic buckets, and published checkpoints would see other biases.
-    bucket = 0
-    distance = -relative_position
-    # Half of the buckets are for keys after the query.
-    if bidirectional:
-        num_buckets //= 2
-        bucket = jnp.where(distance < 0, num_buckets, 0)
-        distance = jnp.abs(distance)
-    else:
-        distance = jnp.maximum(distance, 0)
-    # Half of these buckets hold one distance each; the others widen by a constant factor up to
-    # `max_distance`.
-    exact = num_buckets // 2
-    scale = (num_buckets - exact) / np.log(max_distance / exact)
-    # eps keeps log(0) away from distance 0, whose bucket the last line takes from `distance`.
-    ratio = distance.astype(jnp.float32) / exact + np.finfo(np.float32).eps
-    far = exact + (jnp.log(ratio) * scale).astype(jnp.int32)
-    return bucket + jnp.where(distance < exact, distance, jnp.minimum(far, num_buckets - 1))
 
 
 def padding_mask(queries: Array, keys: Array) -> Array:

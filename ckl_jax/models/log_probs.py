@@ -14,7 +14,12 @@ _BLOCK = 512  # of the vocabulary; 256 to 2,048 are as fast for rows of 512 posi
 
 
 def log_probs(
-    x: Array, table: Array, bias: Array | None, positions: Array, targets: Array
+    x: Array,
+    table: Array,
+    bias: Array | None,
+    positions: Array,
+    targets: Array,
+    softcap: float | None = None,
 ) -> Array:
     """Log probabilities of tokens after chosen positions.
 
@@ -24,6 +29,7 @@ def log_probs(
       bias: [V] of the output, or None.
       positions: [B, M] int32; several tokens may follow the same one.
       targets: [B, M] int32, the tokens.
+      softcap: c of the logits c tanh(x / c); None is none.
 
     Returns:
       [B, M] float32.
@@ -31,19 +37,30 @@ def log_probs(
     # [B, 1], to index with `positions` [B, M].
     rows = jnp.arange(len(x))[:, None]
     # [B, T], one for each position, however many tokens follow it.
-    normalizers = log_normalizers(x.reshape(-1, x.shape[-1]), table, bias).reshape(x.shape[:2])
+    flat = x.reshape(-1, x.shape[-1])
+    normalizers = log_normalizers(flat, table, bias, softcap=softcap).reshape(x.shape[:2])
     # Only M products of width D, not V of them.
     logits = jnp.einsum("bmd,bmd->bm", x[rows, positions], table[targets])
     if bias is not None:
         logits = logits + bias[targets]
-    return logits.astype(jnp.float32) - normalizers[rows, positions]
+    return _capped(logits.astype(jnp.float32), softcap) - normalizers[rows, positions]
 
 
-def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | None = None) -> Array:
+def _capped(logits: Array, softcap: float | None) -> Array:
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+
+
+def log_normalizers(
+    x: Array,
+    table: Array,
+    bias: Array | None,
+    block: int | None = None,
+    softcap: float | None = None,
+) -> Array:
     """log sum over v of exp(x . table[v] + bias[v]), [R, D] -> [R] float32.
 
     Args:
-      x, table, bias: as for `log_probs`.
+      x, table, bias, softcap: as for `log_probs`.
       block: words of the vocabulary at a time; None is a suitable number for this machine.
     """
     size = len(table)
@@ -57,6 +74,7 @@ def log_normalizers(x: Array, table: Array, bias: Array | None, block: int | Non
         part = (jax.lax.dynamic_slice_in_dim(a, start, block) for a in (table, bias))
         # [R, block]
         logits = (jnp.dot(x, next(part).T) + next(part)[None]).astype(jnp.float32)
+        logits = _capped(logits, softcap)
         # Columns that the block before held already are left out.
         logits = jnp.where((start + jnp.arange(block) >= wanted)[None], logits, -jnp.inf)
         # The old sum is rescaled to the new peak, so that no exponent exceeds 0.

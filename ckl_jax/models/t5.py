@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import layers
+from ckl_jax.models.relative_positions import RelativePositionBias
 from ckl_jax.models.side import Side
 from ckl_jax.models.stack import constrain_embed, run_layers, validate
 
@@ -155,8 +156,8 @@ class T5Config:
     def norm(self, name: str) -> layers.RMSNorm:
         return layers.RMSNorm(dtype=self.dtype, name=name)
 
-    def relpos_bias(self) -> layers.RelativePositionBias:
-        return layers.RelativePositionBias(
+    def relpos_bias(self) -> RelativePositionBias:
+        return RelativePositionBias(
             self.relpos_buckets,
             self.relpos_max_distance,
             self.num_heads,

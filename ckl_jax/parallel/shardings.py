@@ -59,7 +59,7 @@ def standard_logical_axis_rules(
     rules.append(("embed", width))
     replicated = (
         "embed kv relpos_buckets abspos_buckets length layers stack mlp_activations "
-        "lora_rank memory"
+        "lora_rank memory joined_kv_heads"
     )
     # Every axis must have a rule: `partition_spec` refuses names that none mentions.
     rules += [(name, None) for name in replicated.split()]

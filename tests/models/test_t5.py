@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ckl_jax.errors import UserError
-from ckl_jax.models import layers
 from ckl_jax.models.base import token_losses
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.relative_positions import relative_position_bucket
 from ckl_jax.models.t5 import T5Config, Transformer
 from ckl_jax.trees.paths import flatten
 from tests.helpers import TINY, TINY_V1_1, logits_of, param_shapes, random_batch, random_params
@@ -89,7 +89,7 @@ def test_segments_of_packed_examples_do_not_see_each_other():
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_relative_position_buckets_by_hand(bidirectional):
     distances = np.array([-200, -20, -3, -1, 0, 1, 3, 20, 200])
-    buckets = layers.relative_position_bucket(jnp.asarray(distances), bidirectional, 32, 128)
+    buckets = relative_position_bucket(jnp.asarray(distances), bidirectional, 32, 128)
     if bidirectional:
         assert buckets.tolist() == [15, 10, 3, 1, 0, 17, 19, 26, 31]
     else:

@@ -105,16 +105,7 @@ class ByteLevelVocabulary:
         character, as at the ends of a row, are one character (a lone surrogate) each.
         """
         parts = [bytes(map(_BYTES.__getitem__, piece)) for piece in self.pieces(ids)]
-        text = b"".join(parts).decode("utf-8", "surrogateescape")
-        owner = [  # of each byte, the character that it is (a part of)
-            i for i, c in enumerate(text) for _ in c.encode("utf-8", "surrogateescape")
-        ]
-        ends = list(itertools.accumulate(map(len, parts)))
-        starts = [0, *ends][: len(ends)]
-        return text, [
-            (owner[a], owner[b - 1] + 1) if a < b else (0, 0)
-            for a, b in zip(starts, ends, strict=True)
-        ]
+        return characters_of(parts)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Returns the text of `ids` up to the first end; ids that there are not are left out."""
@@ -129,6 +120,19 @@ class ByteLevelVocabulary:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Returns the piece of each id."""
         return [self._tokenizer.id_to_token(int(i)) for i in ids]
+
+
+def characters_of(parts: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of some bytes, and [start, end) in characters of each part; see `locate`."""
+    text = b"".join(parts).decode("utf-8", "surrogateescape")
+    owner = [  # of each byte, the character that it is (a part of)
+        i for i, c in enumerate(text) for _ in c.encode("utf-8", "surrogateescape")
+    ]
+    ends = list(itertools.accumulate(map(len, parts)))
+    starts = [0, *ends][: len(ends)]
+    return text, [
+        (owner[a], owner[b - 1] + 1) if a < b else (0, 0) for a, b in zip(starts, ends, strict=True)
+    ]
 
 
 def open_vocabulary(path: str | os.PathLike) -> Vocabulary | ByteLevelVocabulary:

@@ -1,0 +1,585 @@
+"""Decoder families under Hugging Face's names: a record each over `models.decoder`.
+
+A family says which settings of its `config.json` are which fields of `DecoderConfig`, and back;
+what its parameters are called is in `hf_decoder_names`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ckl_jax.checkpoints import hf_decoder_names as names
+from ckl_jax.checkpoints.architecture import (
+    TOKENIZER_SETTINGS,
+    Architecture,
+    HuggingFace,
+    VocabularyFiles,
+)
+from ckl_jax.checkpoints.hf_decoder_names import Names
+from ckl_jax.checkpoints.hf_entry import check_settings
+from ckl_jax.data.text.tokenizer_vocabulary import TokenizerVocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.models.decoder import DecoderConfig, Transformer
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+
+Settings = Mapping[str, Any]
+_ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu_exact",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "relu": "relu",
+}
+_LAYER_TYPES = {"full_attention": "full", "sliding_attention": "sliding"}
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+)
+_BIASED = ("query", "key", "value", "out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """One `model_type`.
+
+    Attributes:
+      architecture: the class that `config.json` names.
+      names: of the parameters.
+      fields: settings -> fields of `DecoderConfig` beside sizes.
+      settings: {field of `config.json`: value for a configuration}, beside sizes; of an export.
+      fixed: settings that change the computation, and the one value that is offered.
+      renamed: sizes under other names in `config.json`.
+    """
+
+    architecture: str
+    names: Names
+    fields: Callable[[Settings], dict[str, Any]]
+    settings: Callable[[DecoderConfig], dict[str, Any]]
+    fixed: Settings = dataclasses.field(default_factory=dict)
+    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _rope(settings: Settings, theta: float = 10000.0) -> dict[str, Any]:
+    """`rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of earlier ones."""
+    found = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
+    if "type" in found:
+        found.setdefault("rope_type", found.pop("type"))
+    found.setdefault("rope_theta", settings.get("rope_theta", theta))
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def _types(settings: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
+    given = settings.get("layer_types")
+    if given is None:
+        return default
+    if unknown := sorted(set(given) - set(_LAYER_TYPES)):
+        raise UserError(
+            f"config.json has layer_types {unknown[0]!r}: only {', '.join(_LAYER_TYPES)} can be "
+            "imported."
+        )
+    return tuple(_LAYER_TYPES[t] for t in given)
+
+
+def _short(types: tuple[str, ...]) -> tuple[str, ...]:
+    """One type where all layers have it."""
+    return types[:1] if len(set(types)) == 1 else types
+
+
+def _activation(settings: Settings, name: str = "hidden_act", default: str = "silu") -> str:
+    there = settings.get(name) or default
+    if there not in _ACTIVATIONS:
+        raise UserError(
+            f"config.json says {name} {there!r}: only {', '.join(_ACTIVATIONS)} can be imported."
+        )
+    return _ACTIVATIONS[there]
+
+
+def _llama_fields(settings: Settings) -> dict[str, Any]:
+    return dict(
+        layer_norm_epsilon=settings.get("rms_norm_eps", 1e-6),
+        num_kv_heads=settings.get("num_key_value_heads") or settings["num_attention_heads"],
+        ropes={"full": _rope(settings)},
+        attention_bias=_BIASED if settings.get("attention_bias") else (),
+        mlp_bias=bool(settings.get("mlp_bias")),
+        mlp_activations=(_activation(settings), "linear"),
+        logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
+    )
+
+
+def _windowed(settings: Settings, fields: dict[str, Any], types: tuple[str, ...]) -> dict[str, Any]:
+    """Fields of a family with windows, whose layers all turn alike."""
+    types = _short(types if settings.get("sliding_window") else ("full",))
+    return fields | dict(
+        layer_types=types,
+        window=settings.get("sliding_window") if "sliding" in types else None,
+        ropes=dict.fromkeys(sorted(set(types)), _rope(settings)),
+    )
+
+
+def _mistral_fields(settings: Settings) -> dict[str, Any]:
+    fields = _llama_fields({"num_key_value_heads": 8, "sliding_window": 4096, **settings})
+    settings = {"sliding_window": 4096, **settings}
+    return _windowed(settings, fields, _types(settings, ("sliding",)))
+
+
+def _qwen_fields(settings: Settings) -> dict[str, Any]:
+    depth = settings["num_hidden_layers"]
+    full = min(settings.get("max_window_layers", 28), depth)
+    default = ("full",) * full + ("sliding",) * (depth - full)
+    fields = _llama_fields(settings)
+    if not settings.get("use_sliding_window"):
+        settings = {**settings, "sliding_window": None}
+    return _windowed(settings, fields, _types(settings, default))
+
+
+def _qwen2_fields(settings: Settings) -> dict[str, Any]:
+    return _qwen_fields(settings) | {"attention_bias": ("query", "key", "value")}
+
+
+def _qwen3_fields(settings: Settings) -> dict[str, Any]:
+    return _qwen_fields(settings) | {"qk_norm": "head"}
+
+
+def _gemma_fields(settings: Settings) -> dict[str, Any]:
+    # "gelu" in the first files means its tanh form.
+    name = settings.get("hidden_activation") or settings.get("hidden_act") or "gelu_pytorch_tanh"
+    if name not in ("gelu", "gelu_pytorch_tanh"):
+        raise UserError(
+            f"config.json says hidden_activation {name!r}: only 'gelu_pytorch_tanh' can be "
+            "imported."
+        )
+    return _llama_fields({"tie_word_embeddings": True, **settings, "hidden_act": None}) | dict(
+        norm_plus_one=True,
+        mlp_activations=("gelu", "linear"),
+        embed_scale=math.sqrt(settings["hidden_size"]),
+    )
+
+
+def _gemma2_fields(settings: Settings) -> dict[str, Any]:
+    settings = {"sliding_window": 4096, **settings}
+    fields = _gemma_fields(settings) | dict(
+        norm_place="both",
+        query_scale=settings.get("query_pre_attn_scalar", 256) ** -0.5,
+        attention_softcap=settings.get("attn_logit_softcapping", 50.0),
+        logits_softcap=settings.get("final_logit_softcapping", 30.0),
+    )
+    return _windowed(settings, fields, _types(settings, ("sliding", "full")))
+
+
+def _gemma3_fields(settings: Settings) -> dict[str, Any]:
+    if settings.get("attn_logit_softcapping"):
+        raise UserError(
+            "config.json says attn_logit_softcapping "
+            f"{settings['attn_logit_softcapping']!r}: only null can be imported."
+        )
+    period = settings.get("sliding_window_pattern") or settings.get("_sliding_window_pattern") or 6
+    types = _types(settings, ("sliding",) * (period - 1) + ("full",))
+    ropes = settings.get("rope_parameters")
+    if ropes and "full_attention" in ropes:
+        ropes = {_LAYER_TYPES[t]: _rope({"rope_parameters": r}) for t, r in ropes.items()}
+    else:  # earlier files: the scaling is of full layers only
+        local = {"rope_theta": settings.get("rope_local_base_freq", 10000.0)}
+        ropes = {"full": _rope(settings, 1e6), "sliding": local}
+    return _gemma_fields({**settings, "rope_parameters": None}) | dict(
+        norm_place="both",
+        qk_norm="head",
+        query_scale=settings.get("query_pre_attn_scalar", 256) ** -0.5,
+        logits_softcap=settings.get("final_logit_softcapping"),
+        layer_types=_short(types),
+        window=settings.get("sliding_window", 4096),
+        ropes=ropes,
+    )
+
+
+def _olmo2_fields(settings: Settings) -> dict[str, Any]:
+    return _llama_fields({"rms_norm_eps": 1e-5, **settings}) | dict(
+        norm_place="output", qk_norm="flat"
+    )
+
+
+def _phi3_fields(settings: Settings) -> dict[str, Any]:
+    fields = _llama_fields({"rms_norm_eps": 1e-5, **settings})
+    fields = _windowed(settings, fields, ("sliding",))
+    rope = dict(next(iter(fields["ropes"].values())))
+    # Earlier names of longrope.
+    if rope.get("rope_type") in ("su", "yarn"):
+        rope["rope_type"] = "longrope"
+    if rope.get("rope_type") == "longrope":
+        original = settings.get("original_max_position_embeddings", 4096)
+        rope |= {
+            "original_max_position_embeddings": original,
+            "max_position_embeddings": settings["max_position_embeddings"],
+        }
+        # Short rows have the short factors; a run of longer ones sets max_positions.
+        fields["max_positions"] = original
+    share = rope.get("partial_rotary_factor", settings.get("partial_rotary_factor", 1.0))
+    fields["rotary_dim"] = int(share * _head_dim(settings)) if share != 1.0 else None
+    return fields | {"ropes": dict.fromkeys(fields["ropes"], rope)}
+
+
+def _head_dim(settings: Settings) -> int:
+    return settings.get("head_dim") or settings["hidden_size"] // settings["num_attention_heads"]
+
+
+def _biased_layer_norms(settings: Settings) -> dict[str, Any]:
+    return dict(norm_kind="layer", attention_bias=_BIASED, mlp_bias=True)
+
+
+def _neox_fields(settings: Settings) -> dict[str, Any]:
+    rope = _rope({**settings, "rope_theta": settings.get("rotary_emb_base", 10000.0)})
+    share = rope.get("partial_rotary_factor", settings.get("rotary_pct", 0.25))
+    return _biased_layer_norms(settings) | dict(
+        layer_norm_epsilon=settings.get("layer_norm_eps", 1e-5),
+        parallel=settings.get("use_parallel_residual", True),
+        attention_bias=_BIASED if settings.get("attention_bias", True) else (),
+        ropes={"full": {k: v for k, v in rope.items() if k != "partial_rotary_factor"}},
+        rotary_dim=int(share * _head_dim(settings)),
+        mlp_activations=(_activation(settings, default="gelu"),),
+        logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
+    )
+
+
+def _bloom_fields(settings: Settings) -> dict[str, Any]:
+    return _biased_layer_norms(settings) | dict(
+        layer_norm_epsilon=settings.get("layer_norm_epsilon", 1e-5),
+        positions="alibi",
+        embed_norm=True,
+        mlp_dim=4 * settings["hidden_size"],
+        # ALiBi has no last position.
+        max_positions=settings.get("seq_length", 2048),
+        mlp_activations=("gelu",),
+        logits_via_embedding=True,
+    )
+
+
+def _opt_fields(settings: Settings) -> dict[str, Any]:
+    before = settings.get("do_layer_norm_before", True)
+    width = settings.get("word_embed_proj_dim") or settings["hidden_size"]
+    return _biased_layer_norms(settings) | dict(
+        layer_norm_epsilon=1e-5,
+        norm_place="before" if before else "after",
+        final_norm=before and not settings.get("_remove_final_layer_norm", False),
+        positions="learned",
+        position_offset=2,
+        table_dim=width if width != settings["hidden_size"] else None,
+        mlp_activations=(_activation(settings, "activation_function", "relu"),),
+        logits_via_embedding=True,
+    )
+
+
+def _llama_settings(config: DecoderConfig) -> dict[str, Any]:
+    return _rope_settings(config) | {
+        "num_key_value_heads": config.groups,
+        "head_dim": config.head_dim,
+        "rms_norm_eps": config.layer_norm_epsilon,
+        "hidden_act": _name_of(config),
+        "attention_bias": "out" in config.attention_bias,
+        "mlp_bias": config.mlp_bias,
+        "tie_word_embeddings": config.logits_via_embedding,
+    }
+
+
+def _name_of(config: DecoderConfig) -> str:
+    ours = config.mlp_activations[0]
+    return "gelu_pytorch_tanh" if ours == "gelu" else {v: k for k, v in _ACTIVATIONS.items()}[ours]
+
+
+def _plain(value: Any) -> Any:
+    """JSON of a value that `DecoderConfig` made hashable."""
+    if isinstance(value, tuple) and value and all(isinstance(v, tuple) for v in value):
+        return {k: _plain(v) for k, v in value}
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def _rope_settings(config: DecoderConfig) -> dict[str, Any]:
+    """`rope_parameters`, and the same as earlier versions of transformers say it."""
+    ropes = _plain(config.ropes)
+    rope = {"rope_type": "default", **(ropes.get("full") or next(iter(ropes.values())))}
+    scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
+    return {
+        "rope_parameters": rope,
+        "rope_theta": rope["rope_theta"],
+        "rope_scaling": None if rope["rope_type"] == "default" else scaling,
+    }
+
+
+def _window_settings(config: DecoderConfig) -> dict[str, Any]:
+    there = {ours: name for name, ours in _LAYER_TYPES.items()}
+    return {
+        "sliding_window": config.window,
+        "layer_types": [there[kind] for kind in config.types],
+    }
+
+
+def _qwen_settings(config: DecoderConfig) -> dict[str, Any]:
+    full = config.types.count("full")
+    ordered = config.types == ("full",) * full + ("sliding",) * (config.num_layers - full)
+    return (
+        _llama_settings(config)
+        | _window_settings(config)
+        | {
+            "use_sliding_window": config.window is not None,
+            "max_window_layers": full if ordered else 0,
+        }
+    )
+
+
+def _gemma_settings(config: DecoderConfig) -> dict[str, Any]:
+    return _llama_settings(config) | {
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+    }
+
+
+def _gemma2_settings(config: DecoderConfig) -> dict[str, Any]:
+    return (
+        _gemma_settings(config)
+        | _window_settings(config)
+        | {
+            "query_pre_attn_scalar": _scalar(config),
+            "attn_logit_softcapping": config.attention_softcap,
+            "final_logit_softcapping": config.logits_softcap,
+        }
+    )
+
+
+def _scalar(config: DecoderConfig) -> float:
+    scalar = round(config.query_scale**-2, 6)
+    return int(scalar) if scalar == int(scalar) else scalar
+
+
+def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
+    there = {ours: name for name, ours in _LAYER_TYPES.items()}
+    ropes = {k: {"rope_type": "default", **v} for k, v in _plain(config.ropes).items()}
+    full = {k: v for k, v in ropes["full"].items() if k != "rope_theta"}
+    return _gemma2_settings(config) | {
+        "rope_parameters": {there[kind]: rope for kind, rope in ropes.items()},
+        "rope_theta": ropes["full"]["rope_theta"],
+        "rope_scaling": None if full["rope_type"] == "default" else full,
+        "rope_local_base_freq": ropes["sliding"]["rope_theta"],
+    }
+
+
+def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
+    found = _llama_settings(config) | {"sliding_window": config.window}
+    rope = found["rope_parameters"]
+    longest = rope.pop("max_position_embeddings", config.max_positions)
+    return found | {
+        "max_position_embeddings": longest,
+        "original_max_position_embeddings": rope.get("original_max_position_embeddings", longest),
+        "partial_rotary_factor": (config.rotary_dim or config.head_dim) / config.head_dim,
+        "rope_scaling": None
+        if rope["rope_type"] == "default"
+        else {k: v for k, v in rope.items() if k != "rope_theta"},
+    }
+
+
+def _neox_settings(config: DecoderConfig) -> dict[str, Any]:
+    found, share = _rope_settings(config), config.rotary_dim / config.head_dim
+    found["rope_parameters"]["partial_rotary_factor"] = share
+    return {
+        "rope_parameters": found["rope_parameters"],
+        "rotary_emb_base": found["rope_theta"],
+        "rotary_pct": share,
+        "use_parallel_residual": config.parallel,
+        "attention_bias": bool(config.attention_bias),
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "hidden_act": _name_of(config),
+        "tie_word_embeddings": config.logits_via_embedding,
+    }
+
+
+def _bloom_settings(config: DecoderConfig) -> dict[str, Any]:
+    return {
+        "layer_norm_epsilon": config.layer_norm_epsilon,
+        "seq_length": config.max_positions,
+        "tie_word_embeddings": True,
+    }
+
+
+def _opt_settings(config: DecoderConfig) -> dict[str, Any]:
+    return {
+        "do_layer_norm_before": config.norm_place == "before",
+        "_remove_final_layer_norm": config.norm_place == "before" and not config.final_norm,
+        "word_embed_proj_dim": config.table_dim or config.emb_dim,
+        "activation_function": _name_of(config),
+        "tie_word_embeddings": True,
+    }
+
+
+FAMILIES = {
+    "llama": Family(
+        architecture="LlamaForCausalLM",
+        names=names.LLAMA,
+        fields=_llama_fields,
+        settings=_llama_settings,
+    ),
+    "mistral": Family(
+        architecture="MistralForCausalLM",
+        names=names.LLAMA,
+        fields=_mistral_fields,
+        settings=lambda config: _llama_settings(config) | {"sliding_window": config.window},
+    ),
+    "qwen2": Family(
+        architecture="Qwen2ForCausalLM",
+        names=names.LLAMA,
+        fields=_qwen2_fields,
+        settings=_qwen_settings,
+    ),
+    "qwen3": Family(
+        architecture="Qwen3ForCausalLM",
+        names=names.LLAMA,
+        fields=_qwen3_fields,
+        settings=_qwen_settings,
+    ),
+    "gemma": Family(
+        architecture="GemmaForCausalLM",
+        names=names.LLAMA,
+        fields=_gemma_fields,
+        settings=_gemma_settings,
+    ),
+    "gemma2": Family(
+        architecture="Gemma2ForCausalLM",
+        names=names.GEMMA2,
+        fields=_gemma2_fields,
+        settings=_gemma2_settings,
+    ),
+    "gemma3_text": Family(
+        architecture="Gemma3ForCausalLM",
+        names=names.GEMMA2,
+        fields=_gemma3_fields,
+        settings=_gemma3_settings,
+    ),
+    "olmo2": Family(
+        architecture="Olmo2ForCausalLM",
+        names=names.OLMO2,
+        fields=_olmo2_fields,
+        settings=_llama_settings,
+    ),
+    "phi3": Family(
+        architecture="Phi3ForCausalLM",
+        names=names.PHI3,
+        fields=_phi3_fields,
+        settings=_phi3_settings,
+    ),
+    "gpt_neox": Family(
+        architecture="GPTNeoXForCausalLM",
+        names=names.NEOX,
+        fields=_neox_fields,
+        settings=_neox_settings,
+    ),
+    "bloom": Family(
+        architecture="BloomForCausalLM",
+        names=names.BLOOM,
+        fields=_bloom_fields,
+        settings=_bloom_settings,
+        fixed={"apply_residual_connection_post_layernorm": False},
+        renamed={"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
+    ),
+    "opt": Family(
+        architecture="OPTForCausalLM",
+        names=names.OPT,
+        fields=_opt_fields,
+        settings=_opt_settings,
+        fixed={"enable_bias": True, "layer_norm_elementwise_affine": True},
+        renamed={"intermediate_size": "ffn_dim"},
+    ),
+}
+
+
+def config_from_hf(settings: Settings, **overrides: Any) -> DecoderConfig:
+    """`DecoderConfig` of a Hugging Face `config.json`.
+
+    Raises:
+      UserError: a setting that is not offered.
+    """
+    model_type = settings["model_type"]
+    family = FAMILIES[model_type]
+    if settings.get("quantization_config"):
+        raise UserError(
+            "config.json has a quantization_config: quantised weights cannot be imported; give the "
+            "model in bfloat16 or float32."
+        )
+    settings = {**settings, **{k: settings[v] for k, v in family.renamed.items() if v in settings}}
+    if model_type == "bloom":
+        settings.setdefault("intermediate_size", 4 * settings.get("hidden_size", 0))
+    check_settings(settings, family.fixed, _SIZES, family.architecture)
+    head_dim = _head_dim(settings)
+    fields = dict(
+        family=model_type,
+        vocab_size=settings["vocab_size"],
+        emb_dim=settings["hidden_size"],
+        num_heads=settings["num_attention_heads"],
+        head_dim=head_dim,
+        mlp_dim=settings["intermediate_size"],
+        num_layers=settings["num_hidden_layers"],
+        max_positions=settings.get("max_position_embeddings", 2048),
+    )
+    return DecoderConfig(**{**fields, **family.fields(settings), **overrides})
+
+
+def config_to_hf(config: DecoderConfig) -> dict[str, Any]:
+    """The `config.json` of a `DecoderConfig`; the inverse of `config_from_hf`."""
+    family = FAMILIES[config.family]
+    sizes = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.emb_dim,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "num_hidden_layers": config.num_layers,
+        "max_position_embeddings": config.max_positions,
+    }
+    if config.family == "bloom":
+        del sizes["intermediate_size"], sizes["max_position_embeddings"]
+    return {
+        "architectures": [family.architecture],
+        "model_type": config.family,
+        **{family.renamed.get(k, k): v for k, v in sizes.items()},
+        **family.settings(config),
+        **family.fixed,
+    }
+
+
+def _names(config: DecoderConfig) -> Names:
+    return FAMILIES[config.family].names
+
+
+def embedding_names(config: DecoderConfig) -> tuple[str, ...]:
+    """The names of the token embedding in files; see `HuggingFace`."""
+    found = _names(config)
+    return (found.embedding, *((found.output,) if config.logits_via_embedding else ()))
+
+
+ARCHITECTURE = Architecture(
+    name="decoder",
+    config=DecoderConfig,
+    module=Transformer,
+    model=DecoderOnlyModel,
+    vocabulary=VocabularyFiles(
+        reader=TokenizerVocabulary,
+        files=("tokenizer.json", "generation_config.json", *TOKENIZER_SETTINGS),
+        described="tokenizer.json",
+        is_in=lambda folder: (folder / "tokenizer.json").is_file(),
+    ),
+    gin_file="models/decoder.gin",
+    run_gin="a temporalwiki_<method>.gin",
+    usage="Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
+    hugging_face=HuggingFace(
+        model_types=tuple(FAMILIES),
+        config_from_hf=config_from_hf,
+        config_to_hf=config_to_hf,
+        entries=lambda config: names.entries(_names(config), config),
+        embedding_names=embedding_names,
+        view=lambda state, config: names.view(_names(config), config, state),
+        join=lambda state, config: names.join(_names(config), config, state),
+        vocabulary_settings=lambda vocabulary: {
+            "bos_token_id": vocabulary.bos_id,
+            "eos_token_id": vocabulary.eos_id,
+        },
+    ),
+)

@@ -1,0 +1,279 @@
+"""The names of decoders' parameters at Hugging Face, in three styles: Llama's, Pythia's, OPT's.
+
+Where a file keeps several projections in one matrix, the table names its parts `<name>.weight[0]`
+and so on: `view` cuts them out, `join` puts them together.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.checkpoints.hf_entry import Entry, Renamed
+from ckl_jax.models.decoder import DecoderConfig
+
+_PART = re.compile(r"(.*)\[(\d+)\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Names:
+    """What a style calls its parameters; `{}` is the number of the layer.
+
+    Attributes:
+      embedding, output, final_norm, layer: the names of these, and the prefix of a layer.
+      inside: {name in a layer: path here}; those of projections and norms without ".weight".
+      others: the same outside of the layers.
+      fused: {name in a layer: the parts that it holds, in order}.
+      by_head: whether a fused projection holds the parts of each head side by side.
+      prefix: what files of the bare model lack.
+      dropped: a pattern of names that older files hold, which are not parameters.
+    """
+
+    embedding: str
+    output: str
+    final_norm: str
+    layer: str
+    inside: Mapping[str, str]
+    others: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    by_head: bool = False
+    prefix: str
+    dropped: str = r"[^\w\W]"
+
+
+_ATTENTION = {
+    f"self_attn.{there}_proj": f"self_attention/{here}"
+    for there, here in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "out"))
+}
+LLAMA = Names(
+    prefix="model.",
+    embedding="model.embed_tokens.weight",
+    output="lm_head.weight",
+    final_norm="model.norm",
+    layer="model.layers.{}.",
+    inside={
+        **_ATTENTION,
+        "self_attn.q_norm": "self_attention/query_norm",
+        "self_attn.k_norm": "self_attention/key_norm",
+        "mlp.gate_proj": "mlp/wi_0",
+        "mlp.up_proj": "mlp/wi_1",
+        "mlp.down_proj": "mlp/wo",
+        "input_layernorm": "pre_self_attention_layer_norm",
+        "post_attention_layernorm": "pre_mlp_layer_norm",
+    },
+    dropped=r".*\.rotary_emb\.inv_freq",
+)
+
+
+def _llama_with(changed: Mapping[str, str | None], **fields: Any) -> Names:
+    inside = {k: v for k, v in {**LLAMA.inside, **changed}.items() if v is not None}
+    return dataclasses.replace(LLAMA, inside=inside, **fields)
+
+
+# Norms on what a branch returns, and for Gemma on what it reads too.
+OLMO2 = _llama_with(
+    {
+        "input_layernorm": None,
+        "post_attention_layernorm": "post_self_attention_layer_norm",
+        "post_feedforward_layernorm": "post_mlp_layer_norm",
+    }
+)
+GEMMA2 = _llama_with(
+    {
+        "post_attention_layernorm": "post_self_attention_layer_norm",
+        "pre_feedforward_layernorm": "pre_mlp_layer_norm",
+        "post_feedforward_layernorm": "post_mlp_layer_norm",
+    }
+)
+_QKV = ("self_attention/query", "self_attention/key", "self_attention/value")
+PHI3 = _llama_with(
+    {
+        **{name: None for name in _ATTENTION if "o_proj" not in name},
+        "mlp.gate_proj": None,
+        "mlp.up_proj": None,
+    },
+    fused={"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp/wi_0", "mlp/wi_1")},
+)
+NEOX = Names(
+    prefix="gpt_neox.",
+    embedding="gpt_neox.embed_in.weight",
+    output="embed_out.weight",
+    final_norm="gpt_neox.final_layer_norm",
+    layer="gpt_neox.layers.{}.",
+    inside={
+        "attention.dense": "self_attention/out",
+        "mlp.dense_h_to_4h": "mlp/wi",
+        "mlp.dense_4h_to_h": "mlp/wo",
+        "input_layernorm": "pre_self_attention_layer_norm",
+        "post_attention_layernorm": "pre_mlp_layer_norm",
+    },
+    fused={"attention.query_key_value": _QKV},
+    by_head=True,
+    dropped=r".*\.attention\.(masked_bias|bias|rotary_emb\.inv_freq)",
+)
+BLOOM = Names(
+    prefix="transformer.",
+    embedding="transformer.word_embeddings.weight",
+    output="lm_head.weight",
+    final_norm="transformer.ln_f",
+    layer="transformer.h.{}.",
+    inside={
+        **{k: v for k, v in NEOX.inside.items() if k != "attention.dense"},
+        "self_attention.dense": "self_attention/out",
+    },
+    others={"transformer.word_embeddings_layernorm": "decoder/embed_norm"},
+    fused={"self_attention.query_key_value": _QKV},
+    by_head=True,
+)
+_OPT_STACK = "model.decoder."
+OPT = Names(
+    prefix="model.",
+    embedding=f"{_OPT_STACK}embed_tokens.weight",
+    output="lm_head.weight",
+    final_norm=f"{_OPT_STACK}final_layer_norm",
+    layer=_OPT_STACK + "layers.{}.",
+    inside={
+        **{k.replace("o_proj", "out_proj"): v for k, v in _ATTENTION.items()},
+        "fc1": "mlp/wi",
+        "fc2": "mlp/wo",
+        "self_attn_layer_norm": "pre_self_attention_layer_norm",
+        "final_layer_norm": "pre_mlp_layer_norm",
+    },
+    others={
+        f"{_OPT_STACK}embed_positions": "decoder/position_embedder",
+        f"{_OPT_STACK}project_in": "decoder/embed_dense",
+        f"{_OPT_STACK}project_out": "output_dense",
+    },
+)
+
+
+def entries(names: Names, config: DecoderConfig) -> list[Entry]:
+    """A row for each parameter, in T5X's order; see `hf_names`."""
+    width = config.table_dim or config.emb_dim
+    table = [Entry(names.embedding, "token_embedder/embedding", False, (config.vocab_size, width))]
+    for there, here in names.others.items():
+        table += _leaves(config, there, here)
+    for i in range(config.num_layers):
+        there, here = names.layer.format(i), f"decoder/layers_{i}/"
+        for name, path in names.inside.items():
+            table += _leaves(config, there + name, here + _placed(config, path))
+        for name, parts in names.fused.items():
+            for part, path in enumerate(parts):
+                table += _leaves(config, there + name, here + path, f"[{part}]")
+    if config.final_norm:
+        table += _leaves(config, names.final_norm, "decoder/decoder_norm")
+    if not config.logits_via_embedding:
+        shape = (config.emb_dim, config.vocab_size)
+        table.append(Entry(names.output, "logits_dense/kernel", True, shape))
+    return table
+
+
+def _placed(config: DecoderConfig, path: str) -> str:
+    # OPT has one name for a norm before a branch and after the sum.
+    if config.norm_place == "after" and path.startswith("pre_"):
+        return path.replace("pre_", "post_", 1)
+    return path
+
+
+def _leaves(config: DecoderConfig, there: str, here: str, part: str = "") -> Iterator[Entry]:
+    """The rows of a projection, a norm or a table; none if the model has it not."""
+    last, d = here.rpartition("/")[2], config.emb_dim
+    kernels = {
+        "query": (d, config.num_heads * config.head_dim),
+        **dict.fromkeys(("key", "value"), (d, config.groups * config.head_dim)),
+        "out": (config.num_heads * config.head_dim, d),
+        **dict.fromkeys(("wi", "wi_0", "wi_1"), (d, config.mlp_dim)),
+        "wo": (config.mlp_dim, d),
+        "embed_dense": (config.table_dim, d),
+        "output_dense": (d, config.table_dim),
+    }
+    if last in kernels:
+        if None in kernels[last]:
+            return
+        yield Entry(f"{there}.weight{part}", f"{here}/kernel", True, kernels[last])
+        biased = config.mlp_bias if last.startswith("w") else last in config.attention_bias
+        if biased:
+            yield Entry(f"{there}.bias{part}", f"{here}/bias", False, kernels[last][1:])
+        return
+    if last == "position_embedder":
+        rows = config.max_positions + config.position_offset
+        yield Entry(f"{there}.weight", f"{here}/pos_embedding", False, (rows, d))
+        return
+    widths = {"query_norm": config.num_heads, "key_norm": config.groups}
+    if last in widths:
+        if config.qk_norm is None:
+            return
+        d = config.head_dim * (widths[last] if config.qk_norm == "flat" else 1)
+    yield Entry(f"{there}.weight", f"{here}/scale", False, (d,))
+    if config.norm_kind == "layer":
+        yield Entry(f"{there}.bias", f"{here}/bias", False, (d,))
+
+
+def view(
+    names: Names, config: DecoderConfig, state: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """A state dict with the parts of fused projections under names of their own."""
+    source = {}
+    for name in state:
+        full = name
+        if not name.startswith((names.prefix, names.output, "lm_head.")):
+            full = names.prefix + name  # a file of the bare model
+        if re.fullmatch(names.dropped, full):
+            continue
+        if full == "lm_head.weight":  # Pythia's in memory
+            full = names.output
+        fused = next((parts for n, parts in names.fused.items() if f".{n}." in full), None)
+        parts = [f"{full}[{i}]" for i in range(len(fused))] if fused else [full]
+        source.update(dict.fromkeys(parts, name))
+    return _Cut(names, config, state, source)
+
+
+class _Cut(Renamed):
+    """See `view`."""
+
+    def __init__(self, names: Names, config: DecoderConfig, *args: Any) -> None:
+        super().__init__(*args)
+        self._names, self._config = names, config
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        value = super().__getitem__(name)
+        match = _PART.fullmatch(name)
+        if match is None:
+            return value
+        sizes, part = _sizes(self._names, self._config, match[1]), int(match[2])
+        if len(value) != sum(sizes):
+            return value  # left whole, so that the check of shapes names it
+        if self._names.by_head:
+            heads = value.reshape(self._config.num_heads, len(sizes), -1, *value.shape[1:])
+            return heads[:, part].reshape(-1, *value.shape[1:])
+        return np.split(value, np.cumsum(sizes)[:-1])[part]
+
+
+def _sizes(names: Names, config: DecoderConfig, name: str) -> list[int]:
+    """The rows of each part of a fused projection."""
+    paths = next(parts for n, parts in names.fused.items() if f".{n}." in name)
+    rows = {"query": config.num_heads * config.head_dim}
+    rows |= dict.fromkeys(("key", "value"), config.groups * config.head_dim)
+    return [rows.get(path.rpartition("/")[2], config.mlp_dim) for path in paths]
+
+
+def join(
+    names: Names, config: DecoderConfig, state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The inverse of `view`."""
+    joined: dict[str, Any] = {}
+    for name, value in state.items():
+        if match := _PART.fullmatch(name):
+            joined.setdefault(match[1], []).append(value)  # in the order of the table
+        else:
+            joined[name] = value
+
+    def whole(parts: list[np.ndarray]) -> np.ndarray:
+        if not names.by_head:
+            return np.concatenate(parts)
+        heads = [p.reshape(config.num_heads, 1, -1, *p.shape[1:]) for p in parts]
+        return np.concatenate(heads, axis=1).reshape(-1, *parts[0].shape[1:])
+
+    return {n: whole(v) if isinstance(v, list) else v for n, v in joined.items()}

@@ -1,0 +1,470 @@
+"""One decoder for Llama, Mistral, Qwen, Gemma, OLMo, Phi, Pythia, OPT and BLOOM.
+
+What differs between them is fields of `DecoderConfig`: norms and where they stand, rotary, learned
+or linear (ALiBi) positions, heads that share keys, windows, caps, biases, gates. Which values a
+family has is said by its record in `checkpoints.hf_decoder`. Methods enter at `dense` and `side` of
+the configuration, as they do on GPT-2.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ckl_jax import checks
+from ckl_jax.errors import UserError
+from ckl_jax.models import layers
+from ckl_jax.models.gpt2 import CachePositions, prompt_mask, visible
+from ckl_jax.models.log_probs import log_probs
+from ckl_jax.models.rope import frequencies
+from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
+
+Array = jax.Array
+# Of each type of layer: cosines, sines [K, B or 1, T, R/2] or None, and bias [K, B or 1, 1 or N, T,
+# S] or None.
+Context = tuple[Array | None, Array | None, Array | None]
+
+NORMS = ("rms", "layer")
+PLACES = ("before", "after", "output", "both")
+POSITIONS = ("rope", "learned", "alibi")
+QK_NORMS = (None, "head", "flat")
+_INIT_STDDEV = 0.02
+_SIZES = ("vocab_size", "emb_dim", "num_heads", "num_layers", "head_dim", "mlp_dim")
+
+
+@dataclasses.dataclass(frozen=True)
+class DecoderConfig(StackConfig):
+    """Hyper-parameters beside those of every stack; the defaults are Llama's.
+
+    Attributes:
+      family: the `model_type` at Hugging Face, which decides the names of parameters there.
+      num_kv_heads: K, keys and values of a layer; None is N.
+      norm_kind: "rms" or "layer".
+      norm_plus_one: factors are 1 + scale, and applied in float32 (Gemma).
+      norm_place: of both branches of a layer: "before", "after" the sum with its input, on the
+        branch's "output", or "both" before the branch and on its output.
+      parallel: attention and feed-forward read the layer's input, and both are added to it.
+      embed_norm, final_norm: whether there is a norm after the embedding, and after the last layer.
+      qk_norm: norms of queries and keys: None, of each "head", or "flat", of all heads at once.
+      query_scale: factor of queries; None is 1/sqrt(H).
+      attention_softcap, logits_softcap: c of c tanh(x / c); None is none.
+      positions: "rope", "learned" or "alibi".
+      position_offset: rows of the table of learned positions before the first.
+      layer_types: repeated over the layers, such as ("sliding", "full").
+      ropes: {layer type: settings of `rope.frequencies`}; layers of other types turn nothing.
+      rotary_dim: R, dimensions of a head that are turned; None is H.
+      window: w, how far layers of the type "sliding" look back, themselves included.
+      embed_scale: factor of the token embedding as an input.
+      table_dim: width of the token embedding where projections bring it to D and back; None is D.
+      attention_bias: projections of attention that have a bias.
+      mlp_bias: whether those of the feed-forward have.
+      mlp_activations: one, or two for a gated feed-forward.
+      logits_via_embedding: the output is the token embedding.
+    """
+
+    family: str = "llama"
+    vocab_size: int = 32000
+    layer_norm_epsilon: float = 1e-6
+    dropout_rate: float = 0.0
+    num_kv_heads: int | None = None
+    norm_kind: str = "rms"
+    norm_plus_one: bool = False
+    norm_place: str = "before"
+    parallel: bool = False
+    embed_norm: bool = False
+    final_norm: bool = True
+    qk_norm: str | None = None
+    query_scale: float | None = None
+    attention_softcap: float | None = None
+    logits_softcap: float | None = None
+    positions: str = "rope"
+    position_offset: int = 0
+    layer_types: tuple[str, ...] = ("full",)
+    ropes: Any = (("full", (("rope_theta", 10000.0),)),)
+    rotary_dim: int | None = None
+    window: int | None = None
+    embed_scale: float = 1.0
+    table_dim: int | None = None
+    attention_bias: tuple[str, ...] = ()
+    mlp_bias: bool = False
+    mlp_activations: tuple[str, ...] = ("silu", "linear")
+    logits_via_embedding: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("layer_types", "attention_bias", "mlp_activations"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "ropes", _hashable(dict(self.ropes)))
+        checks.require_choice(NORMS, **self._named("norm_kind"))
+        checks.require_choice(PLACES, **self._named("norm_place"))
+        checks.require_choice(POSITIONS, **self._named("positions"))
+        if self.qk_norm is not None:
+            checks.require_choice(QK_NORMS[1:], **self._named("qk_norm"))
+        for name in ("num_kv_heads", "rotary_dim", "window", "table_dim"):
+            if getattr(self, name) is not None:
+                checks.require_size(**self._named(name))
+        checks.require_names(layers.ATTENTION, empty=True, **self._named("attention_bias"))
+        checks.require_names(layers.ACTIVATIONS, **self._named("mlp_activations"))
+        if self.num_heads % self.groups:
+            raise UserError(
+                f"DecoderConfig.num_kv_heads is {self.groups}, which does not divide num_heads, "
+                f"{self.num_heads}."
+            )
+        if "sliding" in self.layer_types and self.window is None:
+            raise UserError(
+                "DecoderConfig.window is None, and layers of the type 'sliding' need it."
+            )
+
+    def _named(self, name: str) -> dict[str, Any]:
+        return {f"DecoderConfig.{name}": getattr(self, name)}
+
+    @property
+    def groups(self) -> int:
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def output_is_embedding(self) -> bool:
+        return self.logits_via_embedding and self.table_dim is None
+
+    @property
+    def tapped(self) -> tuple[str, int]:
+        """The stack whose hidden states side networks read, and its depth."""
+        return "decoder", self.num_layers
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Names of the projections that `dense` makes, for methods that choose some."""
+        gated = len(self.mlp_activations) > 1
+        return (*layers.ATTENTION, *(("wi_0", "wi_1") if gated else ("wi",)), "wo")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The types of layers that occur, in order."""
+        return tuple(dict.fromkeys(self.types))
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The type of each layer."""
+        repeats = -(-self.num_layers // len(self.layer_types))
+        return (self.layer_types * repeats)[: self.num_layers]
+
+    def norm(self, name: str, axis: str = "embed") -> nn.Module:
+        if self.norm_kind == "layer":
+            return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
+        return layers.RMSNorm(
+            self.layer_norm_epsilon,
+            self.dtype,
+            plus_one=self.norm_plus_one,
+            scale_first=self.norm_plus_one or self.norm_place == "output",
+            axis=axis,
+            name=name,
+        )
+
+    def attention(self, name: str) -> layers.Attention:
+        return layers.Attention(
+            self.num_heads,
+            self.head_dim,
+            self.dropout_rate,
+            self.dense,
+            self.dtype,
+            self.float32_attention_logits,
+            use_bias=self.attention_bias,
+            scale_query=True if self.query_scale is None else self.query_scale,
+            kernel_init=nn.initializers.normal(_INIT_STDDEV),
+            out_init=nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
+            num_kv_heads=self.groups,
+            qk_norm=self.qk_norm and (self.qk_norm, self.norm),
+            softcap=self.attention_softcap,
+            name=name,
+        )
+
+    def mlp(self) -> layers.MlpBlock:
+        return layers.MlpBlock(
+            self.mlp_dim,
+            self.mlp_activations,
+            0.0,
+            self.dense,
+            self.dtype,
+            use_bias=self.mlp_bias,
+            kernel_init=nn.initializers.normal(_INIT_STDDEV),
+            out_init=nn.initializers.normal(_INIT_STDDEV / np.sqrt(2 * self.num_layers)),
+            name="mlp",
+        )
+
+    def side_layer(
+        self, i: int, x: Array, bias: Context, deterministic: bool, decode: bool
+    ) -> Array:
+        """Layer `i` of a side network: a layer of the first type, with a cache of its own."""
+        kind = jnp.zeros((), jnp.int32)
+        return DecoderLayer(self, name=f"layers_{i}")(x, kind, *bias, deterministic, decode)
+
+
+def _hashable(value: Any) -> Any:
+    """Mappings as sorted pairs and lists as tuples, all the way down."""
+    if isinstance(value, Mapping):
+        return tuple((k, _hashable(v)) for k, v in sorted(value.items()))
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention and feed-forward, with the norms that the configuration says."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        kind: Array,
+        cosines: Array | None,
+        sines: Array | None,
+        bias: Array | None,
+        deterministic: bool,
+        decode: bool,
+    ) -> Array:
+        """x [B, T, D], kind [] (which of the types), and a `Context` -> [B, T, D]."""
+        cfg = self.config
+        x = constrain_embed(x)
+        cosines, sines, bias = (_of_kind(a, kind) for a in (cosines, sines, bias))
+        rotation = None if cosines is None else (cosines, sines)
+
+        def attention(y: Array) -> Array:
+            y = cfg.attention("self_attention")(y, y, bias, deterministic, decode, rotation)
+            return cfg.dropout(y, deterministic)
+
+        def mlp(y: Array) -> Array:
+            return cfg.dropout(cfg.mlp()(y, deterministic), deterministic)
+
+        if cfg.parallel:
+            one = attention(cfg.norm("pre_self_attention_layer_norm")(x))
+            return constrain_embed(x + one + mlp(cfg.norm("pre_mlp_layer_norm")(x)))
+        x = self._branch(x, attention, "self_attention_layer_norm")
+        return constrain_embed(self._branch(x, mlp, "mlp_layer_norm"))
+
+    def _branch(self, x: Array, branch: Any, name: str) -> Array:
+        cfg = self.config
+        place, before, after = cfg.norm_place, f"pre_{name}", f"post_{name}"
+        y = cfg.norm(before)(x) if place in ("before", "both") else x
+        y = branch(y)
+        if place in ("output", "both"):
+            y = cfg.norm(after)(y)
+        y = x + y
+        return cfg.norm(after)(y) if place == "after" else y
+
+
+def _of_kind(tables: Array | None, kind: Array) -> Array | None:
+    """The table of a type of layer; with one type there is nothing to choose."""
+    return None if tables is None else tables[0] if len(tables) == 1 else tables[kind]
+
+
+class Decoder(nn.Module):
+    """The stack, from embeddings to the state behind the last norm."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Array,
+        positions: Array,
+        context: Context,
+        deterministic: bool,
+        decode: bool = False,
+        taps: tuple[int, ...] = (),
+    ) -> tuple[Array, dict[int, Array]]:
+        """x [B, T, table width], positions [B or 1, T] -> [B, T, D], {tap: state}.
+
+        Hidden state 0 is the input of the first layer, j the output of the first j layers.
+        """
+        cfg = self.config
+        if cfg.table_dim is not None:
+            x = _projection(cfg, cfg.emb_dim, "embed_dense")(x)
+        if cfg.positions == "learned":
+            table = layers.PositionEmbed(
+                cfg.max_positions + cfg.position_offset,
+                cfg.emb_dim,
+                cfg.dtype,
+                name="position_embedder",
+            )
+            x = x + table(positions + cfg.position_offset)
+        if cfg.embed_norm:
+            x = cfg.norm("embed_norm")(x)
+        x = cfg.dropout(x, deterministic).astype(cfg.dtype)
+        kinds = jnp.asarray([cfg.kinds.index(t) for t in cfg.types], jnp.int32)
+        x, hidden = run_layers(
+            cfg,
+            DecoderLayer,
+            cfg.num_layers,
+            "decoder",
+            x,
+            args=(*context, deterministic, decode),
+            each=(kinds,),
+            taps=taps,
+        )
+        return cfg.norm("decoder_norm")(x) if cfg.final_norm else x, hidden
+
+
+def _projection(cfg: DecoderConfig, features: int, name: str) -> nn.Module:
+    init = nn.initializers.normal(_INIT_STDDEV)
+    return layers.Dense(features, ("embed", "embed"), init, cfg.dtype, name=name)
+
+
+class Transformer(nn.Module):
+    """The whole language model, side networks of the configuration included."""
+
+    config: DecoderConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        init = nn.initializers.normal(_INIT_STDDEV)
+        width = cfg.table_dim or cfg.emb_dim
+        self.token_embedder = layers.Embed(cfg.vocab_size, width, cfg.dtype, init)
+        self.decoder = Decoder(cfg)
+        if cfg.table_dim is not None:
+            self.output_dense = _projection(cfg, cfg.table_dim, "output_dense")
+        if not cfg.logits_via_embedding:
+            self.logits_dense = layers.Dense(
+                cfg.vocab_size, ("embed", "vocab"), init, cfg.dtype, name="logits_dense"
+            )
+        self.cache_positions = CachePositions()
+        for side in cfg.side:
+            setattr(self, side.name, side.build(cfg))
+
+    def __call__(
+        self,
+        decoder_input_tokens: Array,
+        decoder_target_tokens: Array,
+        decoder_segment_ids: Array | None = None,
+        decoder_positions: Array | None = None,
+        decoder_causal_attention: Array | None = None,
+        *,
+        enable_dropout: bool = True,
+        decode: bool = False,
+        max_decode_length: int | None = None,
+        prefill: bool = False,
+        prefill_lengths: Array | None = None,
+        prefill_width: int = 0,
+    ) -> Array:
+        """Logits of the next token at every position, [B, T, V] float32; see `gpt2.Transformer`."""
+        del decoder_target_tokens, prefill
+        length = decoder_input_tokens.shape[1]
+        if decode:
+            positions = self.cache_positions(length)[None]
+            size = max_decode_length or length
+            keys, mask = jnp.arange(size)[None], None
+            if prefill_lengths is not None:
+                mask = prompt_mask(prefill_lengths, prefill_width, size)
+                # Positions behind a short prompt are counted without its padding.
+                padding = (prefill_width - prefill_lengths)[:, None]
+                positions, keys = (
+                    p - jnp.where(p < prefill_width, 0, padding) for p in (positions, keys)
+                )
+        else:
+            positions = jnp.arange(length)[None]
+            if decoder_positions is not None:
+                positions = decoder_positions
+            keys, mask = positions, visible(length, decoder_segment_ids, decoder_causal_attention)
+        context = self._context(positions, keys, mask)
+        deterministic = not enable_dropout
+        x = self._states(decoder_input_tokens, positions, context, deterministic, decode)
+        logits = self._logits(x).astype(jnp.float32)
+        if cap := self.config.logits_softcap:
+            logits = cap * jnp.tanh(logits / cap)
+        return layers.constrain(logits, ("batch", "length", "vocab"))
+
+    def _logits(self, x: Array) -> Array:
+        if self.config.logits_via_embedding:
+            return self.token_embedder.attend(x)
+        return self.logits_dense(x)
+
+    def score_tree(
+        self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
+    ) -> Array:
+        """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`."""
+        context = self._context(positions, positions, layers.subtree_mask(ends))
+        x = self._states(tokens, positions, context, deterministic=True)
+        table = self.token_embedder.embedding
+        if not self.config.logits_via_embedding:
+            table = self.logits_dense.variables["params"]["kernel"].T
+        dtype, cap = self.config.dtype, self.config.logits_softcap
+        return log_probs(x.astype(dtype), table.astype(dtype), None, parents, targets, cap)
+
+    def _context(self, queries: Array, keys: Array, mask: Array | None) -> Context:
+        """The angles and the bias of each type of layer.
+
+        Args:
+          queries: [B or 1, T], positions.
+          keys: [B or 1, S], positions.
+          mask: broadcastable to [B, 1, T, S], or None.
+        """
+        cfg = self.config
+        cosines, sines = [], []
+        ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
+        size = cfg.rotary_dim or cfg.head_dim
+        for kind in cfg.kinds if cfg.positions == "rope" else ():
+            per_position, factor = np.zeros(size // 2, np.float32), 1.0
+            if kind in ropes:
+                per_position, factor = frequencies(ropes[kind], size, cfg.max_positions)
+            angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
+            cosines.append(jnp.cos(angles) * factor)
+            sines.append(jnp.sin(angles) * factor)
+        far = queries[:, None, :, None] - keys[:, None, None, :]  # [B or 1, 1, T, S]
+        biases = []
+        for kind in cfg.kinds:
+            seen = mask
+            if kind == "sliding":
+                near = far < cfg.window
+                seen = near if mask is None else mask & near
+            bias = None if seen is None else layers.mask_to_bias(seen)
+            if cfg.positions == "alibi":
+                slopes = jnp.asarray(_slopes(cfg.num_heads))[None, :, None, None]
+                linear = -slopes * far.astype(jnp.float32)
+                bias = linear if bias is None else bias + linear
+            biases.append(bias)
+        if any(bias is not None for bias in biases):
+            biases = [jnp.zeros((1, 1, 1, 1)) if bias is None else bias for bias in biases]
+            biases = list(jnp.broadcast_arrays(*biases)) if len(biases) > 1 else biases
+            dtype = jnp.float32 if cfg.positions == "alibi" else cfg.dtype
+            stacked = jnp.stack(biases).astype(dtype)
+        else:
+            stacked = None
+        angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
+        return (*angles, stacked)
+
+    def _states(
+        self,
+        tokens: Array,
+        positions: Array,
+        context: Context,
+        deterministic: bool,
+        decode: bool = False,
+    ) -> Array:
+        """The input of the output layer, [B, T, table width], side networks included."""
+        cfg = self.config
+        sides = () if cfg.legacy_bypass_side else cfg.side
+        taps = tuple(sorted({t for side in sides for t in side.taps}))
+        x = self.token_embedder(tokens)
+        # Rounded to the activations' dtype, as transformers does.
+        x = x * jnp.asarray(cfg.embed_scale, x.dtype)
+        x, hidden = self.decoder(x, positions, context, deterministic, decode, taps)
+        for side in sides:
+            extra = getattr(self, side.name)(tokens, hidden, context, deterministic, decode)
+            x = x + jnp.asarray(side.scale, x.dtype) * extra
+        return x if cfg.table_dim is None else self.output_dense(x)
+
+
+def _slopes(heads: int) -> np.ndarray:
+    """ALiBi's slope of each head (Press et al. 2022), [N] float32."""
+
+    def of_power(count: int) -> list[float]:
+        base = 2.0 ** (-8.0 / count)
+        return [base ** (i + 1) for i in range(count)]
+
+    power = 2 ** math.floor(math.log2(heads))
+    # Between the powers of two: every other slope of the next one.
+    return np.asarray(of_power(power) + of_power(2 * power)[::2][: heads - power], np.float32)
