@@ -18,6 +18,7 @@ from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
 from ckl_jax.methods.replay import replay
 from ckl_jax.models.bert import BertConfig
+from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
 from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
@@ -55,6 +56,26 @@ TINY_GPT2 = GPT2Config(
     num_layers=2,
     max_positions=16,
     dropout_rate=0.1,
+)
+# Gemma 3's parts: grouped queries, norms everywhere, two types of layers.
+TINY_DECODER = DecoderConfig(
+    vocab_size=64,
+    emb_dim=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    max_positions=16,
+    dropout_rate=0.1,
+    norm_plus_one=True,
+    norm_place="both",
+    qk_norm="head",
+    layer_types=("sliding", "full"),
+    window=4,
+    ropes={"full": {"rope_theta": 1e4}, "sliding": {"rope_theta": 1e2}},
+    attention_softcap=20.0,
+    logits_softcap=20.0,
 )
 TINY_XL = TransformerXLConfig(
     vocab_size=64,

@@ -31,6 +31,7 @@ from tests.helpers import (
     METHODS,
     TINY,
     TINY_BERT,
+    TINY_DECODER,
     TINY_GPT2,
     TINY_V1_1,
     TINY_XL,
@@ -50,7 +51,14 @@ from tests.helpers import (
 # Second phases and second sizes repeat the same code: they train in `make test-slow`.
 LONG = ("lora_phase2", "k_adapter_k3", "k_adapter_phase2", "modular_phase2")
 # One layer compiles for half as long as two, and shows the same but for scan and many taps.
-DEEP = {"v1.0": TINY, "v1.1": TINY_V1_1, "gpt2": TINY_GPT2, "bert": TINY_BERT, "xl": TINY_XL}
+DEEP = {
+    "v1.0": TINY,
+    "v1.1": TINY_V1_1,
+    "gpt2": TINY_GPT2,
+    "decoder": TINY_DECODER,
+    "bert": TINY_BERT,
+    "xl": TINY_XL,
+}
 _ENDS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 SHALLOW = {
     arch: dataclasses.replace(base, **{n: 1 for n in _ENDS if n in vars(base)})
@@ -62,13 +70,18 @@ _NO_ENCODER = "Method 'modular': .* {} has no encoder; choose lora"
 _OWN_LOSS = "LwF is not offered for a {}, "
 _OWN_MEMORY = "Method 'k_adapter_k.': the layers of a Transformer-XL read a memory of their own"
 _REFUSED = {
-    "modular": dict.fromkeys(("gpt2", "bert", "xl"), _NO_ENCODER),
-    "modular_phase2": dict.fromkeys(("gpt2", "bert", "xl"), _NO_ENCODER),
+    "modular": dict.fromkeys(("gpt2", "decoder", "bert", "xl"), _NO_ENCODER),
+    "modular_phase2": dict.fromkeys(("gpt2", "decoder", "bert", "xl"), _NO_ENCODER),
     "lwf": dict.fromkeys(("bert", "xl"), _OWN_LOSS),
     **dict.fromkeys(("k_adapter_k2", "k_adapter_k3", "k_adapter_phase2"), {"xl": _OWN_MEMORY}),
 }
 REFUSED = {(name, arch): said for name, of in _REFUSED.items() for arch, said in of.items()}
-CASES = [(n, a) for a in ("v1.0", "gpt2", "bert", "xl") for n in METHODS if (n, a) not in REFUSED]
+CASES = [
+    (n, a)
+    for a in ("v1.0", "gpt2", "decoder", "bert", "xl")
+    for n in METHODS
+    if (n, a) not in REFUSED
+]
 CASES += [("vanilla", "v1.1"), ("lora", "v1.1"), ("lora_embedding", "gpt2")]
 
 

@@ -1,4 +1,4 @@
-"""Our decoder and Hugging Face's families, side by side on random weights, odd settings included."""
+"""Our decoder beside Hugging Face's families on random weights, odd settings included."""
 
 import functools
 import itertools
