@@ -142,6 +142,7 @@ class Architecture:
         decides about batches, the loss, decoding, and which scorer ranks with the model.
       vocabulary: the files of its vocabulary.
       gin_file: the gin file of the model without sizes; `model.gin` is laid over it.
+      includes_gin: whether `model.gin` includes `gin_file`, as no run's gin file does.
       run_gin: the gin files of runs that `model.gin` is laid over, as its first line names them.
       usage: what to do with an imported model; `{}` is the path of its vocabulary.
       run_fields: fields of the configuration that `model.gin` leaves to the run.
@@ -158,6 +159,7 @@ class Architecture:
     run_gin: str
     usage: str
     run_fields: tuple[str, ...] = RUN_FIELDS
+    includes_gin: bool = False
     hugging_face: HuggingFace | None = None
     peft: Peft | None = None
 

@@ -567,6 +567,7 @@ ARCHITECTURE = Architecture(
         is_in=lambda folder: (folder / "tokenizer.json").is_file(),
     ),
     gin_file="models/decoder.gin",
+    includes_gin=True,
     run_gin="a temporalwiki_<method>.gin",
     usage="Prepare data with its vocabulary: `ckl data rows --vocabulary {}`.",
     hugging_face=HuggingFace(

@@ -51,7 +51,7 @@ def check_settings(
             raise UserError(
                 f"config.json says {field} {settings[field]!r}: only {value!r} can be imported."
             )
-    if missing := [field for field in sizes if field not in settings]:
+    if missing := [field for field in sizes if settings.get(field) is None]:
         raise UserError(
             f"config.json lacks {', '.join(missing)}: it is not a {name}'s; give the folder that "
             "save_pretrained wrote."

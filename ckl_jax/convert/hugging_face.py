@@ -159,6 +159,7 @@ def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[st
         f"# The configuration of the imported model; lay it over {architecture.run_gin}.",
         "from __gin__ import dynamic_registration",
         _import(architecture.config),
+        *([f"include {architecture.gin_file!r}"] if architecture.includes_gin else []),
         f"{architecture.gin_name}:",
         *(f"    {field} = {getattr(config, field)!r}" for field in fields),
     ]

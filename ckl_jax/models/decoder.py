@@ -99,7 +99,8 @@ class DecoderConfig(StackConfig):
         super().__post_init__()
         for name in ("layer_types", "attention_bias", "mlp_activations"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "ropes", _hashable(dict(self.ropes)))
+        ropes = {k: {"rope_type": "default", **dict(v)} for k, v in dict(self.ropes).items()}
+        object.__setattr__(self, "ropes", _hashable(ropes))
         checks.require_choice(NORMS, **self._named("norm_kind"))
         checks.require_choice(PLACES, **self._named("norm_place"))
         checks.require_choice(POSITIONS, **self._named("positions"))
@@ -115,6 +116,8 @@ class DecoderConfig(StackConfig):
                 f"DecoderConfig.num_kv_heads is {self.groups}, which does not divide num_heads, "
                 f"{self.num_heads}."
             )
+        for settings in ropes.values() if self.positions == "rope" else ():
+            frequencies(settings, self.rotary_dim or self.head_dim, self.max_positions)
         if "sliding" in self.layer_types and self.window is None:
             raise UserError(
                 "DecoderConfig.window is None, and layers of the type 'sliding' need it."

@@ -136,10 +136,12 @@ def characters_of(parts: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
 
 
 def open_vocabulary(path: str | os.PathLike) -> Vocabulary | ByteLevelVocabulary:
-    """A vocabulary by its files: a folder or `.json` is byte-level, all else SentencePiece."""
-    if Path(path).is_dir() or os.fspath(path).endswith(".json"):
-        return ByteLevelVocabulary(path)
-    return Vocabulary(path)
+    """A vocabulary by its files: a folder or `.json` is `tokenizers`', all else SentencePiece."""
+    if not (Path(path).is_dir() or os.fspath(path).endswith(".json")):
+        return Vocabulary(path)
+    from ckl_jax.data.text.tokenizer_vocabulary import TokenizerVocabulary, is_gpt2s
+
+    return ByteLevelVocabulary(path) if is_gpt2s(Path(path)) else TokenizerVocabulary(path)
 
 
 def is_byte_level(folder: str | os.PathLike) -> bool:

@@ -124,13 +124,14 @@ def train_word_pieces(
 
 
 def open_vocabulary(path: str | os.PathLike) -> Any:
-    """A vocabulary by its files: BERT's or RoBERTa's, GPT-2's, or a SentencePiece model.
+    """A vocabulary by its files: BERT's or RoBERTa's, a decoder's, or a SentencePiece model.
 
     TemporalWiki's GPT-2 has tokens by RoBERTa's names, but behind its pieces.
     """
     if Path(path).is_dir() or Path(path).suffix in (".json", ".txt"):
         tokenizer, _ = _load(Path(path))
-        if tokenizer.token_to_id("[MASK]") is not None or tokenizer.token_to_id("<s>") == 0:
+        mask = any(tokenizer.token_to_id(name) is not None for name in ("[MASK]", "<mask>"))
+        if mask and (tokenizer.token_to_id("<s>") or 0) == 0:
             return MaskedVocabulary(path)
     return byte_level.open_vocabulary(path)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.text.byte_level import (
+    END,
     ByteLevelVocabulary,
     characters_of,
     digest_of_tokenizer,
     load_tokenizer,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import parse_json, read_json_object
+from ckl_jax.files import ANY_NUMBER, parse_json, read_json_object
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _SPACE = "\u2581"
@@ -31,6 +32,7 @@ class TokenizerVocabulary(ByteLevelVocabulary):
       bos_id: of the token that begins a text; None where the family has none (Qwen).
       eos_id: of the token that ends one.
       pad_id: of the token of padding; `eos_id` where there is none.
+      around: the ids that the family puts before and after every text.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -48,14 +50,9 @@ class TokenizerVocabulary(ByteLevelVocabulary):
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.vocab_size = self._tokenizer.get_vocab_size()
-        self._is_byte_level = "ByteLevel" in str(
-            parse_json(self._tokenizer.to_str()).get("decoder")
-        )
+        self._is_byte_level = _is_byte_level(self._tokenizer)
         folder = Path(self.files[0]).parent
-        names, ids = (
-            read_json_object(folder / name) if (folder / name).is_file() else {}
-            for name in (_CONFIG, _GENERATION)
-        )
+        names, ids = (_settings(folder / name) for name in (_CONFIG, _GENERATION))
         self.files += [folder / n for n in (_CONFIG, _GENERATION) if (folder / n).is_file()]
         self.bos_id, self.eos_id, self.pad_id = (
             self._special(names, ids, kind) for kind in ("bos", "eos", "pad")
@@ -67,7 +64,20 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             )
         if self.pad_id is None:
             self.pad_id = self.eos_id
+        self.around = self._template(names)
         self.digest = digest_of_tokenizer(self._tokenizer)
+
+    def _template(self, names: dict[str, Any]) -> tuple[list[int], list[int]]:
+        whole, bare = (
+            self._tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False)
+        )
+        start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), len(whole))
+        around = [whole[:start], whole[start + len(bare) :]]
+        # transformers makes the template anew from these settings.
+        for i, (name, token) in enumerate((("bos", self.bos_id), ("eos", self.eos_id))):
+            if (adds := names.get(f"add_{name}_token")) is not None:
+                around[i] = [token] if adds and token is not None else []
+        return around[0], around[1]
 
     def _special(self, names: dict[str, Any], ids: dict[str, Any], kind: str) -> int | None:
         """The id of a special token by its name in one file, or by its number in the other."""
@@ -96,3 +106,20 @@ class TokenizerVocabulary(ByteLevelVocabulary):
             for piece in self.pieces(ids)
         ]
         return characters_of(parts)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return read_json_object(path) if path.is_file() else {}
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    return "ByteLevel" in str(parse_json(tokenizer.to_str(), ANY_NUMBER).get("decoder"))
+
+
+def is_gpt2s(path: Path) -> bool:
+    """Whether a folder's tokens end texts as GPT-2's do, so that no settings are needed."""
+    tokenizer, files = load_tokenizer(path)
+    end = _settings(files[0].parent / _CONFIG).get("eos_token", END)
+    end = end.get("content") if isinstance(end, dict) else end
+    known = tokenizer.token_to_id(END) is not None and end in (END, "</s>", None)
+    return len(files) > 1 or (known and _is_byte_level(tokenizer))

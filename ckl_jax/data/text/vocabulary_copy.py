@@ -10,13 +10,15 @@ from typing import Any
 
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
+from ckl_jax.data.text.tokenizer_vocabulary import TokenizerVocabulary
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object, write_file, write_json
 
 RECORD = "vocabulary.json"
 _SENTENCE_PIECE = "spiece.model"
-_READERS = {cls.__name__: cls for cls in (Vocabulary, ByteLevelVocabulary, MaskedVocabulary)}
+_CLASSES = (Vocabulary, ByteLevelVocabulary, MaskedVocabulary, TokenizerVocabulary)
+_READERS = {cls.__name__: cls for cls in _CLASSES}
 
 
 def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:

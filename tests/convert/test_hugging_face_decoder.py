@@ -1,0 +1,146 @@
+"""A Llama-shaped model of Hugging Face in, trained on rows of its own vocabulary, and out again."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.hf_names import config_from_hf
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import t5x
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.masked_vocabulary import open_vocabulary
+from ckl_jax.errors import UserError
+from ckl_jax.models.decoder import DecoderConfig
+from tests.helpers import random_params
+
+tokenizers = pytest.importorskip("tokenizers")
+TEXT = "Rome is a city in Italy. Paris is a city in France. "
+CONFIG = DecoderConfig(
+    vocab_size=300,
+    emb_dim=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    max_positions=32,
+)
+
+
+def train_tokenizer(folder, add_bos=True):
+    """As Llama 2's: spaces are pieces' first characters, unknown characters are bytes."""
+    fallback = [f"<0x{i:02X}>" for i in range(256)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Sequence(
+        [
+            tokenizers.decoders.Replace("\u2581", " "),
+            tokenizers.decoders.ByteFallback(),
+            tokenizers.decoders.Fuse(),
+            tokenizers.decoders.Strip(" ", 1, 0),
+        ]
+    )
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<unk>", "<s>", "</s>", *fallback], show_progress=False
+    )
+    tokenizer.train_from_iterator([TEXT] * 9, trainer)
+    folder.mkdir(exist_ok=True, parents=True)
+    saved = json.loads(tokenizer.to_str())
+    saved["added_tokens"] = saved["added_tokens"][:3]  # bytes are pieces like others
+    (folder / "tokenizer.json").write_text(json.dumps(saved))
+    settings = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": add_bos}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.fixture
+def hf(tmp_path):
+    save_hf(tmp_path / "hf", random_params(CONFIG), CONFIG)
+    train_tokenizer(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def test_a_vocabulary_begins_and_ends_texts_as_its_settings_say(hf):
+    vocabulary = open_vocabulary(hf)
+    assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id) == (1, 2, 2)
+    assert vocabulary.around == ([1], [])
+    ids = vocabulary.encode("Rome is é.")
+    assert vocabulary.decode(ids) == "Rome is é." and 1 not in ids
+    text, spans = vocabulary.locate(ids)
+    assert text == " Rome is é." and spans[-1] == (len(text) - 1, len(text))
+    train_tokenizer(hf, add_bos=False)
+    assert open_vocabulary(hf).around == ([], [])
+    (hf / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UserError, match="does not say which token ends a text"):
+        open_vocabulary(hf)
+    (hf / "generation_config.json").write_text('{"eos_token_id": [2, 7]}')
+    assert open_vocabulary(hf).eos_id == 2 and open_vocabulary(hf).bos_id is None
+
+
+@pytest.mark.parametrize("method", ["lora", "vanilla"])
+def test_in_trained_and_out_again(hf, tmp_path, capsys, method):
+    ours, rows, back = tmp_path / "ours", tmp_path / "rows", tmp_path / "back"
+    assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
+    assert f"`ckl data rows --vocabulary {ours}`" in capsys.readouterr().out
+    news = [Document(str(i), "2021-08-01", "", "Rome is a city. " * i) for i in range(1, 20)]
+    write_documents(tmp_path / "news.jsonl", news)
+    argv = ["--documents", str(tmp_path / "news.jsonl"), "--out", str(rows), "--length", "16"]
+    assert main(["data", "rows", "--vocabulary", str(ours), "--pack", *argv]) == 0
+    macros = {
+        "INITIAL_CHECKPOINT_PATH": str(ours),
+        "CACHE_DIRS": (str(rows),),
+        "BATCH_SIZE": 8,
+        "MIXTURE_OR_TASK_NAME": "news",
+        "HELD_OUT_TASKS": ("news",),
+        "TRAIN_STEPS": 3,
+        "LEARNING_RATE": 1e-2,
+        "TASK_FEATURE_LENGTHS": {"targets": 16},
+        "MODEL_DIR": str(tmp_path / "run"),
+    }
+    files = [f"--gin_file={f}" for f in (f"temporalwiki_{method}.gin", ours / "model.gin")]
+    argv = [*files, *(f"--gin_bindings={n} = {v!r}" for n, v in macros.items())]
+    assert t5x.main(["train", *argv]) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    scores = [json.loads(line) for line in lines if "training_eval/news" in line]
+    assert [s["step"] for s in scores] == [0, 3] and scores[1]["loss"] < scores[0]["loss"]
+    flags = ["--like", str(hf / "config.json"), "--out", str(back)]
+    assert main(["export-hf", "--model", str(tmp_path / "run"), *flags]) == 0
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (back / name).read_bytes() == (hf / name).read_bytes()
+    (config, changed), (_, start) = load_hf(back), load_hf(hf)
+    assert config == CONFIG
+    layer = [tree["decoder"]["layers_0"]["self_attention"] for tree in (changed, start)]
+    assert np.abs(layer[0]["query"]["kernel"] - layer[1]["query"]["kernel"]).max() > 0
+    same = np.array_equal(layer[0]["key"]["kernel"], layer[1]["key"]["kernel"])
+    assert same == (method == "lora")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope_type is 'dynamic'; only"),
+        ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "rope_parameters lack .*llama3 needs"),
+        ({"hidden_act": "quick_gelu"}, "hidden_act 'quick_gelu': only silu"),
+        ({"quantization_config": {"bits": 4}}, "quantised weights cannot be imported"),
+        ({"num_key_value_heads": 3}, "num_kv_heads is 3, which does not divide num_heads, 2"),
+        ({"layer_types": ["linear_attention"]}, "layer_types 'linear_attention'"),
+        ({"hidden_size": None}, "config.json lacks hidden_size"),
+    ],
+)
+def test_settings_that_are_not_offered_are_named(hf, changed, said):
+    settings = json.loads((hf / "config.json").read_text())
+    if "layer_types" in changed:
+        settings["model_type"], changed = "qwen2", {**changed, "sliding_window": 4}
+    settings.pop("rope_parameters", None)
+    with pytest.raises(UserError, match=said):
+        config_from_hf({**settings, **changed})
+
+
+def test_models_beyond_their_positions_are_refused(hf):
+    config = dataclasses.replace(CONFIG, window=None)
+    assert config == load_hf(hf)[0]
+    with pytest.raises(UserError, match="layers of the type 'sliding' need it"):
+        dataclasses.replace(CONFIG, layer_types=("sliding", "full"))
