@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_from_hf, params_to_hf
+from ckl_jax.cli import ckl
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.masked_vocabulary import open_vocabulary
 from ckl_jax.models.decoder import Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from tests.llama_tokenizer import train_tokenizer
+from tests.parity.ranked import unpack
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -212,3 +219,28 @@ def test_scanned_layers_equal_looped_ones(name):
     (model, params), (scanned, stacked) = ours(name), ours(name, scan=True)
     batch = {"decoder_input_tokens": rows(), "decoder_target_tokens": rows()}
     assert_close(scanned.logits(stacked, batch), model.logits(params, batch))
+
+
+def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
+    """Sums of log probabilities, by tries here and statement by statement there."""
+    dataset = unpack("lm_pub_quiz.zip", tmp_path) / "dataset"
+    settings = SIZES | dict(vocab_size=300, max_position_embeddings=128, eos_token_id=2)
+    config = transformers.Qwen3Config(**settings, head_dim=16)
+    torch.manual_seed(0)
+    model = transformers.Qwen3ForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "hf")
+    train_tokenizer(tmp_path / "hf")
+    argv = ["--model", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]
+    assert ckl.main(["probe", "bear", "--dataset", str(dataset), *argv]) == 0
+    vocabulary = open_vocabulary(tmp_path / "hf")
+    relation = Dataset.from_path(dataset)["P1"]
+    found = DatasetResults.from_path(tmp_path / "out")["P1"]
+    for row, scores in zip(found.table, found.scores, strict=True):
+        template = relation.templates[row["template_index"]]
+        for label, score in zip(relation.answer_labels, scores, strict=True):
+            statement = fill(template, row["sub_label"], label).text
+            ids = torch.tensor([[1, *vocabulary.encode(statement)]])
+            with torch.no_grad():
+                logs = torch.log_softmax(model(ids).logits[0, :-1].double(), -1)
+            expected = logs.gather(1, ids[0, 1:, None]).sum().item()
+            assert score == pytest.approx(expected, abs=2e-3), statement
