@@ -1,7 +1,7 @@
 """Our decoder beside Hugging Face's families on random weights, odd settings included."""
 
 import functools
-import itertools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -158,23 +158,31 @@ def assert_close(found, expected):
 every_case = pytest.mark.parametrize("name", CASES)
 
 
-@every_case
-def test_logits_padded_and_packed_equal_each_text_alone(name):
-    model, params = ours(name)
+def padded(model, params):
+    """Logits of each text, padded on the right."""
+    batch = {"decoder_input_tokens": rows(), "decoder_target_tokens": rows()}
+    return [x[:n] for x, n in zip(model.logits(params, batch), LENGTHS, strict=True)]
+
+
+def packed(model, params):
+    """Logits of each text, all in one row."""
     texts = [row[:n] for row, n in zip(rows(), LENGTHS, strict=True)]
-    expected = [logits_alone(name, text) for text in texts]
-    padded = model.logits(params, {"decoder_input_tokens": rows(), "decoder_target_tokens": rows()})
-    for found, wanted in zip(padded, expected, strict=True):
-        assert_close(found[: len(wanted)], wanted)
-    packed = {
+    batch = {
         "decoder_input_tokens": np.concatenate([*texts, [0]])[None],
         "decoder_target_tokens": np.zeros((1, sum(LENGTHS) + 1), np.int32),
         "decoder_segment_ids": np.repeat([1, 2, 3, 0], [*LENGTHS, 1])[None],
         "decoder_positions": np.concatenate([*(np.arange(n) for n in LENGTHS), [0]])[None],
     }
-    found = model.logits(params, packed)[0]
-    for end, wanted in zip(itertools.accumulate(LENGTHS), expected, strict=True):
-        assert_close(found[end - len(wanted) : end], wanted)
+    return np.split(model.logits(params, batch)[0], np.cumsum(LENGTHS))[: len(LENGTHS)]
+
+
+@every_case
+def test_logits_padded_and_packed_equal_each_text_alone(name):
+    texts = [row[:n] for row, n in zip(rows(), LENGTHS, strict=True)]
+    expected = [logits_alone(name, text) for text in texts]
+    for found in (padded(*ours(name)), packed(*ours(name))):
+        for one, wanted in zip(found, expected, strict=True):
+            assert_close(one, wanted)
 
 
 @every_case
@@ -244,3 +252,46 @@ def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
                 logs = torch.log_softmax(model(ids).logits[0, :-1].double(), -1)
             expected = logs.gather(1, ids[0, 1:, None]).sum().item()
             assert score == pytest.approx(expected, abs=2e-3), statement
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+
+
+def test_the_page_names_every_case():
+    table = PAGE.read_text().split(BEGIN)[1].split(END)[0]
+    assert [row.split(" | ")[0].strip("| ") for row in table.splitlines()[2:]] == list(CASES)
+
+
+def differences(name):
+    """The largest difference of logits, relative to the largest: alone or padded, and packed."""
+    model, params = ours(name)
+    texts = [row[:n] for row, n in zip(rows(), LENGTHS, strict=True)]
+    expected = [logits_alone(name, text) for text in texts]
+    scale = max(np.abs(x).max() for x in expected)
+    return [
+        max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) / scale
+        for found in (padded(model, params), packed(model, params))
+    ]
+
+
+def main():
+    """Writes the table of docs/models.md."""
+    lines = [
+        "| case | settings beside the family's own | padded | packed |",
+        "| --- | --- | ---: | ---: |",
+    ]
+    for name, (_, settings) in CASES.items():
+        said = ", ".join(f"{k} {v!r}" for k, v in settings.items() if not isinstance(v, dict))
+        ropes = [k for k, v in settings.items() if isinstance(v, dict)]
+        kinds = {v["rope_type"] for k in ropes for v in [settings[k]] if "rope_type" in v}
+        said = ", ".join([s for s in (said, *(f"rope {k}" for k in kinds)) if s])
+        lines.append(
+            " | ".join([f"| {name}", said, *(f"{x:.0e}" for x in differences(name))]) + " |"
+        )
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
