@@ -18,7 +18,7 @@ from ckl_jax.checkpoints.architecture import (
 )
 from ckl_jax.checkpoints.hf_decoder_names import Names
 from ckl_jax.checkpoints.hf_entry import check_settings
-from ckl_jax.data.text.tokenizer_vocabulary import TokenizerVocabulary
+from ckl_jax.data.text.byte_level import TokenizerVocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.decoder import DecoderConfig, Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel

@@ -20,7 +20,7 @@ _OF_FOLDERS = ("config.gin", "model.gin")
 _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
     ("ckl_jax.data.text.masked_vocabulary", "MaskedVocabulary"),
-    ("ckl_jax.data.text.tokenizer_vocabulary", "TokenizerVocabulary"),
+    ("ckl_jax.data.text.byte_level", "TokenizerVocabulary"),
     ("ckl_jax.data.text.vocabularies", "Vocabulary"),
     ("ckl_jax.data.text.vocabulary_copy", "open_copy"),
 }

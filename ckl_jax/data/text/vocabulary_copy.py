@@ -8,9 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.data.text.byte_level import ByteLevelVocabulary
+from ckl_jax.data.text.byte_level import ByteLevelVocabulary, TokenizerVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
-from ckl_jax.data.text.tokenizer_vocabulary import TokenizerVocabulary
 from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object, write_file, write_json
