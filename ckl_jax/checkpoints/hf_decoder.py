@@ -14,6 +14,7 @@ from ckl_jax.checkpoints.architecture import (
     TOKENIZER_SETTINGS,
     Architecture,
     HuggingFace,
+    Peft,
     VocabularyFiles,
 )
 from ckl_jax.checkpoints.hf_decoder_names import Names
@@ -583,4 +584,5 @@ ARCHITECTURE = Architecture(
             "eos_token_id": vocabulary.eos_id,
         },
     ),
+    peft=Peft(task_type="CAUSAL_LM", gin_file="temporalwiki_lora.gin"),
 )

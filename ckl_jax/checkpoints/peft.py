@@ -64,6 +64,12 @@ def _entries(config: Config) -> list[Entry]:
     return list(architectures.of_config(config).require_hugging_face().entries(config))
 
 
+def _columns(config: Config, entries: list[Entry]) -> peft_fused.Columns:
+    return peft_fused.columns(
+        architectures.of_config(config).require_hugging_face(), config, entries
+    )
+
+
 def adapter_to_peft(
     params: Mapping[str, Any], config: Config, scale: float
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -80,7 +86,8 @@ def adapter_to_peft(
     adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
     if config.scan_layers:
         adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
-    form, layer_of = require_peft(config, "The model"), peft_fused.layers(_entries(config))
+    form, entries = require_peft(config, "The model"), _entries(config)
+    layer_of = peft_fused.layers(entries)
     pairs, arrays = {}, {}
     for path in sorted({p[: p.index("/lora_")] for p in adapters}):
         if path not in layer_of:
@@ -92,7 +99,7 @@ def adapter_to_peft(
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
         pairs[path] = a, b
-    layers = peft_fused.fuse(pairs, layer_of)
+    layers = peft_fused.fuse(pairs, layer_of, _columns(config, entries))
     ranks = {a.shape[1] for a, _ in layers.values()}
     for name, (a, b) in layers.items():
         # PEFT stores the weights of nn.Linear: [out, in].
@@ -162,12 +169,13 @@ def adapter_from_peft(
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
     entries = _entries(config)
     layer_of = peft_fused.layers(entries)
-    pairs = peft_fused.split(_layers(arrays, rank, peft_fused.shapes(entries), source), layer_of)
-    # Splitting c_attn may change the rank, not the factor.
+    theirs = _layers(arrays, rank, peft_fused.shapes(entries), source)
+    pairs = peft_fused.split(theirs, layer_of, _columns(config, entries))
+    # Splitting a fused layer may change the rank, not the factor.
     rank = next(iter(pairs.values()))[0].shape[1]
-    targets = tuple(sorted({path.rsplit("/", 1)[1] for path in pairs}))
+    targets = tuple(sorted({path.rpartition("/")[2] for path in pairs}))
     # `methods.lora` chooses by the name of a projection, in all layers.
-    lacking = [p for p in layer_of if p.rsplit("/", 1)[1] in targets and p not in pairs]
+    lacking = [p for p in layer_of if p.rpartition("/")[2] in targets and p not in pairs]
     if lacking:
         raise UserError(
             f"{source} adapts some of the layers {', '.join(targets)} but not {lacking[0]}; only "

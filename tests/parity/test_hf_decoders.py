@@ -1,5 +1,6 @@
 """Our decoder beside Hugging Face's families on random weights, odd settings included."""
 
+import copy
 import functools
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.hf_names import config_from_hf, config_to_hf, params_from_hf, params_to_hf
+from ckl_jax.checkpoints.peft import load_peft, save_peft
 from ckl_jax.cli import ckl
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.facts.statements import fill
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
+from ckl_jax.methods.lora import lora
 from ckl_jax.models.decoder import Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.trees import paths
 from tests.llama_tokenizer import train_tokenizer
 from tests.parity.ranked import unpack
 
@@ -252,6 +256,45 @@ def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
                 logs = torch.log_softmax(model(ids).logits[0, :-1].double(), -1)
             expected = logs.gather(1, ids[0, 1:, None]).sum().item()
             assert score == pytest.approx(expected, abs=2e-3), statement
+
+
+# {case: layers that PEFT adapts}
+ADAPTED = {
+    "llama-biased": ["q_proj", "v_proj", "down_proj"],
+    "gemma-3": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"],
+    "phi-3": ["qkv_proj", "gate_up_proj", "o_proj"],
+    "pythia": ["query_key_value"],
+    "bloom": ["query_key_value", "dense_4h_to_h"],
+    "opt": ["q_proj", "v_proj"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
+@pytest.mark.parametrize("name", ADAPTED)
+def test_adapters_of_peft_go_in_and_out(name, tmp_path):
+    """An adapter from PEFT gives its logits here; ours, written in its format, gives ours there."""
+    peft = pytest.importorskip("peft")
+    settings = dict(target_modules=ADAPTED[name], lora_alpha=6, init_lora_weights=False)
+    base = copy.deepcopy(theirs(name))
+    adapted = peft.get_peft_model(base, peft.LoraConfig(r=4, task_type="CAUSAL_LM", **settings))
+    adapted.eval().save_pretrained(tmp_path / "in")
+    model, params = ours(name)
+    tree, found = load_peft(tmp_path / "in", model.config)
+    assert found["scale"] == 1.5
+    method = lora(**found, trunk=())
+    whole = paths.unflatten(paths.flatten(params) | paths.flatten(tree))
+    ours_adapted = DecoderOnlyModel(Transformer(method.extend(model.config)), Vocabulary())
+    tokens = rows()[1:2]
+    batch = {"decoder_input_tokens": tokens, "decoder_target_tokens": tokens}
+    given = torch.tensor(tokens.astype(np.int64))
+    with torch.no_grad():
+        expected = adapted(given).logits.numpy()
+        assert np.abs(expected - theirs(name)(given).logits.numpy()).max() > 0.1
+    assert_close(ours_adapted.logits(whole, batch), expected)
+    save_peft(tmp_path / "out", whole, model.config, found["scale"])
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path / "out").eval()
+    with torch.no_grad():
+        assert_close(again(given).logits.numpy(), expected)
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
