@@ -13,6 +13,7 @@ from tests.xla_flags import xla_flags
 # Everything runs over a mesh of eight devices, unless it asks for less.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags(devices=8)}".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the network
 
 # JAX frees its own garbage in each collection, so that frequent ones take a tenth of the suite.
 gc.set_threshold(100_000, 50, 100)

@@ -11,14 +11,16 @@ def import_hf(
     """Convert a Hugging Face model into a checkpoint.
 
     Args:
-      model: Folder with config.json and safetensors.
+      model: Folder with config.json and safetensors, or a name of the hub, such as
+        Qwen/Qwen3-0.6B.
       out: MODEL_DIR to write.
       vocab_size: Grow the embedding to so many tokens.
       legacy_tokens: Add the five tokens that TemporalWiki's code added to GPT-2.
     """
+    from ckl_jax.checkpoints.hub import folder_of
     from ckl_jax.convert.hugging_face import import_checkpoint
 
-    print(import_checkpoint(model, out, vocab_size, legacy_tokens))
+    print(import_checkpoint(folder_of(model), out, vocab_size, legacy_tokens))
 
 
 def import_haiku(*, weights: str, heads: int, out: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.errors import UserError
@@ -80,7 +81,7 @@ def probe(
     """Ranks by a model in a folder.
 
     Args:
-      model: a Hugging Face folder, a MODEL_DIR, or a checkpoint in one.
+      model: a Hugging Face folder or name, a MODEL_DIR, or a checkpoint in one.
       dataset: the relations.
       settings: how.
       progress: see `Evaluator.evaluate_dataset`.
@@ -88,7 +89,7 @@ def probe(
     Raises:
       UserError: the folder is none of these.
     """
-    folder = Path(model)
+    folder = Path(folder_of(model))
     # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
     if (folder / "config.json").exists():
         return _rank_hugging_face(folder, dataset, settings, progress)
@@ -97,8 +98,7 @@ def probe(
     if not folder.exists() and not is_remote(model):
         raise UserError(
             f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
-            "checkpoint. A model of the hub is to be downloaded first (hf download NAME "
-            "--local-dir FOLDER)."
+            "checkpoint."
         )
     if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
         raise UserError(
