@@ -5,7 +5,7 @@ import pytest
 from ckl_jax.cli import t5x
 from ckl_jax.config import gin_config
 from ckl_jax.config.gin_files import bundled_files
-from ckl_jax.papers.ckl.demo import METHODS
+from ckl_jax.papers.ckl.methods import METHODS
 from ckl_jax.probes.closed_book import ClosedBook
 from ckl_jax.train import configs
 

@@ -13,21 +13,12 @@ from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
 from ckl_jax.options import Names
+from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from ckl_jax.world.ckl import check_data_dir, check_world, default_variant
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
-METHODS = (
-    "vanilla",
-    "recadam",
-    "mix_review",
-    "lora",
-    "k_adapter_k2",
-    "k_adapter_k3",
-    "modular",
-)
-BASELINES = ("replay", "lora_mix_review", "ewc", "lwf", "ema")  # only run if --methods names them
 SOURCES = ("simulated", "wikidata")
 INITIAL = "initial"
 
@@ -43,7 +34,7 @@ class Demo(studies.StudySettings):
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
       data: Folder of the real facts and texts (docs/wikidata.md).
-      methods: Methods to compare; "all" stands for the paper's. There are also replay,
+      methods: Methods to compare; "all" stands for the paper's, "newer" for replay,
         lora_mix_review, ewc, lwf and ema.
     """
 
@@ -52,18 +43,16 @@ class Demo(studies.StudySettings):
     size: Literal[*SIZES] = "small"
     world: Literal[*VARIANTS] | None = None
     data: str | None = None
-    methods: Names = METHODS
+    methods: Names = PAPER
 
     def __post_init__(self) -> None:
         super().__post_init__()
         suffix = "" if self.source == "simulated" else f"-{self.source}"
         self._set(out=self.out or f"runs/demo{suffix}")
         self._set(world=self.world or default_variant(self.source))
-        if tuple(self.methods) == ("all",):
-            self._set(methods=METHODS)
         if not self.methods:
-            raise UserError(f"No methods are given; choose from {', '.join(METHODS + BASELINES)}.")
-        checks.require_names(METHODS + BASELINES, **{"--methods": self.methods})
+            raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
+        self._set(methods=expand(self.methods))
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)
 
@@ -96,14 +85,14 @@ def _check(demo: Demo) -> None:
     if not (demo.root / "data" / "ckl" / "manifest.json").exists():
         check_world(demo.source, demo.size, demo.data, demo.world)
     if demo.bindings:
-        studies.refuse_own(demo.bindings, _macros(demo, METHODS[0]))
+        studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         for name in (INITIAL, *demo.methods):
             # Parses the bindings with each training's files: a misspelt name fails here, not after
             # an hour.
             gin_config.read(_gin_files(demo, name), demo.bindings)
-        gin_config.load(_gin_files(demo, METHODS[0]), demo.bindings)
+        gin_config.load(_gin_files(demo, PAPER[0]), demo.bindings)
 
 
 def _prepare(demo: Demo) -> None:
@@ -144,5 +133,5 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
 
 def _finished(demo: Demo) -> list[Path]:
     """The trainings that the folder holds, also of an earlier start with other methods."""
-    folders = [demo.root / name for name in (INITIAL, *METHODS, *BASELINES)]
+    folders = [demo.root / name for name in (INITIAL, *METHODS)]
     return [folder for folder in folders if (folder / SUMMARY).exists()]

@@ -13,6 +13,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import results
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
+from ckl_jax.papers.ckl.methods import METHODS
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
@@ -36,7 +37,7 @@ def run(name: str, running: Running) -> Path:
     experiment = find(name)
     _check(name, experiment, running)
     # Settings that may differ between two starts in one folder.
-    free = ("methods", "tuning_seeds", "keep_light_tuned")
+    free = ("methods", "rates", "strengths", "tuning_seeds", "keep_light_tuned")
     with studies.open_study(running, RECORD, "study", free=free, may_become=_is_older) as study:
         if not running.is_full:
             study.step(f"Data: {running.source}, {running.world}, seed {running.seed}")
@@ -55,11 +56,15 @@ def _is_older(name: str, before: Any, now: Any) -> bool:
 
 def _check(name: str, experiment: Experiment, running: Running) -> None:
     """Refuses what would fail after hours, before anything is written."""
-    known = list(dict.fromkeys(c.method for s in experiment.scenarios for c in s.cells))
-    if running.methods and not set(running.methods) & set(known):
+    known = [m for m in METHODS if any(s.is_swept or s.cells_of(m) for s in experiment.scenarios)]
+    if unknown := [method for method in running.methods if method not in known]:
         raise UserError(
-            f"{name} has no cells of --methods {','.join(running.methods)}; it has those of "
+            f"{name} has no cells of --methods {','.join(unknown)}; it has those of "
             f"{', '.join(known)}."
+        )
+    if (running.rates or running.strengths) and experiment.analysis != "pareto":
+        raise UserError(
+            f"--rates and --strengths are of ckl/pareto, not of {name}; leave them out."
         )
     refuse_own(experiment, running)
     if any(scenario.tuned for scenario in experiment.scenarios):

@@ -17,13 +17,14 @@ from ckl_jax.papers.ckl.analysis import (
     answer_analysis,
     experiment_curves,
     experiment_tables,
+    pareto,
     prediction_changes,
     published_ckl,
 )
 from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
 from ckl_jax.papers.ckl.analysis.transfer import compare_transfers
 from ckl_jax.papers.ckl.data.kilt import CUT, KILT_SETS, cut_sentence
-from ckl_jax.papers.ckl.demo import METHODS
+from ckl_jax.papers.ckl.methods import METHODS
 from ckl_jax.papers.ckl.scenarios import INITIAL, KILT, Cell, Experiment, Scenario
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train.subprocess_runs import SUMMARY
@@ -53,7 +54,8 @@ def _folders(scenario: Scenario, running: Running) -> list[Path]:
 def _shown(scenario: Scenario, running: Running) -> list[Cell]:
     """The cells that were asked for, and those that an earlier start has trained."""
     chosen = running.chosen(scenario)
-    return [c for c in scenario.cells if c in chosen or _trained(scenario, c, running)]
+    every = dataclasses.replace(running, methods=METHODS).chosen(scenario)
+    return [c for c in every if c in chosen or _trained(scenario, c, running)]
 
 
 def _tables(experiment: Experiment, running: Running):
@@ -123,14 +125,7 @@ def _light_tuned(experiment: Experiment, running: Running):
 
 def _study(scenario: Scenario, running: Running) -> Study:
     """The cells of a scenario that are trained, also by another experiment."""
-    cells = running.chosen(scenario)
-    # Methods that the figure does not need, but that another experiment has trained already.
-    others = [Cell(m, m) for m in METHODS if m not in {c.method for c in cells}]
-    more = [c for c in others if _trained(scenario, c, running)]
-    every = dataclasses.replace(scenario, cells=(*cells, *more))
-    # `methods` chose what to train; shown is all that is there.
-    everything = dataclasses.replace(running, methods=())
-    return only_probes(load_study(_folders(every, everything)), scenario.probes)
+    return only_probes(load_study(_folders(scenario, running)), scenario.probes)
 
 
 def _curves(experiment: Experiment, running: Running):
@@ -196,6 +191,10 @@ def _predictions(experiment: Experiment, running: Running):
     return prediction_changes.table_12(_study(scenario, running), scenario.probes[:3])
 
 
+def _pareto(experiment: Experiment, running: Running):
+    return pareto.compare([pareto.runs_of(running.root)])
+
+
 _ANALYSES: dict[str, Callable[[Experiment, Running], Any]] = {
     "tables": _tables,
     "light_tuned": _light_tuned,
@@ -205,4 +204,5 @@ _ANALYSES: dict[str, Callable[[Experiment, Running], Any]] = {
     "answers": _answers,
     "precision": _precision,
     "predictions": _predictions,
+    "pareto": _pareto,
 }

@@ -1,13 +1,13 @@
 """The tables of CKL's paper as scenarios and cells, which `ckl experiment` runs."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.ckl.analysis import published_ckl
 from ckl_jax.papers.ckl.data.kilt import KILT_SETS
-from ckl_jax.papers.ckl.demo import METHODS
+from ckl_jax.papers.ckl.methods import PAPER, STRENGTHS
 
 INITIAL = "initial"
 KILT = "kilt"  # the table, and the folder of its files
@@ -24,11 +24,13 @@ class Cell:
       name: of its row; a method, and a learning rate where there are several.
       method: of `ckl_<method>.gin`.
       rate: LEARNING_RATE; None is the overlay's.
+      bindings: further ones, such as of a method's strength.
     """
 
     name: str
     method: str
     rate: float | None = None
+    bindings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Scenario:
       tuned: all parameters of those models, and of the Initial model, are fine-tuned on a data set
         of KILT: no update, so that no method adds a second set.
       tunings: of GPT-2, which is asked after them; () is T5, which is asked as it is.
+      rates: of methods that are not among the cells; () is the overlay's.
+      is_swept: whether each method is trained at each rate of `--rates`, in place of the cells.
     """
 
     name: str
@@ -70,6 +74,17 @@ class Scenario:
     after: str | None = None
     tuned: bool = False
     tunings: tuple[Tuning, ...] = ()
+    rates: tuple[float, ...] = ()
+    is_swept: bool = False
+
+    def cells_of(self, method: str) -> tuple[Cell, ...]:
+        """The cells of a method: the paper's, else one at each of `rates`; () if it has none."""
+        if cells := tuple(c for c in self.cells if c.method == method and c.name != INITIAL):
+            return cells
+        # GPT-2 has gin files of the paper's methods alone, of those that need no encoder.
+        if self.tunings:
+            return ()
+        return _at(method, *self.rates) if self.rates else _every((method,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,12 +112,23 @@ def _at(method: str, *rates: float) -> tuple[Cell, ...]:
     return tuple(Cell(f"{method}-{rate:g}", method, rate) for rate in rates)
 
 
+def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell]:
+    """Yields the cells of a method at each rate and, if wanted, at each of its strengths."""
+    for cell in _at(method, *rates):
+        yield cell
+        if strengths and method in STRENGTHS:
+            strength = STRENGTHS[method]
+            for value in strength.values:
+                name, binding = f"{cell.name}-{strength.name}={value:g}", strength.binding
+                yield dataclasses.replace(cell, name=name, bindings=(f"{binding} = {value!r}",))
+
+
 def _kilt(name: str) -> Scenario:
     """Fine-tuning on a data set of KILT; those of AIDA CoNLL-YAGO answer the untrained ones too."""
     # WNED has no training data: CKL scores it with the AY2 model (Table 8).
     asked = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     # The Initial model is fine-tuned too, as Vanilla is.
-    cells = (Cell(INITIAL, "vanilla"), *_every(METHODS))
+    cells = (Cell(INITIAL, "vanilla"), *_every(PAPER))
     return Scenario(
         f"{KILT}_{name}",
         OVERLAYS.format(f"table9/{name}"),
@@ -116,7 +142,7 @@ def _kilt(name: str) -> Scenario:
 def _gpt2(name: str, overlay: str) -> Scenario:
     kinds = {"invariant": _IL, "questions": "new_questions_easy"}
     tunings = tuple(Tuning(k, OVERLAYS.format(f"light_tuning_{k}"), p) for k, p in kinds.items())
-    cells = _every([m for m in METHODS if m != "modular"])  # which needs an encoder
+    cells = _every([m for m in PAPER if m != "modular"])  # which needs an encoder
     asked = tuple(kinds.values())
     return Scenario(name, OVERLAYS.format(overlay), asked, cells, asked[1:], tunings=tunings)
 
@@ -126,12 +152,12 @@ def _only(scenario: Scenario, *methods: str) -> Scenario:
     return dataclasses.replace(scenario, cells=_every(methods))
 
 
-_TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(METHODS))
+_TABLE_2 = Scenario("main", OVERLAYS.format("table2"), _MAIN, _every(PAPER))
 _HALVES = (_IL, _P1, _P2)
 _TABLE_3 = (
-    Scenario("small", OVERLAYS.format("small"), _HALVES, _every(METHODS)),
-    Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(METHODS), (_P1,)),
-    Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(METHODS), (_P2,), "p1"),
+    Scenario("small", OVERLAYS.format("small"), _HALVES, _every(PAPER)),
+    Scenario("p1", OVERLAYS.format("p1"), _HALVES, _every(PAPER), (_P1,)),
+    Scenario("p1_p2", OVERLAYS.format("p1_p2"), _HALVES, _every(PAPER), (_P2,), "p1"),
 )
 # Table 7 has four rates of Vanilla and two of K-Adapter, on SMALL.
 _TABLE_7 = Scenario(
@@ -139,7 +165,9 @@ _TABLE_7 = Scenario(
     OVERLAYS.format("table7"),
     (_IL, "new_lama_easy_small"),
     (*_at("vanilla", 1e-5, 1e-4, 5e-4, 1e-3), *_at("k_adapter_k2", 1e-4, 1e-3)),
+    rates=(1e-4, 1e-3),
 )
+_PARETO = Scenario("pareto", OVERLAYS.format("pareto"), _MAIN[:3], (), is_swept=True)
 _DRAWN = ("vanilla", "k_adapter_k2")  # of Figures 2 and 3
 EXPERIMENTS = {
     "ckl/table2": Experiment("the main experiment", (_TABLE_2,), published_ckl.TABLE_2),
@@ -184,6 +212,9 @@ EXPERIMENTS = {
         analysis="answers",
     ),
     "ckl/figure9": Experiment("precision at k", (_TABLE_2,), analysis="precision"),
+    "ckl/pareto": Experiment(
+        "forgetting against learning, over learning rates", (_PARETO,), analysis="pareto"
+    ),
 }
 
 

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.options import SomeNames
-from ckl_jax.papers.ckl.demo import METHODS, SOURCES
-from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario
+from ckl_jax.options import Floats, SomeNames
+from ckl_jax.papers.ckl.demo import SOURCES
+from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
+from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario, sweep
 from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.ckl import default_variant
 from ckl_jax.world.timeline import VARIANTS
@@ -26,7 +27,10 @@ class Running(StudySettings):
         is the demo's, full the paper's.
       data: For full, folder of the published files; for wikidata, of the real facts
         (docs/wikidata.md).
-      methods: Rows of the table; by default all.
+      methods: Rows of the table, by default the paper's; "all" stands for these, "newer" for
+        replay, lora_mix_review, ewc, lwf and ema.
+      rates: Learning rates of ckl/pareto; by default a quarter, a half, once and twice the usual.
+      strengths: Try several strengths of each method that has one in ckl/pareto, at each rate.
       tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
         tiny.
       source: Facts of the data: simulated, or real ones of Wikidata.
@@ -39,6 +43,8 @@ class Running(StudySettings):
     size: Literal[*SIZES] = "small"
     data: str | None = None
     methods: SomeNames = ()
+    rates: Floats = ()
+    strengths: bool = False
     tuning_seeds: int | None = None
     source: Literal[*SOURCES] = "simulated"
     world: Literal[*VARIANTS] | None = None
@@ -47,15 +53,17 @@ class Running(StudySettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set(out=self.out or f"runs/experiments-{self.size}")
-        if tuple(self.methods) == ("all",):
-            # "all" means no choice.
-            self._set(methods=())
+        if self.methods:
+            named = expand(self.methods)
+            # The paper's alone are no choice: each table has those that it shows.
+            self._set(methods=() if tuple(self.methods) == ("all",) else named)
         checks.require_choice(SIZES, **{"--size": self.size})
         checks.require_choice(SOURCES, **{"--source": self.source})
         self._set(world=self.world or default_variant(self.source))
         checks.require_int(**{"--tuning-seeds": self.tuning_seeds})
-        if self.methods:
-            checks.require_names(METHODS, **{"--methods": tuple(self.methods)})
+        for rate in self.rates:
+            checks.require_positive(**{"A rate of --rates": rate})
+        self._set(rates=tuple(dict.fromkeys(self.rates)))
         if self.is_full and (self.data is None or self.source != "simulated"):
             raise UserError(
                 "--size full needs --data, a folder of the published files, and has no --source."
@@ -103,8 +111,20 @@ class Running(StudySettings):
 
     def chosen(self, scenario: Scenario) -> list[Cell]:
         """The cells that were asked for; the Initial model's always."""
-        every = not self.methods
-        return [c for c in scenario.cells if every or c.name == INITIAL or c.method in self.methods]
+        if scenario.is_swept:
+            methods = self.methods or PAPER
+            return [c for m in methods for c in sweep(m, self.swept_rates, self.strengths)]
+        if not self.methods:
+            return list(scenario.cells)
+        before = [c for c in scenario.cells if c.name == INITIAL]
+        # In the order of the table, whatever that of --methods is.
+        return before + [c for m in METHODS if m in self.methods for c in scenario.cells_of(m)]
+
+    @property
+    def swept_rates(self) -> tuple[float, ...]:
+        """The rates of `ckl/pareto`."""
+        usual = 1e-3 if self.is_full else 2e-3
+        return self.rates or tuple(usual * factor for factor in (0.25, 0.5, 1.0, 2.0))
 
     def folder(self, scenario: Scenario | str, cell: Cell) -> Path:
         """The MODEL_DIR of a cell."""

@@ -16,6 +16,7 @@ _OWN = ("CACHE_DIRS", "PROBE_DIR", "INITIAL_CHECKPOINT_PATH", "LIGHT_TUNE_NAME",
 # Methods that add parameters add a second set in a second phase.
 _PHASES = {
     "lora": "lora.lora",
+    "lora_mix_review": "lora.lora",
     "k_adapter_k2": "k_adapter.k_adapter",
     "k_adapter_k3": "k_adapter.k_adapter",
     "modular": "modular.modular",
@@ -29,9 +30,9 @@ def refuse_own(experiment: Experiment, running: Running) -> None:
       UserError: there is such a binding.
     """
     own = [*running.macros, *_OWN, *(f"{name}.phase" for name in _PHASES.values())]
-    cells = [cell for scenario in experiment.scenarios for cell in scenario.cells]
-    if any(cell.rate is not None for cell in cells):
-        own.append("LEARNING_RATE")
+    cells = [cell for scenario in experiment.scenarios for cell in running.chosen(scenario)]
+    own += ["LEARNING_RATE"] * any(cell.rate is not None for cell in cells)
+    own += [binding.split(" = ")[0] for cell in cells for binding in cell.bindings]
     studies.refuse_own(running.bindings, own)
 
 
@@ -77,7 +78,9 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     # Later files overlay earlier ones.
     files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
     name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
-    bindings += running.of(scenario.tuned)
+    # What a sweep asks is asked of the Initial model by its own training, where there is one.
+    bindings += ["train.train.eval_first = False"] * (scenario.is_swept and not running.is_full)
+    bindings += [*cell.bindings, *running.of(scenario.tuned)]
     return Training.of(name, folder, files, macros, bindings, after=after)
 
 

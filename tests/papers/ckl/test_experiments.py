@@ -8,6 +8,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.config import gin_config
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import experiments as job
+from ckl_jax.papers.ckl.methods import NEWER, PAPER
 from ckl_jax.train import subprocess_runs
 from tests.papers.ckl.test_experiment_files import MODEL_GIN
 
@@ -51,6 +52,47 @@ def test_a_cell_is_what_the_table_says(name, scenario, cell, tmp_path):
     assert cell.name in job.find(name).published[scenario.name]
 
 
+@pytest.mark.parametrize(
+    "name", [n for n in job.EXPERIMENTS if n not in ("ckl/table10", "ckl/table11")]
+)
+@pytest.mark.parametrize("method", NEWER)
+def test_newer_methods_have_a_cell_in_every_scenario(name, method, tmp_path):
+    experiment = job.find(name)
+    running = job.Running(out=str(tmp_path), size="tiny", methods=(method,))
+    for training in job.trainings(experiment, running)[-1:]:
+        settings = settings_of(training.command)
+        assert training.folder.name.partition("-")[0] == method
+        if method == "lora_mix_review":
+            assert settings["lora.lora.phase"] == int(experiment.scenarios[-1].name == "p1_p2")
+    cells = [running.chosen(scenario) for scenario in experiment.scenarios]
+    assert all(any(cell.method == method for cell in found) for found in cells)
+
+
+def test_all_stands_for_the_papers_methods(tmp_path):
+    def chosen(*methods):
+        running = job.Running(out=str(tmp_path), methods=methods)
+        return [c.name for c in running.chosen(job.find("ckl/table2").scenarios[0])]
+
+    assert chosen("all") == chosen() == list(PAPER)
+    assert chosen("replay", "all") == [*PAPER, "replay"] and chosen("newer") == list(NEWER)
+
+
+def test_a_sweep_has_a_cell_for_each_rate_and_strength(tmp_path):
+    settings = {"methods": ("lora", "modular"), "rates": (1e-3, 2e-5), "strengths": True}
+    running = job.Running(out=str(tmp_path), size="tiny", **settings)
+    made = {t.name: t for t in job.trainings(job.find("ckl/pareto"), running)}
+    assert list(made) == [
+        "initial",
+        *(f"pareto lora-0.001{x}" for x in ("", "-rank=1", "-rank=16")),
+        *(f"pareto lora-2e-05{x}" for x in ("", "-rank=1", "-rank=16")),
+        "pareto modular-0.001",
+        "pareto modular-2e-05",
+    ]
+    settings = settings_of(made["pareto lora-2e-05-rank=16"].command)
+    assert settings["LEARNING_RATE"] == 2e-5 and settings["lora.lora.rank"] == 16
+    assert settings["MIXTURE_OR_TASK_NAME"] == "d1" and not settings["train.train.eval_first"]
+
+
 def test_the_full_size_starts_from_the_published_files(tmp_path):
     running = job.Running(out=str(tmp_path), size="full", data="/data/ckl", methods=("lora",))
     made = job.trainings(job.find("ckl/table3"), running)
@@ -74,6 +116,13 @@ def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
     [
         (["ckl/table33"], "there are ckl/table2, ckl/table3, ckl/table7, ckl/table8, ckl/table10,"),
         (["ckl/table10", "--methods", "modular"], "ckl/table10 has no cells of --methods modular"),
+        (
+            ["ckl/table11", "--methods", "lora,ewc,lwf"],
+            "no cells of --methods ewc,lwf; it has those",
+        ),
+        (["ckl/table2", "--rates", "1e-3"], "--rates and --strengths are of ckl/pareto"),
+        (["ckl/pareto", "--rates", "0"], "A rate of --rates is 0.0; give a finite number above 0"),
+        (["ckl/pareto", "--gin", "LEARNING_RATE=1"], "--gin.LEARNING_RATE: the command sets it"),
         (["ckl/table2", "--gin", "MODEL_DIR='x'"], "--gin.MODEL_DIR: the command sets it itself"),
         (["ckl/table7", "--gin", "LEARNING_RATE=1"], "--gin.LEARNING_RATE: the command sets it"),
         (["ckl/table2", "--gin", "EPOCSH = 1"], "Did you mean 'EPOCHS'"),

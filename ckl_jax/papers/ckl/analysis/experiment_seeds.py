@@ -1,19 +1,24 @@
-"""Tables of `ckl experiment` under several seeds: mean and range of every number."""
+"""Tables of `ckl experiment` under several seeds: mean and range of every number.
+
+Of `ckl/pareto`, mean and interval over seeds and items.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import statistics
+from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.seeds import check_seeds
 from ckl_jax.errors import UserError
-from ckl_jax.papers.ckl.analysis import experiment_tables
+from ckl_jax.papers.ckl.analysis import experiment_tables, pareto
 
 _TABLES = "ckl-table*.json"
+_PARETO = "ckl-pareto"
 
 
 def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
-    """Writes seeds-TABLE.md and .json for each table that all folders have, and prints them.
+    """Writes seeds-NAME.md and .json for what all folders have, and prints it.
 
     Tables that only some have are told, and left out.
 
@@ -27,7 +32,8 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
     # By length first: table2 comes before table10.
     names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
-    if not names:
+    swept = [(Path(folder) / f"{_PARETO}.json").is_file() for folder in folders]
+    if not (names or all(swept)):
         raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")
     lead = (
         f"Ours, the mean over {len(folders)} seeds, and in brackets the paper's; below, the "
@@ -41,11 +47,14 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
         experiment_tables.write(f"seeds/{Path(name).stem}", "over seeds", _over(found), out, lead)
         for name, found in tables.items()
     ]
-    partly = sorted(set.union(*in_all) - set(names))
+    partly = sorted(set.union(*in_all) - set(names)) + [_PARETO] * (any(swept) > all(swept))
     for name, found in tables.items():
         partly += [f"{what} of {name}" for what in _only_in_some(found)]
     if partly:
         print(f"Not in all of the folders, and left out: {', '.join(partly)}")
+    if all(swept):
+        made = pareto.compare(list(map(pareto.runs_of, folders)))
+        written.append(write_markdown(f"seeds/{_PARETO}", "over seeds", *made, out))
     return written
 
 

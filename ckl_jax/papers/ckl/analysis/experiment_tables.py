@@ -236,14 +236,13 @@ def section(scenario: str, part: Mapping[str, Any]) -> Section:
     ]
     if part["fuar"]:
         headers.append(f"FUAR {part['fuar']}")
-    rows = [
-        [
-            _label(name),
-            *([_beside(sizes[name]["ours"], sizes[name]["paper"])] if sizes else []),
-            *(_cell(c, k == FUAR) for k, c in row.items() if k != FUAR or part["fuar"]),
-        ]
-        for name, row in part["rows"].items()
-    ]
+    rows = []
+    for name, row in part["rows"].items():
+        # Of a method that the paper has not there is a dash in place of its number.
+        lacking = "–" if not any(c["printed"] for c in row.values()) else None
+        size = [_beside(sizes[name]["ours"], sizes[name]["paper"] or lacking)] if sizes else []
+        shown = [k for k in row if k != FUAR or part["fuar"]]
+        rows.append([_label(name), *size, *(_cell(row[k], k == FUAR, lacking) for k in shown)])
     headers = ["Method", *(["Trainable / all"] if sizes else []), *headers]
     return Section(scenario, headers, rows, part.get("notes", ()))
 
@@ -265,9 +264,9 @@ def _beside(ours: str, paper: str | None) -> str:
     return f"{ours} ({paper})" if paper else ours
 
 
-def _cell(x: Mapping[str, Any], is_ratio: bool) -> Cell:
+def _cell(x: Mapping[str, Any], is_ratio: bool, lacking: str | None) -> Cell:
     form = ratio if is_ratio else two
-    paper = form(x["paper"]) if x["printed"] else None
+    paper = form(x["paper"]) if x["printed"] else lacking
     if not x["defined"]:
         return Cell(_beside("–", paper))
     below = "" if x["ours"] is None else f"{form(x['low'])}–{form(x['high'])}"

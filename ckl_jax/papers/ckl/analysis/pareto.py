@@ -1,0 +1,297 @@
+"""Forgetting against learning over learning rates: fronts, and methods at matched learning.
+
+A point is a run: `forgotten` is what it lost of InvariantLAMA against the Initial model, `learned`
+the mean of its UpdatedLAMA and NewLAMA, in points of exact match. A method's front holds its points
+that none of its others beats, which learned as much or more and forgot as much or less. It begins
+at the Initial model, which is every method at a rate of 0, and is linear between its points.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.analysis import figures, labels
+from ckl_jax.analysis.sections import Cell, Section, estimate, two
+from ckl_jax.analysis.statistics import (
+    SAMPLES,
+    bootstrap_means,
+    bootstrap_seeds,
+    seed_interval,
+)
+from ckl_jax.analysis.study import load_study
+from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl.analysis.experiment_tables import only_probes
+
+INITIAL = "initial"
+_KEPT, _UPDATED, _NEW = _PROBES = ("invariant_lama", "updated_lama", "new_lama")
+_LEVELS = (0.25, 0.5, 0.75)  # of the most that the reference learned
+_NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<strength>\w+=.+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A run of one seed; each number is [1 + B], of all items and of B resamples of them.
+
+    Attributes:
+      scores: {probe: EM in percent}.
+      learned: mean of the new facts' EM.
+      forgotten: points of InvariantLAMA lost since the Initial model.
+    """
+
+    scores: Mapping[str, np.ndarray]
+    learned: np.ndarray
+    forgotten: np.ndarray
+
+
+Seed = Mapping[str, Point]  # by the name of the run's folder, "initial" among them
+
+
+def compare(
+    folders: Sequence[Sequence[str | Path]], samples: int = SAMPLES
+) -> tuple[list[Section], dict[str, Any]]:
+    """Sections and numbers of `ckl/pareto`.
+
+    Args:
+      folders: of each seed the MODEL_DIRs, named such as "lora-0.002" or "lora-0.002-rank=16".
+      samples: B of the bootstrap, over items and, of several seeds, over seeds.
+
+    Raises:
+      UserError: no run is there in all seeds, or a probe was not asked in one.
+    """
+    seeds = [_read(runs, samples) for runs in folders]
+    every = dict.fromkeys(name for seed in seeds for name in seed if name != INITIAL)
+    names = sorted((n for n in every if all(n in seed for seed in seeds)), key=_order)
+    if not names:
+        raise UserError("No run of ckl/pareto is there in all seeds; train the same in each.")
+    methods = list(dict.fromkeys(_parts(name)["method"] for name in names))
+    # Without Vanilla the method that learned most.
+    reference = "vanilla" if "vanilla" in methods else _best(seeds, names)
+    of = {m: [n for n in names if _parts(n)["method"] == m] for m in methods}
+    at = {m: np.stack([_at_levels(s, of[m], of[reference]) for s in seeds]) for m in methods}
+    points = {name: _point([seed[name] for seed in seeds]) for name in names}
+    start = _point([seed[INITIAL] for seed in seeds])
+    for own in of.values():
+        line = [start, *(points[name] for name in own)]
+        front = _front(*([p[of]["value"] for p in line] for of in ("learned", "forgotten")))
+        for i, name in enumerate(own, 1):
+            points[name]["front"] = i in front
+    numbers = {
+        "seeds": len(seeds),
+        "reference": reference,
+        "initial": start,
+        "points": points,
+        "matched": {
+            m: {str(x): _estimate(at[m][:, i]) for i, x in enumerate(_LEVELS)} for m in methods
+        },
+        "left_out": sorted(set(every) - set(names)),
+    }
+    return _sections(numbers), numbers
+
+
+def runs_of(root: str | Path) -> list[Path]:
+    """The finished runs in a folder of experiments, of whatever start; Initial's first."""
+    runs = [Path(root) / INITIAL, *sorted((Path(root) / "pareto").glob("*"))]
+    return [run for run in runs if (run / "summary.json").is_file()]
+
+
+def _parts(name: str) -> dict[str, str | None]:
+    return _NAME.fullmatch(name).groupdict()
+
+
+def _order(name: str) -> tuple[int, float, str]:
+    """Where a run stands in tables: by method, then by rate."""
+    parts, methods = _parts(name), list(labels.METHODS)
+    return methods.index(parts["method"]), float(parts["rate"]), parts["strength"] or ""
+
+
+def _read(runs: Sequence[str | Path], samples: int) -> Seed:
+    """The points of a seed; all of its runs share the resamples of items."""
+    study = only_probes(load_study(runs), _PROBES)
+    scores: dict[str, dict[str, np.ndarray]] = {entry.key: {} for entry in study.entries}
+    for number, probe in enumerate(_PROBES):
+        if lacking := [e.key for e in study.entries if probe not in e.scores]:
+            raise UserError(f"{lacking[0]} of ckl/pareto was not asked {probe}; train it again.")
+        keys, values = study.values(probe, "em")
+        means = np.column_stack([values.mean(axis=1), bootstrap_means(values, samples, number)])
+        for key, of_probe in zip(keys, 100.0 * means, strict=True):
+            scores[key][probe] = of_probe
+    if INITIAL not in scores:
+        raise UserError("The scores of the Initial model are not known, which ckl/pareto needs.")
+    before = scores[INITIAL][_KEPT]
+    return {
+        name: Point(x, (x[_UPDATED] + x[_NEW]) / 2, before - x[_KEPT]) for name, x in scores.items()
+    }
+
+
+def _best(seeds: Sequence[Seed], names: Sequence[str]) -> str:
+    """The method of the run that learned most, on average over seeds."""
+    best = max(names, key=lambda name: sum(seed[name].learned[0] for seed in seeds))
+    return _parts(best)["method"]
+
+
+def _front(learned: Sequence[float], forgotten: Sequence[float]) -> list[int]:
+    """Indices of the points that no other beats, by what they learned, ascending."""
+    front: list[int] = []
+    # From the one that learned most: each next must forget less than all before.
+    for i in sorted(range(len(learned)), key=lambda i: (-learned[i], forgotten[i])):
+        if not front or forgotten[i] < forgotten[front[-1]]:
+            front.append(i)
+    return front[::-1]
+
+
+def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np.ndarray:
+    """What a method forgot where it had learned as much as the reference's best, and less.
+
+    Args:
+      seed: its points.
+      names: runs of the method.
+      reference: runs of the reference.
+
+    Returns:
+      [levels, 1 + B] points, for each level of what the reference's best learned above Initial;
+      infinity where the method never learned as much.
+    """
+    learned, forgotten = (
+        np.stack([getattr(seed[name], of) for name in (INITIAL, *names)])
+        for of in ("learned", "forgotten")
+    )
+    before = seed[INITIAL].learned
+    most = np.max([seed[name].learned for name in reference], axis=0)
+    targets = before + np.multiply.outer(_LEVELS, most - before)
+    found = np.empty(targets.shape)
+    for b in range(found.shape[1]):
+        front = _front(learned[:, b], forgotten[:, b])
+        line = learned[front, b], forgotten[front, b]
+        found[:, b] = np.interp(targets[:, b], *line, right=np.inf)
+    return found
+
+
+def _estimate(values: np.ndarray) -> dict[str, Any]:
+    """The mean over seeds of [S, 1 + B] and its interval; None is infinity.
+
+    "reached" is the number of seeds in which it is finite.
+    """
+    drawn = values[:, 1:] if len(values) == 1 else bootstrap_seeds(values[:, 1:])
+    low, high = seed_interval(drawn.ravel() if len(values) == 1 else drawn, len(values))
+    number = {"value": values[:, 0].mean(), "low": low, "high": high}
+    number = {k: float(x) if np.isfinite(x) else None for k, x in number.items()}
+    return number | {"reached": int(np.isfinite(values[:, 0]).sum())}
+
+
+def _point(points: Sequence[Point]) -> dict[str, Any]:
+    """The numbers of a run, over seeds."""
+    each = {probe: [p.scores[probe] for p in points] for probe in _PROBES}
+    each |= {of: [getattr(p, of) for p in points] for of in ("learned", "forgotten")}
+    return {name: _estimate(np.stack(values)) for name, values in each.items()}
+
+
+def _setting(name: str) -> str:
+    """The rate, and the strength if it is not the usual one: "0.002, rank=16"."""
+    parts = _parts(name)
+    return ", ".join(filter(None, (f"{float(parts['rate']):g}", parts["strength"])))
+
+
+def _sections(numbers: Mapping[str, Any]) -> list[Section]:
+    points, seeds = numbers["points"], numbers["seeds"]
+    over = f"items and {seeds} seeds" if seeds > 1 else "items, of one seed"
+    columns = (*_PROBES, "learned", "forgotten")
+    rows = [["Initial", None, *(estimate(numbers["initial"][c]) for c in columns), None]]
+    rows += [
+        [
+            labels.method_label(_parts(name)["method"]),
+            _setting(name),
+            *(estimate(point[c]) for c in columns),
+            "yes" if point["front"] else None,
+        ]
+        for name, point in points.items()
+    ]
+    best = labels.method_label(numbers["reference"])
+    headers = [f"at {100 * level:g} % of {best}'s best" for level in _LEVELS]
+    notes = [
+        "Learned: the mean of UL and NL; forgotten: IL lost since Initial; points of EM, with 95 % "
+        f"intervals over {over}. On a method's front are its points that none of its others beats "
+        "in both."
+    ]
+    if numbers["left_out"]:
+        notes.append(f"Not in all seeds, and left out: {', '.join(numbers['left_out'])}.")
+    return [
+        Section("Forgetting against learning", png=_plot(numbers)),
+        Section(
+            "Forgotten at matched learning",
+            ["Method", *headers],
+            [
+                [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
+                for m, of_levels in numbers["matched"].items()
+            ],
+            notes=[
+                "Points of IL, linear between the points of a method's front, which begins at "
+                f"Initial; learning is what was gained above Initial. Below, 95 % intervals over "
+                f"{over}, in which ∞ is a resample that never learned as much. "
+                "A dash: the method did not learn as much at any rate."
+            ],
+        ),
+        Section(
+            "All runs",
+            ["Method", "Rate", "IL EM", "UL EM", "NL EM", "Learned", "Forgotten", "Front"],
+            rows,
+            notes=notes,
+        ),
+    ]
+
+
+def _matched(x: Mapping[str, Any], seeds: int) -> Cell:
+    if x["value"] is None:
+        return Cell("–", f"reached in {x['reached']} of {seeds} seeds" if seeds > 1 else "")
+    low, high = ("∞" if x[end] is None else two(x[end]) for end in ("low", "high"))
+    return Cell(two(x["value"]), f"{low}–{high}")
+
+
+@figures.png
+def _plot(numbers: Mapping[str, Any]):
+    """A line for each front, and all points with their intervals, those off a front lighter."""
+    figure, (ax,) = figures.panels(1, size=(8.6, 5.4))
+    start = [numbers["initial"][of]["value"] for of in ("learned", "forgotten")]
+    for position, method in enumerate(numbers["matched"]):
+        own = {n: p for n, p in numbers["points"].items() if _parts(n)["method"] == method}
+        front = sorted(
+            [start]
+            + [
+                [p[of]["value"] for of in ("learned", "forgotten")]
+                for p in own.values()
+                if p["front"]
+            ]
+        )
+        look = figures.look(method, position)
+        ax.plot(*zip(*front, strict=True), color=look["color"], lw=1.4, zorder=2)
+        ax.plot([], [], **look, lw=1.4, label=labels.method_label(method))
+        for name, point in own.items():
+            x, y = point["learned"], point["forgotten"]
+            faint = {} if point["front"] else {"alpha": 0.4}
+            errors = [
+                [[max(0.0, v["value"] - v["low"])], [max(0.0, v["high"] - v["value"])]]
+                for v in (x, y)
+            ]
+            bars = {"elinewidth": 0.7, "ecolor": look["color"], "zorder": 3, **faint}
+            container = ax.errorbar(x["value"], y["value"], errors[1], errors[0], **look, **bars)
+            for line in container[2]:
+                line.set_alpha(0.35)
+            ax.annotate(
+                _setting(name),
+                (x["value"], y["value"]),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=7.5,
+                color=look["color"],
+                **faint,
+            )
+    ax.plot(*start, ls="", ms=11, **figures.look(INITIAL), label="Initial")
+    ax.set(
+        xlabel="learned: mean of UpdatedLAMA and NewLAMA (EM, %)",
+        ylabel="forgotten of InvariantLAMA (points)",
+    )
+    figures.legend(figure, [ax], beside=True)
+    return figure
