@@ -186,10 +186,12 @@ def _answered(study: Study) -> Study:
 
 
 def _is_initial(run: Run) -> bool:
-    """Whether a finished run trained from random parameters, or did not train at all."""
+    """Whether a finished run trained from random parameters, or not at all, or is named Initial."""
     # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
-    return bool(run.summary) and (fresh or run.steps == (0,))
+    # An Initial model may have been trained from an imported one.
+    is_named = labels.method_key(run.name) == "initial"
+    return bool(run.summary) and (fresh or run.steps == (0,) or is_named)
 
 
 def _entries(runs: Sequence[Run]) -> tuple[Entry, ...]:

@@ -26,12 +26,16 @@ def demo(settings: Flat[Demo]) -> None:
 
 
 def experiment(
-    name: Annotated[Positional[str], arg(metavar="NAME")], settings: Flat[Running]
+    name: Annotated[Positional[str], arg(metavar="NAME")],
+    settings: Flat[Running],
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Run a table or figure of CKL's paper, and print our numbers beside the paper's.
 
     Args:
       name: Such as ckl/table3; "list" lists all.
+      dry_run: Print the trainings and what they cost, and stop.
     """
     from ckl_jax.papers.ckl import experiments as job
 
@@ -41,6 +45,9 @@ def experiment(
         return
     if settings.tuning_seeds is not None and not any(s.tunings for s in job.find(name).scenarios):
         raise UserError(f"--tuning-seeds is of GPT-2, which {name} has none of; leave it out.")
+    if dry_run:
+        print("\n".join(job.describe(name, settings)))
+        return
     job.run(name, settings)
 
 

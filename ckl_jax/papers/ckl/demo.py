@@ -113,7 +113,8 @@ def _gin_files(demo: Demo, name: str) -> list[str]:
     # Initial replays nothing, which legacy.gin would change.
     legacy = ["data/legacy.gin"] if demo.world == "legacy" and name != INITIAL else []
     wikidata = ["data/wikidata.gin"] if demo.source == "wikidata" else []
-    return [f"ckl_{name}.gin", *legacy, *wikidata]
+    size = [f"{demo.size}.gin"] if demo.size in ("medium", "large") else []
+    return [f"ckl_{name}.gin", *size, *legacy, *wikidata]
 
 
 def _macros(demo: Demo, name: str) -> dict[str, Any]:

@@ -5,21 +5,29 @@ trainings of a method's gin file under the scenario's overlay (`gin_configs/expe
 process of its own. Experiments share a folder, and with it the cells that they have in common.
 """
 
+import functools
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ckl_jax.checkpoints.restore import find_checkpoint
+from ckl_jax.data.facts.ckl_files import TEXTS, csv_rows
+from ckl_jax.data.tasks.cached import CachedTask
+from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.errors import UserError
-from ckl_jax.papers.ckl import results
+from ckl_jax.papers.ckl import cost, gpt2, results
 from ckl_jax.papers.ckl.analysis.experiment_tables import RECORD
 from ckl_jax.papers.ckl.data.kilt import DEV, KILT_SETS, TRAIN, find_file
+from ckl_jax.papers.ckl.imported import GPT2, T5
 from ckl_jax.papers.ckl.methods import METHODS
 from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, KILT, Experiment, find
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.ckl.trainings import refuse_own, trainings
 from ckl_jax.probes import metrics
 from ckl_jax.train import studies
-from ckl_jax.world.ckl import check_world, open_world
+from ckl_jax.train.subprocess_runs import Training
+from ckl_jax.world.ckl import build_world, check_world, open_world
 
 __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
 
@@ -42,11 +50,52 @@ def run(name: str, running: Running) -> Path:
         if not running.is_full:
             study.step(f"Data: {running.source}, {running.world}, seed {running.seed}")
             _prepare(running, any(scenario.tuned for scenario in experiment.scenarios))
+        elif running.model and not _is_of_gpt2(experiment):
+            study.step(f"Data: {running.data}, in the vocabulary of {running.model}")
+            prepare_ckl(running.data, running.prepared, vocabulary=running.imported.vocabulary)
+        plan = trainings(experiment, running)
         study.step("Trainings")
+        _tell(plan, running)
         # Trainings that are finished are skipped; see `train.subprocess_runs`.
-        study.run(trainings(experiment, running))
+        study.run(plan)
         study.step("Tables and figures")
         return study.done(results.write(name, experiment, running))
+
+
+def describe(name: str, running: Running) -> list[str]:
+    """Sentences about what `run` would do: its trainings and their cost. Writes nothing.
+
+    A world that is not there yet is made in a temporary folder, to count its rows.
+    """
+    experiment = find(name)
+    _check(name, experiment, running)
+    plan = trainings(experiment, running)
+    with tempfile.TemporaryDirectory(prefix="ckl_world_") as folder:
+        probes = running.probe_dir
+        if not running.is_full and not (probes / "manifest.json").exists():
+            probes, facts = Path(folder), {"source": running.source, "data_dir": running.data}
+            build_world(folder, running.seed, running.size, variant=running.world, **facts)
+        told = cost.lines(plan, functools.partial(_rows, probes, running.prepared / "tasks"))
+    return [*(f"{training.name}: {training.folder}" for training in plan), *told]
+
+
+def _tell(plan: Sequence[Training], running: Running) -> None:
+    """Prints the cost of what is left to train."""
+    rows = functools.partial(_rows, running.probe_dir, running.prepared / "tasks")
+    for line in cost.lines(plan, rows):
+        print(f"   {line}", flush=True)
+
+
+def _rows(probes: Path, tasks: Path, name: str) -> int | None:
+    """The number of rows of a corpus: of its cached task, else of its published file."""
+    if (tasks / name / "manifest.json").is_file():
+        return len(CachedTask.open(tasks / name))
+    path = probes / TEXTS[name] if name in TEXTS else None
+    return sum(1 for _ in csv_rows(path)) - 1 if path and path.is_file() else None
+
+
+def _is_of_gpt2(experiment: Experiment) -> bool:
+    return any(scenario.tunings for scenario in experiment.scenarios)
 
 
 def _is_older(name: str, before: Any, now: Any) -> bool:
@@ -72,14 +121,27 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
     if not running.is_full:
         check_world(running.source, running.size, running.data, running.world)
     else:
-        for model in {"gpt2" if s.tunings else INITIAL for s in experiment.scenarios}:
-            find_checkpoint(Path(running.data) / model)
+        initial = gpt2.IMPORTED if _is_of_gpt2(experiment) else INITIAL
+        find_checkpoint(running.model or Path(running.data) / initial)
+    if running.model is not None:
+        _check_model(name, _is_of_gpt2(experiment), running)
     if running.bindings:  # which must bind something, by the files of the first cell
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         command = trainings(experiment, running)[0].command
         files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
         gin_config.read(files, running.of(tuned=False))
+
+
+def _check_model(name: str, is_of_gpt2: bool, running: Running) -> None:
+    """Refuses a `--model` that the experiment cannot train."""
+    kind, wanted = running.imported.architecture, GPT2 if is_of_gpt2 else T5
+    if kind != wanted:
+        raise UserError(f"{name} trains a {wanted}, and --model {running.model} is a {kind}.")
+    if is_of_gpt2 and not running.is_full:
+        raise UserError(f"{name} trains an imported model at --size full only; leave --model out.")
+    if not is_of_gpt2:
+        _ = running.imported.vocabulary  # which the data are prepared with
 
 
 def _check_kilt(name: str, running: Running) -> None:
@@ -101,7 +163,8 @@ def _prepare(running: Running, kilt: bool) -> None:
 
     data = running.root / "data"
     facts = {"source": running.source, "facts_dir": running.data, "variant": running.world}
-    simulated.prepare(str(data), running.seed, running.size, **facts)
+    vocabulary = running.imported.vocabulary if running.imported else None
+    simulated.prepare(str(data), running.seed, running.size, **facts, vocabulary=vocabulary)
     if kilt:
         world = open_world("simulated", running.seed, running.size, variant=running.world)
         write_kilt(world, data / KILT)

@@ -12,14 +12,14 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train.subprocess_runs import Training
 
 GPT2_INITIAL = "gpt2_initial"  # the Initial model: a folder beside the cells
-_IMPORTED = "gpt2"  # what `ckl import-hf` made, in the folder of the published files
+IMPORTED = "gpt2"  # what `ckl import-hf` made, in the folder of the published files
 _METHOD = "temporalwiki_{}.gin"
 
 
 def trainings(scenario: Scenario, running: Running) -> list[Training]:
     """The Initial model's training, those of the cells, and the light-tunings of all."""
     initial, files = running.root / GPT2_INITIAL, _initial_files(running)
-    base = Path(running.data) / _IMPORTED if running.is_full else None
+    base = _imported(running) if running.is_full else None
     made = [*_train(GPT2_INITIAL, initial, files, base, scenario, running)]
     cells = running.chosen(scenario)
     for cell in cells:
@@ -29,6 +29,11 @@ def trainings(scenario: Scenario, running: Running) -> list[Training]:
         files = [_METHOD.format(cell.method), scenario.overlay, *_size(running)]
         made += _train(name, folder, files, initial, scenario, running, after)
     return made
+
+
+def _imported(running: Running) -> Path:
+    """The folder of the model that the Initial one is trained from."""
+    return Path(running.model or Path(running.data) / IMPORTED)
 
 
 def tuned_folders(scenario: Scenario, running: Running) -> dict[str, dict[str, list[Path]]]:
@@ -56,10 +61,9 @@ def _initial_files(running: Running) -> list[str]:
 
 def _size(running: Running) -> list[str]:
     if running.is_full:
-        model = Path(running.data) / _IMPORTED / "model.gin"
-        return [OVERLAYS.format("gpt2_full"), str(model)]
-    tiny = ["temporalwiki_tiny.gin"] if running.size == "tiny" else []
-    return [*tiny, *([OVERLAYS.format("gpt2_wikidata")] if running.source == "wikidata" else [])]
+        return [OVERLAYS.format("gpt2_full"), str(_imported(running) / "model.gin")]
+    size = [] if running.size == "small" else [f"temporalwiki_{running.size}.gin"]
+    return [*size, *([OVERLAYS.format("gpt2_wikidata")] if running.source == "wikidata" else [])]
 
 
 def _train(
@@ -73,6 +77,8 @@ def _train(
 ) -> Iterator[Training]:
     """A training, and the light-tunings of its model."""
     macros = running.macros | {"INITIAL_CHECKPOINT_PATH": base}
+    if running.model is not None:  # whose vocabulary cuts the texts
+        macros["ROWS_DIR"] = running.prepared / "originals"
     if folder != running.root / GPT2_INITIAL:
         macros |= running.reviewed("D0_TEXT")
     # The update itself, then a light-tuning for each kind of item and seed.

@@ -106,7 +106,7 @@ def _f1(experiment: Experiment, running: Running):
 
 def _cut_in_training(running: Running) -> list[str]:
     """Sentences about the training files of which the lengths cut something."""
-    tasks = [running.data_dir / "prepared" / KILT / name for name in KILT_SETS]
+    tasks = [running.prepared / KILT / name for name in KILT_SETS]
     cut = [t for t in tasks if (t / CUT).exists() and any(read_json(t / CUT)["cut"].values())]
     notes = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
     return [*notes, f"Of {'the other' if cut else 'the'} training files nothing is cut."]
@@ -159,7 +159,7 @@ _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
 
 def _rows_of(scenario: Scenario, running: Running) -> list[int]:
     """The rows of a scenario's corpus, if they can be counted."""
-    task = running.data_dir / "prepared" / "tasks" / _CORPORA[scenario.name]
+    task = running.prepared / "tasks" / _CORPORA[scenario.name]
     return [len(CachedTask.open(task))] if task.is_dir() else []
 
 

@@ -1,6 +1,7 @@
 """Settings of `ckl experiment`, and the folders of its cells."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,13 +9,15 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Floats, SomeNames
 from ckl_jax.papers.ckl.demo import SOURCES
+from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario, sweep
 from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.ckl import default_variant
+from ckl_jax.world.timeline import SIZES as WORLD_SIZES
 from ckl_jax.world.timeline import VARIANTS
 
-SIZES = ("tiny", "small", "full")
+SIZES = (*WORLD_SIZES, "full")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,12 +27,14 @@ class Running(StudySettings):
     Attributes:
       out: Folder of all experiments; by default runs/experiments-SIZE.
       size: Size of models and data: tiny takes seconds a cell and its numbers mean nothing, small
-        is the demo's, full the paper's.
+        is the demo's, medium and large have 4 and 15 times its facts, full is the paper's.
       data: For full, folder of the published files; for wikidata, of the real facts
         (docs/wikidata.md).
+      model: Folder of `ckl import-hf`: its model and vocabulary in place of the size's.
       methods: Rows of the table, by default the paper's; "all" stands for these, "newer" for
         replay, lora_mix_review, ewc, lwf and ema.
-      rates: Learning rates of ckl/pareto; by default a quarter, a half, once and twice the usual.
+      rates: Learning rates of ckl/pareto; by default an eighth, a quarter, a half and all of the
+        usual one.
       strengths: Try several strengths of each method that has one in ckl/pareto, at each rate.
       tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
         tiny.
@@ -42,6 +47,7 @@ class Running(StudySettings):
     out: str | None = None
     size: Literal[*SIZES] = "small"
     data: str | None = None
+    model: str | None = None
     methods: SomeNames = ()
     rates: Floats = ()
     strengths: bool = False
@@ -84,6 +90,25 @@ class Running(StudySettings):
     def is_full(self) -> bool:
         return self.size == "full"
 
+    @functools.cached_property
+    def imported(self) -> Imported | None:
+        """The model in place of the size's; of the full size an imported Initial model's too.
+
+        Raises:
+          UserError: `--model` is of no imported model.
+        """
+        if self.model is not None:
+            return Imported.open(self.model)
+        given = Path(self.data) / INITIAL if self.is_full else None
+        return Imported.open(given) if given and (given / "model.gin").is_file() else None
+
+    @property
+    def given(self) -> Path | None:
+        """The checkpoint that the Initial model is, or that it is trained from; None: from none."""
+        if self.model is not None:
+            return Path(self.model)
+        return Path(self.data) / INITIAL if self.is_full else None
+
     @property
     def made_data(self) -> Path:
         """The folder of the data that are made here."""
@@ -98,6 +123,12 @@ class Running(StudySettings):
     def probe_dir(self) -> Path:
         """The folder in CKL's published layout."""
         return self.data_dir if self.is_full else self.made_data / "ckl"
+
+    @property
+    def prepared(self) -> Path:
+        """The folder of the cached tasks, which are made here unless they are published ones."""
+        mine = self.model is not None or not self.is_full
+        return (self.made_data if mine else self.data_dir) / "prepared"
 
     def of(self, tuned: bool) -> list[str]:
         """The bindings; those of KILT's and of light-tuning's macros are for these alone."""
@@ -124,7 +155,7 @@ class Running(StudySettings):
     def swept_rates(self) -> tuple[float, ...]:
         """The rates of `ckl/pareto`."""
         usual = 1e-3 if self.is_full else 2e-3
-        return self.rates or tuple(usual * factor for factor in (0.25, 0.5, 1.0, 2.0))
+        return self.rates or tuple(usual * factor for factor in (0.125, 0.25, 0.5, 1.0))
 
     def folder(self, scenario: Scenario | str, cell: Cell) -> Path:
         """The MODEL_DIR of a cell."""

@@ -30,6 +30,7 @@ def prepare(
     source: str = "simulated",
     facts_dir: str | None = None,
     variant: str | None = None,
+    vocabulary: Path | None = None,
 ) -> Path:
     """Makes a world's files, its vocabulary and its cached tasks in `data_dir`.
 
@@ -40,19 +41,19 @@ def prepare(
       source: "simulated", or "wikidata" for real facts out of `facts_dir`.
       facts_dir: folder of the real facts.
       variant: of the world: "disjoint" or "legacy".
+      vocabulary: that of a model; None trains one on the world's texts.
 
     Returns:
       The path of the vocabulary.
     """
     root = Path(data_dir)
-    vocabulary = root / "prepared" / "vocabulary.model"
     if not (root / "ckl" / "manifest.json").exists():
         check_world(source, size, facts_dir, variant)
         print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
     # Each of these leaves alone what is there already.
     build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir, variant=variant)
-    prepare_ckl(root / "ckl", root / "prepared", vocab_size)
-    return vocabulary
+    prepare_ckl(root / "ckl", root / "prepared", vocab_size, vocabulary=vocabulary)
+    return vocabulary or root / "prepared" / "vocabulary.model"
 
 
 class LateVocabulary:

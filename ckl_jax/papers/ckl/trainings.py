@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.papers.ckl import gpt2
-from ckl_jax.papers.ckl.scenarios import EXPERIMENTS, INITIAL, OVERLAYS, Cell, Experiment, Scenario
+from ckl_jax.papers.ckl.scenarios import (
+    EXPERIMENTS,
+    INITIAL,
+    KILT,
+    OVERLAYS,
+    Cell,
+    Experiment,
+    Scenario,
+)
 from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import Training
@@ -50,21 +58,38 @@ def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
     # One Initial model serves all experiments of a folder, whatever was asked for first.
     every = [*scenarios, *(s for e in EXPERIMENTS.values() for s in e.scenarios)]
     probes = dict.fromkeys(p for s in every if not (s.tuned or s.tunings) for p in s.probes)
-    macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": None}
-    bindings = [f"{_PROBES} = {tuple(probes)!r}", *running.of(tuned=False)]
-    files = ["ckl_initial.gin", *_small(running)]
+    macros = {**_macros(running), "INITIAL_CHECKPOINT_PATH": running.given}
+    bindings = [f"{_PROBES} = {tuple(probes)!r}", *_lengths(running), *running.of(tuned=False)]
+    files = ["ckl_initial.gin", *_made(running)]
     return Training.of(INITIAL, running.root / INITIAL, files, macros, bindings)
 
 
-def _small(running: Running) -> list[str]:
-    """The gin files of data and models that are made here."""
-    tiny = ["tiny.gin"] if running.size == "tiny" else []
-    return [*tiny, *(["data/wikidata.gin"] if running.source == "wikidata" else [])]
+def _made(running: Running) -> list[str]:
+    """The gin files of data that are made here, and of the model."""
+    size = [] if running.size in ("small", "full") else [f"{running.size}.gin"]
+    source = ["data/wikidata.gin"] if running.source == "wikidata" else []
+    return [*size, *source, *([running.imported.gin_file] if running.imported else [])]
+
+
+def _lengths(running: Running) -> list[str]:
+    """The bindings of lengths for an imported vocabulary, of data that are made here.
+
+    It cuts the simulated world's names into more pieces than the world's own vocabulary does.
+    """
+    if running.model is None or running.is_full:
+        return []
+    return [
+        "TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 32}",
+        "closed_book.ClosedBook.input_lengths = {'*': 64}",
+        "closed_book.ClosedBook.target_lengths = {'*': 32}",
+    ]
 
 
 def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     macros = _macros(running) | ({} if scenario.tuned else running.reviewed("REPLAY_TASK_NAME"))
-    bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}"]
+    bindings = [] if scenario.tuned else [f"{_PROBES} = {scenario.probes!r}", *_lengths(running)]
+    if scenario.tuned and running.model is not None:  # whose vocabulary cuts the questions
+        macros["KILT_TASKS"] = running.prepared / KILT
     base, after = _start(running, scenario, cell)
     if base is not None:
         macros["INITIAL_CHECKPOINT_PATH"] = base
@@ -76,7 +101,7 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
     full = ["ckl_full.gin"] if running.is_full else []
     world = [OVERLAYS.format("kilt_world")] if scenario.tuned and not full else []
     # Later files overlay earlier ones.
-    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_small(running)]
+    files = [f"ckl_{cell.method}.gin", *full, scenario.overlay, *world, *_made(running)]
     name, folder = f"{scenario.name} {cell.name}", running.folder(scenario, cell)
     # What a sweep asks is asked of the Initial model by its own training, where there is one.
     bindings += ["train.train.eval_first = False"] * (scenario.is_swept and not running.is_full)
@@ -87,8 +112,11 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
 def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
     """The model that a cell starts from (None: the gin file's), and the trainings it waits for."""
     if scenario.after is None or cell.name == INITIAL:
-        given = Path(running.data) / INITIAL if running.is_full and scenario.after else None
-        base, after = (given, ()) if running.is_full else (running.root / INITIAL, (INITIAL,))
+        base, after = running.root / INITIAL, (INITIAL,)
+        if running.is_full:
+            # The gin file's own, unless another is given or it has none.
+            is_other = running.model is not None or scenario.after
+            base, after = running.given if is_other else None, ()
     else:
         base = running.folder(scenario.after, cell)
         after = (f"{scenario.after} {cell.name}",)
@@ -99,7 +127,8 @@ def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | Non
 
 
 def _macros(running: Running) -> dict[str, Any]:
-    if running.is_full:
-        return running.macros
-    tasks = running.made_data / "prepared" / "tasks"
-    return {**running.macros, "PROBE_DIR": running.probe_dir, "CACHE_DIRS": (tasks,)}
+    macros = running.macros | (running.imported.macros if running.imported else {})
+    if running.is_full and running.model is None:
+        return macros
+    tasks = running.prepared / "tasks"
+    return macros | {"PROBE_DIR": running.probe_dir, "CACHE_DIRS": (tasks,)}

@@ -1,15 +1,26 @@
 """`ckl experiment`: every cell's configuration parses, and the smallest size runs to its tables."""
 
+import dataclasses
 import json
 
 import pytest
 
+from ckl_jax.checkpoints.to_hf import save_hf
 from ckl_jax.cli.ckl import main
 from ckl_jax.config import gin_config
+from ckl_jax.convert.hugging_face import import_checkpoint
+from ckl_jax.data.facts.ckl_files import corpus_texts
+from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import experiments as job
+from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import NEWER, PAPER
 from ckl_jax.train import subprocess_runs
+from ckl_jax.world.ckl import build_world
+from ckl_jax.world.probe_files import probe_files
+from ckl_jax.world.render import articles
+from ckl_jax.world.timeline import make_world
+from tests.helpers import TINY, TINY_GPT2, random_params
 from tests.papers.ckl.test_experiment_files import MODEL_GIN
 
 TABLES = ("ckl/table2", "ckl/table3", "ckl/table7")  # the others are made of the same cells
@@ -292,3 +303,112 @@ def test_two_phases_at_the_smallest_size(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(arguments) == 0  # nothing is left to train
     assert "started" not in capsys.readouterr().out
+
+
+# --- imported models
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """A folder with a world in the published layout, and a T5 and a GPT-2 of `ckl import-hf`."""
+    root = tmp_path_factory.mktemp("imported")
+    build_world(root / "published", 0, "tiny")
+    texts = corpus_texts(root / "published" / "recent_news_full.csv")
+    for name, config in (("t5", TINY), ("gpt2", TINY_GPT2)):
+        config = dataclasses.replace(config, vocab_size=512)
+        save_hf(root / f"hf_{name}", random_params(config), config)
+    train_vocabulary(texts, root / "hf_t5" / "spiece.model", 400)
+    for name in ("t5", "gpt2"):
+        import_checkpoint(str(root / f"hf_{name}"), str(root / name))
+    return root
+
+
+def test_an_imported_model_takes_the_place_of_the_sizes(imported, tmp_path):
+    """At the full size it is the Initial model; else the Initial model is trained from it."""
+    model, data = str(imported / "t5"), str(imported / "published")
+    common = {"methods": ("k_adapter_k3",), "model": model}
+    full = job.Running(out=str(tmp_path), size="full", data=data, **common)
+    (made,) = job.trainings(job.find("ckl/table2"), full)
+    settings = settings_of(made.command)
+    assert settings["t5.T5Config.emb_dim"] == 16 and settings["K3_TAPS"] == (0, 1, 2)
+    assert settings["vocabularies.Vocabulary.path"] == f"{model}/spiece.model"
+    assert settings["INITIAL_CHECKPOINT_PATH"] == model and settings["DATA_DIR"] == data
+    assert settings["CACHE_DIRS"] == (f"{tmp_path}/data/prepared/tasks",)
+    small = job.Running(out=str(tmp_path), **common)
+    initial, made = (settings_of(t.command) for t in job.trainings(job.find("ckl/table2"), small))
+    assert initial["INITIAL_CHECKPOINT_PATH"] == model
+    assert made["INITIAL_CHECKPOINT_PATH"] == str(tmp_path / "initial")
+    for settings in (initial, made):
+        assert settings["t5.T5Config.emb_dim"] == 16 and settings["MODULAR_NUM_LAYERS"] == 1
+        assert settings["TASK_FEATURE_LENGTHS"] == {"inputs": 64, "targets": 32}
+
+
+def test_the_full_size_is_that_of_the_initial_model(imported, tmp_path):
+    """DATA/initial, which `ckl import-hf` wrote, says which T5 it is."""
+    (tmp_path / "initial").symlink_to(imported / "t5")
+    running = job.Running(
+        out=str(tmp_path / "out"), size="full", data=str(tmp_path), methods=("modular",)
+    )
+    made = [settings_of(t.command) for t in job.trainings(job.find("ckl/table3"), running)]
+    assert [settings["t5.T5Config.emb_dim"] for settings in made] == [16] * 3
+    assert [settings["MODULAR_EMB_DIM"] for settings in made] == [8] * 3
+
+
+def test_macros_of_a_t5_large_are_the_papers():
+    config = {"num_encoder_layers": 24, "emb_dim": 1024, "num_heads": 16, "head_dim": 64}
+    macros = Imported("x", "T5", config | {"mlp_dim": 4096}).macros
+    paper = gin_config.read(["ckl_modular.gin", "ckl_full.gin"], ["DATA_DIR = 'x'"]).scan.bindings
+    assert macros.items() <= {b.name: b.value for b in paper}.items() and len(macros) == 7
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["ckl/table2", "--model", "{gpt2}"], "ckl/table2 trains a T5, and --model {gpt2} is a"),
+        (["ckl/table10", "--model", "{t5}"], "ckl/table10 trains a GPT-2, and --model {t5} is a"),
+        (["ckl/table10", "--model", "{gpt2}"], "an imported model at --size full only"),
+        (["ckl/table2", "--model", "/nowhere"], "No checkpoint at /nowhere"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(imported, tmp_path, capsys, arguments, sentence):
+    folders = {name: str(imported / name) for name in ("t5", "gpt2")}
+    words = [word.format(**folders) for word in arguments]
+    assert main(["experiment", *words, "--out", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr().err
+    assert sentence.format(**folders) in told and told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["full", "tiny"])
+def test_an_imported_model_to_its_table(imported, tmp_path, monkeypatch, size):
+    monkeypatch.delenv("XLA_FLAGS")
+    data = ["--data", str(imported / "published")] if size == "full" else []
+    short = {"EPOCHS": 1, "TASK_FEATURE_LENGTHS": {"inputs": 48, "targets": 24}, "BATCH_SIZE": 16}
+    short["closed_book.ClosedBook.ks"] = (1,)
+    words = [*data, "--model", str(imported / "t5"), "--methods", "modular", "--jobs", "1"]
+    words += [f"--gin={name}={value!r}" for name, value in short.items()]
+    out = tmp_path / "out"
+    assert main(["experiment", "ckl/table2", "--size", size, "--out", str(out), *words]) == 0
+    rows = json.loads((out / "ckl-table2.json").read_text())["main"]["rows"]
+    assert list(rows) == ["initial", "modular"] and rows["initial"]["new_lama"]["ours"] is not None
+
+
+@pytest.mark.parametrize(
+    "size, width", [("tiny", 32), ("small", 128), ("medium", 256), ("large", 512)]
+)
+def test_sizes_have_a_model_each(size, width, tmp_path):
+    running = job.Running(out=str(tmp_path), size=size, methods=("modular",))
+    for name, config in (("ckl/table3", "t5.T5Config"), ("ckl/table10", "gpt2.GPT2Config")):
+        method = "modular" if name == "ckl/table3" else "lora"
+        running = job.Running(out=str(tmp_path), size=size, methods=(method,))
+        for training in job.trainings(job.find(name), running)[:2]:
+            settings = settings_of(training.command)
+            assert settings["WORLD_SIZE"] == size and settings[f"{config}.emb_dim"] == width
+
+
+def test_small_of_the_medium_world_has_questions_for_both_halves(tmp_path):
+    world = make_world(0, "medium")
+    writers = probe_files(world, list(articles(world)))
+    halves = [f"newlama/newLAMA_easy_small_split{half}.csv" for half in (1, 2)]
+    assert min(writers[name](tmp_path / name) for name in halves) > 25

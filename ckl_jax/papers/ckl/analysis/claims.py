@@ -465,14 +465,12 @@ def _command(folder: str | Path, table: int) -> str:
     settings = read_json_object(Path(folder) / name)
     if name == _DEMO and table == 2:
         words, out = ["ckl", "demo"], str(folder)
-    elif settings.get("size") == "medium":  # of demos alone
-        return f"ckl/table{table} has no size medium"
     else:
         words, out = (
             ["ckl", "experiment", f"ckl/table{table}"],
             str(folder) + "-tables" * (name == _DEMO),
         )
-    flags = {n: settings.get(n) for n in ("seed", "size", "source", "world", "data")}
+    flags = {n: settings.get(n) for n in ("seed", "size", "source", "world", "data", "model")}
     words += [w for n, v in flags.items() if v is not None for w in (f"--{n}", str(v))]
     words += [f"--gin.{binding}" for binding in settings.get("bindings") or ()]
     return f"make it by `{shlex.join([*words, '--out', out])}`"

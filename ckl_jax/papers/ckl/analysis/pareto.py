@@ -282,7 +282,9 @@ def _plot(numbers: Mapping[str, Any]):
             ax.annotate(
                 _setting(name),
                 (x["value"], y["value"]),
-                xytext=(5, 4),
+                # Methods next to each other have their labels on different sides.
+                xytext=((5, 4), (-5, -10), (5, -10), (-5, 4))[position % 4],
+                ha="right" if position % 4 in (1, 3) else "left",
                 textcoords="offset points",
                 fontsize=7.5,
                 color=look["color"],

@@ -221,12 +221,13 @@ def test_folders_that_do_not_go_together(change, what, tmp_path, capsys):
     assert code == (2 if what else 0) and what in told and told.count("\n") <= 1
 
 
-def test_a_demo_of_a_size_that_experiments_lack(tmp_path, capsys):
+def test_the_size_of_a_demo_is_that_of_the_experiments_that_it_lacks(tmp_path, capsys):
     make_demo(tmp_path, ("initial", "vanilla"), epochs=1)
     write_json(tmp_path / "demo.json", {"seed": 0, "size": "medium", "bindings": ["EPOCHS=1"]})
     assert main(["claims", str(tmp_path), "--samples", "100"]) == 0
     told = capsys.readouterr().out
-    assert "small, p1_p2; ckl/table3 has no size medium." in told
+    tables = f"--gin.EPOCHS=1 --out {tmp_path}-tables`"
+    assert f"make it by `ckl experiment ckl/table3 --seed 0 --size medium {tables}" in told
     assert f"`ckl demo --seed 0 --size medium --gin.EPOCHS=1 --out {tmp_path}`" in told
 
 

@@ -1,0 +1,138 @@
+"""What the trainings of an experiment cost, estimated before any runs: steps, FLOPs and disk.
+
+FLOPs are those of the padded batches through the base model, forward and backward, in all
+parameters: `t5x precompile` counts some 7 % more of Vanilla's step, and of methods that freeze or
+add a part up to 25 % less or 20 % more.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ckl_jax.analysis import labels
+from ckl_jax.config import gin_config
+from ckl_jax.data.tasks.epochs import EpochPlan, Mixture
+from ckl_jax.methods.mix_review import mix_review
+from ckl_jax.methods.replay import replay
+from ckl_jax.train.subprocess_runs import Training
+
+_CORE = 45e9  # FLOP a second of the small world's T5 on one CPU core
+_OVERHEAD = 20.0  # seconds of a training there besides: starting, compiling, evaluating
+_GPU = 0.5 * 989e12  # half of an H100's; docs/experiments.md
+Rows = Callable[[str], int | None]  # of a task; None if it is not known yet
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The cost of a training.
+
+    Attributes:
+      steps: of the optimizer.
+      flops: of all steps.
+      stored: bytes of its checkpoint.
+    """
+
+    steps: int
+    flops: float
+    stored: int
+
+
+def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
+    """Sentences about a plan.
+
+    Args:
+      trainings: of the experiment, finished ones among them.
+      rows: the number of rows of a task.
+    """
+    left = [training for training in trainings if not training.is_done]
+    told = labels.count(len(trainings), "training")
+    if len(left) < len(trainings):
+        told += f", {len(trainings) - len(left)} of them done"
+    costs = [cost for training in left if (cost := of(training, rows))]
+    if not costs:
+        return [f"{told}."]
+    steps, flops, stored = (sum(getattr(c, n) for c in costs) for n in ("steps", "flops", "stored"))
+    also = f" (and {len(left) - len(costs)} fine-tunings)" if len(costs) < len(left) else ""
+    time = f"about {_duration(flops / _CORE + _OVERHEAD * len(costs))} of a CPU core"
+    if flops / _GPU > 60.0:
+        time += f", or {_duration(flops / _GPU)} of an H100 at half its speed without evaluation"
+    return [
+        f"{told}: {steps:,} steps{also}, about {_sized(flops, 'FLOP')}, {_sized(stored, 'B')} of "
+        f"checkpoints, {time}."
+    ]
+
+
+def of(training: Training, rows: Rows) -> Cost | None:
+    """The cost of a training; None where its rows are known only once it runs, as of KILT."""
+    settings = _settings(training.command)
+    # Of GPT-2's updates a text is about a row.
+    task = settings.get("D1_TEXT") or settings["MIXTURE_OR_TASK_NAME"]
+    steps, main = settings.get("TRAIN_STEPS"), rows(task) if isinstance(task, str) else None
+    is_tuning = any("LIGHT_TUNE_NAME" in argument for argument in training.command)
+    if is_tuning or not (steps or main):
+        return None
+    parameters, per_row = _model(settings)
+    steps = steps or _plan(settings, main, rows).total_steps
+    adam = 2 if "recadam" in training.folder.name else 0  # its two moments are stored too
+    return Cost(steps, 6.0 * steps * settings["BATCH_SIZE"] * per_row, 4 * parameters * (1 + adam))
+
+
+def _settings(command: Sequence[str]) -> dict[str, Any]:
+    """{gin name: value} of a `t5x train`."""
+    files = [a.removeprefix("--gin_file=") for a in command if a.startswith("--gin_file=")]
+    macros = [a.removeprefix("--gin.") for a in command if a.startswith("--gin.")]
+    bindings = [a.removeprefix("--gin_bindings=") for a in command if "--gin_bindings=" in a]
+    read = gin_config.read(files, [*(m.replace("=", " = ", 1) for m in macros), *bindings])
+    return {b.name: b.value for b in read.scan.bindings}
+
+
+def _plan(settings: Mapping[str, Any], main: int, rows: Rows) -> EpochPlan:
+    mixture, replay, review = _mixture(settings), 0, 0
+    if mixture is not None:
+        replay = rows(settings.get("D0_TEXT") or settings["REPLAY_TASK_NAME"]) or 1
+        again = settings.get("REVIEW_TASK_NAME") if mixture.review_phases else None
+        review = rows(again) or 0 if again else 0
+    size, epochs = settings["BATCH_SIZE"], settings["EPOCHS"]
+    return EpochPlan(main, replay, mixture, size, epochs, 0, review)
+
+
+def _mixture(settings: Mapping[str, Any]) -> Mixture | None:
+    """What the method reviews, if it does."""
+    bound = [settings.get(n) for n in ("METHOD", "method.combine.first", "method.combine.second")]
+    names = {getattr(reference, "selector", None) for reference in bound}
+    if "replay.replay" in names:
+        return replay(settings["replay.replay.fraction"]).mixture
+    if "mix_review.mix_review" not in names:
+        return None
+    prefix = "mix_review.mix_review."
+    given = {n.removeprefix(prefix): x for n, x in settings.items() if n.startswith(prefix)}
+    return mix_review(**given).mixture
+
+
+def _model(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Parameters of the base model, and its multiplications for a row, padded, forward."""
+    of = {n.rpartition(".")[2]: x for n, x in settings.items() if "Config." in n}
+    lengths = settings["TASK_FEATURE_LENGTHS"]
+    width, inner = of["emb_dim"], of["num_heads"] * of["head_dim"]
+    attention, table = 4 * width * inner, of["vocab_size"] * width
+    mlp = (1 + len(of.get("mlp_activations", ("",)))) * width * of["mlp_dim"]
+    decoder = of.get("num_layers", 0) * (attention + mlp)
+    encoder = of.get("num_encoder_layers", 0) * (attention + mlp)
+    decoder += of.get("num_decoder_layers", 0) * (2 * attention + mlp)
+    tables = table if of.get("logits_via_embedding", True) else 2 * table
+    per_row = encoder * lengths.get("inputs", 0) + (decoder + table) * lengths["targets"]
+    return encoder + decoder + tables, per_row
+
+
+def _sized(number: float, unit: str) -> str:
+    """Such as "3.1 TFLOP" or "25 MB"."""
+    power = min(max(int(math.log10(max(number, 1.0)) // 3), 0), 7)
+    return f"{number / 1000.0**power:.3g} {' kMGTPEZ'[power].strip()}{unit}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.0f} seconds"
