@@ -26,7 +26,7 @@ def prepare(
     data_dir: str,
     seed: int = 0,
     size: str = "small",
-    vocab_size: int = 4096,
+    vocab_size: int | None = None,
     source: str = "simulated",
     facts_dir: str | None = None,
     variant: str | None = None,
@@ -37,7 +37,7 @@ def prepare(
     Args:
       data_dir: gets `ckl/` (files in CKL's layout) and `prepared/` (vocabulary and tasks).
       seed, size: of the world; see `world.ckl.build_world`.
-      vocab_size: upper bound on the vocabulary's pieces.
+      vocab_size: upper bound on the vocabulary's pieces; default, enough for whole names.
       source: "simulated", or "wikidata" for real facts out of `facts_dir`.
       facts_dir: folder of the real facts.
       variant: of the world: "disjoint" or "legacy".
@@ -50,6 +50,9 @@ def prepare(
     if not (root / "ckl" / "manifest.json").exists():
         check_world(source, size, facts_dir, variant)
         print(f"Making the {source} world (seed {seed}, {size}) in {root}.", flush=True)
+    if vocab_size is None:
+        # The large world has 9,011; rows of fewer would not fit into the lengths of the gin files.
+        vocab_size = 16384 if (source, size) == ("simulated", "large") else 4096
     # Each of these leaves alone what is there already.
     build_world(root / "ckl", seed, size, source=source, data_dir=facts_dir, variant=variant)
     prepare_ckl(root / "ckl", root / "prepared", vocab_size, vocabulary=vocabulary)

@@ -84,9 +84,9 @@ def compare(
         "reference": reference,
         "initial": start,
         "points": points,
-        "matched": {
-            m: {str(x): _estimate(at[m][:, i]) for i, x in enumerate(_LEVELS)} for m in methods
-        },
+        "matched": {m: _by_level(at[m]) for m in methods},
+        # Pairs: both methods of a difference have the same resample.
+        "more": {m: _by_level(_minus(at[m], at[reference])) for m in methods if m != reference},
         "left_out": sorted(set(every) - set(names)),
     }
     return _sections(numbers), numbers
@@ -170,6 +170,16 @@ def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np
     return found
 
 
+def _by_level(values: np.ndarray) -> dict[str, dict[str, Any]]:
+    """The estimates of [S, levels, 1 + B] by level."""
+    return {str(level): _estimate(values[:, i]) for i, level in enumerate(_LEVELS)}
+
+
+def _minus(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The difference; infinity also where neither learned as much."""
+    return np.subtract(values, others, out=np.full_like(values, np.inf), where=np.isfinite(others))
+
+
 def _estimate(values: np.ndarray) -> dict[str, Any]:
     """The mean over seeds of [S, 1 + B] and its interval; None is infinity.
 
@@ -190,9 +200,10 @@ def _point(points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _setting(name: str) -> str:
-    """The rate, and the strength if it is not the usual one: "0.002, rank=16"."""
+    """The rate, and the strength if it is not the usual one: "2e-3, rank=16"."""
     parts = _parts(name)
-    return ", ".join(filter(None, (f"{float(parts['rate']):g}", parts["strength"])))
+    digits, exponent = f"{float(parts['rate']):e}".split("e")
+    return ", ".join(filter(None, (f"{float(digits):g}e{int(exponent)}", parts["strength"])))
 
 
 def _sections(numbers: Mapping[str, Any]) -> list[Section]:
@@ -235,6 +246,15 @@ def _sections(numbers: Mapping[str, Any]) -> list[Section]:
             ],
         ),
         Section(
+            f"Forgotten more than by {best} at matched learning",
+            ["Method", *headers],
+            [
+                [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
+                for m, of_levels in numbers["more"].items()
+            ],
+            notes=["Differences of the same resamples; below 0 the method forgot less."],
+        ),
+        Section(
             "All runs",
             ["Method", "Rate", "IL EM", "UL EM", "NL EM", "Learned", "Forgotten", "Front"],
             rows,
@@ -247,12 +267,14 @@ def _matched(x: Mapping[str, Any], seeds: int) -> Cell:
     if x["value"] is None:
         return Cell("–", f"reached in {x['reached']} of {seeds} seeds" if seeds > 1 else "")
     low, high = ("∞" if x[end] is None else two(x[end]) for end in ("low", "high"))
-    return Cell(two(x["value"]), f"{low}–{high}")
+    return Cell(two(x["value"]), f"{low} to {high}")
 
 
 @figures.png
 def _plot(numbers: Mapping[str, Any]):
     """A line for each front, and all points with their intervals, those off a front lighter."""
+    from matplotlib.patheffects import withStroke
+
     figure, (ax,) = figures.panels(1, size=(8.6, 5.4))
     start = [numbers["initial"][of]["value"] for of in ("learned", "forgotten")]
     for position, method in enumerate(numbers["matched"]):
@@ -288,6 +310,7 @@ def _plot(numbers: Mapping[str, Any]):
                 textcoords="offset points",
                 fontsize=7.5,
                 color=look["color"],
+                path_effects=[withStroke(linewidth=2.0, foreground="white")],
                 **faint,
             )
     ax.plot(*start, ls="", ms=11, **figures.look(INITIAL), label="Initial")

@@ -57,9 +57,11 @@ def test_forgetting_is_linear_between_the_points_of_a_front(root):
     assert values == {"vanilla": [25.0, 50.0, 62.5], "lora": [12.5, 25.0, None]}
     for at in numbers["matched"]["vanilla"].values():
         assert at["low"] <= at["value"] <= at["high"]
-    figure, matched, every = sections
+    more = [x["value"] for x in numbers["more"]["lora"].values()]
+    assert more == [-12.5, -25.0, None] and list(numbers["more"]) == ["lora"]
+    figure, matched, _, every = sections
     assert figure.png and [c.text for c in matched.rows[1]] == ["LoRA", "12.50", "25.00", "–"]
-    assert [row[1].text for row in every.rows][-1] == "0.002, rank=16"
+    assert [row[1].text for row in every.rows][-1] == "2e-3, rank=16"
 
 
 def test_several_seeds_are_a_mean_of_what_all_have(root, tmp_path, capsys):
