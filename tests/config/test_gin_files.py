@@ -12,6 +12,7 @@ from ckl_jax.train import configs
 OVERLAYS = (
     (),
     ("tiny.gin",),
+    ("large.gin",),
     ("ckl_full.gin",),
     ("ckl_full_small.gin",),
     ("ckl_onecycle.gin",),
@@ -68,14 +69,15 @@ def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkey
     names = {name for name in bundled_files() if name.startswith("temporalwiki_")}
     overlays = ["temporalwiki_released.gin", "temporalwiki_paper.gin", "temporalwiki_tiny.gin"]
     jobs, tuned = {"temporalwiki_eval.gin", "temporalwiki_infer.gin"}, "temporalwiki_light_tune.gin"
-    methods = sorted(names - {*overlays, *jobs, tuned})
+    sizes = ["temporalwiki_medium.gin", "temporalwiki_large.gin"]
+    methods = sorted(names - {*overlays, *jobs, *sizes, tuned})
     assert len(methods) == 8
     own = [f"temporalwiki_{job}.gin"] if f"temporalwiki_{job}.gin" in jobs else []
     inputs = ["--gin.INFER_INPUTS='prompts.txt'"] if job == "infer" else []
     models = [name for name in bundled_files() if name.startswith("models/gpt2_")]
     assert len(models) == 5
     alone_and_over = [[m, *o] for m in methods for o in ([], overlays)]
-    alone_and_over += [[m, tuned] for m in methods]
+    alone_and_over += [[m, tuned] for m in methods] + [[methods[0], size] for size in sizes]
     for files in (*alone_and_over, *zip(methods, models, strict=False)):
         argv = [f"--gin_file={name}" for name in (*files, *own)]
         quiet = ["--gin.VOCABULARY=None"] if files[-1] in models else []

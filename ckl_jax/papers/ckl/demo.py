@@ -6,6 +6,7 @@ goes on where it was when it is started again.
 """
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from ckl_jax import checks
 from ckl_jax.analysis import labels
 from ckl_jax.errors import UserError
 from ckl_jax.options import Names
+from ckl_jax.papers.ckl.imported import LENGTHS, T5, Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
@@ -34,6 +36,8 @@ class Demo(studies.StudySettings):
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
       data: Folder of the real facts and texts (docs/wikidata.md).
+      model: Folder of `ckl import-hf`: its T5 and vocabulary in place of the size's; the Initial
+        model is trained from it.
       methods: Methods to compare; "all" stands for the paper's, "newer" for replay,
         lora_mix_review, ewc, lwf and ema.
     """
@@ -43,6 +47,7 @@ class Demo(studies.StudySettings):
     size: Literal[*SIZES] = "small"
     world: Literal[*VARIANTS] | None = None
     data: str | None = None
+    model: str | None = None
     methods: Names = PAPER
 
     def __post_init__(self) -> None:
@@ -55,6 +60,11 @@ class Demo(studies.StudySettings):
         self._set(methods=expand(self.methods))
         checks.require_choice(SOURCES, **{"--source": self.source})
         check_data_dir(self.source, self.data)
+
+    @functools.cached_property
+    def imported(self) -> Imported | None:
+        """The model in place of the size's."""
+        return Imported.open(self.model) if self.model is not None else None
 
 
 def run(demo: Demo) -> Path:
@@ -84,6 +94,8 @@ def _check(demo: Demo) -> None:
     """Refuses what would fail later, before anything is written."""
     if not (demo.root / "data" / "ckl" / "manifest.json").exists():
         check_world(demo.source, demo.size, demo.data, demo.world)
+    if demo.imported:
+        demo.imported.require(T5, "ckl demo")
     if demo.bindings:
         studies.refuse_own(demo.bindings, _macros(demo, PAPER[0]))
         from ckl_jax.config import gin_config  # slow, and needed for this only
@@ -100,13 +112,15 @@ def _prepare(demo: Demo) -> None:
 
     data = str(demo.root / "data")
     facts = {"source": demo.source, "facts_dir": demo.data, "variant": demo.world}
-    simulated.prepare(data, demo.seed, demo.size, **facts)
+    vocabulary = demo.imported.vocabulary if demo.imported else None
+    simulated.prepare(data, demo.seed, demo.size, **facts, vocabulary=vocabulary)
 
 
 def training(demo: Demo, name: str) -> Training:
     """The training of the Initial model, or of a method."""
     files, macros = _gin_files(demo, name), _macros(demo, name)
-    return Training.of(name, demo.root / name, files, macros, demo.bindings)
+    bindings = [*(LENGTHS if demo.model else ()), *demo.bindings]
+    return Training.of(name, demo.root / name, files, macros, bindings)
 
 
 def _gin_files(demo: Demo, name: str) -> list[str]:
@@ -114,7 +128,8 @@ def _gin_files(demo: Demo, name: str) -> list[str]:
     legacy = ["data/legacy.gin"] if demo.world == "legacy" and name != INITIAL else []
     wikidata = ["data/wikidata.gin"] if demo.source == "wikidata" else []
     size = [f"{demo.size}.gin"] if demo.size in ("medium", "large") else []
-    return [f"ckl_{name}.gin", *size, *legacy, *wikidata]
+    model = [demo.imported.gin_file] if demo.imported else []
+    return [f"ckl_{name}.gin", *size, *legacy, *wikidata, *model]
 
 
 def _macros(demo: Demo, name: str) -> dict[str, Any]:
@@ -124,11 +139,12 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
         "PROBE_DIR": data / "ckl",
         "CACHE_DIRS": (data / "prepared" / "tasks",),
         # None: Initial trains from random parameters.
-        "INITIAL_CHECKPOINT_PATH": demo.root / INITIAL if name != INITIAL else None,
+        "INITIAL_CHECKPOINT_PATH": demo.root / INITIAL if name != INITIAL else demo.model,
         "RANDOM_SEED": demo.seed,
         "WORLD": demo.world,
         "WORLD_SIZE": demo.size,
         "WORLD_SEED": demo.seed,
+        **(demo.imported.macros if demo.imported else {}),
     }
 
 

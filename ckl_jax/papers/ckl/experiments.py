@@ -124,24 +124,15 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
         initial = gpt2.IMPORTED if _is_of_gpt2(experiment) else INITIAL
         find_checkpoint(running.model or Path(running.data) / initial)
     if running.model is not None:
-        _check_model(name, _is_of_gpt2(experiment), running)
+        running.imported.require(GPT2 if _is_of_gpt2(experiment) else T5, name)
+        if _is_of_gpt2(experiment) and not running.is_full:
+            raise UserError(f"{name} trains an imported model at --size full only.")
     if running.bindings:  # which must bind something, by the files of the first cell
         from ckl_jax.config import gin_config  # slow, and needed for this only
 
         command = trainings(experiment, running)[0].command
         files = [a.removeprefix("--gin_file=") for a in command if "--gin_file=" in a]
         gin_config.read(files, running.of(tuned=False))
-
-
-def _check_model(name: str, is_of_gpt2: bool, running: Running) -> None:
-    """Refuses a `--model` that the experiment cannot train."""
-    kind, wanted = running.imported.architecture, GPT2 if is_of_gpt2 else T5
-    if kind != wanted:
-        raise UserError(f"{name} trains a {wanted}, and --model {running.model} is a {kind}.")
-    if is_of_gpt2 and not running.is_full:
-        raise UserError(f"{name} trains an imported model at --size full only; leave --model out.")
-    if not is_of_gpt2:
-        _ = running.imported.vocabulary  # which the data are prepared with
 
 
 def _check_kilt(name: str, running: Running) -> None:

@@ -8,6 +8,12 @@ from typing import Any
 from ckl_jax.errors import UserError
 
 T5, GPT2 = "T5", "GPT-2"  # architectures
+# Of the simulated world's rows and probes: a foreign vocabulary cuts its names into more pieces.
+LENGTHS = (
+    "TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 32}",
+    "closed_book.ClosedBook.input_lengths = {'*': 64}",
+    "closed_book.ClosedBook.target_lengths = {'*': 32}",
+)
 _SIZES = ("num_encoder_layers", "emb_dim", "num_heads", "head_dim", "mlp_dim")
 
 
@@ -48,6 +54,20 @@ class Imported:
         prefix = f"{found.gin_name}."
         config = {n.removeprefix(prefix): x for n, x in values.items() if n.startswith(prefix)}
         return cls(Path(folder), found.name, config)
+
+    def require(self, architecture: str, what: str) -> None:
+        """Refuses a model that a command cannot train, before anything is written.
+
+        Raises:
+          UserError: it is of another architecture, or a T5 without a vocabulary.
+        """
+        if self.architecture != architecture:
+            raise UserError(
+                f"{what} trains a {architecture}, and --model {self.folder} is a "
+                f"{self.architecture}."
+            )
+        if architecture == T5:
+            _ = self.vocabulary  # the data are prepared in it
 
     @property
     def gin_file(self) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.papers.ckl import gpt2
+from ckl_jax.papers.ckl.imported import LENGTHS
 from ckl_jax.papers.ckl.scenarios import (
     EXPERIMENTS,
     INITIAL,
@@ -71,18 +72,9 @@ def _made(running: Running) -> list[str]:
     return [*size, *source, *([running.imported.gin_file] if running.imported else [])]
 
 
-def _lengths(running: Running) -> list[str]:
-    """The bindings of lengths for an imported vocabulary, of data that are made here.
-
-    It cuts the simulated world's names into more pieces than the world's own vocabulary does.
-    """
-    if running.model is None or running.is_full:
-        return []
-    return [
-        "TASK_FEATURE_LENGTHS = {'inputs': 64, 'targets': 32}",
-        "closed_book.ClosedBook.input_lengths = {'*': 64}",
-        "closed_book.ClosedBook.target_lengths = {'*': 32}",
-    ]
+def _lengths(running: Running) -> tuple[str, ...]:
+    """The bindings of lengths for an imported vocabulary, of data that are made here."""
+    return () if running.model is None or running.is_full else LENGTHS
 
 
 def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:

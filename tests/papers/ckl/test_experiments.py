@@ -12,7 +12,9 @@ from ckl_jax.convert.hugging_face import import_checkpoint
 from ckl_jax.data.facts.ckl_files import corpus_texts
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
+from ckl_jax.papers.ckl import demo
 from ckl_jax.papers.ckl import experiments as job
+from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import NEWER, PAPER
 from ckl_jax.train import subprocess_runs
@@ -376,6 +378,19 @@ def test_a_model_that_does_not_fit_is_refused(imported, tmp_path, capsys, argume
     assert main(["experiment", *words, "--out", str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
     assert sentence.format(**folders) in told and told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_demo_takes_an_imported_model_too(imported, tmp_path, capsys):
+    settings = Demo(out=str(tmp_path / "out"), model=str(imported / "t5"))
+    initial, lora = (settings_of(demo.training(settings, n).command) for n in ("initial", "lora"))
+    for made in (initial, lora):
+        assert made["t5.T5Config.emb_dim"] == 16
+        assert made["vocabularies.Vocabulary.path"] == f"{imported}/t5/spiece.model"
+    assert initial["INITIAL_CHECKPOINT_PATH"] == f"{imported}/t5"
+    assert lora["INITIAL_CHECKPOINT_PATH"] == f"{tmp_path}/out/initial"
+    assert main(["demo", "--out", str(tmp_path / "out"), "--model", str(imported / "gpt2")]) == 2
+    assert "ckl demo trains a T5, and --model" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
