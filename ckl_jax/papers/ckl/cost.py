@@ -132,7 +132,8 @@ def _sized(number: float, unit: str) -> str:
 
 
 def _duration(seconds: float) -> str:
+    """Such as "1.5 hours" or "40 minutes"."""
     for unit, name in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.3g} {name}"
+        if (count := seconds / unit) >= 1.5:
+            return f"{count:.{int(count < 10)}f} {name}"
     return f"{seconds:.0f} seconds"

@@ -59,7 +59,7 @@ def test_units():
     assert cost._sized(2.34e15, "FLOP") == "2.34 PFLOP" and cost._sized(12, "B") == "12 B"
     assert [cost._duration(x) for x in (5, 130, 8000, 200_000)] == [
         "5 seconds",
-        "2.17 minutes",
-        "2.22 hours",
-        "2.31 days",
+        "2.2 minutes",
+        "2.2 hours",
+        "2.3 days",
     ]

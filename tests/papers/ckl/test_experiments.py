@@ -264,9 +264,12 @@ def test_figures_share_the_cells_of_tables(tmp_path, monkeypatch, capsys):
         assert told.count("started") == len(wanted)
         assert (tmp_path / f"ckl-{name}.md").is_file()
     images = {path.name for path in tmp_path.glob("*.png")}
-    assert images == {"ckl-figure2.png", "ckl-figure9.png"}
+    assert images - {"ckl-figure8.png"} == {"ckl-figure2.png", "ckl-figure9.png"}
     page = (tmp_path / "ckl-figure8.md").read_text()
-    assert "61.47" in page and "No answer of either probe is right: no figure." in page
+    # A model so small may get an answer right, or none.
+    is_drawn = "ckl-figure8.png" in images
+    assert "61.47" in page
+    assert ("No answer of either probe is right: no figure." in page) is not is_drawn
 
 
 @pytest.mark.slow

@@ -252,7 +252,8 @@ def _sections(numbers: Mapping[str, Any]) -> list[Section]:
                 [labels.method_label(m), *(_matched(x, seeds) for x in of_levels.values())]
                 for m, of_levels in numbers["more"].items()
             ],
-            notes=["Differences of the same resamples; below 0 the method forgot less."],
+            notes=["Differences of the same resamples; below 0 the method forgot less."]
+            * bool(numbers["more"]),
         ),
         Section(
             "All runs",
