@@ -200,18 +200,24 @@ def claims(
     out: str | None = None,
     samples: int = 2000,
 ) -> None:
-    """Check which claims of CKL's paper hold in experiments of one's own, with intervals.
+    """Check which claims of the papers hold in your own runs, with intervals.
 
     Args:
-      folders: Folders of `experiment`, or of `demo`, one for each seed; five or more for a verdict.
+      folders: Folders of `demo`, `experiment`, `temporalwiki`, `stream` or `mind-the-gap`, of each
+        one for each seed; five or more for a verdict.
       out: Folder of claims.html; by default the first FOLDER.
       samples: Resamples of the bootstrap over seeds and items.
     """
     from ckl_jax import checks
-    from ckl_jax.papers.ckl.analysis import claims as analysis
+    from ckl_jax.analysis.claims import write
+    from ckl_jax.papers.ckl.analysis import claims as ckl
+    from ckl_jax.papers.lm_pub_quiz.analysis import claims as lm_pub_quiz
+    from ckl_jax.papers.mind_the_gap.analysis import claims as mind_the_gap
+    from ckl_jax.papers.temporalwiki.analysis import claims as temporalwiki
 
     checks.require_int(100, 100_000, **{"--samples": samples})
-    print(analysis.write(folders, out or folders[0], samples))
+    kinds = (*ckl.KINDS, temporalwiki.KIND, lm_pub_quiz.KIND, mind_the_gap.KIND)
+    print(write(kinds, folders, out or folders[0], samples))
 
 
 def overlap(

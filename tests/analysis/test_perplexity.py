@@ -9,14 +9,14 @@ import pytest
 
 from ckl_jax.analysis import perplexity as p
 from ckl_jax.errors import UserError
-from ckl_jax.probes.forgetting import backward_transfer, fuar
-from tests.papers.temporalwiki.analysis.temporalwiki_published import (
+from ckl_jax.papers.temporalwiki.analysis.published import (
     METHODS,
     MONTHS,
     TABLE_3,
     TABLE_5,
     TABLE_6,
 )
+from ckl_jax.probes.forgetting import backward_transfer, fuar
 
 KINDS = ("updated", "new")
 

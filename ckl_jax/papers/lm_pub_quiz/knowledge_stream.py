@@ -46,7 +46,7 @@ def run(stream: Stream) -> Path:
     # Before anything is written: macros that the study sets itself cannot be bound by the user.
     studies.refuse_own(stream.bindings, _macros(stream, INITIAL, None))
     _check(stream)
-    with studies.open_study(stream, "stream.json", "stream") as study:
+    with studies.open_study(stream, trajectories.RECORD, "stream") as study:
         study.step("Data")
         trainings = _trainings(stream, _prepare(stream))
         study.step("Training")

@@ -13,6 +13,8 @@ from ckl_jax.errors import UserError
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
+RECORD = "stream.json"
+Fact = tuple[str, str]  # relation and subject
 SCORES = {
     "ranking": "ranking, all facts",
     "ranking_same_items": "ranking, facts with a one-piece answer",
@@ -34,18 +36,25 @@ def write(folders: Mapping[str, Path], out: Path, dataset: str) -> Path:
     Raises:
       UserError: a training holds no such results.
     """
-    points: dict[str, dict[str, float]] = {}
+    where = points_of(folders, dataset)
+    points = {name: _scores(folder, dataset, step) for name, (folder, step) in where.items()}
+    files.write_json(out / "trajectories.json", {"dataset": dataset, "scores": points})
+    section(points).show()
+    files.write_file(out / "trajectories.png", plot(points))
+    return out / "trajectories.png"
+
+
+def points_of(folders: Mapping[str, Path], dataset: str) -> dict[str, tuple[Path, str]]:
+    """{point of the stream: MODEL_DIR, step}, the first before any experience."""
+    points = {}
     for i, (name, folder) in enumerate(folders.items()):
         steps = _steps(folder, dataset)
         # The first training of an imported model also evaluates at its step 0: the score of the
         # model before any experience, to which the others are relative.
         if i == 0 and len(steps) > 1:
-            points["start"] = _scores(folder, dataset, steps[0])
-        points[name] = _scores(folder, dataset, steps[-1])
-    files.write_json(out / "trajectories.json", {"dataset": dataset, "scores": points})
-    section(points).show()
-    files.write_file(out / "trajectories.png", plot(points))
-    return out / "trajectories.png"
+            points["start"] = folder, steps[0]
+        points[name] = folder, steps[-1]
+    return points
 
 
 def _steps(folder: Path, dataset: str) -> list[str]:
@@ -59,31 +68,38 @@ def _steps(folder: Path, dataset: str) -> list[str]:
 
 def _scores(folder: Path, dataset: str, step: str) -> dict[str, float]:
     """The three scores in percent, of template 0."""
-    ranked = DatasetResults.from_path(folder / "ranking" / dataset / step)
-    # Keyed by fact, so that the ranking of the same facts that can be asked by mask filling can be
-    # looked up below.
-    right = {
+    ranked, filled = right_answers(folder, dataset, step)
+    return {
+        "ranking": 100 * float(np.mean(list(ranked.values()))),
+        # Answers of one token are another, mostly easier, selection of facts; without this row a
+        # difference between the two ways to ask could be one of the facts.
+        "ranking_same_items": 100 * float(np.mean([ranked[fact] for fact in filled])),
+        # Rank 0 of the whole vocabulary, which is precision@1.
+        "mask_filling": 100 * float(np.mean(list(filled.values()))),
+        "facts": len(ranked),
+        "one_piece_facts": len(filled),
+    }
+
+
+def right_answers(
+    folder: Path, dataset: str, step: str
+) -> tuple[dict[Fact, bool], dict[Fact, bool]]:
+    """Which facts a model knows by ranking and, of those with a one-piece answer, mask filling."""
+    results = DatasetResults.from_path(folder / "ranking" / dataset / step)
+    ranked = {
         (result.code, row["sub_id"]): bool(correct)
-        for result in ranked
+        for result in results
         for row, correct in zip(
             result.table, ranking_metrics.correct(result.scores, result.answers), strict=True
         )
         # Mask filling asks template 0 alone, so ranking is compared on it too.
         if row["template_index"] == 0
     }
-    rows = list(files.read_jsonl(folder / "mask_filling" / dataset / f"{step}.jsonl"))
-    asked = [row for row in rows if row["template"] == 0]
-    return {
-        "ranking": 100 * float(np.mean(list(right.values()))),
-        # Answers of one token are another, mostly easier, selection of facts; without this row a
-        # difference between the two ways to ask could be one of the facts.
-        "ranking_same_items": 100
-        * float(np.mean([right[row["relation"], row["sub_id"]] for row in asked])),
-        # Rank 0 of the whole vocabulary, which is precision@1.
-        "mask_filling": 100 * float(np.mean([row["rank"] == 0 for row in asked])),
-        "facts": len(right),
-        "one_piece_facts": len(asked),
+    rows = files.read_jsonl(folder / "mask_filling" / dataset / f"{step}.jsonl")
+    filled = {
+        (row["relation"], row["sub_id"]): row["rank"] == 0 for row in rows if row["template"] == 0
     }
+    return ranked, filled
 
 
 def relative(points: Mapping[str, Mapping[str, float]], score: str) -> list[float]:

@@ -20,7 +20,7 @@ COLUMNS = {
     "past": "Past text (%)",
 }
 RECORD = "mind_the_gap.json"
-_FREE = ("rates",)  # settings that may differ, as the seed may
+FREE = ("rates",)  # settings that may differ, as the seed may
 
 
 def is_study(folder: str | Path) -> bool:
@@ -35,7 +35,7 @@ def summarize(folders: Sequence[str | Path]) -> tuple[Section, list[dict[str, An
       UserError: a folder has no results yet, or those of other models; or two have one seed, or
         differ by more.
     """
-    check_seeds(folders, RECORD, _FREE)
+    check_seeds(folders, RECORD, FREE)
     numbers_of_seeds = [_numbers(Path(folder)) for folder in folders]
     for folder, numbers in zip(folders, numbers_of_seeds, strict=True):
         # Models are the rows of the table: each folder must have the same.

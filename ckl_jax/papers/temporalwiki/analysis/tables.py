@@ -52,6 +52,11 @@ class Perplexities:
                 numbers = perplexity(model.losses[key]), drawn
                 self._numbers[model.method, model.interval, key] = numbers
 
+    def draws(self, model: Model, key: Key) -> np.ndarray | None:
+        """[1 + B] the perplexity and its bootstrap; None where the model was not evaluated."""
+        found = self._numbers.get((model.method, model.interval, key))
+        return found and np.array([found[0], *found[1]])
+
     def cell(self, model: Model | None, key: Key) -> dict[str, Any] | None:
         """{"value", "low", "high", "facts"}; None where the model was not evaluated."""
         if model is None or key not in model.losses:

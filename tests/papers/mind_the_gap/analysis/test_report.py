@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ckl_jax.cli.ckl import main
-from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.papers.mind_the_gap.analysis import report
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy, compute
+from tests.papers.mind_the_gap.analysis.dumps import write_scored
 
 # Tables 2 and 4: perplexity of CONTROL, and of TIME-STRATIFIED updated in all parameters, biases
 # alone, embeddings alone and not at all. What is derived is computed from the printed values.
@@ -32,38 +32,12 @@ EXCESS = {
 }
 
 
-def _dump(folder, documents):
-    writer = DumpWriter(folder, {"memory_length": 4})
-    for document in documents:
-        writer.add(document)
-    writer.flush()
-    return str(folder)
-
-
-def _scored(folder, texts, perplexity):
-    """`perplexity` of (date, word); pieces are words, a chunk is a document."""
-    return _dump(
-        folder,
-        (
-            WordLosses(
-                f"d{i}",
-                date,
-                words,
-                np.log([perplexity(date, w) for w in words]).astype(np.float32),
-                np.ones(len(words), np.int32),
-                np.zeros(len(words), np.int32),
-            )
-            for i, (date, words) in enumerate(texts)
-        ),
-    )
-
-
 @pytest.mark.parametrize("corpus", PUBLISHED)
 def test_percentages_of_the_papers_tables(corpus, tmp_path):
     texts = [(f"2018-{m:02d}-01", ["w"]) for m in range(1, 5)]
     control, *others = PUBLISHED[corpus]
     dumps = [
-        _scored(tmp_path / str(i), texts, lambda d, w, ppl=ppl: ppl)
+        write_scored(tmp_path / str(i), texts, lambda d, w, ppl=ppl: ppl)
         for i, ppl in enumerate((control, *others))
     ]
     models = dict(zip(("none", "all", "bias", "embedding"), dumps[1:], strict=True))
@@ -101,11 +75,11 @@ def made(tmp_path):
             for i in range(25)
         ),
     )
-    control = _scored(tmp_path / "control", texts, lambda date, word: 20.0)
+    control = write_scored(tmp_path / "control", texts, lambda date, word: 20.0)
     return (
         control,
-        _scored(tmp_path / "stale", texts, stale),
-        _scored(tmp_path / "updated", texts, updated),
+        write_scored(tmp_path / "stale", texts, stale),
+        write_scored(tmp_path / "updated", texts, updated),
         str(train),
     )
 
@@ -187,7 +161,7 @@ def test_seeds_are_summarised(tmp_path, capsys):
     for seed, stale in enumerate((8.0, 10.0)):
         folder = tmp_path / f"gap-{seed}"
         dumps = {
-            name: _scored(folder / name, texts, lambda d, w, ppl=ppl: ppl)
+            name: write_scored(folder / name, texts, lambda d, w, ppl=ppl: ppl)
             for name, ppl in (("control", 4.0), ("stale", stale), ("all", 6.0))
         }
         models = {"stale": dumps["stale"], "all": dumps["all"]}

@@ -3,7 +3,7 @@
 import math
 
 from ckl_jax.files import write_json, write_jsonl
-from tests.papers.temporalwiki.analysis.temporalwiki_published import MONTHS, TABLE_3
+from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
 
 DATES = ("20210801", "20210901", "20211001", "20211101", "20211201")
 INTERVALS = tuple(f"{old}-{new}" for old, new in zip(DATES, DATES[1:], strict=False))

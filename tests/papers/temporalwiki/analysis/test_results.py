@@ -12,9 +12,9 @@ from ckl_jax.cli import ckl
 from ckl_jax.errors import UserError
 from ckl_jax.files import write_json, write_jsonl
 from ckl_jax.papers.temporalwiki.analysis import results
+from ckl_jax.papers.temporalwiki.analysis.published import MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.report import section_3, write_report
 from ckl_jax.papers.temporalwiki.analysis.tables import Perplexities, matrices, table_3, transfer
-from tests.papers.temporalwiki.analysis.temporalwiki_published import MONTHS, TABLE_3
 from tests.papers.temporalwiki.analysis.temporalwiki_study import (
     AWAY,
     INTERVALS,
