@@ -259,10 +259,7 @@ def write(
         papers.setdefault(kind.paper, []).append(_table(kind, world, members, rows))
         about = {"paper_title": kind.paper, "world": world, "folders": list(map(str, members))}
         found += [about | row for row in rows]
-    sections = [
-        Section(paper, anchor=f"paper-{i}", sections=tables)
-        for i, (paper, tables) in enumerate(papers.items())
-    ]
+    sections = [Section(paper, sections=tables) for paper, tables in papers.items()]
     out, note, given = Path(out), _NOTE.format(samples=samples), list(map(str, folders))
     write_json(out / "claims.json", {"folders": given, "samples": samples, "claims": found})
     write_file(out / "claims.md", "\n".join([*(s.markdown(2) for s in sections), f"{note}\n"]))
@@ -270,8 +267,18 @@ def write(
         for table in tables:
             table.show(name=paper)
     print(note, flush=True)
+    page = [
+        Section(paper, anchor=f"paper-{i}", sections=list(map(_folded, tables)))
+        for i, (paper, tables) in enumerate(papers.items())
+    ]
     lead = [note, f"Folders: {', '.join(given)}."]
-    return write_page(out / "claims.html", "Which of the papers' claims hold", sections, lead)
+    return write_page(out / "claims.html", "Which of the papers' claims hold", page, lead)
+
+
+def _folded(table: Section) -> Section:
+    """The table with its notes folded, as they are long."""
+    notes = Section("What is missing, and how to make it", code="\n".join(table.notes))
+    return dataclasses.replace(table, notes=(), sections=[notes])
 
 
 def _grouped(

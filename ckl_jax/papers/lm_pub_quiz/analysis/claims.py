@@ -45,7 +45,7 @@ CLAIMS = (
         number(FIRST, RANKING) - number(FIRST, FILLING),
     ),
     _claim(
-        "after the last one too",
+        "after the last experience mask filling has fallen further than ranking",
         number(LAST, RANKING) - number(LAST, FILLING),
     ),
 )

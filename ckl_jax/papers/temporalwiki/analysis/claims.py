@@ -98,18 +98,18 @@ CLAIMS = (
         for m in (DIFF, _ADAPTER)
     ),
     _claim(
-        "of new text, Diff predicts proper nouns better than Full",
+        "in new text, Diff predicts proper nouns better than Full",
         excess(number(_NOUNS, NEW_TEXT, FULL), number(_NOUNS, NEW_TEXT, DIFF)),
         "Figure 2",
     ),
     _claim(
-        "of other text, Diff predicts them worse than Full",
+        "in text that has not changed, Diff predicts proper nouns worse than Full",
         excess(number(_NOUNS, OLD_TEXT, DIFF), number(_NOUNS, OLD_TEXT, FULL)),
         "Figure 2",
     ),
     *(
         _claim(
-            f"of other text, {method_label(m)} predicts them better than Diff",
+            f"in text that has not changed, {method_label(m)} predicts them better than Diff",
             excess(number(_NOUNS, OLD_TEXT, DIFF), number(_NOUNS, OLD_TEXT, m)),
             "Figure 2",
         )

@@ -10,6 +10,7 @@ from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationR
 
 _NAMES = ("initial", "experience_1", "experience_2")
 # Of 100 facts, how many are known by ranking and by mask filling.
+LAST = "after the last experience mask filling has fallen further than ranking"
 LIKE_PAPER, TURNED = ((80, 60, 40), (60, 20, 4)), ((40, 50, 60), (50, 80, 90))
 
 
@@ -58,7 +59,7 @@ def test_streams_like_the_papers_and_turned_round(tmp_path):
 def test_nothing_is_known_of_what_was_not_known_at_the_start(tmp_path):
     folder = write_stream(tmp_path, 0, ((80, 60, 40), (0, 0, 0)))
     rows = _rows([folder], tmp_path)
-    assert rows["after the last one too"]["mean"] is None
+    assert rows[LAST]["mean"] is None
 
 
 def test_a_stream_that_is_not_done(tmp_path, capsys):
