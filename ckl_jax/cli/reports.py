@@ -203,8 +203,8 @@ def claims(
     """Check which claims of the papers hold in your own runs, with intervals.
 
     Args:
-      folders: Folders of `demo`, `experiment`, `temporalwiki`, `stream` or `mind-the-gap`, of each
-        one for each seed; five or more for a verdict.
+      folders: Folders of `demo`, `experiment`, `temporalwiki`, `stream` or `mind-the-gap`, one for
+        each seed; a verdict needs five seeds or more.
       out: Folder of claims.html; by default the first FOLDER.
       samples: Resamples of the bootstrap over seeds and items.
     """

@@ -16,7 +16,7 @@ from ckl_jax.analysis.claims import Claim, Effect, Key, Kind, Numbers, excess, h
 from ckl_jax.analysis.perplexity import bootstrap, perplexity
 from ckl_jax.analysis.rows import EVAL, training_flops
 from ckl_jax.errors import UserError
-from ckl_jax.papers.temporalwiki.analysis.published import HOURS, METHODS, MONTHS, TABLE_3
+from ckl_jax.papers.temporalwiki.analysis.published import HOURS, MONTHS, TABLE_3
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
     NEW_TEXT,
@@ -40,7 +40,7 @@ _COST, _NOUNS = "cost", "proper_nouns"
 def _published() -> Numbers:
     numbers: dict[Key, float] = {}
     for method in (INITIAL, FULL, *_UPDATED):
-        label = method_label(method) if method != _ADAPTER else METHODS[-1]
+        label = method_label(method)
         columns = np.log([[float(x) for x in TABLE_3[label][month]] for month in MONTHS])
         for name, value in zip((_UN, _CHANGED, _AVERAGE), columns.mean(axis=0), strict=True):
             numbers[name, method] = float(value)
