@@ -251,7 +251,6 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
     """The gin macros of one training."""
     updates = data.updates
     base = updates.model_dir(model.base) if model.base else updates.model
-    # Mix-Review draws its old rows from the first snapshot.
     rows = (model.interval.name, FIRST) if model.interval else (FIRST,)
     macros = {
         "INITIAL_CHECKPOINT_PATH": base or None,
@@ -261,6 +260,10 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
         "FACT_PROBES": data.fact_files(),
         "EVAL_FIRST": updates.is_untrained(model.method),
     }
+    if model.interval:
+        # Methods that review draw their old rows from the first snapshot, which has no part of
+        # its own for that, as the simulated world of a single update has.
+        macros["REPLAY_TASK_NAME"] = "d0"
     if model.method == INITIAL and (updates.initial_epochs or updates.model):
         # 4 passes over the first snapshot, as in the paper.
         macros["EPOCHS"] = updates.initial_epochs or 4

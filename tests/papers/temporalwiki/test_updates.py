@@ -23,7 +23,8 @@ from ckl_jax.papers.ckl import simulated
 from ckl_jax.papers.temporalwiki import study as job
 from ckl_jax.papers.temporalwiki.analysis import report
 from ckl_jax.papers.temporalwiki.data import snapshots
-from ckl_jax.papers.temporalwiki.settings import METHODS
+from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
+from ckl_jax.papers.temporalwiki.study_data import Data
 from ckl_jax.train import subprocess_runs
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.timeline import make_world
@@ -171,6 +172,14 @@ def test_a_method_waits_for_its_last_model_and_not_for_others(tmp_path, capsys):
     assert said.index("   a2  started") > said.index("   a1  done: 1 step in 1 s")
     subprocess_runs.run_all(chain, jobs=2)
     assert capsys.readouterr().out == ""
+
+
+def test_updates_review_the_first_snapshot(tmp_path):
+    updates = Updates(out=str(tmp_path / "out"), months=2)
+    data = Data(updates, job.check(updates)[0])
+    for model in job.models(data):
+        reviews = "--gin.REPLAY_TASK_NAME='d0'" in job.training(data, model).command
+        assert reviews == (model.interval is not None), model.name
 
 
 def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
