@@ -190,6 +190,8 @@ def _judged(claim: Claim, seeds: Sequence[Numbers]) -> dict[str, Any]:
         # Seeds differ at least as far as their items make them; of one seed nothing else is known.
         stddev = np.maximum(over_seeds, np.sqrt(effects[:, 1:].var(axis=1).mean()))
     low, high = seed_interval(samples, len(known))
+    if len(known) == 1 and np.all(effects == mean):  # one number without items, such as a cost
+        low, high, stddev = -math.inf, math.inf, math.nan
     effect = iter(effects[:, 0].tolist())
     finite = [None if lacks else _finite(next(effect)) for lacks in missing]
     row |= {"mean": _finite(mean), "low": _finite(low), "high": _finite(high), "values": finite}
@@ -323,9 +325,8 @@ def _effect(row: Mapping[str, Any]) -> list[str]:
         return ["–", "–"]
     low = "-∞" if row["low"] is None else f"{row['low']:+.2f}"
     high = "+∞" if row["high"] is None else f"{row['high']:+.2f}"
-    if row["mean"] is None:
-        return ["no gain", "–" if row["low"] is row["high"] is None else f"{low} to {high}"]
-    return [f"{row['mean']:+.2f} {row['unit']}", f"{low} to {high}"]
+    ends = "–" if row["low"] is row["high"] is None else f"{low} to {high}"
+    return ["no gain" if row["mean"] is None else f"{row['mean']:+.2f} {row['unit']}", ends]
 
 
 def _verdict(row: Mapping[str, Any]) -> list[Cell | str]:
@@ -335,7 +336,8 @@ def _verdict(row: Mapping[str, Any]) -> list[Cell | str]:
     if row["verdict"] != "undecided":
         return [Cell(row["verdict"], partly), ""]
     number = row["seeds_needed"] or "more than 100"
-    needed = "–" if row["mean"] is None else f"{number} seeds"
+    unknown = row["mean"] is None or row["low"] is row["high"] is None
+    needed = "–" if unknown else f"{number} seeds"
     return [Cell(f"undecided ({labels.count(seeds, 'seed')})", partly), needed]
 
 

@@ -35,6 +35,14 @@ def test_an_effect_that_the_paper_does_not_print_has_no_number():
     assert row["missing"] == [["scenario"]]
 
 
+def test_one_number_without_items_has_no_interval():
+    numbers = {("scenario", "a"): np.full(101, 2.0), ("scenario", "b"): np.zeros(101)}
+    (row,) = judge([Claim("", A - B, "Table 1")], [numbers])
+    assert (row["mean"], row["low"], row["high"], row["seeds_needed"]) == (2.0, None, None, None)
+    (row,) = judge([Claim("", A - B, "Table 1")], [numbers] * 5)
+    assert (row["verdict"], row["low"]) == ("yes", 2.0)
+
+
 def test_known_effects_are_found_and_no_others():
     """The planted difference is 2, of seeds that differ by 0.3 and items by 0.5."""
 
