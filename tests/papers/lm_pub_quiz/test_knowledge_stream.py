@@ -57,6 +57,11 @@ def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
     first = json.loads((out / "trajectories.json").read_text())
     assert list(first["scores"]) == ["initial", "experience_1", "experience_2"]
     assert first["scores"]["initial"]["one_piece_facts"] > 20
+    assert main(["claims", str(out), "--samples", "100"]) == 0
+    claims = json.loads((out / "claims.json").read_text())["claims"]
+    easier, initial = claims[0]["mean"], first["scores"]["initial"]
+    expected = initial["ranking_same_items"] - initial["mask_filling"]
+    assert easier == pytest.approx(expected) and len(claims) == 5
     (out / "experience_2" / "summary.json").unlink()
     capsys.readouterr()
     assert main(command) == 0

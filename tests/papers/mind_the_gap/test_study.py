@@ -107,6 +107,13 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
     assert main(arguments) == 0  # goes on: nothing is left but the report
     assert {path: os.stat(path).st_mtime_ns for path in written} == written
     assert 'id="made"' in (out / "report.html").read_text()
+    assert main(["claims", str(out), "--samples", "100"]) == 0
+    claims = {r["claim"]: r for r in json.loads((out / "claims.json").read_text())["claims"]}
+    assert claims["updating all parameters wins back a part"]["low"] > 0
+    assert [r["missing"][0] for r in claims.values() if r["verdict"] == "not run"] == [
+        ["all/time_stratified + embedding"],
+        ["all/time_stratified + embedding"],
+    ]
     assert_ranks_elsewhere(out / "time_stratified", tmp_path / "moved", out)
     assert main([*arguments, "--seed", "1"]) == 2
     assert "seed" in capsys.readouterr().err

@@ -234,6 +234,10 @@ def test_interrupted_updates_go_on_and_a_month_is_added(one_device_each, tmp_pat
     matrix = tables["matrices"]["lora"]
     assert list(matrix) == ["", "20200501-20200601", "20200601-20200701"]
     assert all(cell for row in matrix.values() for cell in row.values())
+    assert ckl.main(["claims", str(out), "--samples", "100"]) == 0
+    claims = json.loads((out / "claims.json").read_text())["claims"]
+    made = {row["claim"]: row["mean"] for row in claims if row["verdict"] != "not run"}
+    assert made["an update costs less with Diff than with Full"] > 0 and len(made) == 6
     # LoRA's leaves are added once: the second update goes on with those of the first.
     sizes = [json.loads((out / i / "lora" / "summary.json").read_text()) for i in matrix if i]
     assert sizes[0]["total_parameters"] == sizes[1]["total_parameters"]
