@@ -30,6 +30,23 @@ class Shape:
     inputs: int = 350
     targets: int = 114
 
+    def model(self, **changes: Any) -> Any:
+        """Our model of this shape."""
+        from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+        from ckl_jax.models.t5 import Transformer
+
+        return EncoderDecoderModel(Transformer(t5_config(self, **changes)))
+
+    def tokens(self) -> dict[str, np.ndarray]:
+        """A batch without padding, in the form that our models take."""
+        return tokens(self)
+
+    def optimizer(self) -> Any:
+        """Our optimizer, by its learning rate."""
+        from ckl_jax.optim.adafactor import adafactor_hf
+
+        return adafactor_hf
+
     def matmul_flops(self) -> int:
         """Floating point operations of the matrix products of one step of plain training.
 
@@ -94,7 +111,7 @@ def t5_config(shape: Shape, **changes: Any) -> Any:
 
 
 class Ours:
-    """Our step under a method; call it to train one step.
+    """Our step under a method, of a `Shape` or its like; call it to train one step.
 
     Attributes:
       compiled: the compiled step.
@@ -102,13 +119,10 @@ class Ours:
       traces: how often the step was traced; 1 however often it runs.
     """
 
-    def __init__(self, shape: Shape, method: Any = None, **changes: Any):
+    def __init__(self, shape: Any, method: Any = None, **changes: Any):
         import jax
 
         from ckl_jax.methods.method import vanilla
-        from ckl_jax.models.encoder_decoder import EncoderDecoderModel
-        from ckl_jax.models.t5 import Transformer
-        from ckl_jax.optim.adafactor import adafactor_hf
         from ckl_jax.parallel.mesh import Partitioner
         from ckl_jax.train.precompile import compile_report
         from ckl_jax.train.setup import make_optimizer, param_shapes
@@ -117,12 +131,13 @@ class Ours:
         from ckl_jax.trees.partition import split
 
         method = method or vanilla()
-        model = EncoderDecoderModel(Transformer(t5_config(shape, **changes))).with_method(method)
-        tx = make_optimizer(model, method, adafactor_hf, lambda step: LEARNING_RATE, CLIP_NORM)
+        model = shape.model(**changes).with_method(method)
+        optimizer = shape.optimizer()
+        tx = make_optimizer(model, method, optimizer, lambda step: LEARNING_RATE, CLIP_NORM)
         params = jax.jit(lambda key: model.init(key)["params"])(jax.random.key(0))
         trainable, self.frozen = split(params, method.trainable)
         self.state = jax.jit(lambda p: TrainState.create(p, tx))(trainable)
-        self.batch = jax.device_put(tokens(shape))
+        self.batch = jax.device_put(shape.tokens())
         self.key = jax.random.key(1)
         self.traces = 0
         step = make_train_step(model.loss_fn, tx)
