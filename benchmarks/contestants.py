@@ -124,12 +124,14 @@ class Ours:
 
         from ckl_jax.methods.method import vanilla
         from ckl_jax.parallel.mesh import Partitioner
+        from ckl_jax.train.compile_cache import keep_freed_memory
         from ckl_jax.train.precompile import compile_report
         from ckl_jax.train.setup import make_optimizer, param_shapes
         from ckl_jax.train.state import TrainState
         from ckl_jax.train.step import make_train_step
         from ckl_jax.trees.partition import split
 
+        keep_freed_memory()  # as a training does; it serves the peers too
         method = method or vanilla()
         model = shape.model(**changes).with_method(method)
         optimizer = shape.optimizer()

@@ -1,5 +1,9 @@
-"""BERT and RoBERTa under Hugging Face's names: configuration, and the table of parameters."""
+"""BERT, RoBERTa and DistilBERT under Hugging Face's names: configuration, and parameters.
 
+XLM-R and CamemBERT are RoBERTa with other vocabularies, under its names.
+"""
+
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -36,9 +40,18 @@ _FIXED = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
+# DistilBERT's words for the same.
+_DISTIL = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+}
 # What files hold beside the masked language model: heads of other tasks, and position ids.
 _OTHER = re.compile(
-    r"cls\.seq_relationship\..*|(bert|roberta)\.(pooler\..*|embeddings\.position_ids)"
+    r"cls\.seq_relationship\..*|(bert|roberta|distilbert)\.(pooler\..*|embeddings\.position_ids)"
 )
 _OLD = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in files from TensorFlow
 
@@ -53,9 +66,16 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
     Raises:
       UserError: a model with a part this one does not have.
     """
+    model_type = settings.get("model_type")
+    distilled = model_type == "distilbert"
+    if distilled:
+        words = {ours: settings[theirs] for ours, theirs in _DISTIL.items() if theirs in settings}
+        settings = {**settings, **words, "type_vocab_size": 0}
+        check_settings(settings, {"sinusoidal_pos_embds": False}, (), "DistilBERT")
     check_settings(settings, _FIXED, _SIZES, "BERT")
     # fairseq counts positions from pad_token_id + 1.
-    offset = 0 if settings.get("model_type") == "bert" else settings.get("pad_token_id", 1) + 1
+    counts_from_0 = distilled or model_type == "bert"
+    offset = 0 if counts_from_0 else settings.get("pad_token_id", 1) + 1
     if offset not in (0, _ROBERTA):
         raise UserError(
             f"config.json says pad_token_id {settings['pad_token_id']}: only RoBERTa's 1 can be "
@@ -90,6 +110,16 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
             f"Hugging Face's BERT needs num_heads * head_dim = emb_dim, but they are "
             f"{config.num_heads}, {config.head_dim} and {config.emb_dim}."
         )
+    if _is_distilled(config):
+        given = config_to_hf(dataclasses.replace(config, token_types=2))
+        given["pad_token_id"], given["sinusoidal_pos_embds"] = 0, False
+        given["attention_dropout"] = given.pop("attention_probs_dropout_prob")
+        for name in ("type_vocab_size", "layer_norm_eps", "position_embedding_type", "is_decoder"):
+            del given[name]
+        return {_DISTIL.get(k, k): v for k, v in given.items()} | {
+            "architectures": ["DistilBertForMaskedLM"],
+            "model_type": "distilbert",
+        }
     roberta = _is_roberta(config)
     return {
         "architectures": ["RobertaForMaskedLM" if roberta else "BertForMaskedLM"],
@@ -113,13 +143,21 @@ def _is_roberta(config: BertConfig) -> bool:
     return config.position_offset == _ROBERTA
 
 
+def _is_distilled(config: BertConfig) -> bool:
+    return config.token_types == 0
+
+
 def embedding_names(config: BertConfig) -> tuple[str, ...]:
     """The names of the token embedding in files; see `HuggingFace`."""
+    if _is_distilled(config):
+        return "distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"
     head = "lm_head" if _is_roberta(config) else "cls.predictions"
     return f"{_prefix(config)}.embeddings.word_embeddings.weight", f"{head}.decoder.weight"
 
 
 def _prefix(config: BertConfig) -> str:
+    if _is_distilled(config):
+        return "distilbert"
     return "roberta" if _is_roberta(config) else "bert"
 
 
@@ -139,14 +177,27 @@ def entries(config: BertConfig) -> list[Entry]:
             False,
             (rows, d),
         ),
+        *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
+    ]
+    if _is_distilled(config):
+        for i in range(config.num_layers):
+            table += _distilled_layer(
+                config, f"{prefix}.transformer.layer.{i}", f"encoder/layers_{i}"
+            )
+        return [
+            *table,
+            *linear("vocab_transform", "head/dense", d, d),
+            *norm("vocab_layer_norm", "head/layer_norm", d),
+            Entry("vocab_projector.bias", "output_bias/bias", False, (config.vocab_size,)),
+        ]
+    table.append(
         Entry(
             f"{there}.token_type_embeddings.weight",
             "encoder/token_type_embedder/pos_embedding",
             False,
             (config.token_types, d),
-        ),
-        *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
-    ]
+        )
+    )
     for i in range(config.num_layers):
         table += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
     last = "layer_norm" if roberta else "LayerNorm"
@@ -167,6 +218,17 @@ def _layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
     yield from linear(f"{there}.intermediate.dense", f"{here}/mlp/wi", d, config.mlp_dim)
     yield from linear(f"{there}.output.dense", f"{here}/mlp/wo", config.mlp_dim, d)
     yield from norm(f"{there}.output.LayerNorm", f"{here}/post_mlp_layer_norm", d)
+
+
+def _distilled_layer(config: BertConfig, there: str, here: str) -> Iterator[Entry]:
+    d, inner = config.emb_dim, config.num_heads * config.head_dim
+    for word, short in (("query", "q"), ("key", "k"), ("value", "v")):
+        yield from linear(f"{there}.attention.{short}_lin", f"{here}/attention/{word}", d, inner)
+    yield from linear(f"{there}.attention.out_lin", f"{here}/attention/out", inner, d)
+    yield from norm(f"{there}.sa_layer_norm", f"{here}/post_attention_layer_norm", d)
+    yield from linear(f"{there}.ffn.lin1", f"{here}/mlp/wi", d, config.mlp_dim)
+    yield from linear(f"{there}.ffn.lin2", f"{here}/mlp/wo", config.mlp_dim, d)
+    yield from norm(f"{there}.output_layer_norm", f"{here}/post_mlp_layer_norm", d)
 
 
 def view(state: Mapping[str, np.ndarray], config: Any = None) -> Mapping[str, np.ndarray]:
@@ -201,7 +263,7 @@ ARCHITECTURE = Architecture(
     run_gin="models/bert.gin",
     usage="Rank by it: `ckl probe bear --model {}`.",
     hugging_face=HuggingFace(
-        model_types=("bert", "roberta"),
+        model_types=("bert", "roberta", "xlm-roberta", "camembert", "distilbert"),
         config_from_hf=config_from_hf,
         config_to_hf=config_to_hf,
         entries=entries,

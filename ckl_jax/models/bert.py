@@ -27,7 +27,7 @@ class BertConfig(StackConfig):
 
     Attributes:
       position_offset: row of the position table that the first token gets; RoBERTa: 2.
-      token_types: kinds of tokens that have an embedding; RoBERTa: 1.
+      token_types: kinds of tokens that have an embedding; RoBERTa: 1, DistilBERT: 0.
       layer_norm_epsilon: of all norms; RoBERTa: 1e-5.
     """
 
@@ -41,7 +41,7 @@ class BertConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.require_size(**{"BertConfig.token_types": self.token_types})
+        checks.require_int(0, **{"BertConfig.token_types": self.token_types})
 
     @property
     def tapped(self) -> tuple[str, int]:
@@ -125,10 +125,12 @@ class Encoder(nn.Module):
         # its checkpoints import without a change of shape.
         rows = cfg.max_positions + cfg.position_offset
         place = layers.PositionEmbed(rows, cfg.emb_dim, cfg.dtype, name="position_embedder")
-        kind = layers.PositionEmbed(
-            cfg.token_types, cfg.emb_dim, cfg.dtype, name="token_type_embedder"
-        )
-        x = x + kind(types) + place(positions + cfg.position_offset)
+        if cfg.token_types:
+            kind = layers.PositionEmbed(
+                cfg.token_types, cfg.emb_dim, cfg.dtype, name="token_type_embedder"
+            )
+            x = x + kind(types)
+        x = x + place(positions + cfg.position_offset)
         # BERT normalises the embeddings before the first block, and drops out after the norm.
         x = cfg.dropout(cfg.norm("embedding_layer_norm")(x), deterministic).astype(cfg.dtype)
         return run_layers(

@@ -25,7 +25,11 @@ SIZES = dict(
     intermediate_size=24,
     max_position_embeddings=14,
 )
+DISTIL = ("dim", "n_heads", "n_layers", "hidden_dim")
 KINDS = {
+    "xlm-roberta": ("XLMRoberta", dict(pad_token_id=1, type_vocab_size=1)),
+    "camembert": ("Camembert", dict(pad_token_id=1, type_vocab_size=1)),
+    "distilbert": ("DistilBert", dict(pad_token_id=0)),
     "bert": ("Bert", dict(pad_token_id=0)),
     "roberta": ("Roberta", dict(pad_token_id=1, type_vocab_size=1, layer_norm_eps=1e-5)),
 }
@@ -35,7 +39,11 @@ KINDS = {
 def theirs(kind):
     name, more = KINDS[kind]
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**SIZES, **more, attn_implementation="eager")
+    sizes = SIZES
+    if kind == "distilbert":
+        sizes = dict(zip(DISTIL, list(SIZES.values())[1:5], strict=True))
+        sizes |= {k: SIZES[k] for k in ("vocab_size", "max_position_embeddings")}
+    config = getattr(transformers, f"{name}Config")(**sizes, **more, attn_implementation="eager")
     model = getattr(transformers, f"{name}ForMaskedLM")(config).eval()
     with torch.no_grad():
         for p in model.parameters():
@@ -70,6 +78,9 @@ def rows():
     [
         ("bert", False),
         ("roberta", True),
+        ("xlm-roberta", False),
+        ("camembert", False),
+        ("distilbert", True),
         pytest.param("bert", True, marks=pytest.mark.slow),
         pytest.param("roberta", False, marks=pytest.mark.slow),
     ],
@@ -95,7 +106,9 @@ def test_configuration_and_parameters_go_back(kind):
     back = params_to_hf(params, config)
     state = theirs(kind).state_dict()
     assert set(state) - set(back) == {
-        name for name in state if name.endswith((".decoder.weight", ".decoder.bias"))
+        name
+        for name in state
+        if name.endswith((".decoder.weight", ".decoder.bias", "vocab_projector.weight"))
     }
     for name, value in back.items():
         np.testing.assert_array_equal(value, state[name].numpy())
