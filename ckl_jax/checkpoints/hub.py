@@ -32,6 +32,8 @@ def folder_of(model: str) -> str:
         return snapshot_download(model, allow_patterns=_FILES, local_files_only=True)
     except (errors.LocalEntryNotFoundError, errors.HFValidationError):
         pass
+    if "/" not in model:  # more likely a folder that was mistyped, and the network takes its time
+        return model
     fetch = f"`hf download {model}` where there is a network fetches it"
     missing = f"There is no folder {model}, and no model of that name in {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
