@@ -292,6 +292,7 @@ def test_a_mesh_that_does_not_divide(tiny, capsys, tmp_path):
         assert expected in sentence(capsys, ["precompile", *argv, "--gin.COMPILE=False"])
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_keeps_the_last_good_checkpoint(tiny, capsys, tmp_path):
     folder = tmp_path / "run"
     good = tiny.argv("vanilla", folder, **QUIET, EPOCHS=1)

@@ -128,6 +128,7 @@ def precompile(*argv):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_pod_is_simulated_by_devices_of_this_machine():
     text = precompile("--devices=8", "--gin.MESH_SHAPE={'fsdp': 2, 'model': 2}")
     assert text.startswith("compiled for") and "8 x cpu" in text.splitlines()[0]

@@ -67,6 +67,7 @@ def test_no_device_holds_activations_of_the_whole_batch(compiled):
     assert hidden and all(s[0] == batch // parts and s[2] == mlp // model for s in hidden)
 
 
+@pytest.mark.slow
 def test_each_device_holds_its_part_of_parameters_and_optimizer_state(compiled):
     step, state = compiled
     whole, of_one = compiled_step.bytes_of(state)

@@ -47,6 +47,7 @@ def test_an_earlier_update_keeps_its_scale_and_taps(first, tiny, tmp_path, capsy
     assert second(tiny, first, tmp_path / "p2", phase, *bindings, loose) == 0
 
 
+@pytest.mark.slow
 def test_a_forgotten_phase_is_told_and_a_lower_one_refused(first, tiny, tmp_path, capsys):
     assert second(tiny, first, tmp_path / "same") == 0
     told = (

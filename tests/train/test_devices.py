@@ -17,6 +17,7 @@ def run(capsys):
     return compare
 
 
+@pytest.mark.slow
 def test_one_device_equals_four_and_eight(run):
     assert run(["lora", "--quick"]).count("equal to one device") == 2
 

@@ -20,6 +20,7 @@ def losses(folder):
     return [row["loss"] for row in read_rows(folder / "metrics.jsonl") if row["split"] == "train"]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_another_mesh(tiny, tmp_path):
     settings = {**QUIET, "DROPOUT_RATE": 0.0, "CHECKPOINT_PERIOD": 8, "CHECKPOINTS_KEPT": 3}
     one, other = tmp_path / "one", tmp_path / "other"
