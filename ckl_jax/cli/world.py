@@ -6,6 +6,7 @@ from typing import Literal
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.files import claim_folder
 from ckl_jax.options import Flat
+from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
 
@@ -18,14 +19,14 @@ class WorldSettings:
       size: Size of the world.
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
-      source: Simulated facts, or real ones of Wikidata.
-      data: Folder of the real facts (docs/wikidata.md).
+      source: Simulated facts, or real ones of Wikidata or the World Factbook.
+      data: Folder of the real facts (docs/real_facts.md).
     """
 
     seed: int = 0
     size: Literal[*SIZES] = "small"
     world: Literal[*VARIANTS] | None = None
-    source: Literal["simulated", "wikidata"] = "simulated"
+    source: Literal[*SOURCES] = "simulated"
     data: str | None = None
 
 

@@ -10,17 +10,22 @@ from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.ckl_files import PROBES, REVIEWS, TEXTS
 from ckl_jax.data.facts.ckl_writer import write_csv
 from ckl_jax.data.text.documents import write_documents
-from ckl_jax.data.text.spans import mask_spans, masked_rows
+from ckl_jax.data.text.spans import mask_spans, masked_rows, with_names
 from ckl_jax.data.text.taggers import EntityFinder, HeuristicFinder
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, parse_json, sha256, write_json, write_jsonl
-from ckl_jax.world.facts import World, fraction_of
+from ckl_jax.world import factbook, wikidata
+from ckl_jax.world.facts import SOURCES, World, fraction_of
 from ckl_jax.world.probe_files import Write, in_small, probe_files
 from ckl_jax.world.render import Dated, articles, pages
 from ckl_jax.world.timeline import VARIANTS, check_size, make_world
-from ckl_jax.world.wikidata import check_files, wikidata_world
 
 FORMAT = 1
+# What checks the files of a source of real facts, and what reads them.
+_REAL = {
+    "wikidata": (wikidata.check_files, wikidata.wikidata_world),
+    "factbook": (factbook.check_files, factbook.factbook_world),
+}
 Progress = Callable[[str, int, int], None]
 
 
@@ -43,8 +48,8 @@ def build_world(
       seed: any integer.
       size: one of `timeline.SIZES`.
       progress: called with (what is being written, files done, files in all).
-      source: "simulated", or "wikidata" for real facts.
-      data_dir: where the real facts are; see `world.wikidata`.
+      source: one of `facts.SOURCES`.
+      data_dir: where the real facts are; see `world.wikidata` and `world.factbook`.
       variant: see `World.variant`; default, `default_variant` of the source.
 
     Returns:
@@ -79,7 +84,8 @@ def open_world(
     check_world(source, size, data_dir, variant)
     if source == "simulated":
         return make_world(seed, size, variant or default_variant(source))
-    return wikidata_world(data_dir, seed, size, variant or default_variant(source))
+    _, read = _REAL[source]
+    return read(data_dir, seed, size, variant or default_variant(source))
 
 
 def check_world(
@@ -93,12 +99,12 @@ def check_world(
     Raises:
       UserError: unknown source, size or variant, or files of the real facts are missing.
     """
-    if source not in ("simulated", "wikidata"):
-        raise UserError(f"No world has the source {source!r}; it is 'simulated' or 'wikidata'.")
+    if source not in SOURCES:
+        raise UserError(f"No world has the source {source!r}; there are {', '.join(SOURCES)}.")
     checks.require_choice((*VARIANTS, None), **{"--world": variant})
     check_size(size)
-    if source == "wikidata":
-        check_files(data_dir)
+    if source in _REAL:
+        _REAL[source][0](data_dir)
 
 
 def check_data_dir(source: str, data_dir: str | os.PathLike | None) -> None:
@@ -106,7 +112,7 @@ def check_data_dir(source: str, data_dir: str | os.PathLike | None) -> None:
     if source == "simulated" and data_dir is not None:
         raise UserError(
             f"--data {data_dir} is a folder of real facts, which a simulated world does not read; "
-            "add --source wikidata, or leave --data out."
+            f"add --source {' or '.join(_REAL)}, or leave --data out."
         )
 
 
@@ -300,8 +306,9 @@ def _paragraph_rows(
     """
     for document, facts in dated:
         subjects = {world.name(fact.subject) for fact in facts}
+        objects = {world.name(fact.object) for fact in facts}
         for number, text in enumerate(document.text.split("\n")):
-            spans = finder.find(text)
+            spans = with_names(text, objects, finder.find(text))
             about = [s for s in spans if text[s[0] : s[1]] in subjects]
             others = [s for s in spans if s not in about]
             count = -(-len(others) // world.shape.max_spans)

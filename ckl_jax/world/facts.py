@@ -1,8 +1,8 @@
 """Entities, dated facts and the questions that turn them into corpora and probes.
 
 A fact is (subject, relation, object, valid from, valid to); splits, diffs, probes and phases are
-questions about dates. Where the facts come from (`timeline` invents them, `wikidata` reads them)
-makes no difference to what is rendered from them.
+questions about dates. Where the facts come from (`timeline` invents them, `wikidata` and `factbook`
+read them) makes no difference to what is rendered from them.
 """
 
 import dataclasses
@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from ckl_jax.data.facts.offices import Term
 from ckl_jax.world.templates import CHANGING, EVENT, INVARIANT, Relation
+
+SOURCES = ("simulated", "wikidata", "factbook")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +77,20 @@ class Fact:
 
 
 @dataclasses.dataclass(frozen=True)
+class Passage:
+    """A text about a subject that a source brings along, first written on `date`."""
+
+    subject: str
+    date: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
 class World:
     """All entities and facts, and when the corpora were written.
 
     Attributes:
-      source: "simulated" or "wikidata".
+      source: one of `SOURCES`.
       seed, size: what it was made from.
       entities: by id.
       facts: all, in a fixed order.
@@ -90,6 +101,7 @@ class World:
       shape: of the corpora.
       variant: "disjoint", whose probed facts are never stated in a probe's wording, or "legacy",
         whose texts state every fact in it.
+      prose: stands in the disjoint world's corpora beside the sentences made of facts.
     """
 
     source: str
@@ -103,6 +115,7 @@ class World:
     end: str
     shape: Shape = Shape()
     variant: str = "legacy"
+    prose: tuple[Passage, ...] = ()
 
     @property
     def before(self) -> str:
@@ -181,6 +194,15 @@ class World:
         """Returns the single happenings of D1, of probed subjects."""
         begun = self.begun()
         return [f for f in begun if self.kind(f) == EVENT and not self.is_control(f.subject)]
+
+
+def without_unasked_news(world: World) -> World:
+    """Leaves out what became of controls, which no probe asks about, and whom no fact names."""
+    facts = [f for f in world.facts if f.valid_from < world.cut or not world.is_control(f.subject)]
+    prose = [p for p in world.prose if p.date < world.cut or not world.is_control(p.subject)]
+    used = {e for fact in facts for e in (fact.subject, fact.object)}
+    entities = {key: entity for key, entity in world.entities.items() if key in used}
+    return dataclasses.replace(world, entities=entities, facts=tuple(facts), prose=tuple(prose))
 
 
 def fraction_of(key: str) -> float:

@@ -128,7 +128,8 @@ def _invariant_files(world: World) -> dict[str, Write]:
 
 def _easy_row(world: World, fact: Fact) -> dict[str, str]:
     """Returns an article's own sentence with its object blanked."""
-    template = world.relations[fact.relation].news[0]
+    relation = world.relations[fact.relation]
+    template = (relation.news or relation.state[1:])[0]
     statement = say(world, fact, template.replace("{o}", BLANK))
     return _cloze(world, fact) | {
         "statement": statement,

@@ -4,14 +4,15 @@ A document's paragraphs are lines. In the disjoint world each states one fact, n
 one of the relation's `trained` wordings; the probes' wordings are for control subjects alone.
 """
 
+import dataclasses
 import datetime
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.world import legacy
-from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.facts import Fact, Passage, World
 from ckl_jax.world.legacy import say
 from ckl_jax.world.templates import FILLERS
 
@@ -36,8 +37,13 @@ def pages(world: World) -> Iterator[Dated]:
     for fact in world.known():
         facts[fact.subject].append(fact)
     sayings = {s: [_sayings(world, fact, rng) for fact in some] for s, some in facts.items()}
-    order = [(s, k) for s, some in sayings.items() for k in range(max(map(len, some)))]
+    last = {s: max(map(len, some)) for s, some in sayings.items()}
+    order = [(s, k) for s in sayings for k in range(last[s])]
     rng.shuffle(order)
+    prose = defaultdict(list)
+    for passage in world.prose:
+        if passage.date < world.cut:
+            prose[passage.subject].append(passage.text)
     cut = datetime.date.fromisoformat(world.cut)
     for subject, k in order:
         said = [
@@ -45,7 +51,9 @@ def pages(world: World) -> Iterator[Dated]:
         ]
         rng.shuffle(said)
         date = cut - datetime.timedelta(days=1 + rng.randrange(_PAGE_DAYS))
-        yield _document(world, f"d0-{subject}-{k}", date.isoformat(), said, rng)
+        page = _document(world, f"d0-{subject}-{k}", date.isoformat(), said, rng)
+        # The passages about a subject are spread over its pages.
+        yield _with_passages(page, prose[subject][k :: last[subject]])
 
 
 def articles(world: World) -> Iterator[Dated]:
@@ -56,10 +64,21 @@ def articles(world: World) -> Iterator[Dated]:
     rng = random.Random(f"articles {world.seed} {world.size}")
     begun = world.begun()
     rng.shuffle(begun)
-    begun.sort(key=lambda f: f.valid_from)
-    for i, fact in enumerate(begun):
-        said = [(fact, template) for template in _sayings(world, fact, rng)]
-        yield _document(world, f"d1-{i:06d}", fact.valid_from, said, rng)
+    news = [(fact.valid_from, fact) for fact in begun]
+    news += [(p.date, p) for p in world.prose if world.cut <= p.date < world.end]
+    news.sort(key=lambda dated: dated[0])
+    for i, (date, reported) in enumerate(news):
+        name = f"d1-{i:06d}"
+        if isinstance(reported, Passage):
+            yield Document(name, date, world.name(reported.subject), reported.text), []
+            continue
+        said = [(reported, template) for template in _sayings(world, reported, rng)]
+        yield _document(world, name, date, said, rng)
+
+
+def _with_passages(dated: Dated, passages: Sequence[str]) -> Dated:
+    document, facts = dated
+    return dataclasses.replace(document, text="\n".join([document.text, *passages])), facts
 
 
 def _sayings(world: World, fact: Fact, rng: random.Random) -> list[str]:

@@ -5,7 +5,6 @@ and `probes/wikidata-facts-2021-2023-2024.jsonl.gz` (CC0) for what changed. The 
 ParaRel's patterns and the wordings of `data.templates`, not from articles.
 """
 
-import dataclasses
 import itertools
 import os
 import random
@@ -17,7 +16,7 @@ from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl
 from ckl_jax.world import wordings
-from ckl_jax.world.facts import Entity, Fact, World, occurs_in
+from ckl_jax.world.facts import Entity, Fact, World, occurs_in, without_unasked_news
 from ckl_jax.world.templates import CHANGING, INVARIANT, Relation
 from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 
@@ -118,24 +117,21 @@ def wikidata_world(
     reader = _Reader(Path(data_dir), random.Random(f"wikidata {seed} {size}"), _PER_RELATION[size])
     reader.read_invariant()
     reader.read_changing()
-    world = World(
-        source="wikidata",
-        seed=seed,
-        size=size,
-        entities=reader.entities,
-        facts=tuple(reader.facts),
-        relations=reader.relations,
-        cut=CUT,
-        half=HALF,
-        end=END,
-        shape=(SIZES if variant == "disjoint" else LEGACY_SIZES)[size].shape,
-        variant=variant,
+    return without_unasked_news(
+        World(
+            source="wikidata",
+            seed=seed,
+            size=size,
+            entities=reader.entities,
+            facts=tuple(reader.facts),
+            relations=reader.relations,
+            cut=CUT,
+            half=HALF,
+            end=END,
+            shape=(SIZES if variant == "disjoint" else LEGACY_SIZES)[size].shape,
+            variant=variant,
+        )
     )
-    # No probe asks what became of controls, so the news leave it out.
-    facts = [f for f in world.facts if f.valid_from < CUT or not world.is_control(f.subject)]
-    used = {e for fact in facts for e in (fact.subject, fact.object)}
-    entities = {key: entity for key, entity in reader.entities.items() if key in used}
-    return dataclasses.replace(world, entities=entities, facts=tuple(facts))
 
 
 def check_files(data_dir: str | os.PathLike | None) -> None:
@@ -153,7 +149,7 @@ def check_files(data_dir: str | os.PathLike | None) -> None:
     more = f" and {len(missing) - 1} more" if data_dir is not None and len(missing) > 1 else ""
     raise UserError(
         f"{what}{more}; the source 'wikidata' needs --data=DIR, a folder that holds "
-        f"{folders[0]}/, {folders[1]}/ and {_FACTS} (docs/wikidata.md tells their format)."
+        f"{folders[0]}/, {folders[1]}/ and {_FACTS} (docs/real_facts.md tells their format)."
     )
 
 

@@ -108,7 +108,7 @@ def test_missing_and_broken_files_are_named(tmp_path):
         wikidata_world(tmp_path, 0, "tiny")
     with pytest.raises(UserError, match="needs --data=DIR, a folder that holds"):
         build_world(tmp_path, source="wikidata")
-    with pytest.raises(UserError, match="it is 'simulated' or 'wikidata'"):
+    with pytest.raises(UserError, match="there are simulated, wikidata, factbook"):
         build_world(tmp_path, source="wiki")
     with pytest.raises(UserError, match="No world has the size 'x'"):
         wikidata_world(tmp_path, 0, "x")

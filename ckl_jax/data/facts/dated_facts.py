@@ -2,8 +2,8 @@
 
 A file is JSON lines, plain or gzip, in one of four forms that its lines tell apart: dated facts
 (docs/benchmark_builder.md; the simulated world's facts.jsonl), T-REx as LAMA and ParaRel have it,
-Wikidata at some dates (docs/wikidata.md), and DyKnow's answers with their dates; or a CSV table of
-terms of office, as `ckl data offices` writes it.
+Wikidata at some dates (docs/real_facts.md), and DyKnow's answers with their dates; or a CSV table
+of terms of office, as `ckl data offices` writes it.
 """
 
 import dataclasses

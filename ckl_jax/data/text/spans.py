@@ -69,6 +69,18 @@ def _split_long(sentence: str, length: int, count: Callable[[str], int]) -> list
     return [p for part in parts for p in _split_long(part, length, count)]
 
 
+def with_names(
+    text: str, names: Iterable[str], spans: Sequence[Span]
+) -> list[Span | tuple[int, int]]:
+    """Adds the occurrences of `names` in `text` that none of `spans` holds, in place of parts."""
+    longest = sorted(names, key=lambda name: (-len(name), name))
+    pattern = r"(?<!\w)(?:{})(?!\w)".format("|".join(map(re.escape, longest)))
+    found = [m.span() for m in re.finditer(pattern, text)] if longest else []
+    named = [(a, b) for a, b in found if not any(s[0] <= a and b <= s[1] for s in spans)]
+    kept = [s for s in spans if all(s[1] <= start or end <= s[0] for start, end in named)]
+    return sorted([*kept, *named])
+
+
 def mask_spans(text: str, spans: Sequence[Span | tuple[int, int]]) -> tuple[str, str]:
     """Replaces spans by sentinels.
 

@@ -19,9 +19,9 @@ from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.train import studies
 from ckl_jax.train.subprocess_runs import SUMMARY, Training
 from ckl_jax.world.ckl import check_data_dir, check_world, default_variant
+from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
-SOURCES = ("simulated", "wikidata")
 INITIAL = "initial"
 
 
@@ -30,12 +30,12 @@ class Demo(studies.StudySettings):
     """Settings of `ckl demo`.
 
     Attributes:
-      out: Folder of everything; by default runs/demo, or runs/demo-wikidata.
-      source: Simulated facts, or real ones of Wikidata.
-      size: Size of the simulated world.
+      out: Folder of everything; by default runs/demo, or runs/demo-SOURCE.
+      source: Simulated facts, or real ones of Wikidata or the World Factbook.
+      size: Size of the world.
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
-      data: Folder of the real facts and texts (docs/wikidata.md).
+      data: Folder of the real facts and texts (docs/real_facts.md).
       model: Folder of `ckl import-hf`: its T5 and vocabulary in place of the size's; the Initial
         model is trained from it.
       methods: Methods to compare; "all" stands for the paper's, "newer" for replay,
@@ -126,10 +126,10 @@ def training(demo: Demo, name: str) -> Training:
 def _gin_files(demo: Demo, name: str) -> list[str]:
     # Initial replays nothing, which legacy.gin would change.
     legacy = ["data/legacy.gin"] if demo.world == "legacy" and name != INITIAL else []
-    wikidata = ["data/wikidata.gin"] if demo.source == "wikidata" else []
+    facts = [f"data/{demo.source}.gin"] if demo.source != "simulated" else []
     size = [f"{demo.size}.gin"] if demo.size in ("medium", "large") else []
     model = [demo.imported.gin_file] if demo.imported else []
-    return [f"ckl_{name}.gin", *size, *legacy, *wikidata, *model]
+    return [f"ckl_{name}.gin", *size, *legacy, *facts, *model]
 
 
 def _macros(demo: Demo, name: str) -> dict[str, Any]:

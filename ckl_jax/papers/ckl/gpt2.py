@@ -63,7 +63,7 @@ def _size(running: Running) -> list[str]:
     if running.is_full:
         return [OVERLAYS.format("gpt2_full"), str(_imported(running) / "model.gin")]
     size = [] if running.size == "small" else [f"temporalwiki_{running.size}.gin"]
-    return [*size, *([OVERLAYS.format("gpt2_wikidata")] if running.source == "wikidata" else [])]
+    return [*size, *([OVERLAYS.format("gpt2_real_facts")] if running.source != "simulated" else [])]
 
 
 def _train(

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Floats, SomeNames
-from ckl_jax.papers.ckl.demo import SOURCES
 from ckl_jax.papers.ckl.imported import Imported
 from ckl_jax.papers.ckl.methods import METHODS, PAPER, expand
 from ckl_jax.papers.ckl.scenarios import INITIAL, Cell, Scenario, sweep
 from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.ckl import default_variant
+from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES as WORLD_SIZES
 from ckl_jax.world.timeline import VARIANTS
 
@@ -28,8 +28,8 @@ class Running(StudySettings):
       out: Folder of all experiments; by default runs/experiments-SIZE.
       size: Size of models and data: tiny takes seconds a cell and its numbers mean nothing, small
         is the demo's, medium and large have 4 and 15 times its facts, full is the paper's.
-      data: For full, folder of the published files; for wikidata, of the real facts
-        (docs/wikidata.md).
+      data: For full, folder of the published files; for wikidata and factbook, of the real facts
+        (docs/real_facts.md).
       model: Folder of `ckl import-hf`: its model and vocabulary in place of the size's.
       methods: Rows of the table, by default the paper's; "all" stands for these, "newer" for
         replay, lora_mix_review, ewc, lwf and ema.
@@ -38,7 +38,7 @@ class Running(StudySettings):
       strengths: Try several strengths of each method that has one in ckl/pareto, at each rate.
       tuning_seeds: Light-tunings of each GPT-2, whose scores are averaged; by default 5, or 2 for
         tiny.
-      source: Facts of the data: simulated, or real ones of Wikidata.
+      source: Facts of the data: simulated, or real ones of Wikidata or the World Factbook.
       world: Simulated world: disjoint, whose texts never state a probed fact in a probe's wording,
         or legacy, whose probes are rows of the training text.
       keep_light_tuned: Keep the checkpoints of light-tuned GPT-2s as well as their scores.
@@ -77,7 +77,7 @@ class Running(StudySettings):
         if not self.is_full and self.source == "simulated" and self.data is not None:
             raise UserError(
                 "--data is a folder of the published files, for --size full, or of real facts, for "
-                "--source wikidata: give one of these too, or leave --data out."
+                "--source wikidata or factbook: give one of these too, or leave --data out."
             )
 
     @property

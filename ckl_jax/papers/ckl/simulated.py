@@ -38,7 +38,7 @@ def prepare(
       data_dir: gets `ckl/` (files in CKL's layout) and `prepared/` (vocabulary and tasks).
       seed, size: of the world; see `world.ckl.build_world`.
       vocab_size: upper bound on the vocabulary's pieces; default, enough for whole names.
-      source: "simulated", or "wikidata" for real facts out of `facts_dir`.
+      source: one of `world.facts.SOURCES`; real facts are read from `facts_dir`.
       facts_dir: folder of the real facts.
       variant: of the world: "disjoint" or "legacy".
       vocabulary: that of a model; None trains one on the world's texts.

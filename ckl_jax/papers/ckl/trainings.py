@@ -68,7 +68,7 @@ def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
 def _made(running: Running) -> list[str]:
     """The gin files of data that are made here, and of the model."""
     size = [] if running.size in ("small", "full") else [f"{running.size}.gin"]
-    source = ["data/wikidata.gin"] if running.source == "wikidata" else []
+    source = [f"data/{running.source}.gin"] if running.source != "simulated" else []
     return [*size, *source, *([running.imported.gin_file] if running.imported else [])]
 
 

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckl_jax.data.text.documents import Document, read_documents, write_documents
-from ckl_jax.data.text.spans import chunk, fill_spans, mask_spans, salient_rows, split_sentences
+from ckl_jax.data.text.spans import (
+    chunk,
+    fill_spans,
+    mask_spans,
+    salient_rows,
+    split_sentences,
+    with_names,
+)
 from ckl_jax.data.text.taggers import HeuristicFinder, find_dates, make_finder
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError
@@ -327,6 +334,17 @@ def test_a_hundred_spans_leave_no_sentinel_to_close_with():
 
 
 TEXT = "The mayor of Oslo met Anna Brel in Lima on 3 June 2020."
+
+
+def test_names_that_no_span_holds_are_added():
+    text = "In Bolivia, people sing Hail to Bolivia in May."
+    spans = [(3, 10), (24, 28), (32, 39), (43, 46)]
+    assert [text[a:b] for a, b in with_names(text, ["Hail to Bolivia", "Bol"], spans)] == [
+        *("Bolivia", "Hail to Bolivia", "May")
+    ]
+    assert with_names(text, ["Bolivia"], spans) == spans
+    assert with_names(text, [], spans) == spans
+    assert with_names("It ends in .bo.", [".bo"], []) == [(11, 14)]
 
 
 def test_rows_mask_all_spans_one_or_each():

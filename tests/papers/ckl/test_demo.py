@@ -86,7 +86,7 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     assert "--source is 'wiki'; choose from" in refused(command, "--source=wiki")
     err = refused(command, "--source=wikidata")
     assert "No --data is given" in err and "probes/pararel/patterns/" in err
-    assert "docs/wikidata.md" in err
+    assert "docs/real_facts.md" in err
     data = tmp_path / "data"
     err = refused(command, "--source=wikidata", f"--data={data}")
     assert f"{data} lacks probes/pararel/trex/P17.jsonl and 26 more" in err
