@@ -15,8 +15,10 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import decoding
+from ckl_jax.models.layers import PerToken
 
 Batch = Mapping[str, jax.Array]
+_LOGITS_BYTES = 2**30  # of a batch's logits that are computed at once
 NORMALIZING_FACTORS = (
     "NUM_REAL_TARGET_TOKENS",
     "NUM_TOTAL_TARGET_TOKENS",
@@ -90,12 +92,16 @@ class BaseTransformerModel(abc.ABC):
       module: a linen module with T5X's signatures, and its configuration in `config`.
       decode_fn: `decoding.beam_search`, `decoding.greedy_decode`, or a partial of either.
       label_smoothing, z_loss: see `token_losses`.
+      logits_at_a_time: positions of a row whose logits are computed at once in losses; the backward
+        pass computes them again. 0 is all of them, None as many as 1 GiB holds.
       loss_normalizing_factor: what the summed loss is divided by: a number, None (1), or one of
         NORMALIZING_FACTORS. The default is the mean over the tokens of the global batch.
     """
 
     # The features of a task's rows that a batch of this model is made of.
     task_features: ClassVar[tuple[str, ...]] = ()
+    # Whether `logits` takes a function of them, to be applied to a few positions at a time.
+    splits_logits: ClassVar[bool] = False
 
     module: nn.Module
     # Keyword-only, so that subclasses can add positional fields (a vocabulary) behind `module`.
@@ -104,6 +110,7 @@ class BaseTransformerModel(abc.ABC):
     )
     label_smoothing: float = dataclasses.field(default=0.0, kw_only=True)
     z_loss: float = dataclasses.field(default=0.0, kw_only=True)
+    logits_at_a_time: int | None = dataclasses.field(default=None, kw_only=True)
     loss_normalizing_factor: str | float | None = dataclasses.field(
         default="NUM_REAL_TARGET_TOKENS", kw_only=True
     )
@@ -118,6 +125,7 @@ class BaseTransformerModel(abc.ABC):
             checks.require_positive(LOSS_NORMALIZING_FACTOR=factor)
         checks.require_number("a number in [0, 1)", 0.0, 1.0, LABEL_SMOOTHING=self.label_smoothing)
         checks.require_number("a finite number, 0 or more", 0.0, Z_LOSS=self.z_loss)
+        checks.require_int(0, LOGITS_AT_A_TIME=self.logits_at_a_time)
 
     @classmethod
     def with_vocabulary(cls, module: nn.Module, vocabulary: Any, **fields: Any) -> Self:
@@ -158,24 +166,56 @@ class BaseTransformerModel(abc.ABC):
           The unnormalised loss (), and sums over the batch, each (): `denominator`, `loss`,
           `z_loss`, `correct` and `tokens`.
         """
-        return self.sums_of(self.logits(params, batch, dropout_rng), batch)
+        return self._sums(self.per_token(self._losses, params, batch, dropout_rng), batch)
+
+    def per_token(
+        self,
+        function: Callable[[jax.Array, jax.Array], Any],
+        params: Any,
+        batch: Batch,
+        dropout_rng: jax.Array | None = None,
+    ) -> Any:
+        """A function of logits and targets, for a few positions at a time where they are large.
+
+        Args:
+          function: (logits [B, t, V] float32, targets [B, t]) -> a tree of [B, t].
+          params, batch, dropout_rng: as for `logits`.
+
+        Returns:
+          A tree of [B, T].
+        """
+        targets = batch["decoder_target_tokens"]
+        rows, length = targets.shape
+        size = self.logits_at_a_time
+        if size is None:
+            size = max(1, _LOGITS_BYTES // (4 * rows * getattr(self.config, "vocab_size", 1)))
+        if not self.splits_logits or size == 0 or size >= length:
+            return function(self.logits(params, batch, dropout_rng), targets)
+        return self.logits(params, batch, dropout_rng, PerToken(function, targets, size))
+
+    def _losses(self, logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
+        loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
+        # The loss computes the maximum anyway; an argmax over the vocabulary would cost more.
+        return loss, z, logits_of(targets, logits) == jnp.max(logits, axis=-1)
 
     def sums_of(
         self, logits: jax.Array, batch: Batch, extra: jax.Array | None = None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """`loss_fn` of logits [B, T, V]; `extra` [B, T] adds to what is minimised alone."""
-        targets = batch["decoder_target_tokens"]
+        return self._sums(self._losses(logits, batch["decoder_target_tokens"]), batch, extra)
+
+    def _sums(
+        self, losses: tuple[jax.Array, ...], batch: Batch, extra: jax.Array | None = None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        loss, z, hit = losses
         weights = batch["decoder_loss_weights"].astype(jnp.float32)
-        loss, z = token_losses(logits, targets, self.label_smoothing, self.z_loss)
-        # The loss computes the maximum anyway; an argmax over the vocabulary would cost more.
-        correct = jnp.where(logits_of(targets, logits) == jnp.max(logits, axis=-1), weights, 0.0)
         # scale: () or [B, 1] or [B, T]; denominator: ().
         scale, denominator = self._normalizer(weights, batch.get("decoder_segment_ids"))
         sums = {
             "denominator": denominator,
             "loss": jnp.sum(loss * weights),  # without `extra`: comparable between methods
             "z_loss": jnp.sum(z * weights),
-            "correct": jnp.sum(correct),
+            "correct": jnp.sum(jnp.where(hit, weights, 0.0)),
             "tokens": jnp.sum(weights),
         }
         # `extra` (distillation) enters the gradient but not the reported `loss` above.
@@ -206,7 +246,7 @@ class BaseTransformerModel(abc.ABC):
     def score_batch(self, params: Any, batch: Batch) -> jax.Array:
         """Log likelihood of the targets, [B]: no smoothing, no z-loss, no dropout."""
         # The default arguments leave out smoothing and z-loss, which are no log likelihood.
-        losses, _ = token_losses(self.logits(params, batch), batch["decoder_target_tokens"])
+        losses, _ = self.per_token(token_losses, params, batch)
         return -jnp.sum(losses * batch["decoder_loss_weights"], axis=-1)
 
     def initial_memory(self, batch_size: int, length: int | None = None) -> Any:
@@ -241,7 +281,5 @@ class BaseTransformerModel(abc.ABC):
           Losses [B, T] float32 in nats, without smoothing and z-loss (padding has numbers too), and
           the memory for the next chunk.
         """
-        losses, _ = token_losses(
-            self.logits(params, batch, dropout_rng), batch["decoder_target_tokens"]
-        )
+        losses, _ = self.per_token(token_losses, params, batch, dropout_rng)
         return losses, memory

@@ -352,7 +352,8 @@ class Transformer(nn.Module):
         prefill: bool = False,
         prefill_lengths: Array | None = None,
         prefill_width: int = 0,
-    ) -> Array:
+        per_token: layers.PerToken | None = None,
+    ) -> Any:
         """Logits of the next token at every position, [B, T, V] float32; see `gpt2.Transformer`."""
         del decoder_target_tokens, prefill
         length = decoder_input_tokens.shape[1]
@@ -375,15 +376,13 @@ class Transformer(nn.Module):
         context = self._context(positions, keys, mask)
         deterministic = not enable_dropout
         x = self._states(decoder_input_tokens, positions, context, deterministic, decode)
-        logits = self._logits(x).astype(jnp.float32)
-        if cap := self.config.logits_softcap:
-            logits = cap * jnp.tanh(logits / cap)
-        return layers.constrain(logits, ("batch", "length", "vocab"))
+        return layers.logits_of(self, Transformer._logits, x, per_token)
 
     def _logits(self, x: Array) -> Array:
-        if self.config.logits_via_embedding:
-            return self.token_embedder.attend(x)
-        return self.logits_dense(x)
+        tied = self.config.logits_via_embedding
+        logits = self.token_embedder.attend(x) if tied else self.logits_dense(x)
+        cap = self.config.logits_softcap
+        return cap * jnp.tanh(logits.astype(jnp.float32) / cap) if cap else logits
 
     def score_tree(
         self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array

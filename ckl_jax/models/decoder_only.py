@@ -13,6 +13,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import decoding
 from ckl_jax.models.base import BaseTransformerModel, Batch
+from ckl_jax.models.layers import PerToken
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class DecoderOnlyModel(BaseTransformerModel):
     """
 
     task_features = ("targets",)
+    splits_logits = True
 
     vocabulary: Any = None
     left_pad_legacy: bool = False
@@ -57,7 +59,13 @@ class DecoderOnlyModel(BaseTransformerModel):
         ids = jnp.ones((1, 1), jnp.int32)
         return self.module.init(key, ids, ids, enable_dropout=False)
 
-    def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
+    def logits(
+        self,
+        params: Any,
+        batch: Batch,
+        dropout_rng: jax.Array | None = None,
+        per_token: PerToken | None = None,
+    ) -> Any:
         self._check_length(batch["decoder_input_tokens"].shape[1], "Rows")
         return self.module.apply(
             {"params": params},
@@ -67,6 +75,7 @@ class DecoderOnlyModel(BaseTransformerModel):
             decoder_positions=batch.get("decoder_positions"),
             enable_dropout=dropout_rng is not None,
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            **({} if per_token is None else {"per_token": per_token}),
         )
 
     def score_tree(self, params: Any, batch: Batch) -> jax.Array:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ckl_jax.models import decoding
 from ckl_jax.models.base import BaseTransformerModel, Batch, token_losses
+from ckl_jax.models.layers import PerToken
 
 # The three arrays of a batch that the module is called with, in its order.
 MODEL_INPUTS = ("encoder_input_tokens", "decoder_input_tokens", "decoder_target_tokens")
@@ -27,6 +28,7 @@ class EncoderDecoderModel(BaseTransformerModel):
     """
 
     task_features = ("inputs", "targets")
+    splits_logits = True
 
     input_vocabulary: Any = None
     output_vocabulary: Any = None
@@ -41,8 +43,14 @@ class EncoderDecoderModel(BaseTransformerModel):
         ids = jnp.ones((1, 1), jnp.int32)
         return self.module.init(key, ids, ids, ids, enable_dropout=False)
 
-    def logits(self, params: Any, batch: Batch, dropout_rng: jax.Array | None = None) -> jax.Array:
-        """Teacher-forced logits [B, T, V] float32; with dropout if a key is given."""
+    def logits(
+        self,
+        params: Any,
+        batch: Batch,
+        dropout_rng: jax.Array | None = None,
+        per_token: PerToken | None = None,
+    ) -> Any:
+        """Teacher-forced logits [B, T, V] float32, or what `per_token` makes of them."""
         return self.module.apply(
             {"params": params},
             *(batch[name] for name in MODEL_INPUTS),
@@ -52,6 +60,7 @@ class EncoderDecoderModel(BaseTransformerModel):
             # flax raises if dropout needs a key that is missing, so a key is passed exactly when it
             # is on.
             rngs=None if dropout_rng is None else {"dropout": dropout_rng},
+            **({} if per_token is None else {"per_token": per_token}),
         )
 
     def predict(
@@ -189,7 +198,7 @@ class EncoderDecoderModel(BaseTransformerModel):
             "decoder_input_tokens": inputs,
             "decoder_target_tokens": targets,
         }
-        losses, _ = token_losses(self.logits(params, known, dropout_rng), targets)
+        losses, _ = self.per_token(token_losses, params, known, dropout_rng)
         # Tokens of weight 0 must not enter the memory: they are padding of the last chunk.
         real = jnp.where(batch["decoder_loss_weights"] > 0, targets, 0)
         return losses, {"tokens": _latest(memory["tokens"], real)}

@@ -165,7 +165,8 @@ class Transformer(nn.Module):
         prefill: bool = False,
         prefill_lengths: Array | None = None,
         prefill_width: int = 0,
-    ) -> Array:
+        per_token: layers.PerToken | None = None,
+    ) -> Any:
         """Logits of the next token at every position.
 
         Args:
@@ -184,9 +185,10 @@ class Transformer(nn.Module):
             the cache are a row's prompt. The rest of them is padding: nothing sees it, and
             positions go on behind the prompt as if it were not there.
           prefill_width: see `prefill_lengths`.
+          per_token: what to make of the logits.
 
         Returns:
-          [B, T, V] float32.
+          [B, T, V] float32, or what `per_token` makes of it.
         """
         del decoder_target_tokens, prefill
         length = decoder_input_tokens.shape[1]
@@ -208,8 +210,7 @@ class Transformer(nn.Module):
         if decoder_positions is not None:
             positions = decoder_positions
         x = self._states(decoder_input_tokens, positions, mask, not enable_dropout, decode)
-        logits = self.token_embedder.attend(x)
-        return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
+        return layers.logits_of(self, lambda model, x: model.token_embedder.attend(x), x, per_token)
 
     def score_tree(
         self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array

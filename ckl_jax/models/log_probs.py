@@ -9,6 +9,8 @@ take the product as a whole, which the partitioner can split.
 import jax
 import jax.numpy as jnp
 
+from ckl_jax.parallel.topology import platform
+
 Array = jax.Array
 _BLOCK = 512  # of the vocabulary; 256 to 2,048 are as fast for rows of 512 positions
 
@@ -64,7 +66,7 @@ def log_normalizers(
       block: words of the vocabulary at a time; None is a suitable number for this machine.
     """
     size = len(table)
-    block = min(size, block or (_BLOCK if jax.default_backend() == "cpu" else size))
+    block = min(size, block or (_BLOCK if platform() == "cpu" else size))
     bias = jnp.zeros(size, x.dtype) if bias is None else bias
 
     # One block of the streaming log-sum-exp: `total` is the sum of exp(logit - peak) so far.

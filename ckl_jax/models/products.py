@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 
+from ckl_jax.parallel.topology import platform
+
 _SCORES = "btnh,bsnh->bnts"
 _HEADS = ((0, 1), (0, 1))  # axes of batch and heads
 _barrier = jax.lax.optimization_barrier
@@ -24,7 +26,7 @@ def gradients_in_row_order() -> Iterator[None]:
     """A `with` block in which the products below are traced so; outside, they are plain ones."""
     # A context variable rather than an argument: the products are deep inside of linen modules. It
     # is read while tracing, so a compiled function keeps what it was traced with.
-    token = _row_order.set(jax.default_backend() == "cpu")
+    token = _row_order.set(platform() == "cpu")
     try:
         yield
     finally:

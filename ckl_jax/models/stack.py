@@ -13,6 +13,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import layers
 from ckl_jax.models.side import Side
+from ckl_jax.parallel.topology import platform
 
 Array = jax.Array
 
@@ -43,10 +44,13 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
 
 
 def _dtype(dtype: Any) -> Any:
+    if isinstance(dtype, str) and dtype == "auto":
+        return jnp.dtype(jnp.float32 if platform() == "cpu" else jnp.bfloat16)
     with contextlib.suppress(TypeError):
         if dtype is not None and jnp.issubdtype(jnp.dtype(dtype), jnp.floating):
             return jnp.dtype(dtype)
-    raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give 'float32', 'bfloat16' or 'float16'.")
+    known = "'float32', 'bfloat16', 'float16' or 'auto'"
+    raise UserError(f"ACTIVATION_DTYPE is {dtype!r}; give {known}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +59,8 @@ class StackConfig:
 
     Attributes:
       vocab_size: V.
-      dtype: of the activations; parameters stay float32.
+      dtype: of the activations; parameters stay float32. "auto" is bfloat16 on GPUs and TPUs,
+        float32 on CPUs.
       emb_dim, num_heads, head_dim, mlp_dim: D, N, H, F.
       num_layers: depth.
       max_positions: the longest row, special tokens included, or prompt and answer.

@@ -269,8 +269,9 @@ class Decoder(nn.Module):
         deterministic: bool,
         decode: bool = False,
         max_decode_length: int | None = None,
-    ) -> Array:
-        """encoded [B, S, D], tokens [B, T] -> float32 logits [B, T, V]."""
+        per_token: layers.PerToken | None = None,
+    ) -> Any:
+        """encoded [B, S, D], tokens [B, T] -> logits [B, T, V] float32, or `per_token` of them."""
         cfg = self.config
         x = cfg.dropout(self.token_embedder(tokens), deterministic).astype(cfg.dtype)
         # While decoding the input is one position, but the bias spans the whole cache.
@@ -287,19 +288,17 @@ class Decoder(nn.Module):
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)
+        return layers.logits_of(self, Decoder._logits, x, per_token)
+
+    def _logits(self, x: Array) -> Array:
+        cfg = self.config
         if cfg.logits_via_embedding:
             # v1.0 ties the output: D^-0.5 keeps logits at the scale of an embedding with stddev 1.
-            logits = self.token_embedder.attend(x / jnp.sqrt(cfg.emb_dim).astype(cfg.dtype))
-        else:
-            logits = cfg.dense(
-                # v1.1 has an output projection of its own, made by the factory, so that a method
-                # may adapt it.
-                cfg.vocab_size,
-                ("embed", "vocab"),
-                name="logits_dense",
-                dtype=cfg.dtype,
-            )(x)
-        return layers.constrain(logits.astype(jnp.float32), ("batch", "length", "vocab"))
+            return self.token_embedder.attend(x / jnp.sqrt(cfg.emb_dim).astype(cfg.dtype))
+        # v1.1 has an output projection of its own, made by the factory, so that a method may adapt
+        # it.
+        axes = ("embed", "vocab")
+        return cfg.dense(cfg.vocab_size, axes, name="logits_dense", dtype=cfg.dtype)(x)
 
 
 class Transformer(nn.Module):
@@ -366,7 +365,8 @@ class Transformer(nn.Module):
         enable_dropout: bool = True,
         decode: bool = False,
         max_decode_length: int | None = None,
-    ) -> Array:
+        per_token: layers.PerToken | None = None,
+    ) -> Any:
         """Logits of the decoder.
 
         Args:
@@ -380,9 +380,10 @@ class Transformer(nn.Module):
           enable_dropout: training.
           decode: use the `cache` collection.
           max_decode_length: length of that cache.
+          per_token: what to make of the logits.
 
         Returns:
-          [B, T, V] float32.
+          [B, T, V] float32, or what `per_token` makes of it.
         """
         del decoder_positions
         dtype = self.config.dtype
@@ -410,6 +411,7 @@ class Transformer(nn.Module):
             not enable_dropout,
             decode,
             max_decode_length,
+            per_token=per_token,
         )
 
     def __call__(
@@ -424,7 +426,8 @@ class Transformer(nn.Module):
         *,
         enable_dropout: bool = True,
         decode: bool = False,
-    ) -> Array:
+        per_token: layers.PerToken | None = None,
+    ) -> Any:
         """Teacher-forced logits [B, T, V]; see `decode` for the arguments."""
         del encoder_positions
         encoded = self._encode(
@@ -440,4 +443,5 @@ class Transformer(nn.Module):
             decoder_positions=decoder_positions,
             enable_dropout=enable_dropout,
             decode=decode,
+            per_token=per_token,
         )

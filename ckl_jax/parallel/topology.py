@@ -44,8 +44,23 @@ def simulate_devices(count: int) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
 
 
+_compiled_for: str | None = None  # None: the platform that JAX runs on
+
+
+def platform() -> str:
+    """The platform that programs are compiled for: "cpu", "gpu" or "tpu". Starts JAX's backend."""
+    import jax  # late: `simulate_devices` must come before JAX starts
+
+    return _compiled_for or jax.default_backend()
+
+
 def no_devices() -> None:
-    """Makes JAX start on one CPU device, and libtpu without asking the network where it is."""
+    """Makes JAX start on one CPU device, and libtpu without asking the network where it is.
+
+    What asks for the `platform` from now on is told of a TPU.
+    """
+    global _compiled_for
+    _compiled_for = "tpu"
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")

@@ -47,8 +47,7 @@ class GroupLosses:
         self._sums = jax.jit(self._group_sums)
 
     def _group_sums(self, params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
-        logits = self.model.logits(params, batch)
-        losses, _ = token_losses(logits, batch["decoder_target_tokens"])
+        losses, _ = self.model.per_token(token_losses, params, batch)
         # [B, T, G] of 0 and 1.
         marked = (batch["groups"][..., None] >> self._bits[None, None]) & 1
         counted = marked.astype(jnp.float32) * batch["decoder_loss_weights"][..., None]

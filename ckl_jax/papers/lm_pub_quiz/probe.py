@@ -48,7 +48,7 @@ class Settings:
         `papers.lm_pub_quiz.fill_scorer`.
       pll_metric: what a masked model has hidden beside a token; see
       `papers.lm_pub_quiz.masked_scorer`. batch_size: rows of the model at once.
-      dtype: of the activations; None is the model's own, float32 of one from Hugging Face.
+      dtype: of the activations; None is float32.
       bindings: gin bindings over those of a run, such as another place of its vocabulary.
       trusted: modules of the user's own that the run's gin file may import.
     """
@@ -114,7 +114,7 @@ def probe(
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}",
             *_method(checkpoint.parent),
-            *([f"ACTIVATION_DTYPE = {settings.dtype!r}"] if settings.dtype else []),
+            f"ACTIVATION_DTYPE = {settings.dtype or 'float32'!r}",
             *settings.bindings,
         ],
         trusted=settings.trusted,

@@ -1,0 +1,70 @@
+"""Losses of a few positions at a time are those of all logits at once."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ckl_jax.errors import UserError
+from tests.helpers import (
+    TINY,
+    TINY_DECODER,
+    TINY_GPT2,
+    TINY_V1_1,
+    model_of,
+    random_batch,
+    random_params,
+)
+
+CONFIGS = {
+    "T5": TINY,
+    "T5 v1.1": TINY_V1_1,
+    "GPT-2": TINY_GPT2,
+    "decoder": TINY_DECODER,
+    "decoder, untied": dataclasses.replace(TINY_DECODER, logits_via_embedding=False),
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_sums_and_gradients_do_not_depend_on_it(config):
+    model = dataclasses.replace(model_of(config), z_loss=0.01, label_smoothing=0.1)
+    params, batch = random_params(config), random_batch(config)
+    assert batch["decoder_target_tokens"].shape[1] % 3  # the last part is shorter
+
+    def of(size):
+        part = dataclasses.replace(model, logits_at_a_time=size)
+        key = jax.random.key(1)  # of dropout, before the logits
+        return jax.value_and_grad(lambda p: part.loss_fn(p, batch, key), has_aux=True)(params)
+
+    (wanted, sums), grads = of(0)
+    for size in (1, 3):
+        (value, parts), part_grads = of(size)
+        np.testing.assert_allclose(value, wanted, rtol=1e-6)
+        for name in sums:
+            np.testing.assert_allclose(parts[name], sums[name], rtol=1e-5, err_msg=name)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part_grads, grads
+        )
+        scored = dataclasses.replace(model, logits_at_a_time=size).score_batch(params, batch)
+        np.testing.assert_allclose(scored, model.score_batch(params, batch), rtol=1e-5)
+
+
+def test_large_logits_are_split_by_themselves(monkeypatch):
+    monkeypatch.setattr("ckl_jax.models.base._LOGITS_BYTES", 4 * 64 * 8)
+    model, shapes = model_of(TINY_GPT2), []
+    params, batch = random_params(TINY_GPT2), random_batch(TINY_GPT2)
+    rows, length = batch["decoder_target_tokens"].shape
+
+    def note(logits, targets):
+        shapes.append(logits.shape)
+        return jnp.zeros(targets.shape)
+
+    assert model.per_token(note, params, batch).shape == (rows, length)
+    assert shapes and all(s == (rows, 8 // rows, 64) for s in shapes)
+
+
+def test_a_negative_number_is_refused():
+    with pytest.raises(UserError, match="LOGITS_AT_A_TIME is -1"):
+        dataclasses.replace(model_of(TINY), logits_at_a_time=-1)
