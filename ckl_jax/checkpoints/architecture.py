@@ -24,6 +24,7 @@ RUN_FIELDS = (
     "dtype",
     "dropout_rate",
     "float32_attention_logits",
+    "attention_impl",
     "scan_layers",
     "remat_policy",
     "dense",

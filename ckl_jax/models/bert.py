@@ -60,6 +60,7 @@ class BertConfig(StackConfig):
             scale_query=True,
             kernel_init=_INIT,
             out_init=_INIT,
+            implementation=self.attention_impl,
             name="attention",
         )
 

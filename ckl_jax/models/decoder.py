@@ -183,6 +183,7 @@ class DecoderConfig(StackConfig):
             num_kv_heads=self.groups,
             qk_norm=self.qk_norm and (self.qk_norm, self.norm),
             softcap=self.attention_softcap,
+            implementation=self.attention_impl,
             name=name,
         )
 

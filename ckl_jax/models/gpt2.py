@@ -58,6 +58,7 @@ class GPT2Config(StackConfig):
             use_bias=True,
             scale_query=True,
             **self.inits,
+            implementation=self.attention_impl,
             name=name,
         )
 

@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax.linen import partitioning
 
+from ckl_jax.models.attention import Biases, attend
 from ckl_jax.models.log_probs import log_probs
-from ckl_jax.models.products import linear, scores
+from ckl_jax.models.products import linear
 
 Array = jax.Array
 Initializer = Callable[..., Array]
@@ -351,77 +352,6 @@ class MlpBlock(nn.Module):
         )
 
 
-def attend(
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None,
-    *,
-    dropout_rng: Array | None = None,
-    dropout_rate: float = 0.0,
-    float32_logits: bool = False,
-    softcap: float | None = None,
-) -> Array:
-    """Dot-product attention without 1/sqrt(H): the caller scales the query, or its init (T5).
-
-    Args:
-      query: [B, T, N, H].
-      key: [B, S, K, H]; K divides N, and N / K neighbouring queries share a key (grouped queries).
-      value: [B, S, K, H].
-      bias: added to the logits, broadcastable to [B, N, T, S], or None.
-      dropout_rng: drops attention weights where given; all queries of an example share a mask.
-      dropout_rate: fraction of the weights to drop.
-      float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
-      softcap: c of the logits c tanh(x / c), before `bias` is added (Gemma 2); None is none.
-
-    Returns:
-      [B, T, N, H].
-    """
-    dtype = query.dtype
-    # Only query and key are cast; the product with the values stays in `dtype`.
-    if float32_logits:
-        query, key = query.astype(jnp.float32), key.astype(jnp.float32)
-    if dropout_rng is not None and dropout_rate > 0:
-        # One mask for all queries may as well fall on the values: no pass over [B, N, T, S]. It
-        # is drawn heads first, as T5X draws it: the same key drops the same.
-        rows, size, width, _ = value.shape
-        mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), dtype)
-        value = value * jnp.swapaxes(mask, 1, 2)[..., None]
-    batch, length, heads, _ = query.shape
-    groups = key.shape[2]
-    # [B, N, T, S]
-    if groups == heads:
-        logits = scores(query, key)
-    else:
-        grouped = query.reshape(batch, length, groups, heads // groups, -1)
-        logits = jnp.einsum("btkgh,bskh->bkgts", grouped, key)
-        logits = logits.reshape(batch, heads, length, -1)
-    if softcap is not None:
-        logits = softcap * jnp.tanh(logits / softcap)
-    if bias is not None:
-        logits = logits + bias.astype(logits.dtype)
-    # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.
-    # The peak cancels out of the quotient, so no gradient needs to pass through the maximum.
-    peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
-    weights = jnp.exp(logits - peak)
-    # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
-    total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
-    weights = weights.astype(dtype)
-    if groups == heads:
-        y = jnp.einsum("bnts,bsnh->btnh", weights, value)
-    else:
-        weights = weights.reshape(batch, groups, heads // groups, length, -1)
-        y = jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(batch, length, heads, -1)
-    return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
-
-
-def keep_mask(rng: Array, rate: float, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate)."""
-    # Inverted dropout: kept entries are scaled up, and evaluation needs no factor.
-    kept = jax.random.bernoulli(rng, 1.0 - rate, shape)
-    return kept.astype(dtype) / jnp.asarray(1.0 - rate, dtype)
-
-
 class Attention(nn.Module):
     """Multi-head attention with T5X's parameters (`query`, `key`, `value`, `out`) and a cache.
 
@@ -433,7 +363,7 @@ class Attention(nn.Module):
     the query's initial values are scaled so, as T5's are. `num_kv_heads` keys and values are shared
     by groups of queries; `use_bias` may name the projections that have one. `qk_norm` makes the
     norms of queries and keys, by a name and an axis, before ("flat") or after ("head") the split
-    into heads.
+    into heads. `implementation` is that of `attention.attend`.
     """
 
     num_heads: int
@@ -449,13 +379,14 @@ class Attention(nn.Module):
     num_kv_heads: int | None = None
     qk_norm: tuple[str, Callable[..., nn.Module]] | None = None
     softcap: float | None = None
+    implementation: str = "auto"
 
     @nn.compact
     def __call__(
         self,
         x: Array,
         memory: Array,
-        bias: Array | None,
+        bias: Biases,
         deterministic: bool,
         decode: bool = False,
         rotation: tuple[Array, Array] | None = None,
@@ -466,7 +397,7 @@ class Attention(nn.Module):
           x: [B, T, D].
           memory: [B, S, D]; `x` itself for self-attention. For cross-attention while decoding,
             B may be a multiple of its batch: the beams of one example share its memory.
-          bias: broadcastable to [B, N, T, S] (masks included), or None.
+          bias: broadcastable to [B, N, T, S] (masks included), several such, or None.
           deterministic: no dropout.
           decode: use the cache (self-attention only).
           rotation: cosines and sines [B or 1, T, R/2] that rotate queries and keys; see `rotate`.
@@ -537,6 +468,7 @@ class Attention(nn.Module):
             dropout_rate=self.dropout_rate,
             float32_logits=self.float32_logits,
             softcap=self.softcap,
+            implementation=self.implementation,
         )
         # Back to one row per beam: [B * K, T, N * H].
         y = y.reshape(batch, -1, width)

@@ -11,7 +11,7 @@ from flax.linen import partitioning
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.models import layers
+from ckl_jax.models import attention, layers
 from ckl_jax.models.side import Side
 from ckl_jax.parallel.topology import platform
 
@@ -40,6 +40,7 @@ def validate(config: Any, sizes: tuple[str, ...]) -> None:
         raise UserError("DROPOUT_RATE is None; give a number in [0, 1).")
     checks.require_number("a number in [0, 1)", 0.0, 1.0, DROPOUT_RATE=config.dropout_rate)
     checks.require_bool(SCAN_LAYERS=config.scan_layers)
+    checks.require_choice(attention.IMPLEMENTATIONS, ATTENTION_IMPL=config.attention_impl)
     checks.require_choice(REMAT_POLICIES, **{f"{name}.remat_policy": config.remat_policy})
 
 
@@ -67,6 +68,7 @@ class StackConfig:
       dropout_rate: of embeddings, attention weights and residual branches.
       layer_norm_epsilon: of all norms.
       float32_attention_logits: attention logits in float32 whatever `dtype` is.
+      attention_impl: see `attention.attend`.
       scan_layers: stack the layers and scan over them (axis 1 of every parameter).
       remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
       dense: the projection factory (first seam of a method).
@@ -91,6 +93,7 @@ class StackConfig:
     dropout_rate: float = 0.1
     layer_norm_epsilon: float = 1e-5
     float32_attention_logits: bool = False
+    attention_impl: str = "auto"
     scan_layers: bool = False
     remat_policy: str = "none"
     dense: layers.DenseFactory = layers.DenseFactory()

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import layers
+from ckl_jax.models.attention import join
 from ckl_jax.models.relative_positions import RelativePositionBias
 from ckl_jax.models.side import Side
 from ckl_jax.models.stack import constrain_embed, run_layers, validate
@@ -46,6 +47,7 @@ class T5Config:
       dropout_rate: of embeddings, attention weights, feed-forwards and residual branches.
       logits_via_embedding: tie the output to the embedding and scale by D^-0.5 (v1.0).
       float32_attention_logits: attention logits in float32 whatever `dtype` is.
+      attention_impl: see `attention.attend`.
       relpos_buckets, relpos_max_distance: relative positions.
       scan_layers: stack the layers of each stack and scan over them (axis 1 of every parameter).
       remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
@@ -70,6 +72,7 @@ class T5Config:
     dropout_rate: float = 0.1
     logits_via_embedding: bool = False
     float32_attention_logits: bool = False
+    attention_impl: str = "auto"
     relpos_buckets: int = 32
     relpos_max_distance: int = 128
     scan_layers: bool = False
@@ -125,7 +128,7 @@ class T5Config:
         if i == 0:
             # Only block 0 of a T5 stack owns a table; K-Adapter's later blocks then see no
             # positions at all (CKL's released blocks have a zero bias there).
-            bias = bias + self.relpos_bias()(x.shape[1], x.shape[1], True)
+            bias = join(bias, self.relpos_bias()(x.shape[1], x.shape[1], True))
         return EncoderLayer(self, name=f"layers_{i}")(x, bias, deterministic)
 
     def attention(self, name: str) -> layers.Attention:
@@ -136,6 +139,7 @@ class T5Config:
             self.dense,
             self.dtype,
             self.float32_attention_logits,
+            implementation=self.attention_impl,
             name=name,
         )
 
@@ -238,7 +242,7 @@ class Encoder(nn.Module):
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         # [1, N, S, S], computed once and shared by all layers.
         positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
-        bias = positions if bias is None else positions + bias
+        bias = join(positions, bias)
         x, hidden = run_layers(
             cfg,
             EncoderLayer,
@@ -277,7 +281,7 @@ class Decoder(nn.Module):
         # While decoding the input is one position, but the bias spans the whole cache.
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
         positions = cfg.relpos_bias()(length, length, False, decode)
-        bias = positions if bias is None else positions + bias
+        bias = join(positions, bias)
         x, _ = run_layers(
             cfg,
             DecoderLayer,

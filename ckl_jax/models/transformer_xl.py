@@ -20,6 +20,7 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import layers
+from ckl_jax.models.attention import attend
 from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
 
 Array = jax.Array
@@ -229,7 +230,7 @@ class RelativeAttention(nn.Module):
         rng = None
         if cfg.dropout_rate > 0 and not deterministic:
             rng = self.make_rng("dropout")
-        y = layers.attend(
+        y = attend(
             by_content,
             key,
             value,

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckl_jax.models import layers
+from ckl_jax.errors import UserError
+from ckl_jax.models import attention, layers
+from ckl_jax.models.attention import attend, join, keep_mask
 
 B, T, S, N, H = 2, 3, 5, 4, 6
 RATE = 0.5
@@ -30,11 +32,11 @@ def test_outputs_and_gradients_are_those_of_the_plain_formula(dropout):
     rng = jax.random.key(1) if dropout else None
     mask = 1.0
     if dropout:
-        mask = layers.keep_mask(rng, RATE, (B, N, 1, S), jnp.float32)
+        mask = keep_mask(rng, RATE, (B, N, 1, S), jnp.float32)
         assert 0 < (mask == 0).mean() < 1
 
     def ours(*args):
-        return jnp.sin(layers.attend(*args, dropout_rng=rng, dropout_rate=RATE)).sum()
+        return jnp.sin(attend(*args, dropout_rng=rng, dropout_rate=RATE)).sum()
 
     def reference(*args):
         return jnp.sin(plainly(*args, mask)).sum()
@@ -47,15 +49,74 @@ def test_outputs_and_gradients_are_those_of_the_plain_formula(dropout):
 def test_large_logits_and_queries_without_a_key_stay_finite():
     query, key, value, bias = arrays(scale=30.0)
     bias = bias.at[0].set(layers.MASKED)
-    y, grads = jax.jit(jax.value_and_grad(lambda q: layers.attend(q, key, value, bias).sum()))(
-        query
-    )
+    y, grads = jax.jit(jax.value_and_grad(lambda q: attend(q, key, value, bias).sum()))(query)
     assert np.isfinite(y) and np.isfinite(grads).all()
 
 
 def test_half_precision_keeps_its_dtype_and_comes_close():
     args = arrays()
     half = [x.astype(jnp.bfloat16) for x in args]
-    y = layers.attend(*half, float32_logits=True)
+    y = attend(*half, float32_logits=True)
     assert y.dtype == jnp.bfloat16
     np.testing.assert_allclose(y.astype(jnp.float32), plainly(*args, 1.0), atol=0.05)
+
+
+@pytest.mark.parametrize("length", [4, 5, 6, 7])
+def test_blocks_of_queries_are_the_whole(length, monkeypatch):
+    keys = jax.random.split(jax.random.key(0), 5)
+    query = jax.random.normal(keys[0], (B, length, N, H))
+    key, value = (jax.random.normal(k, (B, S, N // 2, H)) for k in keys[1:3])
+    positions = jax.random.normal(keys[3], (1, N, length, S))
+    mask = layers.mask_to_bias(jax.random.bernoulli(keys[4], 0.7, (B, 1, 1, S)))
+
+    def run(*args):
+        query, key, value, positions = args
+        return jnp.sin(attend(query, key, value, join(positions, mask), softcap=5.0)).sum()
+
+    def of():
+        function = jax.value_and_grad(run, argnums=(0, 1, 2, 3))
+        return jax.jit(lambda *args: function(*args))(query, key, value, positions)
+
+    wanted = of()
+    monkeypatch.setattr(attention, "_BLOCK", 2)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), of(), wanted)
+
+
+def test_blocks_keep_long_rows_small():
+    array = jax.ShapeDtypeStruct((1, 4096, 16, 64), jnp.bfloat16)
+    mask = layers.mask_to_bias(layers.causal_mask(4096)).astype(jnp.bfloat16)
+    gradient = jax.grad(lambda *a: attend(*a, mask).astype(jnp.float32).sum(), argnums=(0, 1, 2))
+    compiled = jax.jit(gradient).lower(array, array, array).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 500 * 2**20  # all at once: 2,640 MiB
+
+
+def test_cudnn_is_called_where_it_may_be(monkeypatch):
+    calls = []
+
+    def stand_in(query, key, value, bias, *, scale, implementation):
+        calls.append(implementation)
+        with jax.numpy_dtype_promotion("standard"):
+            return real(query, key, value, bias, scale=scale, implementation="xla")
+
+    real = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    monkeypatch.setattr(attention, "platform", lambda: "gpu")
+    keys = jax.random.split(jax.random.key(0), 4)
+    query = jax.random.normal(keys[0], (B, 4, N, 8), jnp.bfloat16)
+    key, value = (jax.random.normal(k, (B, 6, N // 2, 8), jnp.bfloat16) for k in keys[1:3])
+    bias = jax.random.normal(keys[3], (1, N, 4, 6))
+    fused = attend(query, key, value, bias)
+    assert calls == ["cudnn"]
+    ours = attend(query, key, value, bias, implementation="xla")
+    np.testing.assert_allclose(fused.astype(jnp.float32), ours.astype(jnp.float32), atol=0.03)
+    for given in (
+        {"softcap": 5.0},
+        {"float32_logits": True},
+    ):
+        attend(query, key, value, bias, **given)
+        with pytest.raises(UserError, match="ATTENTION_IMPL = 'cudnn' is not possible"):
+            attend(query, key, value, bias, implementation="cudnn", **given)
+    with pytest.raises(UserError, match="lengths of 3 and 6 are not even"):
+        attend(query[:, :3], key, value, bias[:, :, :3], implementation="cudnn")
+    attend(query[:, :1], key, value, bias[:, :, :1], implementation="cudnn")  # a decoding step
+    assert calls == ["cudnn"]

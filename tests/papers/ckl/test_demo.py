@@ -90,7 +90,9 @@ def test_a_bad_world_is_refused_first(refused, command, tmp_path):
     data = tmp_path / "data"
     err = refused(command, "--source=wikidata", f"--data={data}")
     assert f"{data} lacks probes/pararel/trex/P17.jsonl and 26 more" in err
-    assert "add --source wikidata or factbook, or leave --data out" in refused(command, f"--data={data}")
+    assert "add --source wikidata or factbook, or leave --data out" in refused(
+        command, f"--data={data}"
+    )
 
 
 def test_a_bad_demo_is_refused_first(refused):

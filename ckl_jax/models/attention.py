@@ -1,0 +1,168 @@
+"""Dot-product attention: as products, a block of queries at a time, or by a GPU's kernel."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ckl_jax.errors import UserError
+from ckl_jax.models.products import scores
+from ckl_jax.parallel.topology import platform
+
+Array = jax.Array
+Biases = Array | tuple[Array, ...] | None
+
+IMPLEMENTATIONS = ("auto", "xla", "cudnn")
+_BLOCK = 512  # queries at a time, of rows that are twice as long or longer
+
+
+def join(*biases: Array | None) -> Biases:
+    """The sum of biases, each broadcastable to [B, N, T, S]; of long rows, the biases themselves.
+
+    Of long rows, the sum of what differs by head and what differs by row is as large as the logits.
+    """
+    given = tuple(bias for bias in biases if bias is not None)
+    if len(given) > 1 and max(bias.shape[-2] for bias in given) >= 2 * _BLOCK:
+        return given
+    return sum(given[1:], start=given[0]) if given else None
+
+
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Biases,
+    *,
+    dropout_rng: Array | None = None,
+    dropout_rate: float = 0.0,
+    float32_logits: bool = False,
+    softcap: float | None = None,
+    implementation: str = "auto",
+) -> Array:
+    """Dot-product attention without 1/sqrt(H): the caller scales the query, or its init (T5).
+
+    Args:
+      query: [B, T, N, H].
+      key: [B, S, K, H]; K divides N, and N / K neighbouring queries share a key (grouped queries).
+      value: [B, S, K, H].
+      bias: added to the logits, of `join`: broadcastable to [B, N, T, S], several such, or None.
+      dropout_rng: drops attention weights where given; all queries of an example share a mask.
+      dropout_rate: fraction of the weights to drop.
+      float32_logits: take the logits and the softmax in float32 when the inputs are bfloat16.
+      softcap: c of the logits c tanh(x / c), before `bias` is added (Gemma 2); None is none.
+      implementation: "xla", matrix products, of long rows a block of queries at a time, so that
+        [B, N, T, S] never exists whole; "cudnn", a GPU's fused kernel; "auto", that kernel on GPUs
+        where it takes these arguments.
+
+    Returns:
+      [B, T, N, H].
+
+    Raises:
+      UserError: cuDNN's kernel is asked for, and does not take these arguments.
+    """
+    if dropout_rng is not None and dropout_rate > 0:
+        # One mask for all queries may as well fall on the values: no pass over [B, N, T, S]. It
+        # is drawn heads first, as T5X draws it: the same key drops the same.
+        rows, size, width, _ = value.shape
+        mask = keep_mask(dropout_rng, dropout_rate, (rows, width, size), query.dtype)
+        value = value * jnp.swapaxes(mask, 1, 2)[..., None]
+    biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
+    length = query.shape[1]
+    if implementation == "cudnn" or (implementation == "auto" and platform() == "gpu"):
+        reason = _not_for_cudnn(query, key, float32_logits, softcap)
+        if reason is None:
+            total = sum(biases[1:], start=biases[0]).astype(query.dtype) if biases else None
+            return jax.nn.dot_product_attention(
+                query, key, value, total, scale=1.0, implementation="cudnn"
+            )
+        # One query at a time is a decoder's, which no setting can change.
+        if implementation == "cudnn" and length > 1:
+            raise UserError(f"ATTENTION_IMPL = 'cudnn' is not possible: {reason}; give 'auto'.")
+
+    if length < 2 * _BLOCK:
+        return _products(query, key, value, biases, float32_logits, softcap)
+    count = -(-length // _BLOCK)
+
+    def cut(x: Array, axis: int) -> Array:
+        """[..., T, ...] -> [count, ..., _BLOCK, ...]"""
+        pads = [(0, count * _BLOCK - length if i == axis else 0) for i in range(x.ndim)]
+        shape = (*x.shape[:axis], count, _BLOCK, *x.shape[axis + 1 :])
+        return jnp.moveaxis(jnp.pad(x, pads).reshape(shape), axis, 0)
+
+    by_row = [b.shape[-2] > 1 for b in biases]
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # a block's weights are computed again
+    def block(given: tuple[Array, list[Array]]) -> Array:
+        rows, own = given[0], iter(given[1])
+        chosen = [next(own) if cut else b for b, cut in zip(biases, by_row, strict=True)]
+        return _products(rows, key, value, chosen, float32_logits, softcap)
+
+    own = [cut(b, 2) for b, is_cut in zip(biases, by_row, strict=True) if is_cut]
+    # [count, B, _BLOCK, N, H]; one block after the other, whatever the compiler would like.
+    parts = jnp.moveaxis(jax.lax.map(block, (cut(query, 1), own)), 0, 1)
+    return parts.reshape(len(query), -1, *query.shape[2:])[:, :length]
+
+
+def _not_for_cudnn(
+    query: Array, key: Array, float32_logits: bool, softcap: float | None
+) -> str | None:
+    """Why cuDNN's kernel does not take an attention; None if it does."""
+    head_dim = query.shape[-1]
+    if query.dtype not in (jnp.bfloat16, jnp.float16) or float32_logits:
+        return "attention logits are float32"
+    if softcap is not None:
+        return "attention logits are capped"
+    if head_dim % 8 or head_dim > 128:
+        return f"heads of {head_dim} are no multiple of 8 up to 128"
+    if query.shape[1] % 2 or key.shape[1] % 2:
+        return f"lengths of {query.shape[1]} and {key.shape[1]} are not even"
+    return None
+
+
+def _products(
+    query: Array,
+    key: Array,
+    value: Array,
+    biases: Sequence[Array],
+    float32_logits: bool,
+    softcap: float | None,
+) -> Array:
+    dtype = query.dtype
+    # Only query and key are cast; the product with the values stays in `dtype`.
+    if float32_logits:
+        query, key = query.astype(jnp.float32), key.astype(jnp.float32)
+    batch, length, heads, _ = query.shape
+    groups = key.shape[2]
+    # [B, N, T, S]
+    if groups == heads:
+        logits = scores(query, key)
+    else:
+        grouped = query.reshape(batch, length, groups, heads // groups, -1)
+        logits = jnp.einsum("btkgh,bskh->bkgts", grouped, key)
+        logits = logits.reshape(batch, heads, length, -1)
+    if softcap is not None:
+        logits = softcap * jnp.tanh(logits / softcap)
+    if biases:
+        logits = logits + sum(biases[1:], start=biases[0]).astype(logits.dtype)
+    # softmax(logits) @ value, divided last, where there are H numbers to a query instead of S.
+    # The peak cancels out of the quotient, so no gradient needs to pass through the maximum.
+    peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    weights = jnp.exp(logits - peak)
+    # [B, N, T], in float32: a bfloat16 sum of many terms would stop growing.
+    total = jnp.sum(weights, axis=-1, dtype=jnp.float32)
+    weights = weights.astype(dtype)
+    if groups == heads:
+        y = jnp.einsum("bnts,bsnh->btnh", weights, value)
+    else:
+        weights = weights.reshape(batch, groups, heads // groups, length, -1)
+        y = jnp.einsum("bkgts,bskh->btkgh", weights, value).reshape(batch, length, heads, -1)
+    return y / jnp.swapaxes(total, 1, 2)[..., None].astype(dtype)
+
+
+def keep_mask(rng: Array, rate: float, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Factors of dropout: 0 with probability `rate`, else 1 / (1 - rate)."""
+    # Inverted dropout: kept entries are scaled up, and evaluation needs no factor.
+    kept = jax.random.bernoulli(rng, 1.0 - rate, shape)
+    return kept.astype(dtype) / jnp.asarray(1.0 - rate, dtype)
