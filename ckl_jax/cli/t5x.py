@@ -315,6 +315,14 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         default="native",
         help="upstream: run the same gin files under T5X itself, if it is installed",
     )
+    add(
+        "--profile",
+        type=int,
+        nargs="?",
+        const=5,
+        metavar="STEPS",
+        help="train: write a profiler's trace of so many steps (5) to MODEL_DIR/plugins/profile",
+    )
     add("--run_mode", metavar="MODE", help="the subcommand, as T5X spells it")
     add("--shard_id", type=int, metavar="N", help="infer: which shard of the input to do")
     add("--devices", type=int, metavar="N", help="precompile: for so many simulated CPU devices")
@@ -408,6 +416,10 @@ def _run_native(name: str, mode: Mode, args: argparse.Namespace) -> int:
         if name != "infer":
             raise UserError(f"--shard_id is a flag of `t5x infer`, not of `t5x {name}`.")
         arguments["shard_id"] = args.shard_id
+    if args.profile is not None:
+        if name != "train":
+            raise UserError(f"--profile is a flag of `t5x train`, not of `t5x {name}`.")
+        arguments["profile_steps"] = args.profile
     if args.devices is not None or args.topology is not None:
         arguments |= _pretended_devices(name, args)
     _check_processes(args)

@@ -5,6 +5,26 @@ from typing import Any
 
 from jax.extend import core
 
+# Dense bfloat16 products in TFLOP/s, of vendors' data sheets, by what a device's kind begins with.
+_PEAKS = {
+    "NVIDIA A100": 312,
+    "NVIDIA H100": 989,
+    "NVIDIA H200": 989,
+    "NVIDIA L4": 121,
+    "Tesla V100": 125,
+    "TPU v3": 123,
+    "TPU v4": 275,
+    "TPU v5 lite": 197,
+    "TPU v5": 459,
+    "TPU v6 lite": 918,
+}
+
+
+def peak(device_kind: str) -> float | None:
+    """FLOP/s of bfloat16 products of a device, None where its kind is not known."""
+    names = [name for name in _PEAKS if device_kind.startswith(name)]
+    return 1e12 * _PEAKS[max(names, key=len)] if names else None
+
 
 def of_jaxpr(jaxpr: Any) -> int:
     """2 M N K of every product, over all devices; what is recomputed for gradients counts again.

@@ -313,6 +313,8 @@ class RestoreCheckpointConfig:
       optimizer: also start from its optimizer state, where it has one that fits.
       dtype: of the parameters that are evaluated: "float32", "bfloat16" or "float16"; None is
         float32. What trains is always float32.
+      frozen_dtype: of the parameters that a method freezes, in training: "bfloat16" holds the base
+        of a LoRA update in half of the memory, rounded if its checkpoint is of a finer type.
     """
 
     path: str | None = None
@@ -322,6 +324,7 @@ class RestoreCheckpointConfig:
     fallback_to_scratch: bool = False
     optimizer: bool = False
     dtype: str | None = None
+    frozen_dtype: str = "float32"
 
     @property
     def assignment(self) -> dict[str, Any]:
@@ -334,6 +337,7 @@ class RestoreCheckpointConfig:
 
     def __post_init__(self) -> None:
         checks.require_choice((*_DTYPES, None), **{"RestoreCheckpointConfig.dtype": self.dtype})
+        checks.require_choice(_DTYPES, FROZEN_DTYPE=self.frozen_dtype)
         if self.mode not in RESTORE_MODES:
             raise UserError(
                 f"RestoreCheckpointConfig.mode is {self.mode!r}; choose from "

@@ -257,7 +257,8 @@ def prepare(
         # Only now is it known how many batches EPOCHS are.
         total_steps = first_step + source.plan.total_steps
     rate = learning_rate(total_steps=total_steps)
-    shapes = setup.param_shapes(model, method, partitioner)
+    frozen_dtype = checkpoint_cfg.restore.frozen_dtype
+    shapes = setup.param_shapes(model, method, partitioner, frozen_dtype)
 
     def optimizer_from(shift: int) -> optax.GradientTransformation:
         return setup.make_optimizer(

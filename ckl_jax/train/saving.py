@@ -182,6 +182,7 @@ def describe(
         "base_from_model_dir": relative,
         "frozen_digest": digest,
         "frozen_paths": sorted(flatten(frozen)),
+        "frozen_dtype": next((x.dtype.name for x in jax.tree.leaves(frozen)), "float32"),
     }
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -23,7 +22,7 @@ from ckl_jax.optim.adafactor import T5_SCANNED, Stacked
 from ckl_jax.optim.clipping import clip_by_global_norm
 from ckl_jax.parallel.mesh import Partitioner, params_logical_axes
 from ckl_jax.train import adapters
-from ckl_jax.trees.partition import split
+from ckl_jax.trees.partition import merge, split
 from ckl_jax.trees.paths import flatten, unflatten
 
 _IN_CHECKPOINT = T5X_NAMES["params"] + "/"
@@ -79,7 +78,10 @@ class Shapes:
 
 
 def param_shapes(
-    base_model: BaseTransformerModel, method: Method, partitioner: Partitioner
+    base_model: BaseTransformerModel,
+    method: Method,
+    partitioner: Partitioner,
+    frozen_dtype: str = "float32",
 ) -> Shapes:
     """Shapes, shardings and the split of a model's parameters, without allocating them.
 
@@ -87,6 +89,7 @@ def param_shapes(
       base_model: the model without the method.
       method: put into it here.
       partitioner: says how each parameter is split.
+      frozen_dtype: of what does not train.
     """
     model = base_model.with_method(method)
     variables = jax.eval_shape(model.init, jax.random.key(0))
@@ -100,7 +103,11 @@ def param_shapes(
     if method.dense is not None or method.side:
         base = jax.eval_shape(base_model.init, jax.random.key(0))["params"]
         added = frozenset(flatten(params).keys() - flatten(base).keys())
-    return Shapes(params, *split(params, method.trainable), added)
+    trainable, frozen = split(params, method.trainable)
+    frozen = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, frozen_dtype, sharding=x.sharding), frozen
+    )
+    return Shapes(merge(trainable, frozen), trainable, frozen, added)
 
 
 def load_params(path: str) -> dict[str, Any]:
@@ -133,7 +140,8 @@ def load_params(path: str) -> dict[str, Any]:
     # The base may store its layers one by one, this run's checkpoint stacked, or the other way
     # round.
     inherited = scan_layout.convert(inherited, [*params, *missing])
-    frozen = {p: _as_model(inherited[p]) for p in missing if p in inherited}
+    dtype = metadata.get("frozen_dtype", "float32")
+    frozen = {p: np.asarray(inherited[p]).astype(dtype) for p in missing if p in inherited}
     # Checked even if all names are there: the base may have been trained again in the same folder.
     digest = metadata.get("frozen_digest")
     if len(frozen) < len(missing) or (digest and tree_digest(unflatten(frozen)) != digest):
@@ -141,7 +149,8 @@ def load_params(path: str) -> dict[str, Any]:
             f"Checkpoint {found} needs the base model in {base}, which has been replaced: its "
             "frozen parameters differ; restore that folder or train again."
         )
-    return unflatten({**params, **frozen})
+    # In the type that models have parameters in, rounded as they were in training.
+    return unflatten({**params, **{p: x.astype(np.float32) for p, x in frozen.items()}})
 
 
 def base_of(checkpoint: Any) -> str | None:
@@ -161,13 +170,6 @@ def base_of(checkpoint: Any) -> str | None:
         # be followed before it.
         there.insert(0, Path(os.path.normpath(str(checkpoint.parent / way))))
     return str(next((path for path in there if path.exists()), base))
-
-
-def _as_model(value: np.ndarray) -> np.ndarray:
-    """A parameter in the type that models have them in, whatever their checkpoint saves."""
-    # Digests are of float32: a base saved as bfloat16 must have the same digest when its parameters
-    # are loaded.
-    return value.astype(np.float32) if jnp.issubdtype(value.dtype, jnp.floating) else value
 
 
 def check_vocabulary(model: BaseTransformerModel) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from ckl_jax.parallel import flops
 from ckl_jax.train.metrics_log import Fetched
 
 
@@ -39,16 +40,29 @@ class StepMetrics:
         return values
 
 
-def speed(seconds: float, rows: float, tokens: float) -> dict[str, float]:
-    """Training speed, under T5X's names.
+def speed(
+    seconds: float, rows: float, tokens: float, step_flops: int | None = None
+) -> dict[str, float]:
+    """Training speed, under T5X's names, and how much of the devices it takes.
 
     Args:
       seconds: of a step.
       rows: of a step.
       tokens: of a second.
+      step_flops: of the matrix products of a step on all devices, those included that the backward
+        pass computes again; without any such (REMAT_POLICY 'none') utilization is MFU.
     """
     devices = jax.device_count()
-    return {
+    used = {}
+    if step_flops:
+        rate = step_flops / seconds / devices
+        used["timing/matmul_tflops_per_second_per_device"] = rate / 1e12
+        if peak := flops.peak(jax.local_devices()[0].device_kind):
+            used["timing/flops_utilization"] = rate / peak
+    memory = [d.memory_stats() or {} for d in jax.local_devices()]
+    if peaks := [m["peak_bytes_in_use"] for m in memory if "peak_bytes_in_use" in m]:
+        used["memory/peak_gib_per_device"] = max(peaks) / 2**30
+    return used | {
         "timing/seconds_per_step": seconds,
         "timing/steps_per_second": 1.0 / seconds,
         "timing/seqs_per_second": rows / seconds,

@@ -33,6 +33,7 @@ class Telemetry:
 
     Attributes:
       seconds: of training so far, pauses for evaluations and checkpoints left out.
+      step_flops: of the matrix products of a step, on all devices; None is unknown.
       cpu_seconds: of this process in them, all its threads together. They are what can be compared
         where runs share cores.
     """
@@ -64,6 +65,7 @@ class Telemetry:
         self._once: dict[str, float] = {}  # goes into the next row
         self._waits, self._began = True, _clocks()
         self.seconds, self.cpu_seconds = seconds, cpu_seconds
+        self.step_flops: int | None = None
 
     def __enter__(self) -> "Telemetry":
         self._writer.__enter__()
@@ -154,7 +156,8 @@ class Telemetry:
 
     def _speed(self) -> dict[str, float]:
         seconds, tokens = self.bar.seconds_per_step, self.bar.tokens_per_second or 0.0
-        return speed(seconds, self._run.source.plan.batch_size, tokens) if seconds else {}
+        rows = self._run.source.plan.batch_size
+        return speed(seconds, rows, tokens, self.step_flops) if seconds else {}
 
 
 def _clocks() -> tuple[float, float]:

@@ -69,6 +69,7 @@ def train(
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
     make_inputs: Callable[[], Any] | None = None,
+    profile_steps: int = 0,
 ) -> tuple[int, TrainState]:
     """Trains a model, resuming from the newest checkpoint in `model_dir` if there is one.
 
@@ -104,6 +105,8 @@ def train(
       make_inputs: makes what is missing of what the run reads, such as data of the simulated world.
         Called once every setting has been checked. It may return a function that makes the base
         model; that is called once the data have been found to fit.
+      profile_steps: write a trace of so many steps to MODEL_DIR/plugins/profile, where TensorBoard
+        looks for it.
 
     Returns:
       The last step and state.
@@ -115,6 +118,7 @@ def train(
     compile_cache.enable()
     compile_cache.keep_freed_memory()
     checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
+    checks.require_int(0, **{"--profile": profile_steps})
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
     run = prepare(
         model=model,
@@ -179,7 +183,7 @@ def train(
         saver = Saver(run, store, begun, telemetry, context=context, mirror=mirror)
 
         # Compile.
-        compiled, step_flops = _compile(run, step, telemetry)
+        compiled, telemetry.step_flops = _compile(run, step, telemetry)
 
         # Loop, with what it evaluates and saves.
         with telemetry, stop:
@@ -199,13 +203,14 @@ def train(
                     store=store,
                     telemetry=telemetry,
                     stop=stop,
+                    profile=_Profile(run.model_dir, step, profile_steps),
                 )
             elif run.last_step == 0 and store.latest_step() is None:
                 saver.save(state)
             store.close()
 
     # Summary.
-    saver.write_summary(state, flops=step_flops)
+    saver.write_summary(state, flops=telemetry.step_flops)
     return int(state.step), state
 
 
@@ -237,6 +242,7 @@ def _loop(
     store: CheckpointStore,
     telemetry: Telemetry,
     stop: StopSignal,
+    profile: "_Profile",
 ) -> TrainState:
     """Steps to the end of the run; see `train` for the rest."""
     state, step = begun.state, int(begun.state.step)
@@ -246,6 +252,7 @@ def _loop(
         if step >= run.last_step:
             break
         telemetry.batch_is_there()
+        profile.before(step, state)
         batch = run.partitioner.put_batch(batch)
         state, metrics = compiled(state, begun.constants, batch, key)
         step += 1
@@ -263,7 +270,34 @@ def _loop(
         if owes or (stopping and step < run.last_step):
             _end_early(store, step, stop)
         telemetry.resume()
+    profile.stop(state)
     return state
+
+
+class _Profile:
+    """A trace of some steps, after the first ones, which are slower."""
+
+    _SKIPPED = 3
+
+    def __init__(self, folder: str, step: int, steps: int):
+        self._folder, self._steps = folder, steps
+        self._first, self._runs = step + self._SKIPPED, False
+
+    def before(self, step: int, state: TrainState) -> None:
+        if self._runs and step >= self._first + self._steps:
+            self.stop(state)
+        elif self._steps and step == self._first:
+            jax.block_until_ready(state.params)  # the steps that were sent ahead are not of it
+            jax.profiler.start_trace(self._folder)
+            self._runs = True
+
+    def stop(self, state: TrainState) -> None:
+        if self._runs:
+            jax.block_until_ready(state.params)
+            jax.profiler.stop_trace()
+            self._runs = False
+            folder = f"{self._folder}/plugins/profile"
+            _say(f"A trace of the steps from {self._first + 1} on is in {folder}.")
 
 
 def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int | None]:

@@ -1,0 +1,65 @@
+"""Frozen parameters of a shorter type, traces, and how much of a device a step takes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.cli import t5x
+from ckl_jax.parallel import flops
+from ckl_jax.train import step_metrics
+from ckl_jax.train.setup import load_params
+from ckl_jax.trees.paths import flatten
+from tests.tiny import read_rows
+
+
+def test_frozen_parameters_may_be_bfloat16(tiny, tmp_path, capsys):
+    run = tmp_path / "lora"
+    macros = {"PROBES": None, "EPOCHS": 1, "FROZEN_DTYPE": "bfloat16"}
+    argv = tiny.argv("lora", run, **macros)
+    assert t5x.main(["train", *argv, "--profile=1"]) == 0
+    assert "A trace of the steps from 4 on" in capsys.readouterr().out
+    assert list((run / "plugins" / "profile").glob("*/*.xplane.pb"))
+    [row] = [r for r in read_rows(run / "metrics.jsonl") if r["split"] == "train"][-1:]
+    assert row["timing/matmul_tflops_per_second_per_device"] > 0
+
+    metadata = read_json_item(find_checkpoint(run), "metadata")
+    assert metadata["frozen_dtype"] == "bfloat16" and metadata["frozen_paths"]
+    base, updated = flatten(load_params(tiny.root / "initial")), flatten(load_params(run))
+    for name in metadata["frozen_paths"]:
+        assert updated[name].dtype == np.float32
+        np.testing.assert_array_equal(updated[name], base[name].astype(jnp.bfloat16), err_msg=name)
+    # It goes on, and is refused with another type: its step would not be what it was.
+    more = {**macros, "EPOCHS": 2}
+    assert t5x.main(["train", *tiny.argv("lora", tmp_path / "more", **more)]) == 0
+    other = tiny.argv("lora", run, **{**macros, "FROZEN_DTYPE": "float16x"})
+    assert t5x.main(["train", *other]) == 2
+    assert "FROZEN_DTYPE is 'float16x'; choose from" in capsys.readouterr().err
+
+
+def test_a_profile_is_of_training(capsys):
+    assert t5x.main(["eval", "--gin_file=ckl_lora.gin", "--profile"]) == 2
+    assert "--profile is a flag of `t5x train`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("TPU v5 lite", 197),
+        ("TPU v5p", 459),
+        ("TPU v4", 275),
+        ("cpu", None),
+    ],
+)
+def test_peaks_are_by_the_kind_of_a_device(kind, tera):
+    assert flops.peak(kind) == (None if tera is None else tera * 1e12)
+
+
+def test_utilization_is_of_all_devices(monkeypatch):
+    monkeypatch.setattr(flops, "peak", lambda kind: 1e12)
+    row = step_metrics.speed(0.5, 8, 100.0, step_flops=10**11 * jax.device_count())
+    assert row["timing/matmul_tflops_per_second_per_device"] == pytest.approx(0.2)
+    assert row["timing/flops_utilization"] == pytest.approx(0.2)
+    assert "memory/peak_gib_per_device" not in row  # a CPU does not say
