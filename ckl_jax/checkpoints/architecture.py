@@ -49,6 +49,7 @@ class VocabularyFiles:
       reader: a class of `data`, called with a path, and with a tuple of added tokens if there are
         any.
       file: the file to read; "" if `reader` takes the folder.
+      instead: a file that `reader` also takes, where there is no `file`.
       files: the names of files that are copied along with an imported model.
       described: these files as an error names them, after "There is no".
       is_in: whether a folder holds the vocabulary; None tests whether `file` exists.
@@ -58,6 +59,7 @@ class VocabularyFiles:
 
     reader: Callable[..., Any]
     file: str = ""
+    instead: str = ""
     files: tuple[str, ...]
     described: str
     is_in: Callable[[Path], bool] | None = None
@@ -66,6 +68,8 @@ class VocabularyFiles:
 
     def path(self, folder: Path) -> Path:
         """The argument of `reader`: a file of `folder`, or `folder` itself."""
+        if self.instead and not (folder / self.file).exists():
+            return folder / self.instead
         return folder / self.file if self.file else folder
 
     def open(self, folder: Path, added_tokens: Sequence[str] = ()) -> Any:

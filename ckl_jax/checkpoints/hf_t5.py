@@ -1,6 +1,7 @@
 """T5 under Hugging Face's names: configuration, and the table of its parameters.
 
-Both T5 v1.0 (ReLU, output tied to the embedding) and v1.1 (gated GELU, own output) are covered.
+T5 v1.0 (ReLU, output tied to the embedding), v1.1 (gated GELU, own output; mT5, Flan-T5, UL2) and
+umT5 (relative positions of each layer's own) are covered.
 """
 
 import collections
@@ -23,9 +24,13 @@ OUTPUT = "lm_head.weight"
 # Left over in the first public T5 checkpoints; no computation uses it.
 _UNUSED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
+# A gated GELU is the approximation by tanh, a plain one is exact.
 _FEED_FORWARDS = {
     "relu": ("relu",),
+    "gelu": ("gelu_exact",),
+    "silu": ("silu",),
     "gated-gelu": ("gelu", "linear"),
+    "gated-relu": ("relu", "linear"),
     "gated-silu": ("silu", "linear"),
 }
 _EPSILON = 1e-6
@@ -63,15 +68,16 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> T5Config:
         logits_via_embedding=_is_scaled(settings),
         relpos_buckets=settings.get("relative_attention_num_buckets", 32),
         relpos_max_distance=settings.get("relative_attention_max_distance", 128),
+        relpos_per_layer=settings.get("model_type") == "umt5",
     )
     return T5Config(**{**fields, **overrides})
 
 
 def _is_scaled(settings):
     # T5 v1.0 ties its output to the embedding and scales it, v1.1 does neither. Up to transformers
-    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied. Of mT5,
-    # which is a v1.1, it writes only the latter.
-    if settings.get("model_type") == "mt5":
+    # 4 one field says so; 5 writes `scale_decoder_outputs` and calls every model tied. Of mT5 and
+    # umT5, which are v1.1s, it writes only the latter.
+    if settings.get("model_type") in ("mt5", "umt5"):
         return False
     tied = settings.get("tie_word_embeddings", True)
     return settings.get("scale_decoder_outputs", tied)
@@ -101,9 +107,12 @@ def config_to_hf(config: T5Config) -> dict[str, Any]:
     kinds = {activations: kind for kind, activations in _FEED_FORWARDS.items()}
     if config.mlp_activations not in kinds:
         raise UserError(f"Hugging Face's T5 has no feed-forward {config.mlp_activations}.")
+    kind = "UMT5" if config.relpos_per_layer else "T5"
+    if kind == "UMT5" and config.logits_via_embedding:
+        raise UserError("Hugging Face's umT5 has no output that is tied to the embedding.")
     return {
-        "architectures": ["T5ForConditionalGeneration"],
-        "model_type": "t5",
+        "architectures": [f"{kind}ForConditionalGeneration"],
+        "model_type": kind.lower(),
         "is_encoder_decoder": True,
         "vocab_size": config.vocab_size,
         "d_model": config.emb_dim,
@@ -148,12 +157,13 @@ def entries(config: T5Config) -> list[Entry]:
 
 def _stack(config, stack, count, attentions) -> Iterator[Entry]:
     d, buckets = config.emb_dim, (config.num_heads, config.relpos_buckets)
-    yield Entry(
-        f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        f"{stack}/relpos_bias/rel_embedding",
-        True,
-        buckets,
-    )
+    for i in range(count if config.relpos_per_layer else 1):
+        yield Entry(
+            f"{stack}.block.{i}.layer.0.SelfAttention.relative_attention_bias.weight",
+            f"{stack}/{f'layers_{i}/' * config.relpos_per_layer}relpos_bias/rel_embedding",
+            True,
+            buckets,
+        )
     for i in range(count):
         block, layer = f"{stack}.block.{i}.layer", f"{stack}/layers_{i}"
         # Sub-layers are numbered there: self-attention, (cross-attention), feed-forward.
@@ -188,8 +198,9 @@ def _feed_forward(config, there, layer) -> Iterator[Entry]:
 SENTENCE_PIECE = VocabularyFiles(
     reader=Vocabulary,
     file="spiece.model",
-    files=("spiece.model",),
-    described="spiece.model",
+    instead="tokenizer.json",
+    files=("spiece.model", "tokenizer.json"),
+    described="spiece.model or tokenizer.json",
     gin_arguments={"extra_ids": EXTRA_IDS},
 )
 
@@ -203,7 +214,7 @@ ARCHITECTURE = Architecture(
     run_gin="a ckl_<method>.gin",
     usage="Prepare data with its vocabulary: `ckl data prepare --vocabulary {}`.",
     hugging_face=HuggingFace(
-        model_types=("t5", "mt5"),
+        model_types=("t5", "mt5", "umt5"),
         config_from_hf=config_from_hf,
         config_to_hf=config_to_hf,
         entries=entries,

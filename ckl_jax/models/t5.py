@@ -49,6 +49,7 @@ class T5Config:
       float32_attention_logits: attention logits in float32 whatever `dtype` is.
       attention_impl: see `attention.attend`.
       relpos_buckets, relpos_max_distance: relative positions.
+      relpos_per_layer: whether each layer has a table of its own (umT5) or a stack one (T5).
       scan_layers: stack the layers of each stack and scan over them (axis 1 of every parameter).
       remat_policy: "none", "minimal" (keep projections) or "full": what backward recomputes.
       dense: the projection factory (first seam of a method).
@@ -75,6 +76,7 @@ class T5Config:
     attention_impl: str = "auto"
     relpos_buckets: int = 32
     relpos_max_distance: int = 128
+    relpos_per_layer: bool = False
     scan_layers: bool = False
     remat_policy: str = "none"
     dense: layers.DenseFactory = layers.DenseFactory()
@@ -125,7 +127,7 @@ class T5Config:
         x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D].
         """
         del decode  # an encoder runs once
-        if i == 0:
+        if i == 0 and not self.relpos_per_layer:
             # Only block 0 of a T5 stack owns a table; K-Adapter's later blocks then see no
             # positions at all (CKL's released blocks have a zero bias there).
             bias = join(bias, self.relpos_bias()(x.shape[1], x.shape[1], True))
@@ -180,6 +182,8 @@ class EncoderLayer(nn.Module):
         """x [B, S, D], bias broadcastable to [B, N, S, S] -> [B, S, D]."""
         cfg = self.config
         x = constrain_embed(x)
+        if cfg.relpos_per_layer:
+            bias = join(cfg.relpos_bias()(x.shape[1], x.shape[1], True), bias)
         y = cfg.norm("pre_attention_layer_norm")(x)
         y = cfg.attention("attention")(y, y, bias, deterministic)
         x = x + cfg.dropout(y, deterministic)
@@ -200,12 +204,16 @@ class DecoderLayer(nn.Module):
         encoded: Array,
         bias: Array | None,
         cross_bias: Array | None,
+        keys: Array,
         deterministic: bool,
         decode: bool,
     ) -> Array:
-        """x [B, T, D], encoded [B, S, D] -> [B, T, D]."""
+        """x [B, T, D], encoded [B, S, D], keys [T] or those in the cache (any) -> [B, T, D]."""
         cfg = self.config
         x = constrain_embed(x)
+        if cfg.relpos_per_layer:
+            length = keys.shape[0]
+            bias = join(cfg.relpos_bias()(length, length, False, decode), bias)
         y = cfg.norm("pre_self_attention_layer_norm")(x)
         y = cfg.attention("self_attention")(y, y, bias, deterministic, decode)
         x = x + cfg.dropout(y, deterministic)
@@ -241,8 +249,8 @@ class Encoder(nn.Module):
         cfg = self.config
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         # [1, N, S, S], computed once and shared by all layers.
-        positions = cfg.relpos_bias()(x.shape[1], x.shape[1], True)
-        bias = join(positions, bias)
+        if not cfg.relpos_per_layer:
+            bias = join(cfg.relpos_bias()(x.shape[1], x.shape[1], True), bias)
         x, hidden = run_layers(
             cfg,
             EncoderLayer,
@@ -280,15 +288,17 @@ class Decoder(nn.Module):
         x = cfg.dropout(self.token_embedder(tokens), deterministic).astype(cfg.dtype)
         # While decoding the input is one position, but the bias spans the whole cache.
         length = max_decode_length if decode and max_decode_length else tokens.shape[1]
-        positions = cfg.relpos_bias()(length, length, False, decode)
-        bias = join(positions, bias)
+        if not cfg.relpos_per_layer:
+            bias = join(cfg.relpos_bias()(length, length, False, decode), bias)
+        # An array, for its shape: layers that are scanned take no number.
+        keys = jnp.zeros((length,), jnp.int8)
         x, _ = run_layers(
             cfg,
             DecoderLayer,
             cfg.num_decoder_layers,
             "decoder",
             x,
-            args=(encoded, bias, cross_bias, deterministic, decode),
+            args=(encoded, bias, cross_bias, keys, deterministic, decode),
         )
         x = cfg.norm("decoder_norm")(x)
         x = cfg.dropout(x, deterministic)

@@ -207,7 +207,7 @@ def test_pickles_are_refused_with_a_reason(tmp_path):
     "settings,text",
     [
         (dict(model_type="bart"), "'bart': only T5"),
-        (dict(feed_forward_proj="gated-relu"), "feed_forward_proj 'gated-relu'"),
+        (dict(feed_forward_proj="gated-tanh"), "feed_forward_proj 'gated-tanh'"),
         (dict(layer_norm_epsilon=1e-5), "layer_norm_epsilon 1e-05"),
     ],
 )

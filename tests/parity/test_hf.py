@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 
 from ckl_jax.checkpoints.from_hf import load_hf
-from ckl_jax.checkpoints.hf_names import config_from_hf, params_from_hf, params_to_hf
+from ckl_jax.checkpoints.hf_names import (
+    config_from_hf,
+    config_to_hf,
+    params_from_hf,
+    params_to_hf,
+)
 from ckl_jax.checkpoints.to_hf import save_hf
 from tests.parity import golden_t5
 
@@ -24,7 +29,17 @@ SETTINGS = {
     "v1_0": dict(SIZES),
     "v1_1": dict(SIZES, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
 }
-MT5 = ("mt5", "mt5_tied")
+# Made anew with transformers: class, and settings beside the sizes.
+LIVE = {
+    "v1_0": ("T5", {}),
+    "v1_1": ("T5", SETTINGS["v1_1"]),
+    "gelu": ("T5", dict(feed_forward_proj="gelu")),
+    "ul2": ("T5", dict(feed_forward_proj="gated-silu", tie_word_embeddings=False)),
+    "byt5": ("T5", dict(SETTINGS["v1_1"], num_layers=3, num_decoder_layers=1)),
+    "mt5": ("MT5", {}),
+    "mt5_tied": ("MT5", {}),
+    "umt5": ("UMT5", {}),
+}
 
 
 def load(version, **overrides):
@@ -90,10 +105,14 @@ def live_model(version, seed=0):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
-    kind, sizes = ("MT5", SIZES) if version in MT5 else ("T5", SETTINGS[version])
-    settings = getattr(transformers, f"{kind}Config")(**sizes, decoder_start_token_id=0)
+    kind, more = LIVE[version]
+    settings = getattr(transformers, f"{kind}Config")(**{**SIZES, **more}, decoder_start_token_id=0)
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(settings).eval()
-    if version == "mt5":  # otherwise a new one is tied
+    if (
+        version == "umt5"
+    ):  # which transformers 5 scales as a tied one, unlike transformers 4 and T5X
+        model.config.tie_word_embeddings = False
+    if version in ("mt5", "umt5"):  # otherwise a new one is tied
         model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
     with torch.no_grad():
         for p in model.parameters():
@@ -101,12 +120,13 @@ def live_model(version, seed=0):
     return torch, transformers, model
 
 
-@pytest.mark.parametrize("version", [*SETTINGS, *MT5])
-def test_a_saved_transformers_model_is_read_and_computes_the_same(version, tmp_path):
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("version", LIVE)
+def test_a_saved_transformers_model_is_read_and_computes_the_same(version, scan, tmp_path):
     torch, _, model = live_model(version)
     model.save_pretrained(tmp_path)
-    config, params = load_hf(tmp_path)
-    inputs, shifted, targets = golden_t5.batch_of(load("v1_1" if version in MT5 else version)[3])
+    config, params = load_hf(tmp_path, scan_layers=scan)
+    inputs, shifted, targets = golden_t5.batch_of(load("v1_1")[3])
     with torch.no_grad():
         ids = torch.tensor(inputs, dtype=torch.long)
         expected = model(
@@ -122,6 +142,10 @@ def test_a_saved_transformers_model_is_read_and_computes_the_same(version, tmp_p
     np.testing.assert_allclose(logits[real], expected[real], atol=2e-5, rtol=0)
     found = np.asarray(golden_t5.decode(config, params, inputs, 1, 8).tokens)[:, 0]
     np.testing.assert_array_equal(found[:, : decoded.shape[1]], decoded)
+    state = model.state_dict()
+    for name, value in params_to_hf(params, config).items():
+        np.testing.assert_array_equal(value, state[name].numpy(), err_msg=name)
+    assert config_from_hf(config_to_hf(config), scan_layers=scan) == config
 
 
 @pytest.mark.parametrize("version", SETTINGS)

@@ -246,6 +246,9 @@ def open_vocabulary(path: str | os.PathLike) -> Vocabulary | ByteLevelVocabulary
     """A vocabulary by its files: a folder or `.json` is `tokenizers`', all else SentencePiece."""
     if not (Path(path).is_dir() or os.fspath(path).endswith(".json")):
         return Vocabulary(path)
+    tokenizer, files = load_tokenizer(Path(path))
+    if tokenizer.token_to_id("<extra_id_0>") is not None:
+        return Vocabulary(files[0])
     return ByteLevelVocabulary(path) if _is_gpt2s(Path(path)) else TokenizerVocabulary(path)
 
 

@@ -5,6 +5,7 @@ The convention is SeqIO's: pad 0, end of sequence 1, unknown 2, then the model's
 it, so "born in <extra_id_0> ." and the ids of SeqIO's `SentencePieceVocabulary` agree.
 """
 
+import base64
 import hashlib
 import io
 import itertools
@@ -16,12 +17,13 @@ from typing import Any
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors, write_file
+from ckl_jax.files import os_errors, read_json_object, write_file
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
 EXTRA_IDS = 100  # T5's number of sentinels
 MODEL_TYPES = ("unigram", "bpe")
 NORMALIZERS = ("identity", "nfkc", "nfkc_cf", "nmt_nfkc", "nmt_nfkc_cf")
+_CHARSMAP = "Precompiled"  # SentencePiece's normaliser, as tokenizers calls it
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _SENTINEL_PIECE = re.compile(f"^{_SPACE}?<extra_id_(\\d+)>$")
 _GLUED_SENTINEL = re.compile(r"(?<=\S)(<extra_id_\d+>)")
@@ -46,7 +48,7 @@ class Vocabulary:
         """Loads a model.
 
         Args:
-          path: a SentencePiece `.model` file.
+          path: a SentencePiece `.model` file, or a T5's `tokenizer.json`.
           extra_ids: sentinels to add behind its pieces. A model that holds `<extra_id_n>` pieces
             itself (as some of Hugging Face's T5 files do) keeps those and gets no others. None:
             100 as T5's, but none for a model with byte fallback, which is one of running text.
@@ -177,6 +179,8 @@ def _read_model(path: str) -> Any:
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
 
+    if path.endswith(".json"):
+        return _from_tokenizer(path)
     if not Path(path).exists():
         raise UserError(
             f"There is no vocabulary {path}; give a SentencePiece model: T5's own spiece.model, or "
@@ -191,6 +195,47 @@ def _read_model(path: str) -> Any:
     if not proto.pieces:
         raise UserError(f"{path} is not a SentencePiece model: it has no pieces.")
     return proto
+
+
+def _from_tokenizer(path: str) -> Any:
+    """The SentencePiece model that a `tokenizer.json` with a Unigram model was made of.
+
+    transformers 5 saves a T5's vocabulary so, and no other file of it.
+    """
+    from sentencepiece import sentencepiece_model_pb2
+
+    tokenizer = read_json_object(path)
+    try:
+        model, normalizer = tokenizer["model"], tokenizer.get("normalizer") or {}
+        if model.get("type") != "Unigram" or normalizer.get("type", _CHARSMAP) != _CHARSMAP:
+            raise UserError(
+                f"{path} has a {model.get('type')} model, its text normalised by "
+                f"{normalizer.get('type', 'nothing')}: only a Unigram model with {_CHARSMAP} or "
+                "nothing can be read as T5's vocabulary; give its spiece.model."
+            )
+        proto = sentencepiece_model_pb2.ModelProto()
+        kind = sentencepiece_model_pb2.ModelProto.SentencePiece
+        types = {PAD_ID: kind.CONTROL, EOS_ID: kind.CONTROL, model["unk_id"]: kind.UNKNOWN}
+        for i, (piece, score) in enumerate(model["vocab"]):
+            proto.pieces.add(piece=piece, score=score, type=types.get(i, kind.NORMAL))
+        trainer, text = proto.trainer_spec, proto.normalizer_spec
+        trainer.model_type, trainer.vocab_size = trainer.UNIGRAM, len(proto.pieces)
+        trainer.pad_id, trainer.eos_id, trainer.bos_id = PAD_ID, EOS_ID, -1
+        trainer.unk_id = model["unk_id"]
+        trainer.pad_piece, trainer.eos_piece, trainer.unk_piece = (
+            proto.pieces[i].piece for i in (PAD_ID, EOS_ID, model["unk_id"])
+        )
+        text.name = "identity"
+        if charsmap := normalizer.get("precompiled_charsmap"):
+            text.name, text.precompiled_charsmap = "nmt_nfkc", base64.b64decode(charsmap)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
+        raise UserError(f"{path} is not a tokenizer.json of `tokenizers` ({e!r}).") from e
+    return proto
+
+
+def model_bytes(path: str) -> bytes:
+    """A SentencePiece model as the bytes of its `.model` file, whatever file it is in."""
+    return _read_model(path).SerializeToString(deterministic=True)
 
 
 def _processor(model: bytes, path: str) -> Any:

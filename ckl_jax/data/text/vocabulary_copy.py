@@ -10,7 +10,7 @@ from typing import Any
 
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, TokenizerVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
-from ckl_jax.data.text.vocabularies import Vocabulary
+from ckl_jax.data.text.vocabularies import Vocabulary, model_bytes
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object, write_file, write_json
 
@@ -33,7 +33,8 @@ def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
         target = Path(folder) / name
         if target.absolute() != source.absolute():
             with os_errors(source, "read"):
-                write_file(target, source.read_bytes())
+                made = name == _SENTENCE_PIECE and source.suffix == ".json"
+                write_file(target, model_bytes(str(source)) if made else source.read_bytes())
     record = {"reader": reader.__name__, "arguments": arguments, "copied_from": os.fspath(path)}
     write_json(Path(folder) / RECORD, record)
 
