@@ -103,7 +103,8 @@ def test_an_import_without_a_vocabulary_is_warned_of(tiny, hf, tmp_path, capsys)
     (hf / "spiece.model").unlink()
     ours = tmp_path / "ours"
     assert main(["import-hf", "--model", str(hf), "--out", str(ours)]) == 0
-    assert "There is no spiece.model or tokenizer.json beside the weights" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "There is no spiece.model or tokenizer.json beside the weights" in said
     argv = tiny.argv("vanilla", tmp_path / "run", PROBES=None, INITIAL_CHECKPOINT_PATH=str(ours))
     assert t5x.main(["train", *argv]) == 2  # it is a model of another size, too
     assert f"Warning: {ours} does not tell its vocabulary; unless" in capsys.readouterr().err
