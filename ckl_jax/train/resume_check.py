@@ -37,6 +37,8 @@ FREE_MACROS = {
     "PROPER_NOUN_TAGGER",
     "PROPER_NOUN_GROUPS",
     "REMAT_POLICY",
+    "ATTENTION_IMPL",
+    "LOGITS_AT_A_TIME",
 }
 FREE_PARAMETERS = {
     "model_dir",
@@ -46,6 +48,8 @@ FREE_PARAMETERS = {
     "num_microbatches",
     "partitioner",
     "remat_policy",
+    "attention_impl",
+    "logits_at_a_time",
     "keep",
     "minutes",
     "period",
@@ -157,7 +161,16 @@ def _bindings(text: str) -> dict[str, Any]:
     from ckl_jax.config import gin_scan
 
     # Scanned, not executed by gin: the old text must not change this run's configuration.
-    return {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
+    found = {b.name: b.value for b in gin_scan.scan([], [text], []).bindings}
+
+    def value_of(name: str, *before: str) -> Any:
+        value = found[name]
+        is_macro = isinstance(value, gin_scan.Macro) and value.name in found
+        return (
+            value_of(value.name, name, *before) if is_macro and value.name not in before else value
+        )
+
+    return {name: value_of(name) for name in found}
 
 
 def _is_free(name: str) -> bool:

@@ -146,7 +146,7 @@ def test_real_facts_take_the_place_of_the_simulated_ones(tmp_path):
         (["ckl/table3", "--methods", ""], "--methods is '' and names none"),
         (["ckl/table3", "--tuning-seeds", "3"], "--tuning-seeds is of GPT-2"),
         (["ckl/table3", "--size", "full"], "--size full needs --data"),
-        (["ckl/table3", "--data", "/nowhere"], "--source wikidata: give one of these too"),
+        (["ckl/table3", "--data", "/nowhere"], "--source wikidata or factbook: give one of these"),
         (["ckl/table3", "--source", "wikdata"], "--source is 'wikdata'"),
         (["ckl/table3", "--source", "wikidata"], "No --data is given"),
         (["ckl/table8", "--source", "wikidata", "--data", "x"], "no KILT is made"),
