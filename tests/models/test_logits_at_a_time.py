@@ -36,19 +36,19 @@ def test_sums_and_gradients_do_not_depend_on_it(config):
     def of(size):
         part = dataclasses.replace(model, logits_at_a_time=size)
         key = jax.random.key(1)  # of dropout, before the logits
-        return jax.value_and_grad(lambda p: part.loss_fn(p, batch, key), has_aux=True)(params)
+        loss = jax.value_and_grad(lambda p: part.loss_fn(p, batch, key), has_aux=True)
+        scores = jax.jit(lambda p: (loss(p), part.score_batch(p, batch)))
+        return scores(params)
 
-    (wanted, sums), grads = of(0)
-    for size in (1, 3):
-        (value, parts), part_grads = of(size)
-        np.testing.assert_allclose(value, wanted, rtol=1e-6)
-        for name in sums:
-            np.testing.assert_allclose(parts[name], sums[name], rtol=1e-5, err_msg=name)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part_grads, grads
-        )
-        scored = dataclasses.replace(model, logits_at_a_time=size).score_batch(params, batch)
-        np.testing.assert_allclose(scored, model.score_batch(params, batch), rtol=1e-5)
+    ((wanted, sums), grads), scored = of(0)
+    ((value, parts), part_grads), part_scored = of(3)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    for name in sums:
+        np.testing.assert_allclose(parts[name], sums[name], rtol=1e-5, err_msg=name)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), part_grads, grads
+    )
+    np.testing.assert_allclose(part_scored, scored, rtol=1e-5)
 
 
 def test_large_logits_are_split_by_themselves(monkeypatch):
