@@ -1,10 +1,10 @@
 """Weak scaling on paper: what a step computes and sends on each device of a pod that isn't there.
 
-    python -m benchmarks.scaling                    all cases; needs libtpu, no TPU
+    python -m benchmarks.scaling                    all cases; needs libtpu and jax[cuda13]
     python -m benchmarks.scaling t5_large_lora      those whose name begins so
     python -m benchmarks.scaling --times            only the table of times, from the stored numbers
 
-Every case is a `t5x precompile` for a TPU slice, in a process of its own; what it reports goes to
+Every case is a `t5x precompile` for TPUs or GPUs, in a process of its own; what it reports goes to
 benchmarks/results/scaling.json at once, so that a later call adds to an earlier one. A case that is
 there already is not compiled again. The times are quotients of published rates, see `HARDWARE`.
 """
@@ -21,6 +21,9 @@ RESULTS = Path(__file__).parent / "results" / "scaling.json"
 ROWS_PER_CHIP = 16  # the paper's 60 rows on 4 GPUs, rounded
 LENGTHS = {"inputs": 350, "targets": 350}
 SLICE, CHIPS = "v4-32", 16
+DECODER_ROWS, DECODER_LENGTH = 4, 2048  # of each device
+DECODERS = ("qwen3_0_6b", "llama_3_2_1b", "llama_3_1_8b", "gemma_3_12b")
+MACHINES = {"h100": 1, "h200": 1, "h100-8": 8, "v5e-8": 8, "v4-32": 16}  # and their devices
 
 # Matrix rate in bfloat16, and bytes a second that one device sends, at most.
 HARDWARE = {
@@ -58,23 +61,39 @@ def cases() -> dict[str, dict]:
             "slice": name,
             "chips": chips,
         }
+    for model in DECODERS:
+        for method in ("lora", "vanilla"):
+            for name, chips in MACHINES.items():
+                found[f"{model}_{method}_{name}"] = {
+                    "model": model,
+                    "method": method,
+                    "mesh": {"fsdp": chips},
+                    "slice": name,
+                    "chips": chips,
+                }
     return found
 
 
 def gin_of(case: dict) -> tuple[list[str], list[str]]:
     """Gin files and bindings of a case."""
-    names = [f"ckl_{case['method']}.gin", "ckl_full.gin"]
-    if case["model"] != "t5_large":
-        names.append(f"models/{case['model']}.gin")
     bindings = {
         "VOCABULARY": None,
         "MESH_SHAPE": case["mesh"],
         "SCAN_LAYERS": True,
         "REMAT_POLICY": "full",
-        "ACTIVATION_DTYPE": "bfloat16",
-        "BATCH_SIZE": ROWS_PER_CHIP * case["chips"],
-        "TASK_FEATURE_LENGTHS": LENGTHS,
     }
+    if case["model"] in DECODERS:
+        names = [f"temporalwiki_{case['method']}.gin", "temporalwiki_paper.gin"]
+        bindings["BATCH_SIZE"] = DECODER_ROWS * case["chips"]
+        bindings["ROW_LENGTH"] = DECODER_LENGTH
+        bindings["FROZEN_DTYPE"] = "bfloat16"
+    else:
+        names = [f"ckl_{case['method']}.gin", "ckl_full.gin"]
+        bindings["ACTIVATION_DTYPE"] = "bfloat16"
+        bindings["BATCH_SIZE"] = ROWS_PER_CHIP * case["chips"]
+        bindings["TASK_FEATURE_LENGTHS"] = LENGTHS
+    if case["model"] != "t5_large":
+        names.append(f"models/{case['model']}.gin")
     return names, [f"{name} = {value!r}" for name, value in bindings.items()]
 
 
@@ -92,7 +111,7 @@ def compile_here(case: dict) -> dict:
     from ckl_jax.config import gin_config
     from ckl_jax.parallel import topology
 
-    topology.no_devices()
+    topology.no_devices(case["slice"])
     mode = MODES["precompile"]
     names, bindings = gin_of(case)
     return gin_config.run(
@@ -103,7 +122,7 @@ def compile_here(case: dict) -> dict:
         dry_run=False,
         instead=mode.call,
         overrides=mode.overrides,
-        tpu_slice=case["slice"],
+        target=case["slice"],
     )
 
 
@@ -143,6 +162,37 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def decoder_table(results: dict[str, dict]) -> str:
+    """Of each decoder and update a line of Markdown, with peak memory by machine."""
+    head = ["model", "update", "parameters", "trained", "TFLOP", *MACHINES]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head))]
+    for model in DECODERS:
+        for method in ("lora", "vanilla"):
+            by_machine = {
+                m: results.get(f"{model}_{method}_{m}", {}).get("report") for m in MACHINES
+            }
+            known = next((r for r in by_machine.values() if r), None)
+            if known is None:
+                continue
+            cells = [
+                model,
+                method,
+                f"{known['params_count'] / 1e9:.2f} B",
+                f"{known['trainable_count'] / 1e6:,.1f} M",
+                f"{known['matmul_flops'] / 1e12:.0f}",
+                *(_memory_and_sent(report) for report in by_machine.values()),
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _memory_and_sent(report: dict | None) -> str:
+    if report is None:
+        return "not compiled"
+    sent = sum(c["bytes"] for c in report["collectives"])
+    return f"{report['peak_bytes'] / 2**30:.1f}" + (f" / {sent / 2**30:.1f}" if sent else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("prefix", nargs="*", help="cases whose name begins so; default: all")
@@ -165,7 +215,16 @@ def main() -> None:
             results[name] = {**case, "command": command_of(case), "report": report}
             files.write_json(RESULTS, results)
         path.unlink(missing_ok=True)
-    print(table({name: results[name] for name in cases() if name in results}))
+    print(
+        table(
+            {
+                n: results[n]
+                for n, c in cases().items()
+                if n in results and c["model"] not in DECODERS
+            }
+        )
+    )
+    print(decoder_table(results))
 
 
 if __name__ == "__main__":

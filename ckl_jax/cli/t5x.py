@@ -328,8 +328,9 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     add("--devices", type=int, metavar="N", help="precompile: for so many simulated CPU devices")
     add(
         "--topology",
-        metavar="SLICE",
-        help="precompile: for a TPU slice that need not be there, e.g. v4-32 (needs libtpu)",
+        metavar="NAME",
+        help="precompile: for TPUs or GPUs that need not be there, e.g. v4-32 (needs libtpu) or "
+        "h100-8 (needs jax[cuda13])",
     )
     add("--tfds_data_dir", metavar="DIR", help="data folder of TensorFlow Datasets tasks")
     add("--seqio_additional_cache_dirs", metavar="A,B", help="more roots of cached seqio tasks")
@@ -479,9 +480,8 @@ def _pretended_devices(name: str, args: argparse.Namespace) -> dict[str, str]:
         return {}
     if args.devices is not None:
         raise UserError("--devices and --topology exclude each other; give one.")
-    topology.parse(args.topology)
-    topology.no_devices()
-    return {"tpu_slice": args.topology}
+    topology.no_devices(args.topology)
+    return {"target": args.topology}
 
 
 def _split(paths: str | None) -> list[str]:

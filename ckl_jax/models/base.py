@@ -15,10 +15,10 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.models import decoding
-from ckl_jax.models.layers import PerToken
+from ckl_jax.models.layers import PerToken, shards
 
 Batch = Mapping[str, jax.Array]
-_LOGITS_BYTES = 2**30  # of a batch's logits that are computed at once
+_LOGITS_BYTES = 2**30  # of a device's logits that are computed at once
 NORMALIZING_FACTORS = (
     "NUM_REAL_TARGET_TOKENS",
     "NUM_TOTAL_TARGET_TOKENS",
@@ -188,7 +188,8 @@ class BaseTransformerModel(abc.ABC):
         rows, length = targets.shape
         size = self.logits_at_a_time
         if size is None:
-            size = max(1, _LOGITS_BYTES // (4 * rows * getattr(self.config, "vocab_size", 1)))
+            whole = 4 * rows * getattr(self.config, "vocab_size", 1)
+            size = max(1, _LOGITS_BYTES * shards("batch") * shards("vocab") // whole)
         if not self.splits_logits or size == 0 or size >= length:
             return function(self.logits(params, batch, dropout_rng), targets)
         return self.logits(params, batch, dropout_rng, PerToken(function, targets, size))

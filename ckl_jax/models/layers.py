@@ -18,6 +18,7 @@ method can change all projections of a model without a copy of it.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,6 +73,13 @@ def over_last_axis(vector: Array, x: Array) -> Array:
 def constrain(x: Array, axes: tuple[str | None, ...]) -> Array:
     """Asks the partitioner to lay `x` out by logical `axes`; the identity without a mesh."""
     return partitioning.with_sharding_constraint(x, axes)
+
+
+def shards(axis: str) -> int:
+    """How many parts the mesh, if there is one, cuts a logical axis into."""
+    sizes = dict(jax.sharding.get_abstract_mesh().shape)
+    over = dict(reversed(partitioning.get_axis_rules())).get(axis) or ()
+    return math.prod(sizes.get(name, 1) for name in ((over,) if isinstance(over, str) else over))
 
 
 class Dense(nn.Module):

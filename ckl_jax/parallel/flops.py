@@ -40,11 +40,21 @@ def _of_equation(equation: Any) -> int:
     name = equation.primitive.name
     if name == "dot_general":
         return _of_product(equation)
+    if name.startswith("dot_product_attention_fwd"):  # cuDNN's kernels
+        return 2 * _of_attention(equation)
+    if name.startswith("dot_product_attention_bwd"):
+        return 5 * _of_attention(equation)
     # jit, remat, scan, while and custom derivatives all hold their bodies as parameters.
     inner = [of_jaxpr(j) for j in core.jaxprs_in_params(equation.params)]
     if name == "cond":
         return max(inner, default=0)
     return sum(inner) * (equation.params["length"] if name == "scan" else 1)
+
+
+def _of_attention(equation: Any) -> int:
+    """Of one product of all queries with all keys, [B, T, N, H] and [B, S, K, H]."""
+    query, key = (v.aval.shape for v in equation.invars[:2])
+    return 2 * math.prod(query) * key[1]
 
 
 def _of_product(equation: Any) -> int:

@@ -1,11 +1,14 @@
-"""Devices that are not there: simulated CPU devices, and TPU slices described by libtpu.
+"""Devices that are not there: simulated CPU devices, TPU slices, and GPUs.
 
-Compiling for either needs no accelerator. The TPU compiler is in the package `libtpu`, which also
-runs where there is no TPU; what it reports of memory and collectives is what the slice would do.
+Compiling for them needs no accelerator. The TPU compiler is in the package `libtpu`, the one for
+GPUs in JAX's CUDA plugin, and both run where there is no such device; what they report of memory
+and collectives is what the devices would do.
 """
 
+import importlib.util
 import os
 import re
+from collections.abc import Sequence
 
 from ckl_jax.errors import UserError
 
@@ -31,6 +34,41 @@ _TORUS = {
     1024: "8x8x16",
     2048: "8x16x16",
 }
+_GPUS_PER_NODE = 8
+# What XLA's compiler asks of a GPU, as far as H100 and H200 differ: name, bytes of memory, bytes a
+# second. All of it is in openxla/xla, xla/backends/gpu/target_config/specs.
+_GPUS = {
+    "h100": ("NVIDIA H100 80GB HBM3", 84942979072, 3352320000000),
+    "h200": ("NVIDIA H200 141GB HBM3e", 151397597184, 4800000000000),
+}
+_GPU_TARGET = """
+gpu_device_info {{
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  threads_per_core_limit: 2048
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  l2_cache_size: 52428800
+  device_memory_size: {memory}
+  memory_bandwidth: {bandwidth}
+  cuda_compute_capability {{ major: 9 feature_extension: ACCELERATED_FEATURES }}
+  driver_version: "13.0.0"
+  runtime_version: "13.0.0"
+  dnn_version: "9.10.0"
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+device_description_str: "{name}"
+"""
 _PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 
 
@@ -54,14 +92,18 @@ def platform() -> str:
     return _compiled_for or jax.default_backend()
 
 
-def no_devices() -> None:
-    """Makes JAX start on one CPU device, and libtpu without asking the network where it is.
+def no_devices(name: str) -> None:
+    """Makes JAX start on one CPU device, and compile for the devices of a `--topology`.
 
-    What asks for the `platform` from now on is told of a TPU.
+    What asks for the `platform` from now on is told of theirs.
+
+    Raises:
+      UserError: the name is of no topology that is known.
     """
     global _compiled_for
-    _compiled_for = "tpu"
+    _compiled_for = "gpu" if parse(name)[0] in _GPUS else "tpu"
     os.environ["JAX_PLATFORMS"] = "cpu"
+    # Else libtpu asks the network where it is.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing runs on a TPU here
@@ -69,16 +111,19 @@ def no_devices() -> None:
 
 
 def parse(name: str) -> tuple[str, str]:
-    """(generation, shape) of a TPU slice that is named "v4-32", "v5litepod-16" or "v4:2x2x4".
+    """(generation, shape) of what is named "v4-32", "v5litepod-16", "v4:2x2x4", "h100" or "h100-8".
 
     Raises:
-      UserError: the name is of no slice that is known.
+      UserError: the name is of no TPU slice and no GPUs that are known.
     """
+    kind, _, count = name.partition("-")
+    if kind in _GPUS:
+        return kind, _gpu_shape(name, count or "1")
     match = re.fullmatch(r"(v\w+?)(?:-(\d+)|:(\d+(?:x\d+){1,2}))", name)
     if not match or match.group(1) not in _GENERATIONS:
         raise UserError(
-            f"--topology={name} names no TPU slice; examples: v4-32, v4:2x2x4, v5e-16, v5p-8, "
-            f"v6e:4x4 (generations: {', '.join(_GENERATIONS)})."
+            f"--topology={name} names no TPU slice and no GPU; examples: v4-32, v4:2x2x4, v5e-16, "
+            f"v5p-8, v6e:4x4, h100, h200-8 (generations: {', '.join([*_GENERATIONS, *_GPUS])})."
         )
     generation, cores, shape = match.groups()
     if cores is None:
@@ -94,33 +139,60 @@ def parse(name: str) -> tuple[str, str]:
     return generation, shapes[chips]
 
 
-def tpu_devices(name: str) -> list:
-    """The devices of a TPU slice that need not be there: to compile for, not to run on.
+def _gpu_shape(name: str, count: str) -> str:
+    """XLA's shape of GPUs: partitions x hosts x GPUs of a host."""
+    number = int(count) if count.isdigit() else 0
+    hosts, rest = divmod(number, _GPUS_PER_NODE)
+    if number < 1 or (hosts and rest):
+        raise UserError(
+            f"--topology={name}: give 1 to {_GPUS_PER_NODE} GPUs, or a multiple of "
+            f"{_GPUS_PER_NODE}, a node each."
+        )
+    return f"1x{hosts}x{_GPUS_PER_NODE}" if hosts else f"1x1x{number}"
+
+
+def devices(name: str) -> list:
+    """The devices of a topology that need not be there: to compile for, not to run on.
+
+    Args:
+      name: see `parse`.
 
     Raises:
-      UserError: libtpu is not installed, or does not know the slice.
+      UserError: its compiler is not installed, or does not know the topology.
     """
     from jax.experimental import topologies
 
     generation, shape = parse(name)
-    called, config, host, _ = _GENERATIONS[generation]
+    if generation in _GPUS:
+        described, memory, bandwidth = _GPUS[generation]
+        _require(("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12"), "GPU", "jax[cuda13]", "cuda")
+        target = _GPU_TARGET.format(name=described, memory=memory, bandwidth=bandwidth)
+        given = {"platform": "cuda", "topology_name": generation, "topology": shape}
+        given["target_config"] = target
+    else:
+        called, config, host, _ = _GENERATIONS[generation]
+        _require(("libtpu",), "TPU", "libtpu", "tpu")
+        given = {"platform": "tpu", "topology_name": f"{called}:{shape}"}
+        given |= {"chip_config_name": config, "chips_per_host_bounds": host, "num_slices": 1}
     try:
-        import libtpu  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "--topology needs the TPU compiler, which also runs where no TPU is: "
-            "`pip install libtpu` (or `ckl-jax[tpu]`); --devices=N compiles for N CPU devices."
-        ) from None
-    try:
-        # A description of the slice: it can be compiled for, and holds no device.
-        found = topologies.get_topology_desc(
-            platform="tpu",
-            topology_name=f"{called}:{shape}",
-            chip_config_name=config,
-            chips_per_host_bounds=host,
-            num_slices=1,
-        )
+        # A description of the devices: it can be compiled for, and holds no device.
+        return list(topologies.get_topology_desc(**given).devices)
     except Exception as e:  # of several kinds, all of jaxlib
         reason = str(e).strip().split("\n")[0][:200]
-        raise UserError(f"--topology={name}: libtpu does not know it ({reason}).") from e
-    return list(found.devices)
+        raise UserError(f"--topology={name}: its compiler does not know it ({reason}).") from e
+
+
+def _require(modules: Sequence[str], device: str, package: str, extra: str) -> None:
+    if not any(map(_is_there, modules)):
+        raise UserError(
+            f"--topology needs the compiler for {device}s, which also runs where there is none: "
+            f"`pip install '{package}'` (or `ckl-jax[{extra}]`); --devices=N compiles for N CPU "
+            "devices."
+        )
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False

@@ -48,7 +48,7 @@ def precompile(
     stand_in = configs.DatasetConfig(cfg.task_name, cfg.task_feature_lengths, cfg.batch_size)
     return native.precompile(
         compile,
-        arguments.get("tpu_slice"),
+        arguments.get("target"),
         train_dataset_cfg=stand_in,
         model_dir=model_dir,
         method=method,

@@ -25,9 +25,7 @@ _MEMORY = (
 )
 
 
-def precompile(
-    compile: bool = True, tpu_slice: str | None = None, **arguments: Any
-) -> dict[str, Any]:
+def precompile(compile: bool = True, target: str | None = None, **arguments: Any) -> dict[str, Any]:
     """Compiles the step of the run that `train(**arguments)` would do, and prints its report.
 
     Allocates no parameters, and reads no vocabulary, no checkpoint and no data: a task that is
@@ -35,7 +33,7 @@ def precompile(
 
     Args:
       compile: False only traces shapes: parameters and optimizer state are counted in seconds.
-      tpu_slice: a TPU slice that need not be there, "v4-32"; see `topology.tpu_devices`.
+      target: devices that need not be there, "v4-32" or "h100"; see `topology.devices`.
       **arguments: those of `train`.
 
     Returns:
@@ -54,9 +52,9 @@ def precompile(
     # `prepare` calls by another name what `train` calls train_dataset_cfg.
     given["dataset"] = _StandInDataset.like(given["train_dataset_cfg"])
     partitioner = given["partitioner"] or mesh.Partitioner()
-    if tpu_slice is not None:
-        # Descriptions of TPUs that XLA can compile for without any being there.
-        partitioner = dataclasses.replace(partitioner, devices=topology.tpu_devices(tpu_slice))
+    if target is not None:
+        # Descriptions of devices that XLA can compile for without any being there.
+        partitioner = dataclasses.replace(partitioner, devices=topology.devices(target))
     given["partitioner"], given["make_inputs"] = partitioner, None
     run = prepare(**{name: given[name] for name in names})
     with jax.set_mesh(run.partitioner.mesh), run.partitioner.axis_rules():
@@ -87,9 +85,7 @@ def precompile(
         # devices, hence the division.
         report["matmul_flops"] = flops.of_jaxpr(traced.jaxpr) // report["devices"]
     kind = run.partitioner.mesh.devices.flat[0].device_kind
-    report["compiled_for"] = f"{report['devices']} x {kind}" + (
-        f" ({tpu_slice})" if tpu_slice else ""
-    )
+    report["compiled_for"] = f"{report['devices']} x {kind}" + (f" ({target})" if target else "")
     report["lower_seconds"], report["compile_seconds"] = seconds
     print(format_report(report), flush=True)
     return report

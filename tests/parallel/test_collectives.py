@@ -93,13 +93,15 @@ def test_products_count_as_often_as_loops_run():
         ("v5p-128", ("v5p", "4x4x4")),
         ("v5litepod-16", ("v5litepod", "4x4")),
         ("v6e:2x4", ("v6e", "2x4")),
+        ("h100", ("h100", "1x1x1")),
+        ("h200-16", ("h200", "1x2x8")),
     ],
 )
 def test_slices_have_the_shapes_of_the_cloud(name, shape):
     assert topology.parse(name) == shape
 
 
-@pytest.mark.parametrize("name", ["v4", "v9-8", "32", "v4:2", "v4-24"])
+@pytest.mark.parametrize("name", ["v4", "v9-8", "32", "v4:2", "v4-24", "h100-12", "h100-0"])
 def test_unknown_slices_are_one_sentence(name):
     with pytest.raises(UserError, match=f"--topology={name}"):
         topology.parse(name)
@@ -142,3 +144,10 @@ def test_a_tpu_slice_is_compiled_for_without_it():
     pytest.importorskip("libtpu")
     text = precompile("--topology=v4-8", "--gin.MESH_SHAPE={'fsdp': 2}")
     assert "4 x TPU v4 (v4-8)" in text.splitlines()[0] and "all-gather" in text
+
+
+@pytest.mark.slow
+def test_a_gpu_is_compiled_for_without_it():
+    pytest.importorskip("jax_plugins.xla_cuda13")
+    text = precompile("--topology=h100-2", "--gin.MESH_SHAPE={'fsdp': 2}")
+    assert "2 x NVIDIA H100" in text.splitlines()[0] and "all-gather" in text
