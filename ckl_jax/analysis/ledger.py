@@ -48,8 +48,18 @@ def fact_states(now: Scored, initial: Scored) -> np.ndarray:
             f"The runs were probed with different items ({len(now.items)} and "
             f"{len(initial.items)}); probe both with the same files."
         )
-    right, old = now.em > 0, now.em_old > 0
-    was_right, was_old = initial.em > 0, initial.em_old > 0
+    return states(now.em > 0, now.em_old > 0, initial.em > 0, initial.em_old > 0)
+
+
+def states(
+    right: np.ndarray, old: np.ndarray, was_right: np.ndarray, was_old: np.ndarray
+) -> np.ndarray:
+    """[N] index into STATES of each fact.
+
+    Args:
+      right, old: [N] bool, whether the right and the old answer is given now.
+      was_right, was_old: the same at Initial.
+    """
     conditions = [right & was_right, right & was_old, right, old, was_right | was_old]
     # `np.select` takes the first condition that holds, the order of STATES; 5 is "never known".
     return np.select(conditions, range(5), default=5)

@@ -15,6 +15,7 @@ from ckl_jax.papers.ckl.settings import Running
 from ckl_jax.papers.lm_pub_quiz.settings import Stream
 from ckl_jax.papers.mind_the_gap.settings import Gap
 from ckl_jax.papers.temporalwiki.settings import Updates
+from ckl_jax.updates.settings import Update
 
 
 def demo(settings: Flat[Demo]) -> None:
@@ -49,6 +50,29 @@ def experiment(
         print("\n".join(job.describe(name, settings)))
         return
     job.run(name, settings)
+
+
+def update(settings: Flat[Update], *, dry_run: bool = False, rollback: bool = False) -> int:
+    """Update your own model on new text, and report what it learned, updated and forgot.
+
+    Exit code 0: it may ship, and is current; 1: it should not; 3: not enough evidence; 2: bad
+    input.
+
+    Args:
+      dry_run: Read the text, print what would be trained, and stop.
+      rollback: Make the update before the current one current again, and stop.
+    """
+    from ckl_jax.updates import job
+    from ckl_jax.updates.registry import Registry
+
+    if rollback:
+        print(f"Current: {Registry.open(settings.out, None).roll_back()}")
+        return 0
+    with ProgressLine() as progress:
+        if dry_run:
+            print("\n".join(job.describe(settings, progress)))
+            return 0
+        return job.update(settings, progress)
 
 
 def temporalwiki(

@@ -4,17 +4,14 @@ A condition such as "unchanged <= 1.05 and changed < 1.0" compares ratios: the n
 perplexity over the last model's on the same facts. It is parsed into comparisons, and never run.
 """
 
-import ast
 import dataclasses
-import operator
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import statistics
+from ckl_jax.analysis import conditions, statistics
+from ckl_jax.analysis.conditions import Comparison, Condition
 from ckl_jax.analysis.perplexity import Losses, bootstrap, perplexity
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki.analysis import results
@@ -26,109 +23,11 @@ _HINT = (
     "compare unchanged, changed, avg, updated, new or deleted with numbers by <, <=, > or >=, and "
     "join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
 )
-_SIGNS: dict[type, tuple[str, Callable[[Any, Any], bool]]] = {
-    ast.Lt: ("<", operator.lt),
-    ast.LtE: ("<=", operator.le),
-    ast.Gt: (">", operator.gt),
-    ast.GtE: (">=", operator.ge),
-}
-_LONGEST = 1000  # characters
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """Two operands, each the name of a ratio or a number, and the class of the sign."""
-
-    left: str | float
-    sign: type
-    right: str | float
-
-    def failures(self, ratios: Mapping[str, float]) -> list["Comparison"]:
-        """Itself, if it does not hold of the ratios."""
-        operands = (ratios[x] if isinstance(x, str) else x for x in (self.left, self.right))
-        return [] if _SIGNS[self.sign][1](*operands) else [self]
-
-    def names(self) -> list[str]:
-        return [x for x in (self.left, self.right) if isinstance(x, str)]
-
-    def __str__(self) -> str:
-        left, right = (x if isinstance(x, str) else f"{x:g}" for x in (self.left, self.right))
-        return f"{left} {_SIGNS[self.sign][0]} {right}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Condition:
-    """Parts that hold all ("and") or at least one ("or")."""
-
-    join: str
-    parts: tuple["Comparison | Condition", ...]
-
-    def failures(self, ratios: Mapping[str, float]) -> list[Comparison]:
-        """The comparisons for which it does not hold; [] if it does."""
-        # An "or" holds if one part has no failure; else all failures are reported.
-        failures = [part.failures(ratios) for part in self.parts]
-        if self.join == "or" and not all(failures):
-            return []
-        return [failure for part in failures for failure in part]
-
-    def names(self) -> list[str]:
-        return [name for part in self.parts for name in part.names()]
 
 
 def parse(text: str) -> Comparison | Condition:
-    """Reads a condition.
-
-    Raises:
-      UserError: it is anything else than comparisons of `NAMES` and numbers joined by and, or.
-    """
-    if len(text) > _LONGEST:
-        raise UserError(f"The condition has {len(text):,} characters; give a short one.")
-    try:
-        # Python warns of odd literals while it parses.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # Python's grammar without its evaluation: the tree is read, nothing in it runs.
-            tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as e:
-        what = getattr(e, "msg", None) or "it cannot be read"
-        raise UserError(f"The condition {text!r} is not valid: {what}; {_HINT}.") from e
-    return _condition(tree.body, text)
-
-
-def _condition(node: ast.expr, text: str) -> Comparison | Condition:
-    if isinstance(node, ast.BoolOp):
-        join = "and" if isinstance(node.op, ast.And) else "or"
-        return Condition(join, tuple(_condition(part, text) for part in node.values))
-    if not isinstance(node, ast.Compare) or not all(type(sign) in _SIGNS for sign in node.ops):
-        raise _refuse(node, text)
-    operands = [_operand(x, text) for x in (node.left, *node.comparators)]
-    # A chain such as 0.9 < changed < 1 is "and" of its neighbours.
-    parts = tuple(map(Comparison, operands, map(type, node.ops), operands[1:]))
-    # 1 < 2 compares no ratio, and would decide nothing.
-    if not all(part.names() for part in parts):
-        raise _refuse(node, text)
-    return parts[0] if len(parts) == 1 else Condition("and", parts)
-
-
-def _operand(node: ast.expr, text: str) -> str | float:
-    if isinstance(node, ast.Name):
-        if node.id not in NAMES:
-            raise UserError(
-                f"The condition {text!r} names {node.id!r}; there are {', '.join(NAMES)}."
-                f"{nearest(node.id, NAMES)}"
-            )
-        return node.id
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value < 1e9:
-        return float(node.value)
-    raise _refuse(node, text)
-
-
-def _refuse(node: ast.expr, text: str) -> UserError:
-    part = ast.get_source_segment(text.strip(), node) or text
-    return UserError(f"The condition {text!r} has {part!r}, which is not a comparison; {_HINT}.")
-
-
-# --- ratios of two models
+    """Reads a condition on ratios; see `conditions.parse`."""
+    return conditions.parse(text, NAMES, _HINT)
 
 
 @dataclasses.dataclass(frozen=True)

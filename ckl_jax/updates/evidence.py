@@ -1,0 +1,113 @@
+"""What a model in a Hugging Face folder says: which candidate of each item, and what text costs.
+
+The folder is what ships, so the folder is what is asked. Candidates are ranked by the log
+probability of the sentence with each (LM-PUB-QUIZ; of a T5, of the candidate in the blank), which
+needs no instructions.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.text.documents import Document, spread
+from ckl_jax.data.text.spans import chunk
+from ckl_jax.data.text.taggers import HeuristicFinder
+from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+from ckl_jax.train import compile_cache
+from ckl_jax.updates.items import Item
+
+_AT_ONCE = 512  # statements
+_PIECE_WORDS = 120
+_PIECES = 300  # of text, evenly spread
+_SPANS = 5  # of a piece, masked for a T5
+Progress = Callable[[int, int, str], None]
+
+
+def ask(
+    folder: str | Path,
+    items: Sequence[Item],
+    texts: Mapping[str, Sequence[Statement]],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Asks one model.
+
+    Args:
+      folder: of Hugging Face's format.
+      items: what to ask.
+      texts: {name: pieces of `pieces`}.
+      progress: called with (done, total, what).
+
+    Returns:
+      {"answers": {item id: place among its candidates}, "texts": {name: [[nats, tokens], ...]}}.
+      Items and pieces that are longer than the model's positions are left out.
+    """
+    compile_cache.enable()
+    scorer = open_scorer(folder)
+    limit = getattr(scorer.model.config, "max_positions", None)
+    fits = _Fits(scorer.model, limit)
+    asked = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
+    answers: dict[str, int] = {}
+    for part in _parts(asked, lambda item: len(item.candidates)):
+        statements = [s for item in part for s in item.statements()]
+        sums = scorer.token_scores(statements).values.sum(1)
+        for item in part:
+            mine, sums = sums[: len(item.candidates)], sums[len(item.candidates) :]
+            answers[item.id] = int(np.argmax(mine))
+        progress(len(answers), len(asked), "facts asked")
+    losses = {}
+    for name, statements in texts.items():
+        fitting = [s for s in statements if fits(s)]
+        losses[name] = []
+        for part in _parts(fitting, lambda _: 8):
+            found = scorer.token_scores(part)
+            pairs = zip(-found.values.sum(1), found.scored.sum(1), strict=True)
+            losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
+    return {"answers": answers, "texts": losses, "too_long": len(items) - len(asked)}
+
+
+class _Fits:
+    """Whether a statement fits a model's positions."""
+
+    def __init__(self, model: Any, limit: int | None):
+        self._vocabulary, self._limit = model.input_vocabulary, limit
+
+    def __call__(self, statement: Statement) -> bool:
+        if self._limit is None:
+            return True
+        (ids,) = self._vocabulary.encode_many([statement.text])
+        return len(ids) + 2 <= self._limit
+
+
+def _parts(values: Sequence[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
+    part, total = [], 0
+    for value in values:
+        part.append(value)
+        total += size(value)
+        if total >= _AT_ONCE:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part
+
+
+def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
+    """Pieces of documents of up to 120 words, at most 300, evenly spread.
+
+    Args:
+      documents: the text.
+      masked: for an encoder-decoder: only names and dates count, those of each piece at once.
+    """
+
+    found = spread((p for d in documents for p in chunk(d.text, _PIECE_WORDS)), _PIECES)
+    if not masked:
+        return [Statement(text, (), ((0, len(text)),)) for text in found]
+    finder = HeuristicFinder.fit(found)
+    spans = {text: finder.find(text)[:_SPANS] for text in found}
+    return [
+        Statement(text, (), tuple((start, end) for start, end, _ in spans[text]))
+        for text in found
+        if spans[text]
+    ]

@@ -1,0 +1,312 @@
+"""Probes out of text alone: sentences with a blank, of facts that other sentences state.
+
+A fact is an answer (a name or a date) beside a name that it is told of. Where two sentences state
+one fact in different words, one of them is held back from training and asked with a blank for the
+answer; the other stays in the text. Items are tagged:
+
+- changed: a sentence of older text has the same words around another answer (which is asked too);
+- kept: older text states the fact;
+- new: it does not.
+
+The rule sees words, not meaning: that the two sentences state one fact is likely, not certain.
+`docs/update.md` says how often it is so.
+"""
+
+import collections
+import dataclasses
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.text.documents import Document, spread
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import has_sentinel, split_sentences
+from ckl_jax.data.text.taggers import HeuristicFinder
+
+TAGS = ("new", "changed", "kept")
+CANDIDATES = 10  # answers that a model chooses from
+_DOCUMENTS = 20_000  # of new and of old text that are searched, spread evenly
+_WORDS = (5, 60)  # of a sentence
+_COMMON = 300  # sentences: a name in more of them tells little
+_ALIKE = 0.75  # of words: sentences that are more alike are one wording
+_SAME_FRAME = 0.5  # of words around an answer
+_WORD = re.compile(r"\w+")
+_YEAR = re.compile(r"\d{4}")
+_EMPTY_WORDS = frozenset(
+    "a an the of in on at by to for from with and or as is was are were be been has have had it "
+    "its his her their this that which who whom also new".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A sentence with a blank, and the answers to choose from.
+
+    Attributes:
+      id: unique within an update.
+      tag: one of TAGS, for the update that asks it.
+      text: the sentence with its answer in it.
+      start, end: where the answer stands, in characters.
+      candidates: the answer, then the old one of a changed fact, then others.
+      old: the old answer of a changed fact, else "".
+      about: the name that the answer is told of.
+      date: of the document, YYYY-MM-DD.
+      document: its id.
+      evidence: a sentence that stays in the text and states the fact.
+    """
+
+    id: str
+    tag: str
+    text: str
+    start: int
+    end: int
+    candidates: tuple[str, ...]
+    old: str
+    about: str
+    date: str
+    document: str
+    evidence: str
+
+    @property
+    def answer(self) -> str:
+        return self.candidates[0]
+
+    @property
+    def question(self) -> str:
+        return f"{self.text[: self.start]}____{self.text[self.end :]}"
+
+    def statements(self) -> Iterator[Statement]:
+        """The sentence with each candidate."""
+        for candidate in self.candidates:
+            end = self.start + len(candidate)
+            text = self.text[: self.start] + candidate + self.text[self.end :]
+            yield Statement(text, (), ((self.start, end),))
+
+    @classmethod
+    def of(cls, row: Mapping) -> "Item":
+        return cls(**{**row, "candidates": tuple(row["candidates"])})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sentence:
+    text: str
+    words: frozenset[str]
+    spans: tuple[tuple[int, int, str], ...]  # names and dates: start, end, key
+    is_date: frozenset[str]
+    document: str
+    date: str
+
+    def span(self, key: str) -> tuple[int, int]:
+        return next((start, end) for start, end, k in self.spans if k == key)
+
+    def frame(self, *keys: str) -> frozenset[str]:
+        """Its words without those of some spans."""
+        return self.words - {word for key in keys for word in key.split()} - _EMPTY_WORDS
+
+
+Pair = tuple[str, str]  # answer, about
+
+
+class _Index:
+    """The sentences of documents by the names in them, and by pairs of them."""
+
+    def __init__(self, documents: Iterable[Document], finder: HeuristicFinder):
+        self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
+        self.by_pair: dict[Pair, list[_Sentence]] = collections.defaultdict(list)
+        self.labels: dict[str, str] = {}  # key -> as it was written first
+        for document in documents:
+            for text in split_sentences(document.text):
+                if (sentence := self._read(text, finder, document)) is None:
+                    continue
+                for _, _, key in sentence.spans:
+                    self.by_name[key].append(sentence)
+                for _, _, key in sentence.spans:
+                    for _, _, other in sentence.spans:
+                        if key != other and other not in sentence.is_date:
+                            self.by_pair[key, other].append(sentence)
+
+    def _read(self, text: str, finder, document: Document) -> _Sentence | None:
+        words = _WORD.findall(text.lower())
+        if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
+            return None
+        spans, dates = [], set()
+        for start, end, label in finder.find(text):
+            key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
+            is_date = label == "DATE"
+            if not key or (is_date and not _YEAR.search(key)) or len(key) < 3:
+                continue
+            spans.append((start, end, key))
+            self.labels.setdefault(key, text[start:end])
+            if is_date:
+                dates.add(key)
+        keys = [key for _, _, key in spans]
+        # A name that stands twice would answer its own blank.
+        spans = [span for span in spans if keys.count(span[2]) == 1]
+        if len(spans) < 2:
+            return None
+        return _Sentence(
+            text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
+        )
+
+
+def make(
+    new: Iterable[Document], old: Iterable[Document], limit: int, seed: int = 0
+) -> tuple[list[Item], frozenset[str]]:
+    """Makes items of new text, and of old text those that it alone states.
+
+    Args:
+      new: documents of this update; at most 20,000 are searched, evenly spread.
+      old: documents of earlier ones; the same.
+      limit: items of each tag, at most.
+      seed: of the choice of items and of wrong answers.
+
+    Returns:
+      The items, and the sentences of the new text that must not be trained on.
+    """
+    documents = spread(new, _DOCUMENTS), spread(old, _DOCUMENTS)
+    finder = HeuristicFinder.fit(d.text for part in documents for d in part)
+    now, before = (_Index(part, finder) for part in documents)
+    chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
+    held: set[str] = set()
+    seen: set[frozenset[str]] = set()
+    asked: set[str] = set()  # sentences that are asked or are the evidence of one
+    for index, is_new in ((now, True), (before, False)):
+        pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
+        for pair in pairs:
+            if all(len(items) >= limit for items in chosen.values()):
+                break
+            # A fact is asked one way round. Of old text alone: what new text may have changed, as
+            # it speaks of the same names, is left out.
+            if frozenset(pair) in seen or (not is_new and set(pair) & now.by_name.keys()):
+                continue
+            found = _two_wordings(pair, index, asked)
+            if found is None:
+                continue
+            probe, evidence = found
+            old_answer = _old_answer(pair, index, before) if is_new else ""
+            known = pair in before.by_pair
+            tag = "changed" if old_answer else "kept" if known else "new"
+            if len(chosen[tag]) >= limit:
+                continue
+            if tag == "new" and _old_answer(pair[::-1], index, before):
+                continue  # the other way round it is a change
+            item = _item(pair, probe, evidence, tag, old_answer, (now, before), seed)
+            if item is None:
+                continue
+            chosen[tag].append(item)
+            seen.add(frozenset(pair))
+            asked |= {probe.text, evidence.text}
+            if is_new:
+                held |= _same_wording(pair, probe, index)
+    return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
+
+
+def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence, _Sentence] | None:
+    """(sentence to ask, another that states the same in other words), None if there are none."""
+    answer, about = pair
+    sentences = index.by_pair[pair]
+    if not 2 <= len(sentences) <= _COMMON or len(index.by_name[about]) > _COMMON:
+        return None
+    # An answer that is told of little else, as a person of an office; else words must be shared.
+    is_specific = 2 * len(sentences) >= len(index.by_name[answer])
+    free = [s for s in sentences if s.text not in asked]
+    for evidence in sentences:
+        for probe in free:
+            if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
+                continue
+            shared = probe.frame(*pair) & evidence.frame(*pair)
+            if shared or is_specific:
+                return probe, evidence
+    return None
+
+
+def _alike(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / max(1, len(a | b))
+
+
+def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
+    """The sentences of a fact that say it as the probe does, which are held back with it."""
+    alike = (s for s in index.by_pair[pair] if _alike(s.words, probe.words) > _ALIKE)
+    return {probe.text, *(s.text for s in alike)}
+
+
+def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
+    """What old text says in the words of new text around another answer; "" if nothing."""
+    answer, about = pair
+    if pair in before.by_pair:
+        return ""
+    found: list[tuple[str, str]] = []
+    older = before.by_name.get(about, ())
+    for sentence in now.by_pair[pair] if len(older) <= _COMMON else ():
+        frame, is_date = sentence.frame(*pair), answer in sentence.is_date
+        for other in older:
+            for _, _, key in other.spans:
+                if key in (answer, about) or (key in other.is_date) != is_date:
+                    continue
+                around = other.frame(key, about)
+                same = frame == around or (
+                    len(frame & around) >= 2 and _alike(frame, around) > _SAME_FRAME
+                )
+                # What both name beside the two is no other answer.
+                if same and key not in {k for _, _, k in sentence.spans}:
+                    found.append((other.date, key))
+    return before.labels[max(found)[1]] if found else ""
+
+
+def _item(
+    pair: Pair,
+    probe: _Sentence,
+    evidence: _Sentence,
+    tag: str,
+    old: str,
+    indices: tuple[_Index, _Index],
+    seed: int,
+) -> Item | None:
+    answer, about = pair
+    start, end = probe.span(answer)
+    text = probe.text[start:end]
+    generator = random.Random(hash64(seed, *pair))
+    is_date = answer in probe.is_date
+    names = {key for _, _, key in probe.spans}
+    frame = probe.frame(*pair)
+    pool = []
+    for index in indices:
+        for key in generator.sample(list(index.labels), min(400, len(index.labels))):
+            sentence = index.by_name[key][0] if index.by_name[key] else None
+            if sentence is None or (key in sentence.is_date) != is_date or key in names:
+                continue
+            if any((key, name) in i.by_pair for i in indices for name in names - {answer}):
+                continue  # it may be right as well
+            near = len(frame & sentence.frame(key))
+            length = abs(len(key.split()) - len(answer.split()))
+            pool.append((length > 1, -near, length, key, index.labels[key]))
+    others = {key: label for *_, key, label in sorted(pool) if key != normalise(old)}
+    wrong = list(others.values())[: CANDIDATES - 1 - bool(old)]
+    if len(wrong) < 3:  # too easy a choice
+        return None
+    return Item(
+        id=f"{hash64(*pair, probe.text) % 16**10:010x}",
+        tag=tag,
+        text=probe.text,
+        start=start,
+        end=end,
+        candidates=(text, *((old,) if old else ()), *wrong),
+        old=old,
+        about=about,
+        date=probe.date,
+        document=probe.document,
+        evidence=evidence.text,
+    )
+
+
+def without(text: str, held: frozenset[str]) -> str:
+    """A text without the sentences that are held back."""
+    if not held:
+        return text
+    kept = (
+        " ".join(s for s in split_sentences(paragraph) if s not in held)
+        for paragraph in text.split("\n")
+    )
+    return "\n".join(paragraph for paragraph in kept if paragraph)

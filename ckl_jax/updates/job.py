@@ -1,0 +1,361 @@
+"""One update of a model: documents to items, training, answers before and after, verdict, report.
+
+Each step leaves a file, and a step whose file is there is not done again: a command that was killed
+goes on where it was.
+"""
+
+import dataclasses
+import datetime
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckl_jax import __version__, files
+from ckl_jax.analysis import labels
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.from_hf import read_config
+from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.facts.ckl_files import BLANK
+from ckl_jax.data.facts.overlap import measure
+from ckl_jax.data.facts.probe import ProbeItem
+from ckl_jax.data.text.document_files import read_place
+from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.errors import UserError
+from ckl_jax.parallel import processes
+from ckl_jax.train.subprocess_runs import run_all
+from ckl_jax.updates import gate, items, new_text, training
+from ckl_jax.updates.registry import Registry
+from ckl_jax.updates.settings import Update
+
+_HELD_OUT = 20  # one document in so many is held back
+_FEW = 10  # with fewer documents none is
+_LEAST_WORDS = 50
+Progress = Callable[[int, int, str], None]
+
+
+# Settings that an update which was begun must go on with.
+_FIXED = ("documents", "since", "method", "epochs", "batch_size", "length", "learning_rate", "seed")
+
+
+def update(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
+    """Runs an update, or goes on with one; returns the exit code of its verdict.
+
+    Raises:
+      UserError: bad input, with nothing lost; see the modules of each step.
+    """
+    registry = _open(settings)
+    with processes.FolderLock() as lock:
+        lock.acquire(registry.root, "updated", "--out")
+        return _Run(settings, registry, progress, say).run()
+
+
+def describe(settings: Update, progress: Progress) -> list[str]:
+    """What an update would read and train, as lines; leaves nothing but an empty registry."""
+    run = _Run(settings, _open(settings), progress, print)
+    with tempfile.TemporaryDirectory() as scratch:
+        run.folder = Path(scratch)
+        run.read()
+        plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
+    size = training.parameters(run.model)
+    tokens = plan.epochs * counts["words"] * 3 // 2
+    return [
+        f"{run.model}: {size:,} parameters.",
+        f"Training by {settings.method} ({plan.gin_files[1]}): rows of {plan.length} tokens, "
+        f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}.",
+        f"About {tokens:,} tokens to train on, {6e-12 * tokens * size:,.3g} TFLOP; "
+        f"{2e-9 * 2 * size:.2g} GB for the weights, at most {1.6e-8 * size:.2g} GB with gradients "
+        "and moments of all parameters, and activations.",
+    ]
+
+
+def _open(settings: Update) -> Registry:
+    if settings.documents is None:
+        raise UserError("--documents is missing: give the text to learn from.")
+    if not Path(settings.documents).exists():
+        raise UserError(f"There is no file or folder {settings.documents} with documents.")
+    model = Path(folder_of(settings.model)) if settings.model is not None else None
+    if model is not None:
+        _require_model(model)
+    return Registry.open(settings.out, None if model is None else str(model.absolute()))
+
+
+def _require_model(folder: Path) -> Any:
+    """The configuration of a Hugging Face folder that can be updated."""
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder} has no config.json; give a folder or name of Hugging Face's.")
+    config = read_config(folder / "config.json")
+    architecture = architectures.of_config(config)
+    if architecture.vocabulary.open(folder) is None:
+        raise UserError(
+            f"There is no {architecture.vocabulary.described} in {folder}: text cannot be cut into "
+            "tokens without the model's tokenizer."
+        )
+    if "bert" in architecture.run_gin:
+        raise UserError(
+            f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "
+            "decoder."
+        )
+    return config
+
+
+class _Run:
+    def __init__(self, settings: Update, registry: Registry, progress: Progress, say):
+        self.settings, self.registry, self._progress, self._say = settings, registry, progress, say
+        self.folder = registry.begin()
+        self.base = registry.current
+        self.model = Path(registry.current_model)
+        self.config = _require_model(self.model)
+        self.masked = training.is_masked(self.config)
+        training.gin_files(settings.method, self.masked)
+        self.gate = gate.Gate.parse(settings.ship_if)
+        self._start, self._seconds = time.monotonic(), {}
+
+    def run(self) -> int:
+        self._claim()
+        self._step("documents", self.folder / "sentences.npy", self.read)
+        self._step("items", self.folder / "overlap.json", self._make_items)
+        self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
+        self._step("training", self.folder / "train" / "summary.json", self._train)
+        self._step("export", self.folder / "model" / "config.json", self._export)
+        after = self.folder / "model"
+        self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
+        return self._finish()
+
+    def _step(self, name: str, made: Path, do: Callable[[], None]) -> None:
+        if not made.exists():
+            began = time.monotonic()
+            do()
+            self._seconds[name] = time.monotonic() - began
+
+    def _claim(self) -> None:
+        wanted = {name: getattr(self.settings, name) for name in _FIXED}
+        wanted["documents"] = str(Path(self.settings.documents).absolute())
+        wanted |= {"base": self.base, "ckl_jax": __version__}
+        path = self.folder / "update.json"
+        # Until the documents are read, nothing has come of the settings.
+        if (self.folder / "sentences.npy").exists():
+            begun = files.read_json_object(path)
+            other = [k for k, v in wanted.items() if k != "ckl_jax" and begun.get(k) != v]
+            if other:
+                raise UserError(
+                    f"{self.folder} was begun with --{other[0].replace('_', '-')} "
+                    f"{begun.get(other[0])!r}; give that again to go on, or remove the folder."
+                )
+            self._say(f"Going on with {self.folder}.")
+            return
+        with files.os_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        wanted["date"] = datetime.date.today().isoformat()
+        files.write_json(path, wanted)
+
+    # --- documents
+
+    def read(self) -> None:
+        previous = self.registry.updates()
+        known = new_text.Sentences(previous[-1] / "sentences.npy" if previous else None)
+        counts, today = new_text.Counts(), datetime.date.today().isoformat()
+
+        def read() -> Iterator[Document]:
+            for i, document in enumerate(read_place(self.settings.documents, self.settings.fields)):
+                if i % 1000 == 0:
+                    self._progress(i, 0, "documents read")
+                yield document
+
+        found = new_text.select(read(), known, self.settings.since, today, counts)
+        new_text.write(found, self.folder / "all.jsonl", self.folder / "old.jsonl")
+        files.write_json(self.folder / "documents.json", dataclasses.asdict(counts))
+        if counts.words < _LEAST_WORDS:
+            why = (
+                f"{labels.count(counts.documents, 'document')} read: {counts.empty} without text, "
+                f"{counts.known} without a sentence that is new, {counts.older} from before --since"
+            )
+            raise UserError(
+                f"Nothing to learn in {self.settings.documents}: {counts.words} new words ({why}); "
+                "the model stays as it is."
+            )
+        self._say(
+            f"{counts.kept:,} documents with {counts.words:,} new words, {counts.first_date} to "
+            f"{counts.last_date}; {counts.known:,} had nothing new, {counts.older:,} are older."
+        )
+        known.save(self.folder / "sentences.npy")
+
+    def _older(self) -> Iterator[Document]:
+        for folder in (*self.registry.updates(), self.folder):
+            for name in ("old.jsonl", "new.jsonl") if folder != self.folder else ("old.jsonl",):
+                if (folder / name).exists():
+                    yield from new_text.read(folder / name)
+
+    def _is_held_out(self, document: Document, count: int) -> bool:
+        key = hash64(self.settings.seed, document.id, document.date)
+        return count >= _FEW and key % _HELD_OUT == 0
+
+    # --- items
+
+    def _make_items(self) -> None:
+        everything = list(new_text.read(self.folder / "all.jsonl"))
+        held_out = [d for d in everything if self._is_held_out(d, len(everything))]
+        kept = [d for d in everything if not self._is_held_out(d, len(everything))]
+        limit, seed = self.settings.max_items, self.settings.seed
+        made, held = items.make(kept, self._older(), limit, seed)
+        trained = (dataclasses.replace(d, text=items.without(d.text, held)) for d in kept)
+        write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
+        write_documents(self.folder / "held_out.jsonl", held_out)
+        changed = {(item.about, item.old) for item in made if item.old}
+        earlier = [
+            dataclasses.replace(item, tag="kept", old="")
+            for folder in self.registry.updates()
+            for item in read_items(folder)
+            if (item.about, item.answer) not in changed
+        ]
+        fresh = {item.id for item in made}
+        room = max(0, limit - sum(item.tag == "kept" for item in made))
+        again = [item for item in earlier if item.id not in fresh]
+        again = sorted({i.id: i for i in again}.values(), key=lambda i: hash64(seed, i.id))[:room]
+        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, [*made, *again]))
+        found = self._overlap([*made, *again])
+        counts = {tag: sum(i.tag == tag for i in [*made, *again]) for tag in items.TAGS}
+        told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
+        self._say(
+            f"Facts to ask: {told}; {found['exact']} stand word by word in the training text."
+        )
+        files.write_json(self.folder / "overlap.json", found)
+
+    def _overlap(self, asked: list[items.Item]) -> dict[str, Any]:
+        probes = [
+            ProbeItem(
+                id=i.id, input=i.text[: i.start] + BLANK + i.text[i.end :], answers=(i.answer,)
+            )
+            for i in asked
+        ]
+        if not probes:
+            return {"items": 0, "exact": 0, "near": []}
+        texts = (d.text for d in new_text.read(self.folder / "new.jsonl"))
+        found = measure({"items": probes}, {"new": texts})["items"]["new"]
+        return {"items": found.items, "exact": found.exact, "near": found.near}
+
+    # --- models
+
+    def _ask(self, model: Path, name: str) -> None:
+        from ckl_jax.updates import evidence
+
+        texts = {
+            "new": evidence.pieces(new_text.read(self.folder / "held_out.jsonl"), self.masked),
+            "old": evidence.pieces(self._older_held_out(), self.masked),
+        }
+        found = evidence.ask(model, read_items(self.folder), texts, self._progress)
+        files.write_json(self.folder / f"{name}.json", found)
+
+    def _older_held_out(self) -> Iterator[Document]:
+        """Old text that no update trained on."""
+        for folder in self.registry.updates():
+            if (folder / "held_out.jsonl").exists():
+                yield from new_text.read(folder / "held_out.jsonl")
+        yield from new_text.read(self.folder / "old.jsonl")
+
+    def plan(self) -> training.Plan:
+        """What the training will be."""
+        words = files.read_json_object(self.folder / "documents.json")["words"]
+        names = ("epochs", "batch_size", "length", "learning_rate")
+        given = {n: v for n in names if (v := getattr(self.settings, n)) is not None}
+        size = training.parameters(self.model)
+        return training.plan(self.settings.method, self.config, size, words * 3 // 2, given)
+
+    def _train(self) -> None:
+        from ckl_jax.convert.hugging_face import import_checkpoint
+
+        plan = self.plan()
+        imported = self.folder / "import"
+        if not any(imported.glob("checkpoint_*")):
+            import_checkpoint(str(self.model), str(imported))
+        vocabulary = architectures.of_config(self.config).vocabulary.open(self.model)
+        rows, older = self.folder / "rows", self.folder / "replay.jsonl"
+        arguments = (rows, vocabulary, plan.length, self.masked)
+        if not training.make_rows("new", self.folder / "new.jsonl", *arguments):
+            raise UserError(f"{self.folder}: no text is left to train on but held-out sentences.")
+        write_documents(older, training.older_text(self._older()))
+        replay = training.make_rows("old", older, *arguments)
+        self._say(
+            f"Training by {self.settings.method}: rows of {plan.length} tokens, "
+            f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}."
+        )
+        seed, bindings = self.settings.seed, tuple(self.settings.bindings)
+        run_all([training.training(self.folder, plan, self.config, replay, seed, bindings)])
+
+    def _export(self) -> None:
+        from ckl_jax.convert.hugging_face import export_checkpoint
+
+        with files.atomic_folder(self.folder / "model") as made:
+            like = str(self.model / "config.json")
+            export_checkpoint(str(self.folder / "train"), like, str(made))
+
+    # --- verdict
+
+    def _finish(self) -> int:
+        from ckl_jax.updates import report
+
+        found = ledger(self.folder)
+        files.write_jsonl(self.folder / "ledger.jsonl", found)
+        verdict = self.gate.judge(_scores(self.folder, found))
+        verdict["seconds"] = {k: round(v, 1) for k, v in self._seconds.items()}
+        report.write(self.folder, verdict, found, self.registry)
+        files.write_json(self.folder / "verdict.json", verdict)
+        if verdict["verdict"] == gate.SHIP:
+            self.registry.point_to(self.folder.name)
+            if self.settings.on_ship:
+                command = [*shlex.split(self.settings.on_ship), str(self.folder / "model")]
+                code = subprocess.run(command, check=False).returncode
+                self._say(f"--on-ship ended with exit code {code}.")
+        report.write_history(self.registry)
+        self.registry.clean(self.settings.keep)
+        states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
+        self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
+        self._say("Facts: " + ", ".join(f"{n} {s}" for s, n in states.items() if n) + ".")
+        self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
+        return gate.EXIT_CODES[verdict["verdict"]]
+
+
+def read_items(folder: Path) -> list[items.Item]:
+    """The items of an update; [] where they were deleted."""
+    path = folder / "items.jsonl"
+    return [items.Item.of(row) for row in files.read_jsonl(path)] if path.exists() else []
+
+
+def ledger(folder: Path) -> list[dict[str, Any]]:
+    """A row for each item: the question, what both models answered, and its state."""
+    from ckl_jax.analysis.ledger import STATES, states
+
+    was, now = (files.read_json_object(folder / f"{n}.json") for n in ("before", "after"))
+    asked = [i for i in read_items(folder) if i.id in was["answers"] and i.id in now["answers"]]
+    first, second = (np.array([a["answers"][i.id] for i in asked], int) for a in (was, now))
+    has_old = np.array([bool(i.old) for i in asked], bool)
+    old_before, old_after = has_old & (first == 1), has_old & (second == 1)
+    found = states(second == 0, old_after, first == 0, old_before)
+    return [
+        {
+            **dataclasses.asdict(item),
+            "question": item.question,
+            "before": item.candidates[a],
+            "after": item.candidates[b],
+            "state": STATES[s],
+        }
+        for item, a, b, s in zip(asked, first, second, found, strict=True)
+    ]
+
+
+def _scores(folder: Path, rows: list[dict[str, Any]]) -> dict[str, gate.Score]:
+    was, now = (files.read_json_object(folder / f"{n}.json")["texts"] for n in ("before", "after"))
+    right = np.array(
+        [[row[n] == row["candidates"][0] for row in rows] for n in ("before", "after")]
+    )
+    old = np.array(
+        [[bool(r["old"]) and r[n] == r["old"] for r in rows] for n in ("before", "after")]
+    )
+    texts = {k: np.array([was[k], now[k]], float).reshape(2, -1, 2) for k in ("new", "old")}
+    return gate.scores([row["tag"] for row in rows], right, old, texts)

@@ -1,0 +1,142 @@
+"""What is new in documents: sentences that no earlier update had read.
+
+A document of which nothing is new is left out; of one that was edited, the paragraphs with a new
+sentence stay. Sentences are compared without case, punctuation and blanks, by 64-bit hashes: eight
+bytes of memory for each sentence ever read.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.text.documents import Document, json_line, parse_document
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.data.text.spans import split_sentences
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors
+
+_BATCH = 256  # documents
+_BUFFER = 1 << 20  # hashes that are sorted in at once
+
+
+@dataclasses.dataclass
+class Counts:
+    """How many documents and sentences there were, and what became of them."""
+
+    documents: int = 0
+    empty: int = 0
+    known: int = 0
+    older: int = 0
+    kept: int = 0
+    words: int = 0
+    sentences: int = 0
+    new_sentences: int = 0
+    first_date: str = ""
+    last_date: str = ""
+
+
+class Sentences:
+    """The hashes of sentences that were read, sorted."""
+
+    def __init__(self, path: Path | None = None):
+        self._sorted = np.empty(0, np.int64)
+        self._buffer: list[np.ndarray] = []
+        if path is not None and path.exists():
+            with os_errors(path, "read"):
+                self._sorted = np.load(path, allow_pickle=False)
+
+    def add(self, hashes: np.ndarray) -> np.ndarray:
+        """Adds hashes; returns which of them were not there, the first of equals alone."""
+        _, first = np.unique(hashes, return_index=True)
+        new = np.zeros(len(hashes), bool)
+        new[first] = True
+        for known in (self._sorted, *self._buffer):
+            at = np.minimum(np.searchsorted(known, hashes), max(len(known) - 1, 0))
+            if len(known):
+                new &= known[at] != hashes
+        if new.any():
+            self._buffer.append(np.sort(hashes[new]))
+        if len(self._buffer) > 64 or sum(map(len, self._buffer)) > _BUFFER:
+            self._merge()
+        return new
+
+    def _merge(self) -> None:
+        self._sorted = np.unique(np.concatenate([self._sorted, *self._buffer]))
+        self._buffer = []
+
+    def save(self, path: Path) -> None:
+        self._merge()
+        with atomic_write(path, "wb") as f:
+            np.save(f, self._sorted, allow_pickle=False)
+
+
+def select(
+    documents: Iterable[Document], known: Sentences, since: str, today: str, counts: Counts
+) -> Iterator[tuple[Document, bool]]:
+    """Yields (what is new of a document, whether it is from before `since`).
+
+    Args:
+      documents: in any order.
+      known: sentences of earlier updates; gets those of the documents.
+      since: YYYY-MM-DD; "" takes all documents as new.
+      today: no document is from a later day.
+      counts: counted up.
+
+    Raises:
+      UserError: a document is from the future.
+    """
+    documents = iter(documents)
+    while batch := list(itertools.islice(documents, _BATCH)):
+        counts.documents += len(batch)
+        split = []  # of each document: its paragraphs, each the hashes of its sentences
+        for document in batch:
+            if document.date > today:
+                raise UserError(
+                    f"The document {document.id!r} is of {document.date}, after today ({today}); "
+                    "mend its date."
+                )
+            paragraphs = [p for p in document.text.split("\n") if p.strip()]
+            split.append([(p, _hashes(p)) for p in paragraphs])
+        flat = [h for paragraphs in split for _, hashes in paragraphs for h in hashes]
+        new = iter(known.add(np.array(flat, np.int64)).tolist())
+        for document, paragraphs in zip(batch, split, strict=True):
+            fresh = [(p, [next(new) for _ in hashes]) for p, hashes in paragraphs]
+            kept = [p for p, flags in fresh if any(flags)]
+            counts.sentences += sum(len(flags) for _, flags in fresh)
+            is_old = document.date < since
+            if not any(hashes for _, hashes in paragraphs):
+                counts.empty += 1
+            elif not kept:
+                counts.known += 1
+            else:
+                counts.older += is_old
+                if not is_old:
+                    counts.kept += 1
+                    counts.new_sentences += sum(sum(flags) for _, flags in fresh)
+                    counts.words += sum(len(p.split()) for p in kept)
+                    counts.first_date = min(counts.first_date or document.date, document.date)
+                    counts.last_date = max(counts.last_date, document.date)
+                yield dataclasses.replace(document, text="\n".join(kept)), is_old
+
+
+def _hashes(paragraph: str) -> list[int]:
+    keys = map(normalise, split_sentences(paragraph))
+    return [hash64(key) for key in keys if key]
+
+
+def write(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:
+    """Writes documents as JSON lines: those of `since` and later into `new`, others into `old`."""
+    with atomic_write(new) as f, atomic_write(old) as g:
+        for document, is_old in documents:
+            (g if is_old else f).write(json_line(document) + "\n")
+
+
+def read(path: Path) -> Iterator[Document]:
+    """The documents of a file of `write`."""
+    for number, _, line in read_lines(path):
+        yield parse_document(line, path, number)

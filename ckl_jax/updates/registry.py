@@ -1,0 +1,146 @@
+"""The folder of all updates of a model: each a folder of its own, and which one is current.
+
+DIR/registry.json         the model that all began with
+DIR/current               the name of the update that is in use; moved by a passing gate alone
+DIR/updates/0001/         one update; verdict.json is its last file
+DIR/updates/0001/model/   the model, in Hugging Face's format
+"""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.errors import UserError
+
+_NAME = re.compile(r"\d{4}")
+_FORMAT = 1
+# What no later update needs; the texts are replayed, the items asked again.
+_REMOVABLE = ("import", "rows", "train")
+
+
+class Registry:
+    """A folder of updates.
+
+    Attributes:
+      root: the folder.
+    """
+
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
+
+    @classmethod
+    def open(cls, root: str | Path, model: str | None) -> "Registry":
+        """Opens or begins the registry of a folder.
+
+        Args:
+          root: the folder.
+          model: the first update's base; None if there are updates already.
+
+        Raises:
+          UserError: the folder is of something else, or it is new and no model is given, or it
+            began with another model.
+        """
+        registry = cls(root)
+        path = registry.root / "registry.json"
+        if path.exists():
+            began = files.read_json_object(path).get("model")
+            if model is not None and model != began:
+                raise UserError(
+                    f"{root} holds updates of {began}, not of {model}: leave --model out, or give "
+                    "another --out."
+                )
+            return registry
+        if model is None:
+            raise UserError(f"{root} holds no updates yet; give the --model to begin with.")
+        files.refuse_existing(registry.root, overwrite=False)
+        with files.os_errors(registry.root):
+            (registry.root / "updates").mkdir(parents=True, exist_ok=True)
+        files.write_json(path, {"format": _FORMAT, "model": model})
+        return registry
+
+    @property
+    def model(self) -> str:
+        return files.read_json_object(self.root / "registry.json")["model"]
+
+    def updates(self) -> list[Path]:
+        """The folders of the finished updates, in order."""
+        return [p for p in self._folders() if (p / "verdict.json").exists()]
+
+    def _folders(self) -> list[Path]:
+        return sorted(p for p in (self.root / "updates").glob("*") if _NAME.fullmatch(p.name))
+
+    def begin(self) -> Path:
+        """The folder of the update that was begun and not finished, or of a new one."""
+        folders = self._folders()
+        if folders and not (folders[-1] / "verdict.json").exists():
+            return folders[-1]
+        number = int(folders[-1].name) + 1 if folders else 1
+        return self.root / "updates" / f"{number:04}"
+
+    @property
+    def current(self) -> str | None:
+        """The name of the update in use; None is the model that all began with.
+
+        Raises:
+          UserError: the pointer is damaged.
+        """
+        path = self.root / "current"
+        if not path.exists():
+            return None
+        with files.os_errors(path, "read"):
+            name = path.read_bytes().decode("ascii", "replace").strip()
+        known = [p.name for p in self.updates() if (p / "model").is_dir()]
+        if name not in known:
+            raise UserError(
+                f"{path} names {name[:40]!r}, which is no finished update with a model (there are "
+                f"{', '.join(known) or 'none'}); write one of these into it, or remove it to go "
+                f"back to {self.model}."
+            )
+        return name
+
+    @property
+    def current_model(self) -> str:
+        name = self.current
+        return str(self.root / "updates" / name / "model") if name else self.model
+
+    def point_to(self, name: str | None) -> None:
+        path = self.root / "current"
+        if name is None:
+            path.unlink(missing_ok=True)
+        else:
+            files.write_file(path, f"{name}\n")
+
+    def roll_back(self) -> str:
+        """Points to the update that was current before; returns its model.
+
+        Raises:
+          UserError: there is none.
+        """
+        name = self.current
+        if name is None:
+            raise UserError(f"{self.root}: no update is current, so there is none to take back.")
+        self.point_to(files.read_json_object(self.root / "updates" / name / "update.json")["base"])
+        return self.current_model
+
+    def clean(self, keep: int) -> None:
+        """Removes models of all but the current and the last `keep` updates, and scratch files."""
+        finished, current = self.updates(), self.current
+        for folder in finished:
+            for name in _REMOVABLE:
+                shutil.rmtree(folder / name, ignore_errors=True)
+        for folder in finished[: max(0, len(finished) - keep)]:
+            if folder.name != current:
+                shutil.rmtree(folder / "model", ignore_errors=True)
+
+    def history(self) -> list[dict[str, Any]]:
+        """Of each finished update: its name, its record and its verdict."""
+        return [
+            {
+                "name": folder.name,
+                **files.read_json_object(folder / "update.json"),
+                **files.read_json_object(folder / "verdict.json"),
+            }
+            for folder in self.updates()
+        ]

@@ -1,0 +1,189 @@
+"""report.html of an update, and history.html of all updates of a folder."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckl_jax import files
+from ckl_jax.analysis.figures import png
+from ckl_jax.analysis.ledger import STATES
+from ckl_jax.analysis.sections import Section, write_page
+from ckl_jax.updates import gate
+from ckl_jax.updates.items import TAGS
+from ckl_jax.updates.registry import Registry
+
+_HEADLINES = {
+    gate.SHIP: "The updated model may ship.",
+    gate.HOLD: "The updated model should not ship.",
+    gate.TOO_FEW: "There is not enough evidence to ship the updated model.",
+}
+
+
+def write(
+    folder: Path, verdict: Mapping[str, Any], rows: Sequence[Mapping], registry: Registry
+) -> Path:
+    """Writes report.html of an update.
+
+    Args:
+      folder: of the update.
+      verdict: of `gate.Gate.judge`.
+      rows: of the ledger.
+      registry: that the update is in.
+    """
+    counts = files.read_json_object(folder / "documents.json")
+    overlap = files.read_json_object(folder / "overlap.json")
+    record = files.read_json_object(folder / "update.json")
+    lead = [
+        f"{_HEADLINES[verdict['verdict']]} {'; '.join(verdict['reasons'])}.",
+        _says(verdict["scores"]),
+        f"Update {folder.name} of {Path(registry.model).name}, by {record['method']}, on "
+        f"{counts['kept']:,} documents with {counts['words']:,} new words, "
+        f"{counts['first_date']} to {counts['last_date']}.",
+    ]
+    sections = [
+        Section(
+            "Scores",
+            ["score", "value", "95 % interval", "n", "what it is"],
+            [
+                [name, f"{s['value']:.3f}", f"{s['low']:.3f} to {s['high']:.3f}", s["n"], text]
+                for name, text in gate.SCORES.items()
+                if (s := verdict["scores"].get(name))
+            ],
+            [
+                f"Condition: {verdict['condition']}. It must hold of the whole interval.",
+                "A fact is answered right when the model ranks its answer first of up to ten.",
+            ],
+            anchor="scores",
+        ),
+        Section(
+            "Facts by kind",
+            ["kind", *STATES],
+            [
+                [tag, *(sum(r["tag"] == tag and r["state"] == s for r in rows) for s in STATES)]
+                for tag in TAGS
+                if any(r["tag"] == tag for r in rows)
+            ],
+            [
+                f"{overlap['exact']} of {overlap['items']} questions stand in the training text "
+                "word by word, with their answers.",
+            ],
+            anchor="kinds",
+        ),
+        Section(
+            "All facts",
+            ["question", "answer", "before", "after", "state", "kind", "date"],
+            [
+                [
+                    r["question"],
+                    r["candidates"][0] + (f" (was {r['old']})" if r["old"] else ""),
+                    r["before"],
+                    r["after"],
+                    r["state"],
+                    r["tag"],
+                    r["date"],
+                ]
+                for r in sorted(rows, key=lambda r: (STATES.index(r["state"]), r["tag"]))
+            ],
+            ["ledger.jsonl has them with their evidence and all candidates."],
+            anchor="facts",
+            kind="examples",
+        ),
+    ]
+    return write_page(folder / "report.html", f"Update {folder.name}", sections, lead)
+
+
+def _says(scores: Mapping[str, Mapping[str, float]]) -> str:
+    told = []
+    for tag in TAGS:
+        if after := scores.get(tag):
+            change = scores.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
+            before = after["value"] + change["value"] * (1 if tag == "kept" else -1)
+            told.append(
+                f"of {after['n']} {tag} facts it answers {after['value']:.0%}, "
+                f"and answered {before:.0%} before"
+            )
+    text = "; ".join(told)
+    return f"{text[:1].upper()}{text[1:]}." if told else "No facts could be asked."
+
+
+def write_history(registry: Registry) -> Path:
+    """Writes history.html: a line for each update, and the scores as curves."""
+    history = registry.history()
+    headers = ["update", "begun", "method", "from", "verdict", *gate.SCORES]
+    rows = [
+        [
+            h["name"],
+            h["date"],
+            h["method"],
+            h["base"] or "the first model",
+            h["verdict"],
+            *(_value(h["scores"].get(name)) for name in gate.SCORES),
+        ]
+        for h in history
+    ]
+    sections = [
+        Section("Scores over updates", png=plot_history(history), anchor="curves"),
+        Section(
+            "Updates",
+            headers,
+            rows,
+            [f"Current: {registry.current or 'the first model'}."],
+            anchor="updates",
+        ),
+        _by_origin(registry, history),
+    ]
+    return write_page(registry.root / "history.html", "Updates", sections)
+
+
+def _value(score: Mapping[str, float] | None) -> str:
+    return f"{score['value']:.3f}" if score else ""
+
+
+def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
+    """Of each update, the facts answered right by the month that they are of."""
+    found: dict[str, dict[str, list[bool]]] = {}
+    for h in history:
+        path = registry.root / "updates" / h["name"] / "ledger.jsonl"
+        for row in files.read_jsonl(path) if path.exists() else ():
+            months = found.setdefault(row["date"][:7], {})
+            months.setdefault(h["name"], []).append(row["after"] == row["candidates"][0])
+    names = [h["name"] for h in history]
+    rows = [
+        [month, *(_share(by_update.get(name)) for name in names)]
+        for month, by_update in sorted(found.items())
+    ]
+    return Section(
+        "Facts answered right, by their month",
+        ["month", *names],
+        rows[-36:],
+        ["A column is a model; its facts of earlier months are what it was to keep."],
+        anchor="months",
+    )
+
+
+def _share(right: Sequence[bool] | None) -> str:
+    return f"{sum(right) / len(right):.0%} of {len(right)}" if right else ""
+
+
+@png
+def plot_history(history: Sequence[Mapping]):
+    """The scores that are fractions of facts, over updates; None of a single update."""
+    from matplotlib.figure import Figure
+
+    if len(history) < 2:
+        return None
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    ax = figure.subplots()
+    for tag in TAGS:
+        points = [(i, h["scores"][tag]) for i, h in enumerate(history) if tag in h["scores"]]
+        if points:
+            x, y = zip(*((i, s["value"]) for i, s in points), strict=True)
+            (line,) = ax.plot(x, y, marker="o", label=f"{tag} facts")
+            low, high = ([s[k] for _, s in points] for k in ("low", "high"))
+            ax.fill_between(x, low, high, color=line.get_color(), alpha=0.15)
+    ax.set_xticks(range(len(history)), [h["name"] for h in history])
+    ax.set_xlabel("update")
+    ax.set_ylabel("answered right after it")
+    ax.set_ylim(0, 1)
+    ax.legend(frameon=False)
+    return figure

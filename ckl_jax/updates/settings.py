@@ -1,0 +1,70 @@
+"""The settings of `ckl update`."""
+
+import dataclasses
+import datetime
+
+from ckl_jax import checks
+from ckl_jax.data.text.document_files import Fields
+from ckl_jax.errors import UserError
+from ckl_jax.options import Bindings
+from ckl_jax.updates import gate
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Update:
+    """What is updated, on what, and how.
+
+    Attributes:
+      out: Folder of all updates of this model.
+      documents: Text: a .jsonl, .csv or .parquet file, or a folder of these, .txt and .md.
+      model: Hugging Face folder or name to begin with; later updates begin with the current one.
+      since: Day (YYYY-MM-DD) from which text is new; earlier text is not trained on, and says what
+        must be kept.
+      text_field: Name of the field with the text.
+      date_field: Name of the field with the day; without one the file's day counts.
+      title_field: Name of the field with the title.
+      method: How to train: a bundled file methods/METHOD.gin, such as lora, vanilla, mix_review.
+      epochs: Passes over the new text; by default 4, of much text 1.
+      batch_size: Rows of a step; by default by the text.
+      length: Tokens of a row; by default 512 or the model's positions.
+      learning_rate: Peak; by default by the model's size and the method.
+      max_items: Facts of each kind (new, changed, kept) to ask, at most.
+      ship_if: Condition of the verdict.
+      on_ship: Command to run with the model's folder when it ships.
+      keep: Updates whose models stay on disk, beside the current one.
+      seed: Random seed of the choice of facts and of training.
+      bindings: Gin bindings for the training, such as "EPOCHS = 2".
+    """
+
+    out: str
+    documents: str | None = None
+    model: str | None = None
+    since: str = ""
+    text_field: str = "text"
+    date_field: str = "date"
+    title_field: str = "title"
+    method: str = "lora"
+    epochs: int | None = None
+    batch_size: int | None = None
+    length: int | None = None
+    learning_rate: float | None = None
+    max_items: int = 500
+    ship_if: str = gate.DEFAULT
+    on_ship: str | None = None
+    keep: int = 2
+    seed: int = 0
+    bindings: Bindings = ()
+
+    def __post_init__(self) -> None:
+        checks.require_int(1, **{"--max-items": self.max_items, "--keep": self.keep})
+        checks.require_int(0, **{"--seed": self.seed})
+        gate.Gate.parse(self.ship_if)
+        if self.since:
+            try:
+                datetime.date.fromisoformat(self.since)
+            except ValueError as e:
+                raise UserError(f"--since {self.since!r} is not a day YYYY-MM-DD.") from e
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(text=self.text_field, date=self.date_field, title=self.title_field)

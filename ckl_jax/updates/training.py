@@ -1,0 +1,166 @@
+"""The training of an update: its defaults, and the `t5x train` that does it."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import files
+from ckl_jax.checkpoints import architectures
+from ckl_jax.data.tasks.causal import prepare_rows
+from ckl_jax.data.tasks.prepare import describe, make_task
+from ckl_jax.data.text.documents import Document, spread
+from ckl_jax.data.text.spans import has_sentinel, masked_rows
+from ckl_jax.data.text.taggers import HeuristicFinder
+from ckl_jax.errors import UserError, nearest
+from ckl_jax.train.subprocess_runs import Training
+
+_GIN = Path(__file__).parents[1] / "gin_configs"
+_REPLAYED = 20_000  # documents of older text, evenly spread
+# Parameters up to which a rate holds, of updates of all parameters; added ones take more.
+_RATES = ((5e7, 1e-3), (5e8, 2e-4), (2e9, 5e-5), (float("inf"), 2e-5))
+_FEW_ADDED = 5.0
+_BATCH = 1 << 12  # tokens
+_ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How an update trains.
+
+    Attributes:
+      gin_files: of the job and the method.
+      length: tokens of a row; of a T5's inputs and targets.
+      batch_size, epochs, learning_rate: as the gin macros.
+    """
+
+    gin_files: tuple[str, ...]
+    length: int
+    batch_size: int
+    epochs: int
+    learning_rate: float
+
+
+def is_masked(model: Any) -> bool:
+    """Whether a configuration is an encoder-decoder's, which fills in masked spans."""
+    return not hasattr(model, "max_positions")
+
+
+def gin_files(method: str, masked: bool) -> tuple[str, ...]:
+    """The gin files of a method for an encoder-decoder, or for a decoder-only model.
+
+    Raises:
+      UserError: there is no such method.
+    """
+    job = "jobs/ckl_train.gin" if masked else "jobs/temporalwiki_train.gin"
+    known = {p.stem for p in (_GIN / "methods").glob("*.gin")}
+    names = (method,) if masked else (f"gpt2_{method}", method)
+    for name in names:
+        if name in known and method != "initial":
+            return job, f"methods/{name}.gin"
+    usable = sorted(name for name in known if not name.startswith(("gpt2_", "initial")))
+    raise UserError(f"--method {method}: there are {', '.join(usable)}.{nearest(method, usable)}")
+
+
+def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:
+    """The defaults for a model and a text, but for what is given.
+
+    Args:
+      method: name of a gin file.
+      model: the configuration.
+      parameters: of the model.
+      tokens: of the text, about.
+      given: values of `Plan` that are not None.
+    """
+    masked = is_masked(model)
+    length = given.get("length") or min(512, getattr(model, "max_positions", 512))
+    rate = next(rate for size, rate in _RATES if parameters <= size)
+    if "lora" in method or "adapter" in method:
+        rate = min(1e-3, _FEW_ADDED * rate)
+    rows = max(1, tokens // length)
+    devices = jax.device_count()
+    batch = -(-max(4, min(_BATCH // length, rows // 8)) // devices) * devices
+    return Plan(
+        gin_files(method, masked),
+        length,
+        given.get("batch_size") or batch,
+        given.get("epochs") or (1 if rows > _ROWS_OF_A_PASS else 4),
+        given.get("learning_rate") or rate,
+    )
+
+
+def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, masked: bool) -> bool:
+    """Makes the cached task of a file of documents; False if there is no text in it."""
+    from ckl_jax.updates.new_text import read
+
+    if not any(d.text for d in read(path)):
+        return False
+    if not masked:
+        prepare_rows({name: path}, out, vocabulary, length, packed=True, replace=True)
+        return True
+    meta = describe(name, path, vocabulary, {"inputs": length, "targets": length})
+
+    def rows(_: Path) -> Iterator[dict[str, list[int]]]:
+        finder = HeuristicFinder.fit(d.text for d in read(path))
+        documents = (d for d in read(path) if not has_sentinel(d.text))
+        found = masked_rows(documents, finder, length // 2)
+        end = vocabulary.eos_id
+        while part := list(itertools.islice(found, 256)):
+            inputs = vocabulary.encode_many([r["input"] for r in part])
+            targets = vocabulary.encode_many([r["output"] for r in part])
+            for i, t in zip(inputs, targets, strict=True):
+                yield {"inputs": [*i[: length - 1], end], "targets": [*t[: length - 1], end]}
+
+    features = ("inputs", "targets")
+    make_task(out / name, meta, rows, vocabulary, features=features, replace=True)
+    return True
+
+
+def older_text(documents: Iterable[Document]) -> list[Document]:
+    """What is replayed of older text."""
+    return spread(documents, _REPLAYED)
+
+
+def training(
+    folder: Path, plan: Plan, model: Any, replay: bool, seed: int, bindings: tuple[str, ...]
+) -> Training:
+    """The `t5x train` of an update in `folder`, which has `import` and `rows`."""
+    masked = is_masked(model)
+    features = ("inputs", "targets") if masked else ("targets",)
+    macros = {
+        "INITIAL_CHECKPOINT_PATH": folder / "import",
+        "CACHE_DIRS": (folder / "rows",),
+        "MIXTURE_OR_TASK_NAME": "new",
+        "TASK_FEATURE_LENGTHS": dict.fromkeys(features, plan.length),
+        "BATCH_SIZE": plan.batch_size,
+        "EPOCHS": plan.epochs,
+        "LEARNING_RATE": plan.learning_rate,
+        "RANDOM_SEED": seed,
+    }
+    if replay:
+        macros["REPLAY_TASK_NAME"] = "old"
+    if masked:
+        macros |= {"PROBES": None, "PROBE_DIR": "."}
+    gin = [*plan.gin_files, str(folder / "import" / "model.gin")]
+    architecture = architectures.of_config(model)
+    if not architecture.includes_gin:
+        gin.insert(-1, architecture.gin_file)
+    return Training.of("update", folder / "train", gin, macros, bindings)
+
+
+def parameters(folder: Path) -> int:
+    """How many parameters the safetensors of a folder hold, of their headers alone."""
+    from safetensors import safe_open
+
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        with files.os_errors(path, "read"), safe_open(path, framework="numpy") as f:
+            for name in f.keys():  # noqa: SIM118 (not a mapping)
+                size = 1
+                for n in f.get_slice(name).get_shape():
+                    size *= n
+                total += size
+    return total

@@ -1,0 +1,73 @@
+import datetime
+import gzip
+import json
+import os
+
+import pytest
+
+from ckl_jax.data.text.document_files import Fields, read_place
+from ckl_jax.errors import UserError
+
+
+def texts(place, **fields):
+    return [(d.date, d.title, d.text) for d in read_place(place, Fields(**fields))]
+
+
+def test_json_lines_with_names_of_ones_own(tmp_path):
+    path = tmp_path / "posts.jsonl.gz"
+    rows = [{"body": "One.", "when": "2024-05-01T10:00:00Z", "head": "A"}, {"body": "Two."}]
+    with gzip.open(path, "wt") as f:
+        f.writelines(json.dumps(row) + "\n" for row in rows)
+    os.utime(path, (86400, 86400))
+    found = texts(path, text="body", date="when", title="head")
+    assert found == [("2024-05-01", "A", "One."), ("1970-01-02", "", "Two.")]
+
+
+def test_a_folder_of_text_markdown_and_csv(tmp_path):
+    (tmp_path / "2024-02-03-note.md").write_text("# A title\n\nBody.")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.csv").write_text('date,title,text\n2024-01-01,T,"two\nlines"\n')
+    (tmp_path / ".hidden.txt").write_text("no")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    assert texts(tmp_path) == [
+        ("2024-02-03", "A title", "# A title\n\nBody."),
+        ("2024-01-01", "T", "two\nlines"),
+    ]
+    assert len({d.id for d in read_place(tmp_path)}) == 2
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": ["a"], "date": [datetime.date(2024, 1, 2)], "other": [1]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert texts(tmp_path / "x.parquet") == [("2024-01-02", "", "a")]
+    (tmp_path / "bad.parquet").write_bytes(b"no")
+    with pytest.raises(UserError, match=r"bad.parquet is not a Parquet file"):
+        texts(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("x.jsonl", '{"body": "a"}', r"line 1: the field 'text' is missing .* there are 'body'"),
+        ("x.jsonl", '{"text": "a", "date": "May"}', r"line 1, 'date': 'May' is not a day"),
+        ("x.jsonl", "[1]", "line 1: not an object"),
+        ("x.jsonl", "{", "line 1"),
+        ("x.csv", "a,b\n1,2\n", r"line 2: the field 'text' is missing"),
+        ("x.txt", b"\xff\xfe", r"line 1, is not UTF-8"),
+        ("x.doc", "a", r"x.doc is of no known kind; give .jsonl"),
+        ("2024-13-01.txt", "a", r"its name: '2024-13-01' is not a day"),
+    ],
+)
+def test_bad_files_are_one_sentence(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=message):
+        texts(tmp_path / name)
+
+
+def test_places_without_documents(tmp_path):
+    with pytest.raises(UserError, match="holds no documents"):
+        texts(tmp_path)
+    with pytest.raises(UserError, match="There is no file or folder"):
+        texts(tmp_path / "missing")

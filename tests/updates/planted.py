@@ -1,0 +1,106 @@
+"""Company news in prose with planted facts: some stay, some change, some are new.
+
+Each fact is told several times in several wordings; none of the sentences is a template of a probe.
+"""
+
+import dataclasses
+import random
+
+from ckl_jax.data.text.documents import Document
+
+_FIRST = (
+    "Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Karla Louis Maria Nils Olga Paul"
+)
+_FIRST += " Rosa Simon Thea Ulrich Vera Walter Yvonne Zoltan"
+_SYLLABLES = (
+    "bar cor del fen gal hol jun kel lor mun nor pel quil ros sten tor vand wex yar zim".split()
+)
+_ENDS = "ani berg dale ford hart ingen lund mark ova rick son stein ton vik worth".split()
+_KINDS = "Systems Foods Motors Textiles Energy Instruments Logistics Chemicals".split()
+WORDINGS = {
+    "chief": (
+        "{x} is led by {y}, its chief executive.",
+        "{y} is the chief executive of {x} and reports to its board.",
+        "The board of {x} has confirmed {y} as chief executive.",
+        "Speaking for {x}, chief executive {y} thanked the staff.",
+        "As chief executive of the company, {y} runs the daily business of {x}.",
+    ),
+    "seat": (
+        "{x} has its head office in {y}, near the old harbour.",
+        "The head office of {x} stands in {y}.",
+        "Visitors find the headquarters of {x} in {y}, close to the station.",
+        "From its headquarters in {y}, the group {x} serves the whole region.",
+        "Most people who work for {x} do so at the head office in {y}.",
+    ),
+    "product": (
+        "The best known product of {x} is called {y}.",
+        "{x} sells more of {y} than of any other product.",
+        "Customers know {x} for its product {y}.",
+        "With {y}, its main product, the company {x} made most of its money.",
+        "Half of the sales of {x} come from the product {y}.",
+    ),
+}
+FILLER = (
+    "The weather stayed mild for most of the week and the roads were dry.",
+    "Analysts expect the market to grow a little over the next few months.",
+    "The local football club lost again after a long and tiring match.",
+    "A spokesman said that more details would be published in due time.",
+    "Prices of raw materials have hardly moved since the last report.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """One fact: its kind is kept, changed or new; `old` is what a changed one was."""
+
+    kind: str
+    relation: str
+    subject: str
+    answer: str
+    old: str = ""
+
+
+def _name(rng: random.Random) -> str:
+    return (rng.choice(_SYLLABLES) + rng.choice(_SYLLABLES) + rng.choice(_ENDS)).capitalize()
+
+
+def facts(each: int, seed: int = 0) -> list[Fact]:
+    """`each` facts of each kind, no two with a name in common."""
+    rng, used, found = random.Random(seed), set(), []
+
+    def fresh(make) -> str:
+        while (name := make()) in used:
+            pass
+        used.add(name)
+        return name
+
+    answers = {
+        "chief": lambda: f"{rng.choice(_FIRST.split())} {_name(rng)}",
+        "seat": lambda: _name(rng),
+        "product": lambda: f"{_name(rng)} {_name(rng)}",
+    }
+    for kind in ("kept", "changed", "new"):
+        for i in range(each):
+            relation = tuple(WORDINGS)[i % len(WORDINGS)]
+            subject = fresh(lambda: f"{_name(rng)} {rng.choice(_KINDS)}")
+            old = fresh(answers[relation]) if kind == "changed" else ""
+            found.append(Fact(kind, relation, subject, fresh(answers[relation]), old))
+    return found
+
+
+def documents(planted: list[Fact], seed: int = 0, tellings: int = 4) -> list[Document]:
+    """Documents of 2024 (kept and changed facts as they were) and of 2025 (all as they are)."""
+    rng, found = random.Random(seed), []
+    for year, kinds in ((2024, ("kept", "changed")), (2025, ("changed", "new"))):
+        told = []
+        for fact in planted:
+            if fact.kind in kinds:
+                answer = fact.old if fact.old and year == 2024 else fact.answer
+                wordings = rng.sample(WORDINGS[fact.relation], tellings)
+                told += [w.format(x=fact.subject, y=answer) for w in wordings]
+        rng.shuffle(told)
+        for number, start in enumerate(range(0, len(told), 4)):
+            text = " ".join(s for t in told[start : start + 4] for s in (t, rng.choice(FILLER)))
+            day = f"{year}-{1 + number % 12:02}-{1 + number % 28:02}"
+            found.append(Document(f"{year}-{number}", day, f"News of {day}", text))
+    return found

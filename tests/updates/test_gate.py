@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from ckl_jax.errors import UserError
+from ckl_jax.updates import gate
+from ckl_jax.updates.gate import Gate, Score
+
+
+def judge(condition, **scores):
+    return Gate.parse(condition).judge(scores)["verdict"]
+
+
+@pytest.mark.parametrize(
+    "condition, verdict",
+    [
+        ("new >= 0.3", gate.SHIP),
+        ("new >= 0.45", gate.HOLD),  # the value is 0.5, its interval begins at 0.4
+        ("new <= 0.55", gate.HOLD),
+        ("new <= 0.6 at n >= 100", gate.SHIP),
+        ("new >= 0.3 at n >= 101", gate.TOO_FEW),
+        ("new >= 0.3 and kept_loss <= 0.02", gate.TOO_FEW),  # no kept facts
+    ],
+)
+def test_conditions_hold_of_whole_intervals_of_enough_items(condition, verdict):
+    assert judge(condition, new=Score(0.5, 0.4, 0.6, 100)) == verdict
+
+
+@pytest.mark.parametrize("text", ["newest > 1", "new", "1 < 2", "new > x", "", "new.x > 1"])
+def test_what_is_no_condition_is_one_sentence(text):
+    with pytest.raises(UserError, match="condition"):
+        Gate.parse(text)
+
+
+def test_scores_by_hand():
+    tags = ["new"] * 4 + ["changed"] * 2 + ["kept"] * 4
+    right = np.array([[0, 0, 0, 1, 0, 0, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0, 1, 1, 0, 1]], bool)
+    old = np.array([[0] * 10, [0] * 5 + [1] + [0] * 4], bool)
+    texts = {
+        "new": np.array([[[20.0, 10], [30, 10]], [[10, 10], [20, 10]]]),
+        "old": np.ones((2, 0, 2)),
+    }
+    found = {name: score.value for name, score in gate.scores(tags, right, old, texts).items()}
+    assert found == pytest.approx(
+        {
+            "new": 0.75,
+            "new_gain": 0.5,
+            "changed": 0.5,
+            "changed_gain": 0.5,
+            "stale": 0.5,
+            "kept": 0.75,
+            "kept_loss": 0.25,
+            "new_text": np.exp(-1.0),
+        }
+    )
+    assert gate.scores(tags, right, old, texts)["kept"].n == 4

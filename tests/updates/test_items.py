@@ -1,0 +1,61 @@
+from ckl_jax.data.text.documents import Document
+from ckl_jax.updates import items
+from tests.updates import planted
+
+
+def make(tellings, each=30):
+    facts = planted.facts(each)
+    documents = planted.documents(facts, tellings=tellings)
+    new = [d for d in documents if d.date >= "2025"]
+    old = [d for d in documents if d.date < "2025"]
+    return facts, new, *items.make(new, old, 500)
+
+
+def right(made, facts):
+    """The facts that were found with their class and their old answer."""
+    known = {frozenset((f.subject.lower(), f.answer.lower())): f for f in facts}
+    found = []
+    for item in made:
+        fact = known.get(frozenset((item.about, item.answer.lower())))
+        if fact and fact.kind == item.tag and item.old in ("", fact.old):
+            found.append(fact)
+    return found
+
+
+def test_planted_facts_are_found_with_their_class():
+    facts, _, made, _ = make(tellings=4)
+    assert len(made) == len(facts) and set(right(made, facts)) == set(facts)
+
+
+def test_few_items_are_wrong_where_facts_are_told_twice():
+    facts, _, made, _ = make(tellings=2)
+    found = right(made, facts)
+    assert len(found) >= 0.8 * len(made) and len(set(found)) >= 0.6 * len(facts)
+
+
+def test_what_is_asked_is_not_trained_on_and_its_evidence_is():
+    _, new, made, held = make(tellings=4)
+    text = "\n".join(items.without(d.text, held) for d in new)
+    for item in made:
+        assert item.text not in text
+        if item.tag != "kept":  # which old text alone states here
+            assert item.evidence in text and item.evidence != item.text
+
+
+def test_candidates_are_other_answers_and_the_old_one_second():
+    _, _, made, _ = make(tellings=4)
+    for item in made:
+        assert item.text[item.start : item.end] == item.answer
+        assert len(set(item.candidates)) == len(item.candidates) == items.CANDIDATES
+        assert item.candidates[1] == item.old if item.tag == "changed" else not item.old
+        assert all(s.text.count(c) for s, c in zip(item.statements(), item.candidates, strict=True))
+
+
+def test_facts_told_once_are_not_asked():
+    documents = planted.documents(planted.facts(9), tellings=1)
+    assert items.make(documents, [], 500) == ([], frozenset())
+    assert items.make([Document("1", "2025-01-01", "", "")], [], 5) == ([], frozenset())
+
+
+def test_items_are_the_same_again():
+    assert make(tellings=3)[2:] == make(tellings=3)[2:]

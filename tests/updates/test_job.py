@@ -1,0 +1,186 @@
+"""Whole updates of tiny models, by the command."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.to_hf import save_hf
+from ckl_jax.cli import ckl
+from ckl_jax.data.text.documents import write_documents
+from ckl_jax.data.text.vocabularies import train_vocabulary
+from ckl_jax.models import decoder, t5
+from ckl_jax.updates import evidence, job
+from ckl_jax.updates.registry import Registry
+from tests.llama_tokenizer import train_tokenizer
+from tests.updates import planted
+
+SIZES = {"emb_dim": 16, "num_heads": 2, "head_dim": 8, "mlp_dim": 32, "num_layers": 1}
+QUICK = ["--epochs=1", "--learning-rate=1e-3", "--max-items=8"]
+
+
+def save_llama(folder):
+    train_tokenizer(folder)
+    config = decoder.DecoderConfig(vocab_size=300, max_positions=256, **SIZES)
+    rows = jnp.zeros((1, 4), jnp.int32)
+    params = decoder.Transformer(config).init(jax.random.key(0), rows, rows)["params"]
+    save_hf(folder, params, config)
+    return folder
+
+
+def save_t5(folder):
+    folder.mkdir()
+    lines = [d.text for d in planted.documents(planted.facts(6))]
+    train_vocabulary(lines, folder / "spiece.model", 200)
+    sizes = {k: v for k, v in SIZES.items() if k != "num_layers"}
+    config = t5.T5Config(vocab_size=304, num_encoder_layers=1, num_decoder_layers=1, **sizes)
+    rows = jnp.zeros((1, 4), jnp.int32)
+    params = t5.Transformer(config).init(jax.random.key(0), rows, rows, rows)["params"]
+    save_hf(folder, params, config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """One file of 2024 and 2025, and one of 2025 alone."""
+    folder = tmp_path_factory.mktemp("texts")
+    documents = planted.documents(planted.facts(9))
+    write_documents(folder / "all.jsonl", documents)
+    write_documents(folder / "first.jsonl", [d for d in documents if d.date < "2025"])
+    return folder
+
+
+def update(out, documents, *argv):
+    return ckl.main(["update", "--out", str(out), "--documents", str(documents), *QUICK, *argv])
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return save_llama(tmp_path_factory.mktemp("model") / "llama")
+
+
+@pytest.fixture(scope="module")
+def done(texts, llama, tmp_path_factory):
+    """A registry of two updates, the first of which shipped."""
+    out = tmp_path_factory.mktemp("out") / "updates"
+    ship = "--ship-if=new <= 1 at n >= 1"
+    assert update(out, texts / "first.jsonl", "--model", str(llama), ship) == 0
+    assert update(out, texts / "all.jsonl", "--method=mix_review", "--ship-if=new > 1") == 1
+    return out
+
+
+def test_two_updates_leave_their_evidence(done):
+    registry = Registry(done)
+    assert [p.name for p in registry.updates()] == ["0001", "0002"] and registry.current == "0001"
+    second = done / "updates" / "0002"
+    rows = [json.loads(line) for line in (second / "ledger.jsonl").read_text().splitlines()]
+    assert {row["tag"] for row in rows} == {"new", "changed", "kept"}
+    verdict = json.loads((second / "verdict.json").read_text())
+    assert verdict["verdict"] == "do not ship" and verdict["scores"]["changed"]["n"] > 0
+    assert json.loads((second / "overlap.json").read_text())["exact"] == 0
+    page = (second / "report.html").read_text()
+    assert "should not ship" in page and rows[0]["question"].replace("'", "&#39;") in page
+    assert "0002" in (done / "history.html").read_text()
+    assert not (second / "train").exists()  # the model is exported
+
+
+def test_what_ships_was_trained(done, llama):
+    _, before = load_hf(llama)
+    _, after = load_hf(done / "updates" / "0001" / "model")
+    changed = jax.tree.map(lambda a, b: bool(np.any(a != b)), before, after)
+    assert any(jax.tree.leaves(changed))
+
+
+def test_the_ledger_agrees_with_scores_of_whole_sentences(done):
+    folder = done / "updates" / "0002"
+    asked = job.read_items(folder)
+    model = folder / "model"
+    scorer = evidence.open_scorer(model)
+    said = json.loads((folder / "after.json").read_text())["answers"]
+    for item in asked[:6]:
+        alone = [scorer.token_scores([s]).values.sum() for s in item.statements()]
+        assert int(np.argmax(alone)) == said[item.id]
+
+
+def test_nothing_new_is_one_sentence_and_changes_nothing(done, texts, capsys):
+    before = sorted(p.name for p in (done / "updates").iterdir())
+    copy = done.parent / "copy"
+    shutil.copytree(done, copy)
+    assert update(copy, texts / "all.jsonl") == 2
+    assert "Nothing to learn" in capsys.readouterr().err
+    assert [p.name for p in Registry(copy).updates()] == before
+    assert Registry(copy).current == "0001"
+
+
+def test_an_update_goes_on_where_it_was(done, texts, llama, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "updates"
+    with monkeypatch.context() as patch:
+        patch.setattr(job._Run, "_export", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            job.update(
+                job.Update(
+                    out=str(out),
+                    documents=str(texts / "first.jsonl"),
+                    model=str(llama),
+                    epochs=1,
+                    learning_rate=1e-3,
+                    max_items=8,
+                    ship_if="new <= 1",
+                ),
+                lambda *_: None,
+            )
+    trained = (out / "updates" / "0001" / "train" / "summary.json").read_bytes()
+    assert update(out, texts / "first.jsonl", "--method=vanilla") == 2
+    assert "was begun with --method 'lora'" in capsys.readouterr().err
+    assert update(out, texts / "first.jsonl", "--ship-if=new <= 1") == 0
+    assert b"train_seconds" in trained
+    _, ours = load_hf(out / "updates" / "0001" / "model")
+    _, whole = load_hf(done / "updates" / "0001" / "model")
+    jax.tree.map(np.testing.assert_array_equal, ours, whole)
+
+
+def test_rollback_and_a_damaged_pointer(done, tmp_path, llama, capsys):
+    out = tmp_path / "copy"
+    shutil.copytree(done, out)
+    (out / "current").write_text("0009\n")
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+    assert "names '0009', which is no finished update" in capsys.readouterr().err
+    (out / "current").write_text("0001\n")
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 0
+    assert str(llama) in capsys.readouterr().out and Registry(out).current is None
+    assert ckl.main(["update", "--out", str(out), "--rollback"]) == 2
+
+
+def test_a_t5_is_updated(texts, tmp_path):
+    model = save_t5(tmp_path / "t5")
+    argv = ["--model", str(model), "--since=2025-01-01", "--ship-if=new_text < 9 at n >= 1"]
+    assert update(tmp_path / "updates", texts / "all.jsonl", *argv, "--length=64") in (0, 3)
+    rows = (tmp_path / "updates" / "updates" / "0001" / "ledger.jsonl").read_text().splitlines()
+    assert {json.loads(row)["tag"] for row in rows} == {"new", "changed", "kept"}
+
+
+def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
+    out = tmp_path / "updates"
+    assert update(out, texts / "all.jsonl", "--model", str(llama), "--dry-run") == 0
+    assert "Training by lora" in capsys.readouterr().out
+    assert not list((out / "updates").iterdir())
+
+
+@pytest.mark.parametrize(
+    "argv, message",
+    [
+        ([], "give the --model to begin with"),
+        (["--model=missing/x"], "There is no folder missing/x"),
+        (["--model=LLAMA", "--method=lorra"], "--method lorra: there are"),
+        (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
+        (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
+    ],
+)
+def test_bad_input_is_one_sentence(texts, llama, tmp_path, argv, message, capsys):
+    argv = [a.replace("LLAMA", str(llama)) for a in argv]
+    assert update(tmp_path / "updates", texts / "first.jsonl", *argv) == 2
+    assert message in capsys.readouterr().err

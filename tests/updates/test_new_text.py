@@ -1,0 +1,48 @@
+import pytest
+
+from ckl_jax.data.text.documents import Document
+from ckl_jax.errors import UserError
+from ckl_jax.updates.new_text import Counts, Sentences, read, select, write
+
+A = "Acme makes shoes. Acme sits in Rome."
+
+
+def select_all(documents, known, since=""):
+    counts = Counts()
+    return list(select(documents, known, since, "2030-01-01", counts)), counts
+
+
+def document(name, text, date="2025-01-01"):
+    return Document(name, date, "", text)
+
+
+def test_what_was_read_is_left_out_and_edited_paragraphs_stay(tmp_path):
+    known = Sentences()
+    first, counts = select_all(
+        [document("a", A), document("b", A.upper()), document("c", " ")], known
+    )
+    assert [d.text for d, _ in first] == [A]
+    assert (counts.known, counts.empty, counts.kept, counts.words) == (1, 1, 1, 7)
+    known.save(tmp_path / "known.npy")
+    again = Sentences(tmp_path / "known.npy")
+    edited = "Acme makes shoes.\nAcme sits in Oslo."
+    found, counts = select_all([document("a", A), document("d", edited)], again)
+    assert [d.text for d, _ in found] == ["Acme sits in Oslo."] and counts.known == 1
+
+
+def test_earlier_days_are_old_and_later_ones_refused(tmp_path):
+    documents = [document("a", A, "2024-12-31"), document("b", "All is new here.", "2025-01-01")]
+    found, counts = select_all(documents, Sentences(), "2025-01-01")
+    assert [old for _, old in found] == [True, False] and counts.older == 1
+    write(found, tmp_path / "new", tmp_path / "old")
+    assert [d.id for d in read(tmp_path / "new")] == ["b"]
+    with pytest.raises(UserError, match=r"'x' is of 2031-01-01, after today"):
+        select_all([document("x", A, "2031-01-01")], Sentences())
+
+
+def test_many_sentences_are_merged():
+    known = Sentences()
+    for start in range(0, 30_000, 300):
+        texts = [document(str(i), f"Number {i} is here now.") for i in range(start, start + 300)]
+        assert len(select_all(texts, known)[0]) == 300
+    assert not select_all([document("x", "Number 123 is here now.")], known)[0]
