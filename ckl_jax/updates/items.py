@@ -29,11 +29,18 @@ TAGS = ("new", "changed", "kept")
 CANDIDATES = 10  # answers that a model chooses from
 _DOCUMENTS = 20_000  # of new and of old text that are searched, spread evenly
 _WORDS = (5, 60)  # of a sentence
-_COMMON = 300  # sentences: a name in more of them tells little
+_COMMON = 100  # sentences: a name in more of them tells little
+_NAMES = 8  # in a sentence: one with more is a list
+_SHARED = (
+    2  # words of their own that two wordings of a fact share, where the answer is no rare name
+)
 _ALIKE = 0.75  # of words: sentences that are more alike are one wording
 _SAME_FRAME = 0.5  # of words around an answer
 _WORD = re.compile(r"\w+")
 _YEAR = re.compile(r"\d{4}")
+_WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
+# What comes before a date that tells when; in brackets it often says of when a number is.
+_WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -131,11 +138,15 @@ class _Index:
         words = _WORD.findall(text.lower())
         if not _WORDS[0] <= len(words) <= _WORDS[1] or has_sentinel(text):
             return None
+        if not _WHOLE.match(text):
+            return None
         spans, dates = [], set()
         for start, end, label in finder.find(text):
             key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
             is_date = label == "DATE"
-            if not key or (is_date and not _YEAR.search(key)) or len(key) < 3:
+            if not key or len(key) < 3:
+                continue
+            if is_date and not (_YEAR.search(key) and _WHEN.search(text[:start])):
                 continue
             spans.append((start, end, key))
             self.labels.setdefault(key, text[start:end])
@@ -144,7 +155,7 @@ class _Index:
         keys = [key for _, _, key in spans]
         # A name that stands twice would answer its own blank.
         spans = [span for span in spans if keys.count(span[2]) == 1]
-        if len(spans) < 2:
+        if not 2 <= len(spans) <= _NAMES:
             return None
         return _Sentence(
             text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
@@ -211,13 +222,14 @@ def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence
         return None
     # An answer that is told of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
+    is_specific &= not any(answer in s.is_date for s in sentences)
     free = [s for s in sentences if s.text not in asked]
     for evidence in sentences:
         for probe in free:
             if probe.text == evidence.text or _alike(probe.words, evidence.words) > _ALIKE:
                 continue
             shared = probe.frame(*pair) & evidence.frame(*pair)
-            if shared or is_specific:
+            if len(shared) >= _SHARED or is_specific:
                 return probe, evidence
     return None
 
@@ -243,7 +255,9 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
         frame, is_date = sentence.frame(*pair), answer in sentence.is_date
         for other in older:
             for _, _, key in other.spans:
-                if key in (answer, about) or (key in other.is_date) != is_date:
+                if (key in other.is_date) != is_date or key == about:
+                    continue
+                if set(key.split()) & set(answer.split()):  # "2013" for "April 2013"
                     continue
                 around = other.frame(key, about)
                 same = frame == around or (

@@ -192,21 +192,25 @@ class _Run:
                 if (folder / name).exists():
                     yield from new_text.read(folder / name)
 
-    def _is_held_out(self, document: Document, count: int) -> bool:
-        key = hash64(self.settings.seed, document.id, document.date)
-        return count >= _FEW and key % _HELD_OUT == 0
+    def _parts(self, held_out: bool) -> Iterator[Document]:
+        """What is new of the documents that are held back, or of all others."""
+        count = files.read_json_object(self.folder / "documents.json")["kept"]
+        for document in new_text.read(self.folder / "all.jsonl"):
+            key = hash64(self.settings.seed, document.id, document.date)
+            if (count >= _FEW and key % _HELD_OUT == 0) == held_out:
+                yield document
 
     # --- items
 
     def _make_items(self) -> None:
-        everything = list(new_text.read(self.folder / "all.jsonl"))
-        held_out = [d for d in everything if self._is_held_out(d, len(everything))]
-        kept = [d for d in everything if not self._is_held_out(d, len(everything))]
         limit, seed = self.settings.max_items, self.settings.seed
-        made, held = items.make(kept, self._older(), limit, seed)
-        trained = (dataclasses.replace(d, text=items.without(d.text, held)) for d in kept)
+        made, held = items.make(self._parts(held_out=False), self._older(), limit, seed)
+        trained = (
+            dataclasses.replace(d, text=items.without(d.text, held))
+            for d in self._parts(held_out=False)
+        )
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
-        write_documents(self.folder / "held_out.jsonl", held_out)
+        write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         changed = {(item.about, item.old) for item in made if item.old}
         earlier = [
             dataclasses.replace(item, tag="kept", old="")

@@ -54,6 +54,7 @@ def write(
                 "A fact is answered right when the model ranks its answer first of up to ten.",
             ],
             anchor="scores",
+            kind="plain",
         ),
         Section(
             "Facts by kind",

@@ -1,12 +1,16 @@
 """Company news in prose with planted facts: some stay, some change, some are new.
 
 Each fact is told several times in several wordings; none of the sentences is a template of a probe.
+
+    python -m tests.updates.planted DIR [EACH [SEED]]   writes DIR/2024.jsonl and DIR/2025.jsonl
 """
 
 import dataclasses
 import random
+import sys
+from pathlib import Path
 
-from ckl_jax.data.text.documents import Document
+from ckl_jax.data.text.documents import Document, write_documents
 
 _FIRST = (
     "Anna Boris Clara David Elena Felix Greta Hugo Irene Jonas Karla Louis Maria Nils Olga Paul"
@@ -104,3 +108,15 @@ def documents(planted: list[Fact], seed: int = 0, tellings: int = 4) -> list[Doc
             day = f"{year}-{1 + number % 12:02}-{1 + number % 28:02}"
             found.append(Document(f"{year}-{number}", day, f"News of {day}", text))
     return found
+
+
+def main() -> None:
+    out, each, seed = Path(sys.argv[1]), *(*map(int, sys.argv[2:]), 60, 3)[:2]
+    out.mkdir(parents=True, exist_ok=True)
+    found = documents(facts(each, seed), seed, tellings=5)
+    for year in ("2024", "2025"):
+        write_documents(out / f"{year}.jsonl", (d for d in found if d.date.startswith(year)))
+
+
+if __name__ == "__main__":
+    main()
