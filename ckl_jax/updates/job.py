@@ -27,6 +27,7 @@ from ckl_jax.data.facts.overlap import measure
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
@@ -211,12 +212,13 @@ class _Run:
         )
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
-        changed = {(item.about, item.old) for item in made if item.old}
+        # Of either of the two names a question may have been.
+        changed = {frozenset((item.about, normalise(item.old))) for item in made if item.old}
         earlier = [
             dataclasses.replace(item, tag="kept", old="")
             for folder in self.registry.updates()
             for item in read_items(folder)
-            if (item.about, item.answer) not in changed
+            if frozenset((item.about, normalise(item.answer))) not in changed
         ]
         fresh = {item.id for item in made}
         room = max(0, limit - sum(item.tag == "kept" for item in made))
