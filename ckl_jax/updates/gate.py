@@ -75,10 +75,10 @@ class Gate:
         have = {name: scores[name].n if name in scores else 0 for name in names}
         few = [f"{name} is of {n} items" for name, n in have.items() if n < self.min_items]
         if few:
-            verdict, reasons = (
-                TOO_FEW,
-                [f"{', '.join(few)}; the condition asks for {self.min_items}"],
-            )
+            reasons = [f"{', '.join(few)}; the condition asks for {self.min_items}"]
+            if not have.get("kept_loss", 1):
+                reasons.append("what is to be kept is in older text: --since, or earlier updates")
+            verdict = TOO_FEW
         else:
             failures = self.condition.failures({n: (scores[n].low, scores[n].high) for n in names})
             verdict = HOLD if failures else SHIP

@@ -315,6 +315,22 @@ def _item(
     )
 
 
+def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
+    """Items of earlier updates as kept ones, without the facts that have changed since.
+
+    Args:
+      earlier: of earlier updates.
+      made: of this one.
+    """
+    # Whichever of its two names a fact was asked for.
+    changed = {frozenset((item.about, normalise(item.old))) for item in made if item.old}
+    return [
+        dataclasses.replace(item, tag="kept", old="")
+        for item in earlier
+        if frozenset((item.about, normalise(item.answer))) not in changed
+    ]
+
+
 def without(text: str, held: frozenset[str]) -> str:
     """A text without the sentences that are held back."""
     if not held:

@@ -7,6 +7,7 @@ goes on where it was.
 import dataclasses
 import datetime
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -27,7 +28,6 @@ from ckl_jax.data.facts.overlap import measure
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, write_documents
-from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
@@ -41,8 +41,9 @@ _LEAST_WORDS = 50
 Progress = Callable[[int, int, str], None]
 
 
-# Settings that an update which was begun must go on with.
-_FIXED = ("documents", "since", "method", "epochs", "batch_size", "length", "learning_rate", "seed")
+# Settings that an update must go on with once its text is read, and those of its training.
+_READING = ("documents", "since", "seed", "base")
+_TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate")
 
 
 def update(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
@@ -115,6 +116,11 @@ class _Run:
         self.config = _require_model(self.model)
         self.masked = training.is_masked(self.config)
         training.gin_files(settings.method, self.masked)
+        positions = getattr(self.config, "max_positions", None)
+        if positions and (settings.length or 0) > positions:
+            raise UserError(
+                f"--length {settings.length} is more than the {positions} positions of the model."
+            )
         self.gate = gate.Gate.parse(settings.ship_if)
         self._start, self._seconds = time.monotonic(), {}
 
@@ -136,21 +142,24 @@ class _Run:
             self._seconds[name] = time.monotonic() - began
 
     def _claim(self) -> None:
-        wanted = {name: getattr(self.settings, name) for name in _FIXED}
+        wanted = {name: getattr(self.settings, name) for name in ("since", "seed", *_TRAINING)}
         wanted["documents"] = str(Path(self.settings.documents).absolute())
         wanted |= {"base": self.base, "ckl_jax": __version__}
         path = self.folder / "update.json"
         # Until the documents are read, nothing has come of the settings.
         if (self.folder / "sentences.npy").exists():
             begun = files.read_json_object(path)
-            other = [k for k, v in wanted.items() if k != "ckl_jax" and begun.get(k) != v]
-            if other:
+            other = [name for name in (*_READING, *_TRAINING) if begun.get(name) != wanted[name]]
+            is_trained = (self.folder / "train" / "summary.json").exists()
+            if fixed := [name for name in other if name in _READING or is_trained]:
                 raise UserError(
-                    f"{self.folder} was begun with --{other[0].replace('_', '-')} "
-                    f"{begun.get(other[0])!r}; give that again to go on, or remove the folder."
+                    f"{self.folder} was begun with --{fixed[0].replace('_', '-')} "
+                    f"{begun.get(fixed[0])!r}; give that again to go on, or remove the folder."
                 )
+            if other:  # a training of other settings begins anew
+                for name in ("rows", "train"):
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
             self._say(f"Going on with {self.folder}.")
-            return
         with files.os_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         wanted["date"] = datetime.date.today().isoformat()
@@ -212,14 +221,8 @@ class _Run:
         )
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
-        # Of either of the two names a question may have been.
-        changed = {frozenset((item.about, normalise(item.old))) for item in made if item.old}
-        earlier = [
-            dataclasses.replace(item, tag="kept", old="")
-            for folder in self.registry.updates()
-            for item in read_items(folder)
-            if frozenset((item.about, normalise(item.answer))) not in changed
-        ]
+        before = (item for folder in self.registry.updates() for item in read_items(folder))
+        earlier = items.still_right(before, made)
         fresh = {item.id for item in made}
         room = max(0, limit - sum(item.tag == "kept" for item in made))
         again = [item for item in earlier if item.id not in fresh]

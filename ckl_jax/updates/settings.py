@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 
 from ckl_jax import checks
 from ckl_jax.data.text.document_files import Fields
@@ -58,6 +59,11 @@ class Update:
     def __post_init__(self) -> None:
         checks.require_int(1, **{"--max-items": self.max_items, "--keep": self.keep})
         checks.require_int(0, **{"--seed": self.seed})
+        for name in ("epochs", "batch_size", "length"):
+            if (value := getattr(self, name)) is not None:
+                checks.require_int(1, **{f"--{name.replace('_', '-')}": value})
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise UserError(f"--learning-rate is {self.learning_rate}; give a number above 0.")
         gate.Gate.parse(self.ship_if)
         if self.since:
             try:

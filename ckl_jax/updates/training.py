@@ -82,7 +82,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
         rate = min(1e-3, _FEW_ADDED * rate)
     rows = max(1, tokens // length)
     devices = jax.device_count()
-    batch = -(-max(4, min(_BATCH // length, rows // 8)) // devices) * devices
+    batch = -(-max(1, min(_BATCH // length, rows // 8)) // devices) * devices
     return Plan(
         gin_files(method, masked),
         length,

@@ -1,3 +1,5 @@
+import dataclasses
+
 from ckl_jax.data.text.documents import Document
 from ckl_jax.updates import items
 from tests.updates import planted
@@ -59,3 +61,16 @@ def test_facts_told_once_are_not_asked():
 
 def test_items_are_the_same_again():
     assert make(tellings=3)[2:] == make(tellings=3)[2:]
+
+
+def test_facts_that_have_changed_are_not_kept_whichever_name_was_asked_for():
+    facts, _, made, _ = make(tellings=4)
+    changed = next(item for item in made if item.tag == "changed")
+    answer = changed.candidates[1]
+    asked = dataclasses.replace(changed, tag="new", candidates=(answer, "x"), old="")
+    other = dataclasses.replace(
+        asked, candidates=(changed.about.title(), "x"), about=answer.lower()
+    )
+    kept = next(item for item in made if item.tag == "kept")
+    assert items.still_right([asked, other, kept], made) == [kept]
+    assert [i.tag for i in items.still_right([asked, other], [kept])] == ["kept", "kept"]
