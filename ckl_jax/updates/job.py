@@ -63,7 +63,10 @@ def describe(settings: Update, progress: Progress) -> list[str]:
     run = _Run(settings, _open(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
         run.folder = Path(scratch)
-        run.read()
+        try:
+            run.read()
+        except _NothingNew as e:
+            return [str(e)]
         plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
     size = training.parameters(run.model)
     tokens = plan.epochs * counts["words"] * 3 // 2
@@ -107,6 +110,10 @@ def _require_model(folder: Path) -> Any:
     return config
 
 
+class _NothingNew(Exception):
+    """The documents hold next to nothing that is new."""
+
+
 class _Run:
     def __init__(self, settings: Update, registry: Registry, progress: Progress, say):
         self.settings, self.registry, self._progress, self._say = settings, registry, progress, say
@@ -126,7 +133,12 @@ class _Run:
 
     def run(self) -> int:
         self._claim()
-        self._step("documents", self.folder / "sentences.npy", self.read)
+        try:
+            self._step("documents", self.folder / "sentences.npy", self.read)
+        except _NothingNew as e:
+            shutil.rmtree(self.folder)
+            self._say(str(e))
+            return gate.EXIT_CODES[gate.TOO_FEW]
         self._step("items", self.folder / "overlap.json", self._make_items)
         self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
@@ -186,7 +198,7 @@ class _Run:
                 f"{labels.count(counts.documents, 'document')} read: {counts.empty} without text, "
                 f"{counts.known} without a sentence that is new, {counts.older} from before --since"
             )
-            raise UserError(
+            raise _NothingNew(
                 f"Nothing to learn in {self.settings.documents}: {counts.words} new words ({why}); "
                 "the model stays as it is."
             )
@@ -325,7 +337,8 @@ class _Run:
         self.registry.clean(self.settings.keep)
         states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
-        self._say("Facts: " + ", ".join(f"{n} {s}" for s, n in states.items() if n) + ".")
+        told = ", ".join(f"{n} {state}" for state, n in states.items() if n)
+        self._say(f"Facts: {told or 'none could be asked'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
         return gate.EXIT_CODES[verdict["verdict"]]
 
