@@ -5,13 +5,14 @@ probability of the sentence with each (LM-PUB-QUIZ; of a T5, of the candidate in
 needs no instructions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ckl_jax.data.facts.statements import Statement
+from ckl_jax.data.process_pool import batches
 from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.spans import chunk
 from ckl_jax.data.text.taggers import HeuristicFinder
@@ -19,7 +20,7 @@ from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
 from ckl_jax.train import compile_cache
 from ckl_jax.updates.items import Item
 
-_AT_ONCE = 512  # statements
+_AT_ONCE, _TEXTS_AT_ONCE = 512, 64  # statements
 _PIECE_WORDS = 120
 _PIECES = 300  # of text, evenly spread
 _SPANS = 5  # of a piece, masked for a T5
@@ -50,7 +51,7 @@ def ask(
     fits = _Fits(scorer.model, limit)
     asked = [item for item in items if fits(max(item.statements(), key=lambda s: len(s.text)))]
     answers: dict[str, int] = {}
-    for part in _parts(asked, lambda item: len(item.candidates)):
+    for part in batches(asked, lambda item: len(item.candidates), _AT_ONCE):
         statements = [s for item in part for s in item.statements()]
         sums = scorer.token_scores(statements).values.sum(1)
         for item in part:
@@ -61,7 +62,7 @@ def ask(
     for name, statements in texts.items():
         fitting = [s for s in statements if fits(s)]
         losses[name] = []
-        for part in _parts(fitting, lambda _: 8):
+        for part in batches(fitting, lambda _: 1, _TEXTS_AT_ONCE):
             found = scorer.token_scores(part)
             pairs = zip(-found.values.sum(1), found.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
@@ -79,18 +80,6 @@ class _Fits:
             return True
         (ids,) = self._vocabulary.encode_many([statement.text])
         return len(ids) + 2 <= self._limit
-
-
-def _parts(values: Sequence[Any], size: Callable[[Any], int]) -> Iterator[list[Any]]:
-    part, total = [], 0
-    for value in values:
-        part.append(value)
-        total += size(value)
-        if total >= _AT_ONCE:
-            yield part
-            part, total = [], 0
-    if part:
-        yield part
 
 
 def pieces(documents: Iterable[Document], masked: bool) -> list[Statement]:
