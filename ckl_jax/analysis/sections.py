@@ -152,7 +152,6 @@ class Section:
         if self.png and images:
             parts.append(f"![{self.title}]({images[self.png]})")
         if self.rows:
-            # "|SKIP
             rule = "|" + " --- |" + " ---: |" * (len(self.headers) - 1)
             rows = [self.headers, *([_markdown(c) for c in row] for row in self.rows)]
             lines = ["| " + " | ".join(row) + " |" for row in rows]

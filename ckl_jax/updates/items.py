@@ -59,10 +59,10 @@ class Item:
       start, end: where the answer stands, in characters.
       candidates: the answer, then the old one of a changed fact, then others.
       old: the old answer of a changed fact, else "".
-      about: the name that the answer is told of.
-      date: of the document, YYYY-MM-DD.
-      document: its id.
-      evidence: a sentence that stays in the text and states the fact.
+      about: the name that the answer is told of; "" of a question of the user's own.
+      date: of the document, YYYY-MM-DD, or from which an answer of the user's own is right.
+      document: its id, if the item is made of text.
+      evidence: a sentence that stays in the text and states the fact, if it is.
     """
 
     id: str
@@ -164,7 +164,7 @@ class _Index:
 
 
 def make(
-    new: Iterable[Document], old: Iterable[Document], limit: int, seed: int = 0
+    new: Iterable[Document], old: Iterable[Document], limits: Mapping[str, int], seed: int = 0
 ) -> tuple[list[Item], frozenset[str]]:
     """Makes items of new text, and of old text those that it alone states.
 
@@ -172,7 +172,7 @@ def make(
       new: documents of this update; at most 20,000 of them and 5 million words are searched, evenly
         spread.
       old: documents of earlier ones; the same.
-      limit: items of each tag, at most.
+      limits: items of each tag, at most.
       seed: of the choice of items and of wrong answers.
 
     Returns:
@@ -188,7 +188,7 @@ def make(
     for index, is_new in ((now, True), (before, False)):
         pairs = sorted(index.by_pair, key=lambda pair: hash64(seed, *pair))
         for pair in pairs:
-            if all(len(items) >= limit for items in chosen.values()):
+            if all(len(chosen[tag]) >= limits[tag] for tag in TAGS):
                 break
             # A fact is asked one way round. Of old text alone: what new text may have changed, as
             # it speaks of the same names, is left out.
@@ -201,7 +201,7 @@ def make(
             old_answer = _old_answer(pair, index, before) if is_new else ""
             known = pair in before.by_pair
             tag = "changed" if old_answer else "kept" if known else "new"
-            if len(chosen[tag]) >= limit:
+            if len(chosen[tag]) >= limits[tag]:
                 continue
             if tag == "new" and _old_answer(pair[::-1], index, before):
                 continue  # the other way round it is a change
@@ -330,12 +330,15 @@ def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
       earlier: of earlier updates.
       made: of this one.
     """
-    # Whichever of its two names a fact was asked for.
-    changed = {frozenset((item.about, normalise(item.old))) for item in made if item.old}
+
+    def fact(item: Item, answer: str) -> frozenset[str]:  # whichever of its names is asked for
+        return frozenset((item.about or item.question, normalise(answer)))
+
+    changed = {fact(item, item.old) for item in made if item.old}
     return [
         dataclasses.replace(item, tag="kept", old="")
         for item in earlier
-        if frozenset((item.about, normalise(item.answer))) not in changed
+        if fact(item, item.answer) not in changed
     ]
 
 

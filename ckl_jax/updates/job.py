@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import gate, items, new_text, training
+from ckl_jax.updates import facts_file, gate, items, new_text, training
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -42,7 +42,7 @@ Progress = Callable[[int, int, str], None]
 
 
 # Settings that an update must go on with once its text is read, and those of its training.
-_READING = ("documents", "since", "seed", "base")
+_READING = ("documents", "since", "facts", "seed", "base")
 _TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate")
 
 
@@ -128,6 +128,7 @@ class _Run:
             raise UserError(
                 f"--length {settings.length} is more than the {positions} positions of the model."
             )
+        self.facts = facts_file.read(settings.facts) if settings.facts else []
         self.gate = gate.Gate.parse(settings.ship_if)
         self._start, self._seconds = time.monotonic(), {}
 
@@ -155,7 +156,9 @@ class _Run:
 
     def _claim(self) -> None:
         wanted = {name: getattr(self.settings, name) for name in ("since", "seed", *_TRAINING)}
-        wanted["documents"] = str(Path(self.settings.documents).absolute())
+        for name in ("documents", "facts"):
+            place = getattr(self.settings, name)
+            wanted[name] = place and str(Path(place).absolute())
         wanted |= {"base": self.base, "ckl_jax": __version__}
         path = self.folder / "update.json"
         # Until the documents are read, nothing has come of the settings.
@@ -226,7 +229,12 @@ class _Run:
 
     def _make_items(self) -> None:
         limit, seed = self.settings.max_items, self.settings.seed
-        made, held = items.make(self._parts(held_out=False), self._older(), limit, seed)
+        counts = files.read_json_object(self.folder / "documents.json")
+        own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
+        room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
+        made, held = items.make(self._parts(held_out=False), self._older(), room, seed)
+        made = [*own, *made]
+        held |= {item.text for item in own}
         trained = (
             dataclasses.replace(d, text=items.without(d.text, held))
             for d in self._parts(held_out=False)
@@ -234,7 +242,8 @@ class _Run:
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
         before = (item for folder in self.registry.updates() for item in read_items(folder))
-        earlier = items.still_right(before, made)
+        # Of one's own facts the file of this update tells what is right now.
+        earlier = items.still_right((i for i in before if i.about or not self.facts), made)
         fresh = {item.id for item in made}
         room = max(0, limit - sum(item.tag == "kept" for item in made))
         again = [item for item in earlier if item.id not in fresh]
@@ -247,6 +256,16 @@ class _Run:
             f"Facts to ask: {told}; {found['exact']} stand word by word in the training text."
         )
         files.write_json(self.folder / "overlap.json", found)
+
+    def _since(self, counts: Mapping[str, Any]) -> str:
+        """The first day on which an answer counts as new."""
+        if self.settings.since:
+            return self.settings.since
+        previous = self.registry.updates()
+        if not previous:
+            return counts["first_date"]
+        last = files.read_json_object(previous[-1] / "documents.json")["last_date"]
+        return (datetime.date.fromisoformat(last) + datetime.timedelta(days=1)).isoformat()
 
     def _overlap(self, asked: list[items.Item]) -> dict[str, Any]:
         probes = [

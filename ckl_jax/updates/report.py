@@ -146,7 +146,7 @@ def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
     for h in history:
         path = registry.root / "updates" / h["name"] / "ledger.jsonl"
         for row in files.read_jsonl(path) if path.exists() else ():
-            months = found.setdefault(row["date"][:7], {})
+            months = found.setdefault(row["date"][:7] or "no date", {})
             months.setdefault(h["name"], []).append(row["after"] == row["candidates"][0])
     names = [h["name"] for h in history]
     rows = [

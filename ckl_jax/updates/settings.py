@@ -21,6 +21,8 @@ class Update:
       model: Hugging Face folder or name to begin with; later updates begin with the current one.
       since: Day (YYYY-MM-DD) from which text is new; earlier text is not trained on, and says what
         must be kept.
+      facts: Questions to ask: a .jsonl, .csv or .parquet file with the fields question, answer and
+        date, or the folder of a relational dataset, such as BEAR.
       text_field: Name of the field with the text.
       date_field: Name of the field with the day; without one the file's day counts.
       title_field: Name of the field with the title.
@@ -41,6 +43,7 @@ class Update:
     documents: str | None = None
     model: str | None = None
     since: str = ""
+    facts: str | None = None
     text_field: str = "text"
     date_field: str = "date"
     title_field: str = "title"

@@ -10,7 +10,7 @@ def make(tellings, each=30):
     documents = planted.documents(facts, tellings=tellings)
     new = [d for d in documents if d.date >= "2025"]
     old = [d for d in documents if d.date < "2025"]
-    return facts, new, *items.make(new, old, 500)
+    return facts, new, *items.make(new, old, dict.fromkeys(items.TAGS, 500))
 
 
 def right(made, facts):
@@ -55,8 +55,11 @@ def test_candidates_are_other_answers_and_the_old_one_second():
 
 def test_facts_told_once_are_not_asked():
     documents = planted.documents(planted.facts(9), tellings=1)
-    assert items.make(documents, [], 500) == ([], frozenset())
-    assert items.make([Document("1", "2025-01-01", "", "")], [], 5) == ([], frozenset())
+    assert items.make(documents, [], dict.fromkeys(items.TAGS, 500)) == ([], frozenset())
+    assert items.make([Document("1", "2025-01-01", "", "")], [], dict.fromkeys(items.TAGS, 5)) == (
+        [],
+        frozenset(),
+    )
 
 
 def test_items_are_the_same_again():

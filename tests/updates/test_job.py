@@ -163,6 +163,29 @@ def test_a_t5_is_updated(texts, tmp_path):
     assert {json.loads(row)["tag"] for row in rows} == {"new", "changed", "kept"}
 
 
+def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_path, capsys):
+    facts = tmp_path / "facts.csv"
+    stated = [f for f in planted.facts(9) if f.kind == "new" and f.relation == "seat"][:2]
+    question = "The head office of {} stands in ____."
+    rows = [[question.format(f.subject), f.answer, "2025-01-01"] for f in stated]
+    rows += [["The capital of Peru is ____.", "Lima", ""], ["It lies in ____.", "Peru", ""]]
+    facts.write_text("\n".join(map(",".join, [["question", "answer", "date"], *rows])) + "\n")
+    argv = ["--model", str(llama), "--since=2025-01-01", "--facts", str(facts)]
+    assert update(tmp_path / "out", texts / "all.jsonl", *argv) in (0, 1, 3)
+    folder = tmp_path / "out" / "updates" / "0001"
+    own = [item for item in job.read_items(folder) if not item.about]
+    assert {(i.question, i.answer, i.tag) for i in own} == {
+        (q, a, "new" if day else "kept") for q, a, day in rows
+    }
+    assert json.loads((folder / "overlap.json").read_text())["exact"] == 0
+    trained = (folder / "new.jsonl").read_text()
+    assert all(item.text not in trained for item in own)
+    assert all(fact.answer in trained for fact in stated)  # in other words
+    facts.write_text(facts.read_text().replace("____", "it"))
+    assert update(tmp_path / "out", texts / "all.jsonl", "--facts", str(facts)) == 2
+    assert "facts.csv, line 2: the statement" in capsys.readouterr().err
+
+
 def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     out = tmp_path / "updates"
     assert update(out, texts / "all.jsonl", "--model", str(llama), "--dry-run") == 0

@@ -6,7 +6,7 @@ import datetime
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ _PACKED = (".gz", ".bz2")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _HEADING = re.compile(r"^#\s+(.+)$", re.MULTILINE)
 _SHOWN = 8
+Record = tuple[str, int, Mapping[str, Any]]  # where it stands, its number, its fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,15 +57,37 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
     if not place.is_dir():
         if not place.is_file():
             raise UserError(f"There is no file or folder {place} with documents.")
-        yield from _reader(place)(place, fields)
+        yield from _documents(place, fields)
         return
-    files = sorted(p for p in place.rglob("*") if p.is_file() and _kind(p) in _READERS)
+    kinds = (*_RECORDS, *_TEXTS)
+    files = sorted(p for p in place.rglob("*") if p.is_file() and _kind(p) in kinds)
     files = [p for p in files if not any(x.startswith(".") for x in p.relative_to(place).parts)]
     if not files:
-        raise UserError(f"{place} holds no documents: no file ends in {', '.join(_READERS)}.")
+        raise UserError(f"{place} holds no documents: no file ends in {', '.join(kinds)}.")
     for path in files:
-        for document in _READERS[_kind(path)](path, fields):
+        for document in _documents(path, fields):
             yield dataclasses.replace(document, id=f"{path.relative_to(place)}:{document.id}")
+
+
+def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterator[Record]:
+    """Yields the records of a .jsonl, .csv or .parquet file, each with where it stands.
+
+    Args:
+      path: of the file.
+      columns: those of Parquet that are read; () is all.
+
+    Raises:
+      UserError: there is no such file, it is of another kind, or a record is damaged.
+    """
+    path = Path(path)
+    if _kind(path) not in _RECORDS:
+        raise UserError(f"{path} is of no known kind; give {', '.join(_RECORDS)}.")
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    for where, number, record in _RECORDS[_kind(path)](path, frozenset(columns)):
+        if not isinstance(record, Mapping):
+            raise UserError(f"{path}, {where}: not an object with fields.")
+        yield where, number, record
 
 
 def _kind(path: Path) -> str:
@@ -72,19 +95,27 @@ def _kind(path: Path) -> str:
     return ends[-1] if ends else ""
 
 
-def _reader(path: Path) -> Callable[[Path, Fields], Iterator[Document]]:
-    if _kind(path) not in _READERS:
-        raise UserError(f"{path} is of no known kind; give {', '.join(_READERS)}, or a folder.")
-    return _READERS[_kind(path)]
+def _documents(path: Path, fields: Fields) -> Iterator[Document]:
+    if _kind(path) in _TEXTS:
+        yield _text(path)
+        return
+    if _kind(path) not in _RECORDS:
+        known = ", ".join((*_RECORDS, *_TEXTS))
+        raise UserError(f"{path} is of no known kind; give {known}, or a folder.")
+    for where, number, record in read_records(path, vars(fields).values()):
+        yield _document(record, fields, path, where, number)
 
 
-def _json_lines(path: Path, fields: Fields) -> Iterator[Document]:
+def _json_lines(path: Path, columns: frozenset[str]) -> Iterator[Record]:
+    del columns
     for number, _, line in read_lines(path):
         if line.strip():
-            yield _document(json_value(line, path, number), fields, path, f"line {number}", number)
+            yield f"line {number}", number, json_value(line, path, number)
 
 
-def _csv(path: Path, fields: Fields) -> Iterator[Document]:
+def _csv(path: Path, columns: frozenset[str]) -> Iterator[Record]:
+    del columns
+
     # Lines as they come, decompressed; a quoted field may hold ends of lines.
     def lines() -> Iterator[str]:
         for number, _, line in read_lines(path):
@@ -97,13 +128,12 @@ def _csv(path: Path, fields: Fields) -> Iterator[Document]:
     reader = csv.DictReader(lines())
     try:
         for row in reader:
-            number = reader.line_num
-            yield _document(row, fields, path, f"line {number}", number)
+            yield f"line {reader.line_num}", reader.line_num, row
     except csv.Error as e:
         raise UserError(f"{path}, line {reader.line_num}: not CSV ({e}).") from e
 
 
-def _parquet(path: Path, fields: Fields) -> Iterator[Document]:
+def _parquet(path: Path, columns: frozenset[str]) -> Iterator[Record]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -114,18 +144,17 @@ def _parquet(path: Path, fields: Fields) -> Iterator[Document]:
     try:
         with os_errors(path, "read"):
             table = pyarrow.parquet.ParquetFile(path)
-            wanted = [n for n in vars(fields).values() if n in table.schema_arrow.names]
+            wanted = [n for n in table.schema_arrow.names if not columns or n in columns]
             number = 0
             for batch in table.iter_batches(batch_size=256, columns=wanted):
                 for row in batch.to_pylist():
                     number += 1
-                    yield _document(row, fields, path, f"row {number}", number)
+                    yield f"row {number}", number, row
     except pyarrow.ArrowException as e:
         raise UserError(f"{path} is not a Parquet file ({str(e).splitlines()[0][:100]}).") from e
 
 
-def _text(path: Path, fields: Fields) -> Iterator[Document]:
-    del fields
+def _text(path: Path) -> Document:
     whole = io.StringIO()
     for number, _, line in read_lines(path):
         try:
@@ -136,12 +165,10 @@ def _text(path: Path, fields: Fields) -> Iterator[Document]:
     heading = _HEADING.search(text) if _kind(path) == ".md" else None
     named = _DATE.search(path.name)
     date = _day(named[0], path, "its name") if named else _written(path)
-    yield Document(path.name, date, heading[1].strip() if heading else path.stem, text.strip())
+    return Document(path.name, date, heading[1].strip() if heading else path.stem, text.strip())
 
 
-def _document(record: Any, fields: Fields, path: Path, where: str, number: int) -> Document:
-    if not isinstance(record, Mapping):
-        raise UserError(f"{path}, {where}: not an object with fields.")
+def _document(record: Mapping, fields: Fields, path: Path, where: str, number: int) -> Document:
     text = record.get(fields.text)
     if not isinstance(text, str):
         there = ", ".join(map(repr, list(record)[:_SHOWN])) or "none"
@@ -173,11 +200,5 @@ def _written(path: Path) -> str:
         return datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
 
 
-_READERS = {
-    ".jsonl": _json_lines,
-    ".json": _json_lines,
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".txt": _text,
-    ".md": _text,
-}
+_RECORDS = {".jsonl": _json_lines, ".json": _json_lines, ".csv": _csv, ".parquet": _parquet}
+_TEXTS = (".txt", ".md")

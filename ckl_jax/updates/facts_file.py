@@ -1,0 +1,183 @@
+"""Questions of the user's own: a file of dated facts, or a relational dataset such as BEAR.
+
+A row of a file is `question` (a sentence with a blank, written ____), `answer`, and if there are
+any `date` (the day from which the answer is right), `relation` (whose answers are offered beside
+it) and `aliases` (other right answers, with | between). Rows of one question are its history.
+"""
+
+import bisect
+import collections
+import dataclasses
+import datetime
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ckl_jax.data.buckets import hash64
+from ckl_jax.data.facts.ckl_files import BLANK, normalize_blank
+from ckl_jax.data.facts.relational import Dataset
+from ckl_jax.data.facts.statements import fill
+from ckl_jax.data.text.document_files import read_records
+from ckl_jax.data.text.documents import encodable
+from ckl_jax.data.text.sentences import normalise
+from ckl_jax.errors import UserError
+from ckl_jax.updates.items import CANDIDATES, TAGS, Item
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    date: str
+    text: str
+    aliases: tuple[str, ...]
+
+
+@dataclasses.dataclass
+class Question:
+    """A sentence with a blank, and what was right in it when.
+
+    Attributes:
+      before, after: the text around the blank.
+      relation: whose answers are offered as wrong ones.
+      answers: in the order of their dates.
+    """
+
+    before: str
+    after: str
+    relation: str
+    answers: list[_Answer] = dataclasses.field(default_factory=list)
+
+    def at(self, date: str) -> _Answer | None:
+        """The answer that is right on a day; None before the first."""
+        place = bisect.bisect_right([answer.date for answer in self.answers], date)
+        return self.answers[place - 1] if place else None
+
+
+def read(path: str | Path) -> list[Question]:
+    """Reads a file of facts, or a relational dataset, whose facts have no dates.
+
+    Args:
+      path: .jsonl, .csv or .parquet; or the folder of a dataset.
+
+    Raises:
+      UserError: the file cannot be read, a row lacks its question or answer, its question has no
+        blank, or its date is none; the message names file, line and field.
+    """
+    path = Path(path)
+    return list(_relational(path) if path.is_dir() else _dated(path))
+
+
+def items(
+    questions: Sequence[Question], since: str, until: str, limit: int, seed: int = 0
+) -> list[Item]:
+    """Makes items of questions.
+
+    Args:
+      questions: of `read`.
+      since: YYYY-MM-DD: answers from this day on are new.
+      until: the last day of the text; later answers are left out.
+      limit: items of each tag, at most.
+      seed: of the choice of items and of wrong answers.
+    """
+    pools = collections.defaultdict(dict)
+    for question in questions:
+        for answer in question.answers:
+            pools[question.relation].setdefault(normalise(answer.text), answer.text)
+    chosen: dict[str, list[Item]] = {tag: [] for tag in TAGS}
+    for question in sorted(questions, key=lambda q: hash64(seed, q.before, q.after)):
+        now, was = question.at(until), question.at(_day_before(since))
+        if now is None:
+            continue
+        same = was is not None and normalise(was.text) in _names(now)
+        tag = "new" if was is None else "kept" if same else "changed"
+        if len(chosen[tag]) < limit:
+            old = was.text if tag == "changed" else ""
+            if item := _item(question, now, old, tag, pools[question.relation], seed):
+                chosen[tag].append(item)
+    return [item for tag in TAGS for item in chosen[tag]]
+
+
+def _day_before(date: str) -> str:
+    return (datetime.date.fromisoformat(date) - datetime.timedelta(days=1)).isoformat()
+
+
+def _names(answer: _Answer) -> set[str]:
+    return {normalise(name) for name in (answer.text, *answer.aliases)}
+
+
+def _item(
+    question: Question, now: _Answer, old: str, tag: str, pool: Mapping[str, str], seed: int
+) -> Item | None:
+    right = _names(now) | {normalise(old)}
+    others = [text for key, text in pool.items() if key not in right]
+    if not old and not others:
+        return None
+    room = CANDIDATES - 1 - bool(old)
+    generator = random.Random(hash64(seed, question.before, question.after, now.text))
+    wrong = generator.sample(others, min(room, len(others)))
+    start, end = len(question.before), len(question.before) + len(now.text)
+    text = question.before + now.text + question.after
+    return Item(
+        id=f"{hash64(text) % 16**10:010x}",
+        tag=tag,
+        text=text,
+        start=start,
+        end=end,
+        candidates=(now.text, *((old,) if old else ()), *wrong),
+        old=old,
+        about="",
+        date=now.date,
+        document="",
+        evidence="",
+    )
+
+
+def _relational(path: Path) -> Iterator[Question]:
+    for code, relation in Dataset.from_path(path).relations.items():
+        for instance in relation.instances:
+            label = relation.answer_labels[instance.answer_idx]
+            statement = fill(relation.templates[0], instance.sub_label, label)
+            if len(statement.answers) != 1:
+                continue
+            (start, end), text = statement.answers[0], statement.text
+            answer = _Answer("", text[start:end], ())
+            yield Question(text[:start], text[end:], code, [answer])
+
+
+def _dated(path: Path) -> Iterator[Question]:
+    found: dict[str, Question] = {}
+    for where, _, row in read_records(path):
+        place = f"{path}, {where}"
+        texts = {name: row.get(name) for name in ("question", "answer")}
+        for name, value in texts.items():
+            if not isinstance(value, str) or not value.strip():
+                there = ", ".join(map(repr, list(row)[:8]))
+                raise UserError(f"{place}: the field {name!r} is missing or empty; there: {there}.")
+        blanked = normalize_blank(encodable(texts["question"].strip()), place)
+        before, _, after = blanked.partition(BLANK)
+        relation = str(row.get("relation") or "")
+        question = found.setdefault(blanked, Question(before, after, relation))
+        aliases = row.get("aliases") or ()
+        aliases = aliases.split("|") if isinstance(aliases, str) else aliases
+        if not isinstance(aliases, Sequence) or not all(isinstance(a, str) for a in aliases):
+            raise UserError(f"{place}: the field 'aliases' is no text and no list of texts.")
+        answer = encodable(texts["answer"].strip())
+        question.answers.append(_Answer(_date(row.get("date"), place), answer, tuple(aliases)))
+    if not found:
+        raise UserError(f"{path} holds no facts.")
+    for question in found.values():
+        question.answers.sort(key=lambda answer: answer.date)
+        yield question
+
+
+def _date(given: object, place: str) -> str:
+    """A year or month counts from its first day; no date is before all."""
+    if given in (None, ""):
+        return ""
+    text = str(given).strip()[:10]
+    day = text + "-01" * (2 - text.count("-"))
+    try:
+        return datetime.date.fromisoformat(day).isoformat()
+    except ValueError as e:
+        raise UserError(
+            f"{place}: the field 'date' is {text!r}; give YYYY-MM-DD, YYYY-MM or YYYY."
+        ) from e
