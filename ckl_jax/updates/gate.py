@@ -6,6 +6,7 @@ enough evidence, whatever they say.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ SCORES = {
     "stale": "changed facts answered as before the change, after the update",
     "kept": "facts of older text answered right after the update",
     "kept_loss": "those answered right before it, less those after it",
+    "fuar": "kept_loss over new_gain and changed_gain together (CKL's FUAR); 0 is best",
     "new_text": "perplexity of held-out new text, after over before",
     "old_text": "perplexity of held-out old text, after over before",
 }
@@ -37,7 +39,8 @@ class Score:
     """A number with its 95 % interval over items.
 
     Attributes:
-      value, low, high: a fraction, a difference of fractions, or a ratio of perplexities.
+      value, low, high: a fraction, a difference of fractions, or a ratio; a ratio is infinite where
+        nothing was gained.
       n: items, or pieces of text.
     """
 
@@ -47,7 +50,18 @@ class Score:
     n: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}], n = {self.n:,}"
+        value, low, high = map(told, (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}], n = {self.n:,}"
+
+    def json(self) -> dict[str, float | int | None]:
+        """Its attributes; None is infinity, which JSON lacks."""
+        fields = dataclasses.asdict(self)
+        return {name: None if math.isinf(x) else x for name, x in fields.items()}
+
+
+def told(value: float | None) -> str:
+    """Three decimals; "no gain" for infinity and for None, as which JSON has it."""
+    return "no gain" if value is None or math.isinf(value) else f"{value:.3f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,13 +96,13 @@ class Gate:
         else:
             failures = self.condition.failures({n: (scores[n].low, scores[n].high) for n in names})
             verdict = HOLD if failures else SHIP
-            told = {name: f"{name} {scores[name]}" for name in names}
+            shown = {name: f"{name} {scores[name]}" for name in names}
             reasons = [
-                f"{failure} does not hold of {' and '.join(told[n] for n in failure.names())}"
+                f"{failure} does not hold of {' and '.join(shown[n] for n in failure.names())}"
                 for failure in failures
-            ] or list(told.values())
-        shown = {name: dataclasses.asdict(score) for name, score in scores.items()}
-        return {"verdict": verdict, "condition": self.text, "reasons": reasons, "scores": shown}
+            ] or list(shown.values())
+        found = {name: score.json() for name, score in scores.items()}
+        return {"verdict": verdict, "condition": self.text, "reasons": reasons, "scores": found}
 
 
 def scores(
@@ -103,16 +117,21 @@ def scores(
       texts: {"new" or "old": [2, pieces, 2] nats and tokens before and after}.
     """
     found: dict[str, Score] = {}
-    for tag in dict.fromkeys(tags):
+    gains, drawn = {}, {}
+    for i, tag in enumerate(dict.fromkeys(tags)):
         mine = np.array([t == tag for t in tags])
         was, now = (row[mine].astype(float) for row in right)
         found[tag] = _mean(now)
+        gains[tag] = now - was
+        drawn[tag] = statistics.bootstrap_means(gains[tag][None], seed=i)[0]
         if tag == "kept":
             found["kept_loss"] = _mean(was - now)
         else:
-            found[f"{tag}_gain"] = _mean(now - was)
+            found[f"{tag}_gain"] = _mean(gains[tag])
         if tag == "changed":
             found["stale"] = _mean(old[1][mine].astype(float))
+    if "kept" in gains and len(gains) > 1:
+        found["fuar"] = _fuar(gains, drawn)
     for name, losses in texts.items():
         if losses.shape[1]:
             found[f"{name}_text"] = _ratio(losses)
@@ -122,6 +141,18 @@ def scores(
 def _mean(values: np.ndarray) -> Score:
     drawn = statistics.bootstrap_means(values[None])[0]
     return Score(float(values.mean()), *statistics.interval(drawn), len(values))
+
+
+def _fuar(gains: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> Score:
+    """Of gains [items of a tag], and means [B] of their resamples."""
+    updated, acquired = (tag if tag in gains else None for tag in ("changed", "new"))
+    tasks = ["kept"], updated, acquired
+    means = {tag: values.mean(keepdims=True) for tag, values in gains.items()}
+    zeros = dict.fromkeys(gains, np.zeros(1))
+    (value,) = statistics.fuar_samples([zeros, means], *tasks)
+    low, high = statistics.interval(statistics.fuar_samples([zeros, drawn], *tasks))
+    learned = sum(len(values) for tag, values in gains.items() if tag != "kept")
+    return Score(float(value), low, high, min(learned, len(gains["kept"])))
 
 
 def _ratio(losses: np.ndarray) -> Score:

@@ -176,7 +176,7 @@ def make(
       seed: of the choice of items and of wrong answers.
 
     Returns:
-      The items, and the sentences of the new text that must not be trained on.
+      The items, and the sentences of the new text that must not be trained on, by `normalise`.
     """
     documents = _some(new), _some(old)
     finder = HeuristicFinder.fit(d.text for part in documents for d in part)
@@ -212,7 +212,7 @@ def make(
             seen.add(frozenset(pair))
             asked |= {probe.text, evidence.text}
             if is_new:
-                held |= _same_wording(pair, probe, index)
+                held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
 
 
@@ -343,11 +343,11 @@ def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
 
 
 def without(text: str, held: frozenset[str]) -> str:
-    """A text without the sentences that are held back."""
+    """A text without the sentences that are held back, which are given by `normalise`."""
     if not held:
         return text
     kept = (
-        " ".join(s for s in split_sentences(paragraph) if s not in held)
+        " ".join(s for s in split_sentences(paragraph) if normalise(s) not in held)
         for paragraph in text.split("\n")
     )
     return "\n".join(paragraph for paragraph in kept if paragraph)

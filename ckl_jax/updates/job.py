@@ -28,6 +28,7 @@ from ckl_jax.data.facts.overlap import measure
 from ckl_jax.data.facts.probe import ProbeItem
 from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
@@ -234,7 +235,7 @@ class _Run:
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
         made, held = items.make(self._parts(held_out=False), self._older(), room, seed)
         made = [*own, *made]
-        held |= {item.text for item in own}
+        held |= {normalise(item.text) for item in own}
         trained = (
             dataclasses.replace(d, text=items.without(d.text, held))
             for d in self._parts(held_out=False)

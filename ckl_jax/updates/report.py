@@ -9,6 +9,7 @@ from ckl_jax.analysis.figures import png
 from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.sections import Section, write_page
 from ckl_jax.updates import gate
+from ckl_jax.updates.gate import told
 from ckl_jax.updates.items import TAGS
 from ckl_jax.updates.registry import Registry
 
@@ -45,7 +46,7 @@ def write(
             "Scores",
             ["score", "value", "95 % interval", "n", "what it is"],
             [
-                [name, f"{s['value']:.3f}", f"{s['low']:.3f} to {s['high']:.3f}", s["n"], text]
+                [name, told(s["value"]), f"{told(s['low'])} to {told(s['high'])}", s["n"], text]
                 for name, text in gate.SCORES.items()
                 if (s := verdict["scores"].get(name))
             ],
@@ -94,17 +95,17 @@ def write(
 
 
 def _says(scores: Mapping[str, Mapping[str, float]]) -> str:
-    told = []
+    said = []
     for tag in TAGS:
         if after := scores.get(tag):
             change = scores.get("kept_loss" if tag == "kept" else f"{tag}_gain", {"value": 0.0})
             before = after["value"] + change["value"] * (1 if tag == "kept" else -1)
-            told.append(
+            said.append(
                 f"of {after['n']} {tag} facts it answers {after['value']:.0%}, "
                 f"and answered {before:.0%} before"
             )
-    text = "; ".join(told)
-    return f"{text[:1].upper()}{text[1:]}." if told else "No facts could be asked."
+    text = "; ".join(said)
+    return f"{text[:1].upper()}{text[1:]}." if said else "No facts could be asked."
 
 
 def write_history(registry: Registry) -> Path:
@@ -137,7 +138,7 @@ def write_history(registry: Registry) -> Path:
 
 
 def _value(score: Mapping[str, float] | None) -> str:
-    return f"{score['value']:.3f}" if score else ""
+    return told(score["value"]) if score else ""
 
 
 def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:

@@ -235,10 +235,25 @@ def _document_files(world: World, news: Sequence[Dated]) -> dict[str, Write]:
             for name, r in world.relations.items()
         ]
 
+    def questions() -> Iterator[dict[str, Any]]:
+        """What `ckl update --facts` reads."""
+        for f in world.facts:
+            if not world.is_control(f.subject):
+                name, *aliases = world.answers(f.object)
+                relation = world.relations[f.relation]
+                yield {
+                    "question": relation.cloze.format(s=world.name(f.subject), o="____"),
+                    "answer": name,
+                    "aliases": aliases,
+                    "date": f.valid_from,
+                    "relation": f.relation,
+                }
+
     return {
         "entities.jsonl": lambda path: write_jsonl(path, entities()),
         "facts.jsonl": lambda path: write_jsonl(path, facts()),
         "relations.jsonl": lambda path: write_jsonl(path, relations()),
+        "questions.jsonl": lambda path: write_jsonl(path, questions()),
         "documents_d0.jsonl": lambda path: write_documents(path, (d for d, _ in pages(world))),
         "documents_d1.jsonl": lambda path: write_documents(path, (d for d, _ in news)),
         **{

@@ -49,7 +49,20 @@ def test_scores_by_hand():
             "stale": 0.5,
             "kept": 0.75,
             "kept_loss": 0.25,
+            "fuar": 0.25,
             "new_text": np.exp(-1.0),
         }
     )
     assert gate.scores(tags, right, old, texts)["kept"].n == 4
+
+
+def test_where_nothing_is_gained_there_is_no_ratio():
+    right = np.array([[1, 0, 1, 1], [0, 0, 1, 1]], bool)
+    texts = {name: np.ones((2, 0, 2)) for name in ("new", "old")}
+    tags = ["kept", "new", "new", "kept"]
+    found = gate.scores(tags, right, np.zeros((2, 4), bool), texts)
+    assert found["fuar"].value == np.inf and found["fuar"].n == 2
+    verdict = Gate.parse("fuar <= 9").judge(found)
+    assert verdict["verdict"] == gate.HOLD and "fuar no gain" in verdict["reasons"][0]
+    assert verdict["scores"]["fuar"]["value"] is None
+    assert "fuar" not in gate.scores(tags[1:3], right[:, 1:3], np.zeros((2, 2), bool), texts)
