@@ -201,12 +201,12 @@ def export_checkpoint(checkpoint: str, like: str, out: str) -> str:
     """
     refuse_models(out)
     config, params = read_config(like), load_params(checkpoint)
-    sides = sorted(name for name in params if name.startswith(("k_adapter_", "modular_")))
-    if sides:
+    form = architectures.of_config(config).require_hugging_face()
+    parts = {entry.path.split("/")[0] for entry in form.entries(config)}
+    if sides := sorted(set(params) - parts):
         raise UserError(
             f"{checkpoint} holds the side network {sides[0]!r}, for which Hugging Face's models "
-            "have no place; only runs without one (vanilla, recadam, mix_review, lora) can be "
-            "exported."
+            "have no place; only runs without one can be exported."
         )
     flat = flatten(params)
     config = dataclasses.replace(config, scan_layers=bool(is_stacked(flat)))

@@ -30,6 +30,7 @@ from ckl_jax.data.text.document_files import read_place
 from ckl_jax.data.text.documents import Document, write_documents
 from ckl_jax.data.text.sentences import normalise
 from ckl_jax.errors import UserError
+from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
 from ckl_jax.updates import facts_file, gate, items, new_text, training
@@ -103,7 +104,7 @@ def _require_model(folder: Path) -> Any:
             f"There is no {architecture.vocabulary.described} in {folder}: text cannot be cut into "
             "tokens without the model's tokenizer."
         )
-    if "bert" in architecture.run_gin:
+    if issubclass(architecture.model, MaskedModel):
         raise UserError(
             f"{folder} is a masked model, which `ckl update` does not train; give a T5 or a "
             "decoder."
@@ -123,7 +124,7 @@ class _Run:
         self.model = Path(registry.current_model)
         self.config = _require_model(self.model)
         self.masked = training.is_masked(self.config)
-        training.gin_files(settings.method, self.masked)
+        training.require_exportable(settings.method, self.masked)
         positions = getattr(self.config, "max_positions", None)
         if positions and (settings.length or 0) > positions:
             raise UserError(

@@ -10,6 +10,7 @@ import jax
 
 from ckl_jax import files
 from ckl_jax.checkpoints import architectures
+from ckl_jax.config import gin_config
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.prepare import describe, make_task
 from ckl_jax.data.text.documents import Document, spread
@@ -46,7 +47,7 @@ class Plan:
 
 def is_masked(model: Any) -> bool:
     """Whether a configuration is an encoder-decoder's, which fills in masked spans."""
-    return not hasattr(model, "max_positions")
+    return model.has_encoder
 
 
 def gin_files(method: str, masked: bool) -> tuple[str, ...]:
@@ -63,6 +64,23 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
             return job, f"methods/{name}.gin"
     usable = sorted(name for name in known if not name.startswith(("gpt2_", "initial")))
     raise UserError(f"--method {method}: there are {', '.join(usable)}.{nearest(method, usable)}")
+
+
+def require_exportable(method: str, masked: bool) -> None:
+    """Raises `UserError` for a method whose model Hugging Face's formats cannot hold."""
+    import gin
+
+    *_, name = gin_files(method, masked)
+    gin_config.load([name])
+    try:
+        made = gin.query_parameter("%METHOD").scoped_configurable_fn()
+    finally:
+        gin.clear_config()
+    if made.side:
+        raise UserError(
+            f"--method {method} trains a side network, for which Hugging Face's models have no "
+            "place; choose another, such as lora."
+        )
 
 
 def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:

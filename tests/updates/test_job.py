@@ -199,6 +199,7 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
         ([], "give the --model to begin with"),
         (["--model=missing/x"], "There is no folder missing/x"),
         (["--model=LLAMA", "--method=lorra"], "--method lorra: there are"),
+        (["--model=LLAMA", "--method=k_adapter_k2"], "k_adapter_k2 trains a side network"),
         (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
         (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
         (["--model=LLAMA", "--length=257"], "--length 257 is more than the 256 positions"),
