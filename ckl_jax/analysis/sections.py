@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -289,7 +290,7 @@ def write_page(
         "sections": list(filter(None, sections)),
         "lead": list(filter(None, lead)),
     }
-    write_file(path, render("analysis/page.html", **shown))
+    write_file(path, render("analysis/page.html", "analysis/tables.js", **shown))
     return path
 
 
@@ -339,11 +340,18 @@ def _templates() -> Any:
     return jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, script: str, **values: Any) -> str:
     """An HTML page; values are escaped, except those of `markupsafe.Markup`.
 
     Args:
-      template: file below `ckl_jax`.
-      **values: what it names.
+      template: file below `ckl_jax`; its Content Security Policy allows no connection, and by its
+        hash this script alone, so that text of an item cannot become one.
+      script: file below `ckl_jax`.
+      **values: what the template names.
     """
+    from markupsafe import Markup
+
+    text = (_PACKAGE / script).read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    values["script"] = {"text": Markup(text), "hash": f"sha256-{digest}"}
     return _templates().get_template(template).render(values)

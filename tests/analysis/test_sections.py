@@ -7,6 +7,7 @@ import rich.console
 
 from ckl_jax.analysis.sections import Cell, Section, estimate, ratio, write_page
 from ckl_jax.analysis.seeds import over_seeds
+from tests.browser import Browser
 
 TABLE = Section(
     "A <title>",
@@ -37,7 +38,7 @@ def test_html_is_escaped_and_empty_sections_are_left_out(tmp_path):
     path = write_page(tmp_path / "p.html", "<T>", [TABLE, outer, Section("no"), None], ["L & M"])
     page = path.read_text()
     assert "<title>&lt;T&gt;</title>" in page and "L &amp; M" in page
-    assert "<td>a|b &lt;i&gt;</td>" in page and "<script>" not in page
+    assert "<td>a|b &lt;i&gt;</td>" in page and page.count("<script>") == 1  # our own
     assert '<b>1.00</b>*<span class="below">0.50–1.50</span>' in page
     assert "gone" not in page and "empty" not in page and ">no<" not in page
 
@@ -75,3 +76,49 @@ def test_numbers_over_seeds_skip_what_is_missing():
     found = over_seeds([{"a": {"x": 1.0, "y": None}}, {"a": {"x": 3.0}, "b": {"x": 5.0}}])
     assert found["a"]["x"] == {"mean": 2.0, "low": 1.0, "high": 3.0, "values": [1.0, 3.0]}
     assert found["a"]["y"]["mean"] is None and found["b"]["x"]["values"] == [None, 5.0]
+
+
+@pytest.mark.slow
+def test_tables_are_sorted_searched_filtered_and_saved(tmp_path):
+    rows = [
+        [f"fact {i}", Cell(f"{(7 * i) % 30:,}", "x"), "kept" if i % 3 else "lost"]
+        for i in range(30)
+    ]
+    rows[4][0], rows[5][0] = "=1+1", "</script><script>document.title='HACKED'</script>"
+    facts = Section("Facts", ["question", "count", "state"], rows, anchor="facts")
+    path = write_page(tmp_path / "p.html", "Page", [facts])
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(path)
+        assert browser.run("document.title") == "Page"
+
+        def column(i):
+            shown = "[...document.querySelectorAll('tbody tr')].filter((r) => !r.hidden)"
+            return browser.run(f"{shown}.map((r) => r.cells[{i}].firstChild.textContent)")
+
+        browser.click("th:nth-child(2) button")
+        assert column(1) == [str(i) for i in range(30)]
+        browser.click("th:nth-child(2) button")
+        assert column(1)[:2] == ["29", "28"]
+        browser.run(
+            "(() => { const s = document.querySelector('.bar select'); s.value = '=lost';"
+            "s.dispatchEvent(new Event('input', { bubbles: true })) })()"
+        )
+        assert set(column(2)) == {"lost"} and len(column(2)) == 10
+        browser.run(
+            "(() => { const s = document.querySelector('.bar input'); s.value = 'FACT 15';"
+            "s.dispatchEvent(new Event('input', { bubbles: true })) })()"
+        )
+        assert column(0) == ["fact 15"]
+        browser.run(
+            "(() => { const s = document.querySelector('.bar input'); s.value = '1+1';"
+            "const c = document.querySelector('.bar select'); c.value = '';"
+            "s.dispatchEvent(new Event('input', { bubbles: true })) })()"
+        )
+        browser.click(".bar button")
+        saved = browser.downloads / "facts-1.csv"
+        browser.wait("new Promise((done) => setTimeout(() => done(true), 500))")
+        assert saved.read_text() == "question,count,state\n'=1+1,28 x,kept\n"
+        assert browser.errors() == [] and browser.requests() == []
+    finally:
+        browser.close()

@@ -1,0 +1,86 @@
+"use strict";
+// Tables that can be sorted, searched, filtered and saved. All that it shows is text of the page.
+(() => {
+  const LONG = 12, CHOICES = 8; // rows that are worth a search; values that are worth a choice
+  const text = (cell) => [...cell.childNodes].filter((node) => node.className !== "below")
+    .map((node) => node.textContent).join("").trim();
+  const whole = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").trim();
+  const number = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
+  const make = (name, properties) => Object.assign(document.createElement(name), properties);
+
+  // Numbers by value, and what is none below all of them.
+  function compare(a, b) {
+    const [x, y] = [a, b].map((value) => (value === "" ? NaN : number(value)));
+    if (Number.isNaN(x) && Number.isNaN(y)) return a.localeCompare(b);
+    return Number.isNaN(x) - Number.isNaN(y) || x - y;
+  }
+
+  function sortable(heads, body, rows) {
+    heads.forEach((head, column) => {
+      const button = make("button", { type: "button", textContent: head.textContent });
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const sign = head.ariaSort === "ascending" ? -1 : 1;
+        heads.forEach((other) => { other.ariaSort = null; });
+        head.ariaSort = sign > 0 ? "ascending" : "descending";
+        rows.sort((a, b) => sign * compare(text(a.cells[column]), text(b.cells[column])));
+        body.append(...rows);
+      });
+    });
+  }
+
+  function searchable(bar, heads, rows) {
+    const search = make("input", { type: "search", placeholder: "words", ariaLabel: "search" });
+    const said = rows.map((row) => [...row.cells].map(whole).join("\n").toLowerCase());
+    const count = make("span", {});
+    const choices = heads.flatMap((head, column) => {
+      const values = [...new Set(rows.map((row) => text(row.cells[column])))].sort(compare);
+      if (values.length < 2 || values.length > CHOICES || 4 * values.length > rows.length) return [];
+      const choice = make("select", { ariaLabel: head.textContent });
+      choice.append(make("option", { value: "", textContent: `any ${head.textContent}` }),
+        ...values.map((value) => make("option", { value: `=${value}`, textContent: value || "–" })));
+      return [[choice, column]];
+    });
+    const show = () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let shown = 0;
+      rows.forEach((row) => {
+        const fits = words.every((word) => said[row.dataset.place].includes(word))
+          && choices.every(([choice, column]) => !choice.value
+            || choice.value === `=${text(row.cells[column])}`);
+        row.hidden = !fits;
+        shown += fits;
+      });
+      count.textContent = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
+    };
+    rows.forEach((row, place) => { row.dataset.place = place; });
+    bar.append(search, ...choices.map(([choice]) => choice), count);
+    bar.addEventListener("input", show);
+    show();
+  }
+
+  // A spreadsheet would run what begins with a sign as a formula.
+  const safe = (value) => (/^[=+@-]/.test(value) && Number.isNaN(number(value)) ? `'${value}` : value);
+  const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+
+  function save(name, heads, rows) {
+    const lines = [heads.map((head) => quoted(head.textContent)),
+      ...rows.filter((row) => !row.hidden).map((row) => [...row.cells].map((c) => quoted(safe(whole(c)))))];
+    const link = make("a", { download: name });
+    link.href = URL.createObjectURL(new Blob([lines.join("\n"), "\n"], { type: "text/csv" }));
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  document.querySelectorAll("table").forEach((table, number) => {
+    const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0], rows = [...body.rows];
+    const bar = make("div", { className: "bar" });
+    const csv = make("button", { type: "button", textContent: "CSV", title: "save these rows" });
+    const place = table.closest("section")?.id || "table";
+    csv.addEventListener("click", () => save(`${place}-${number + 1}.csv`, heads, rows));
+    if (rows.length > LONG) searchable(bar, heads, rows);
+    if (rows.length > 2) sortable(heads, body, rows);
+    bar.append(csv);
+    table.parentElement.before(bar);
+  });
+})();
