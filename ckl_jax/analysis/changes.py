@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ckl_jax.analysis.ledger import STATES
 from ckl_jax.analysis.rows import Scored
 from ckl_jax.analysis.sections import Cell, Section
 from ckl_jax.analysis.statistics import by_relation
-from ckl_jax.analysis.study import Study
+from ckl_jax.analysis.study import Entry, Study
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.overlap import BINS
 
@@ -40,27 +40,33 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
 
     The kind of a fact is the state it has under Vanilla (the first method, if that was not run).
     """
-    if study.initial is None or not study.methods:
-        return []
     examples = []
-    for probe in study.probes:
-        methods = [e for e in study.methods if probe in e.scores]
-        if probe not in study.initial.scores or not methods:
-            continue
-        states = np.stack([study.states(e, probe) for e in methods])  # [M, N]
+    for probe, methods, states in _compared(study):
         leader = study.vanilla if study.vanilla in methods else methods[0]
         kinds = states[methods.index(leader)]
-        # [N]: how many different states the methods give a fact.
-        variety = np.array([len(set(column)) for column in states.T])
-        # Stable: facts of equal variety stay in file order, so that reports are reproducible.
-        telling = np.argsort(-variety, kind="stable")
+        telling = _telling(states)
         for kind in _KINDS:
-            mine = [int(i) for i in telling if STATES[kinds[i]] == kind]
+            mine = [i for i in telling if STATES[kinds[i]] == kind]
             if kind == "never known":  # only worth showing where another method knows
-                mine = [i for i in mine if variety[i] > 1][:1]
+                mine = [i for i in mine if len(set(states[:, i])) > 1][:1]
             for i in mine[:per_kind]:
                 examples.append(_example(study, probe, kind, i, methods, states[:, i]))
     return examples
+
+
+def _compared(study: Study) -> Iterator[tuple[str, list[Entry], np.ndarray]]:
+    """(probe, methods that were asked it, [M, N] the states of its facts) of each probe."""
+    for probe in study.probes if study.initial and study.methods else ():
+        methods = [e for e in study.methods if probe in e.scores]
+        if methods and probe in study.initial.scores:
+            yield probe, methods, np.stack([study.states(e, probe) for e in methods])
+
+
+def _telling(states: np.ndarray) -> list[int]:
+    """The facts of states [M, N], those first on which the methods differ most."""
+    variety = [len(set(column)) for column in states.T]
+    # Stable: facts of equal variety stay in file order, so that reports are reproducible.
+    return np.argsort(np.negative(variety), kind="stable").tolist()
 
 
 def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Example:
@@ -82,6 +88,7 @@ def _example(study: Study, probe: str, kind: str, i: int, methods, states) -> Ex
     return Example(probe, title, kind, question, answer, tuple(cells))
 
 
+_MOST_FACTS = 4000  # of a page of some 3 MB
 _SHOWN = 40  # relations of a table
 _AT_INITIAL = {"right": "kept", "old answer": "stale"}  # state of a fact -> state of its colour
 
@@ -110,6 +117,21 @@ def examples(study: Study) -> Section:
     return Section(
         "Changed predictions", notes=chosen and [note], sections=tables, anchor="examples"
     )
+
+
+def all_facts(study: Study) -> Section:
+    """One table of the facts of all probes, at most 4,000."""
+    rows, left_out = [], 0
+    for probe, methods, states in _compared(study):
+        order = _telling(states)
+        room = max(0, _MOST_FACTS - len(rows))
+        left_out += len(order[room:])
+        for i in order[:room]:
+            e = _example(study, probe, "", i, methods, states[:, i])
+            rows.append([_question(e), e.title, *(_prediction(*said) for said in e.predictions)])
+    notes = [f"{left_out:,} facts more are in the runs' rows."] if left_out else []
+    headers = ["Question and answer", "Probe", *(entry.label for entry in study.entries)]
+    return Section("All facts", headers, rows, notes, anchor="facts", kind="examples")
 
 
 def _question(example: Example) -> Cell:

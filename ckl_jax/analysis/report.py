@@ -14,6 +14,7 @@ from ckl_jax.analysis import changes, figures, labels
 from ckl_jax.analysis.main_table import compute_table, section
 from ckl_jax.analysis.sections import Section, write_page
 from ckl_jax.analysis.study import Study, load_study, seed_of
+from ckl_jax.data.facts.probe import ROLES, Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_file, write_json
 
@@ -104,22 +105,53 @@ def write_report(
         changes.grouped(study, "dates"),
         changes.grouped(study, "relations"),
         _evaluations(study),
+        changes.all_facts(study),
         _settings(study),
     ]
     title = "What was kept, updated, learned and forgotten"
-    return write_page(out / "report.html", title, sections, [_lead(study, table), *study.notes])
+    return write_page(out / "report.html", title, sections, [*_lead(study, table), *study.notes])
 
 
-def _lead(study: Study, table: dict[str, Any]) -> str:
+def _lead(study: Study, table: dict[str, Any]) -> list[str]:
+    """What was compared, what became of each kind of knowledge, and what the best ratio cost."""
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     sizes = [f"{r.long} ({items[p]:,})" for p, r in study.records.items()]
+    found = [f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."]
+    roles = {record.role: record for record in reversed(study.records.values())}
+    told = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
+    found += [" ".join(filter(None, told))]
     ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
-    sentence = f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."
     if ranked:
-        winner = min(ranked, key=lambda row: row["fuar"]["value"])
-        value = winner["fuar"]["value"]
-        sentence += f" Lowest forgetting ratio: {winner['label']}, {value:.2f}."
-    return sentence
+        best = min(ranked, key=lambda row: row["fuar"]["value"])
+        most = max(ranked, key=lambda row: row["fuar"]["gained"])
+        ratio = best["fuar"]
+        sentence = (
+            f"{best['label']} forgot least for what it gained: a ratio (FUAR) of "
+            f"{ratio['value']:.2f} ({ratio['lost']:.1f} points lost, {ratio['gained']:.1f} gained)"
+        )
+        if most is not best:
+            sentence += (
+                f"; {most['label']} gained most, {most['fuar']['gained']:.1f} points, and lost "
+                f"{most['fuar']['lost']:.1f}"
+            )
+        found.append(f"{sentence}.")
+    return found
+
+
+def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:
+    """Where a probe stood before, and after the best and the worst update."""
+    asked = [r for r in rows if record.name in r["scores"]]
+    scores = {r["label"]: r["scores"][record.name]["value"] for r in asked}
+    before = {r["label"] for r in rows if r["key"] == "initial"}
+    after = {label: value for label, value in scores.items() if label not in before}
+    if not after:
+        return ""
+    (most, high), (least, low) = (f(after.items(), key=lambda x: x[1]) for f in (max, min))
+    told = f"{record.long}: {high:.1f} % right after {most}"
+    if least != most:
+        told += f", {low:.1f} % after {least}"
+    told += "".join(f", {scores[label]:.1f} % before" for label in before if label in scores)
+    return f"{told}."
 
 
 def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:

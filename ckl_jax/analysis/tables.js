@@ -4,6 +4,8 @@
   const LONG = 12, CHOICES = 8; // rows that are worth a search; values that are worth a choice
   const text = (cell) => [...cell.childNodes].filter((node) => node.className !== "below")
     .map((node) => node.textContent).join("").trim();
+  // By what a column is filtered: the states below its answers, or its own text.
+  const state = (cell) => cell.querySelector(".below")?.textContent ?? text(cell);
   const whole = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").trim();
   const number = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
   const make = (name, properties) => Object.assign(document.createElement(name), properties);
@@ -34,10 +36,10 @@
     const said = rows.map((row) => [...row.cells].map(whole).join("\n").toLowerCase());
     const count = make("span", {});
     const choices = heads.flatMap((head, column) => {
-      const values = [...new Set(rows.map((row) => text(row.cells[column])))].sort(compare);
+      const values = [...new Set(rows.map((row) => state(row.cells[column])))].sort(compare);
       if (values.length < 2 || values.length > CHOICES || 4 * values.length > rows.length) return [];
       const choice = make("select", { ariaLabel: head.textContent });
-      choice.append(make("option", { value: "", textContent: `any ${head.textContent}` }),
+      choice.append(make("option", { value: "", textContent: `${head.textContent}: any` }),
         ...values.map((value) => make("option", { value: `=${value}`, textContent: value || "–" })));
       return [[choice, column]];
     });
@@ -47,7 +49,7 @@
       rows.forEach((row) => {
         const fits = words.every((word) => said[row.dataset.place].includes(word))
           && choices.every(([choice, column]) => !choice.value
-            || choice.value === `=${text(row.cells[column])}`);
+            || choice.value === `=${state(row.cells[column])}`);
         row.hidden = !fits;
         shown += fits;
       });

@@ -284,6 +284,19 @@ def test_probes_of_a_stranger_are_shown_as_their_records_say(tmp_path, capsys):
     assert said.index("Capitals (30 facts)") < said.index("InvariantLAMA (30 facts)")
 
 
+def test_the_page_says_what_happened_and_has_every_fact(tmp_path):
+    sizes = {"invariant_lama": 70, "updated_lama": 50, "new_lama": 40}
+    page = write_report(find_runs([make_demo(tmp_path, sizes=sizes)]), tmp_path).read_text()
+    table = json.loads((tmp_path / "table.json").read_text())["em"]
+    kept = {r["label"]: r["scores"]["invariant_lama"]["value"] for r in table["rows"]}
+    before = kept.pop("Initial")
+    most, least = (f(kept, key=kept.get) for f in (max, min))
+    told = f"{kept[most]:.1f} % right after {most}, {kept[least]:.1f} % after {least}"
+    assert f"InvariantLAMA: {told}, {before:.1f} % before." in page
+    facts = page[page.index('id="facts"') :]
+    assert facts[: facts.index("</table>")].count("<tr>") == 1 + sum(sizes.values())
+
+
 def test_the_page_of_dates_is_of_probes_with_dates(study):
     assert all(date_table(study, probe) == [] for probe in study.probes)
 

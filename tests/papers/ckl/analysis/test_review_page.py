@@ -207,7 +207,9 @@ def test_decisions_outlive_the_page_and_are_imported(folder, browser, tmp_path):
     assert decisions(browser) == before | {"new_lama/2": {"action": "keep"}}
     (tmp_path / "bad.json").write_text("[1")
     browser.choose_file("#import", tmp_path / "bad.json")
-    browser.wait("document.querySelector('#message').textContent.includes('not a file of decisions')")
+    browser.wait(
+        "document.querySelector('#message').textContent.includes('not a file of decisions')"
+    )
     assert browser.errors() == []
 
 
