@@ -32,6 +32,7 @@ def ask(
     items: Sequence[Item],
     texts: Mapping[str, Sequence[Statement]],
     progress: Progress,
+    tasks: Callable[[Any, Any], Any] | None = None,
 ) -> dict[str, Any]:
     """Asks one model.
 
@@ -40,9 +41,11 @@ def ask(
       items: what to ask.
       texts: {name: pieces of `pieces`}.
       progress: called with (done, total, what).
+      tasks: (model, parameters) -> results of further tasks.
 
     Returns:
-      {"answers": {item id: place among its candidates}, "texts": {name: [[nats, tokens], ...]}}.
+      {"answers": {item id: place among its candidates}, "texts": {name: [[nats, tokens], ...]},
+      "tasks": their results}.
       Items and pieces that are longer than the model's positions are left out.
     """
     compile_cache.enable()
@@ -66,7 +69,8 @@ def ask(
             found = scorer.token_scores(part)
             pairs = zip(-found.values.sum(1), found.scored.sum(1), strict=True)
             losses[name] += [[float(nats), int(tokens)] for nats, tokens in pairs]
-    return {"answers": answers, "texts": losses, "too_long": len(items) - len(asked)}
+    found = {"answers": answers, "texts": losses, "too_long": len(items) - len(asked)}
+    return found | ({"tasks": tasks(scorer.model, scorer.params)} if tasks else {})
 
 
 class _Fits:

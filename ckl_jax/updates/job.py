@@ -6,6 +6,7 @@ goes on where it was.
 
 import dataclasses
 import datetime
+import functools
 import shlex
 import shutil
 import subprocess
@@ -132,7 +133,22 @@ class _Run:
             )
         self.facts = facts_file.read(settings.facts) if settings.facts else []
         self.gate = gate.Gate.parse(settings.ship_if)
+        self.tasks = self._tasks() if settings.harness else None
         self._start, self._seconds = time.monotonic(), {}
+
+    def _tasks(self) -> Callable[[Any, Any], Any]:
+        """Runs the tasks of lm-evaluation-harness on a model and its parameters."""
+        if self.masked:
+            raise UserError("--harness is for decoder-only models.")
+        try:
+            from ckl_jax.updates import harness
+        except ImportError as e:
+            raise UserError(
+                "--harness needs the package lm_eval; pip install 'ckl-jax[harness]'."
+            ) from e
+        place, limit = self.settings.harness_tasks, self.settings.harness_limit
+        harness.check(self.settings.harness, place)
+        return functools.partial(harness.run, tasks=self.settings.harness, place=place, limit=limit)
 
     def run(self) -> int:
         self._claim()
@@ -291,7 +307,7 @@ class _Run:
             "new": evidence.pieces(new_text.read(self.folder / "held_out.jsonl"), self.masked),
             "old": evidence.pieces(self._older_held_out(), self.masked),
         }
-        found = evidence.ask(model, read_items(self.folder), texts, self._progress)
+        found = evidence.ask(model, read_items(self.folder), texts, self._progress, self.tasks)
         files.write_json(self.folder / f"{name}.json", found)
 
     def _older_held_out(self) -> Iterator[Document]:
@@ -346,6 +362,12 @@ class _Run:
         files.write_jsonl(self.folder / "ledger.jsonl", found)
         verdict = self.gate.judge(_scores(self.folder, found))
         verdict["seconds"] = {k: round(v, 1) for k, v in self._seconds.items()}
+        before, after = (
+            files.read_json_object(self.folder / f"{n}.json").get("tasks", {})
+            for n in ("before", "after")
+        )
+        if shared := {name: [before[name], x] for name, x in after.items() if name in before}:
+            verdict["tasks"] = shared
         report.write(self.folder, verdict, found, self.registry)
         files.write_json(self.folder / "verdict.json", verdict)
         if verdict["verdict"] == gate.SHIP:

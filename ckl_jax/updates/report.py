@@ -72,6 +72,18 @@ def write(
             anchor="kinds",
         ),
         Section(
+            "General tasks",
+            ["task", "metric", "before", "after", "items"],
+            [
+                [task, metric, _error(before[metric]), _error(value), value[2]]
+                for task, (before, after) in verdict.get("tasks", {}).items()
+                for metric, value in after.items()
+                if metric in before
+            ],
+            ["Of lm-evaluation-harness, with 1.96 standard errors."] if "tasks" in verdict else [],
+            anchor="tasks",
+        ),
+        Section(
             "All facts",
             ["question", "answer", "before", "after", "state", "kind", "date"],
             [
@@ -92,6 +104,11 @@ def write(
         ),
     ]
     return write_page(folder / "report.html", f"Update {folder.name}", sections, lead)
+
+
+def _error(result: Sequence[float | None]) -> str:
+    value, error, _ = result
+    return told(value) + ("" if error is None else f" ± {1.96 * error:.3f}")
 
 
 def _says(scores: Mapping[str, Mapping[str, float]]) -> str:

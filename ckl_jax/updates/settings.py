@@ -7,7 +7,7 @@ import math
 from ckl_jax import checks
 from ckl_jax.data.text.document_files import Fields
 from ckl_jax.errors import UserError
-from ckl_jax.options import Bindings
+from ckl_jax.options import Bindings, SomeNames
 from ckl_jax.updates import gate
 
 
@@ -32,6 +32,9 @@ class Update:
       length: Tokens of a row; by default 512 or the model's positions.
       learning_rate: Peak; by default by the model's size and the method.
       max_items: Facts of each kind (new, changed, kept) to ask, at most.
+      harness: Tasks of lm-evaluation-harness to run before and after, such as lambada_openai.
+      harness_tasks: Folder with task files of your own for it.
+      harness_limit: Items of each of its tasks, at most.
       ship_if: Condition of the verdict.
       on_ship: Command to run with the model's folder when it ships.
       keep: Updates whose models stay on disk, beside the current one.
@@ -53,6 +56,9 @@ class Update:
     length: int | None = None
     learning_rate: float | None = None
     max_items: int = 500
+    harness: SomeNames = ()
+    harness_tasks: str | None = None
+    harness_limit: int | None = None
     ship_if: str = gate.DEFAULT
     on_ship: str | None = None
     keep: int = 2
@@ -62,7 +68,7 @@ class Update:
     def __post_init__(self) -> None:
         checks.require_int(1, **{"--max-items": self.max_items, "--keep": self.keep})
         checks.require_int(0, **{"--seed": self.seed})
-        for name in ("epochs", "batch_size", "length"):
+        for name in ("epochs", "batch_size", "length", "harness_limit"):
             if (value := getattr(self, name)) is not None:
                 checks.require_int(1, **{f"--{name.replace('_', '-')}": value})
         if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
