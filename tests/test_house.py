@@ -237,7 +237,14 @@ def test_constraints_pin_each_dependency_within_its_range():
     pins = dict(line.split("==") for line in requirement_lines("constraints.txt"))
     lines = list(project["dependencies"])
     for extra, wanted in project["optional-dependencies"].items():
-        if extra not in ("beam", "cuda", "gcs", "harness", "spacy", "tpu"):  # not in the tested environment
+        if extra not in (
+            "beam",
+            "cuda",
+            "gcs",
+            "harness",
+            "spacy",
+            "tpu",
+        ):  # not in the tested environment
             lines += wanted
     for requirement in map(Requirement, lines):
         if requirement.name != project["name"]:

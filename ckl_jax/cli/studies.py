@@ -52,7 +52,13 @@ def experiment(
     job.run(name, settings)
 
 
-def update(settings: Flat[Update], *, dry_run: bool = False, rollback: bool = False) -> int:
+def update(
+    settings: Flat[Update],
+    *,
+    dry_run: bool = False,
+    rollback: bool = False,
+    watch: float | None = None,
+) -> int:
     """Update your own model on new text, and report what it learned, updated and forgot.
 
     Exit code 0: it may ship, and is current; 1: it should not; 3: not enough evidence; 2: bad
@@ -61,6 +67,7 @@ def update(settings: Flat[Update], *, dry_run: bool = False, rollback: bool = Fa
     Args:
       dry_run: Read the text, print what would be trained, and stop.
       rollback: Make the update before the current one current again, and stop.
+      watch: Look at the documents every so many seconds, and update when they have changed.
     """
     from ckl_jax.updates import job
     from ckl_jax.updates.registry import Registry
@@ -72,6 +79,8 @@ def update(settings: Flat[Update], *, dry_run: bool = False, rollback: bool = Fa
         if dry_run:
             print("\n".join(job.describe(settings, progress)))
             return 0
+        if watch is not None:
+            job.watch(settings, watch, progress)
         return job.update(settings, progress)
 
 

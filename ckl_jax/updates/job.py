@@ -4,6 +4,7 @@ Each step leaves a file, and a step whose file is there is not done again: a com
 goes on where it was.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax import __version__, files
+from ckl_jax import __version__, checks, files
 from ckl_jax.analysis import labels
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import read_config
@@ -61,6 +62,51 @@ def update(settings: Update, progress: Progress, say: Callable[[str], None] = pr
         return _Run(settings, registry, progress, say).run()
 
 
+def watch(
+    settings: Update,
+    seconds: float,
+    progress: Progress,
+    say: Callable[[str], None] = print,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Runs an update whenever the documents have changed, until it is stopped.
+
+    Args:
+      settings: of each update.
+      seconds: between two looks; files that changed in between are taken for unfinished.
+      progress, say: as of `update`.
+      sleep: waits.
+
+    Raises:
+      UserError: bad settings; of bad documents it is said, and the next change waited for.
+    """
+    checks.require_positive(**{"--watch": seconds})
+    _Run(settings, _open(settings), progress, say)  # refuses bad settings now
+    place = Path(settings.documents)
+    known, last = None, None
+    say(f"Watching {place}; Ctrl-C ends it.")
+    while True:
+        found = _state(place)
+        if found and found == last and found != known:
+            known = found
+            try:
+                update(settings, progress, say)
+            except UserError as e:
+                say(str(e))
+        last = found
+        sleep(seconds)
+
+
+def _state(place: Path) -> dict[str, tuple[int, float]]:
+    """{path: (bytes, time)} of the files of a place."""
+    found = {}
+    for path in place.rglob("*") if place.is_dir() else [place]:
+        with contextlib.suppress(FileNotFoundError):  # it was moved just now
+            status = path.stat()
+            found[str(path)] = status.st_size, status.st_mtime
+    return found
+
+
 def describe(settings: Update, progress: Progress) -> list[str]:
     """What an update would read and train, as lines; leaves nothing but an empty registry."""
     run = _Run(settings, _open(settings), progress, print)
@@ -73,11 +119,14 @@ def describe(settings: Update, progress: Progress) -> list[str]:
         plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
     size = training.parameters(run.model)
     tokens = plan.epochs * counts["words"] * 3 // 2
+    seconds = 6 * tokens * size / training.speed()
     return [
         f"{run.model}: {size:,} parameters.",
         f"Training by {settings.method} ({plan.gin_files[1]}): rows of {plan.length} tokens, "
         f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}.",
-        f"About {tokens:,} tokens to train on, {6e-12 * tokens * size:,.3g} TFLOP; "
+        f"About {tokens:,} tokens to train on, {6e-12 * tokens * size:,.3g} TFLOP: "
+        f"{datetime.timedelta(seconds=round(seconds))} (h:mm:ss) if half of what this device "
+        "does in a matrix product is reached; "
         f"{2e-9 * 2 * size:.2g} GB for the weights, at most {1.6e-8 * size:.2g} GB with gradients "
         "and moments of all parameters, and activations.",
     ]

@@ -186,10 +186,34 @@ def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_pat
     assert "facts.csv, line 2: the statement" in capsys.readouterr().err
 
 
+def test_what_comes_into_a_watched_folder_is_learned_once(texts, llama, tmp_path):
+    inbox, out, looks, said = tmp_path / "inbox", tmp_path / "out", [], []
+    inbox.mkdir()
+
+    def sleep(_):
+        looks.append(len(Registry(out).updates()))
+        if len(looks) == 2:
+            shutil.copy(texts / "first.jsonl", inbox)
+        if len(looks) == 6:
+            (inbox / "bad.jsonl").write_text("{")
+        if len(looks) == 9:
+            raise KeyboardInterrupt
+
+    settings = job.Update(
+        out=str(out), documents=str(inbox), model=str(llama), epochs=1, max_items=8
+    )
+    with pytest.raises(KeyboardInterrupt):
+        job.watch(settings, 60, lambda *_: None, said.append, sleep)
+    # Two looks at a file that no longer changes, one update; a damaged file ends nothing.
+    assert looks == [0, 0, 0, 1, 1, 1, 1, 1, 1]
+    assert sum("bad.jsonl, line 1" in text for text in said) == 1
+
+
 def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
     out = tmp_path / "updates"
     assert update(out, texts / "all.jsonl", "--model", str(llama), "--dry-run") == 0
-    assert "Training by lora" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Training by lora" in told and "TFLOP: 0:00:0" in told
     assert not list((out / "updates").iterdir())
 
 
