@@ -8,7 +8,7 @@ import numpy as np
 
 from ckl_jax import __version__, files
 from ckl_jax.checkpoints.architecture import Config, Peft
-from ckl_jax.checkpoints.from_hf import read_config
+from ckl_jax.checkpoints.from_hf import load_hf, read_config
 from ckl_jax.checkpoints.hf_names import config_to_hf
 from ckl_jax.checkpoints.peft import is_adapter, load_peft, require_peft, save_peft
 from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
@@ -28,11 +28,13 @@ def _read_config(like: str, params: Any) -> tuple[Config, Peft]:
     return dataclasses.replace(config, scan_layers=bool(is_stacked(paths.flatten(params)))), form
 
 
-def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None) -> str:
+def export_peft(
+    checkpoint: str, like: str, out: str, scale: float | None = None, base: str | None = None
+) -> str:
     """Writes a LoRA run as the adapter `out`, and the model under it as `out/base`.
 
     CKL's LoRA trains the decoder beside the adapters, so the base is not the model that training
-    started from; it is written whole.
+    started from; it is written whole, unless it is equal to `base`.
 
     Args:
       checkpoint: a MODEL_DIR or a `checkpoint_<step>` of a run of the method lora.
@@ -40,6 +42,7 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
         `hugging_face.export_checkpoint`.
       out: the folder to write.
       scale: factor of the low-rank path, where the checkpoint does not say it.
+      base: Hugging Face folder of the model that training started from.
 
     Returns:
       What was done, and how to load it.
@@ -53,16 +56,26 @@ def export_peft(checkpoint: str, like: str, out: str, scale: float | None = None
     config, _ = _read_config(like, params)
     flat = paths.flatten(params)
     scale = adapter_scale(checkpoint, scale) if any(map(is_adapter, flat)) else 1.0
-    count = save_peft(out, params, config, scale, Path(out) / "base")
-    base = {path: x for path, x in flat.items() if not is_adapter(path)}
-    tokenizer = hugging_face.tokenizer_files(checkpoint, Path(like).parent, config)
-    save_hf(Path(out) / "base", paths.unflatten(base), config)
-    hugging_face.copy(tokenizer, Path(out) / "base")
+    own = {path: x for path, x in flat.items() if not is_adapter(path)}
+    if base is None or not _is_of(base, own):
+        base = str(Path(out) / "base")
+        tokenizer = hugging_face.tokenizer_files(checkpoint, Path(like).parent, config)
+        save_hf(base, paths.unflatten(own), config)
+        hugging_face.copy(tokenizer, Path(base))
+    count = save_peft(out, params, config, scale, base)
     return (
-        f"An adapter of {count:,} parameters in {out}, its base in {out}/base. Load them with\n"
+        f"An adapter of {count:,} parameters in {out}, its base in {base}. Load them with\n"
         f"  PeftModel.from_pretrained({config_to_hf(config)['architectures'][0]}.from_pretrained("
-        f"'{out}/base'), '{out}')"
+        f"'{base}'), '{out}')"
     )
+
+
+def _is_of(folder: str, flat: dict[str, Any]) -> bool:
+    """Whether a Hugging Face folder holds these parameters."""
+    _, params = load_hf(folder)
+    there = paths.flatten(params)
+    same = flat.keys() == there.keys()
+    return same and all(np.array_equal(x, there[path]) for path, x in flat.items())
 
 
 def import_peft(adapter: str, base: str, like: str, out: str) -> str:

@@ -174,7 +174,7 @@ class _Run:
         self.model = Path(registry.current_model)
         self.config = _require_model(self.model)
         self.masked = training.is_masked(self.config)
-        training.require_exportable(settings.method, self.masked)
+        training.require_exportable(settings.method, self.masked, settings.adapter)
         positions = getattr(self.config, "max_positions", None)
         if positions and (settings.length or 0) > positions:
             raise UserError(
@@ -397,10 +397,16 @@ class _Run:
 
     def _export(self) -> None:
         from ckl_jax.convert.hugging_face import export_checkpoint
+        from ckl_jax.convert.peft import export_peft
 
+        trained, base = str(self.folder / "train"), str(self.model.absolute())
+        like = str(self.model / "config.json")
+        if self.settings.adapter:
+            adapter = self.folder / "adapter"  # it names its base, and so is written in its place
+            shutil.rmtree(adapter, ignore_errors=True)
+            export_peft(trained, like, str(adapter), base=base)
         with files.atomic_folder(self.folder / "model") as made:
-            like = str(self.model / "config.json")
-            export_checkpoint(str(self.folder / "train"), like, str(made))
+            export_checkpoint(trained, like, str(made))
 
     # --- verdict
 

@@ -132,7 +132,8 @@ class Registry:
                 shutil.rmtree(folder / name, ignore_errors=True)
         for folder in finished[: max(0, len(finished) - keep)]:
             if folder.name != current:
-                shutil.rmtree(folder / "model", ignore_errors=True)
+                for name in ("model", "adapter"):
+                    shutil.rmtree(folder / name, ignore_errors=True)
 
     def history(self) -> list[dict[str, Any]]:
         """Of each finished update: its name, its record and its verdict."""

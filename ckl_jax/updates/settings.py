@@ -32,6 +32,7 @@ class Update:
       length: Tokens of a row; by default 512 or the model's positions.
       learning_rate: Peak; by default by the model's size and the method.
       max_items: Facts of each kind (new, changed, kept) to ask, at most.
+      adapter: Of a LoRA method, write its adapters as a PEFT folder too, beside the model.
       harness: Tasks of lm-evaluation-harness to run before and after, such as lambada_openai.
       harness_tasks: Folder with task files of your own for it.
       harness_limit: Items of each of its tasks, at most.
@@ -56,6 +57,7 @@ class Update:
     length: int | None = None
     learning_rate: float | None = None
     max_items: int = 500
+    adapter: bool = False
     harness: SomeNames = ()
     harness_tasks: str | None = None
     harness_limit: int | None = None

@@ -67,8 +67,8 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
     raise UserError(f"--method {method}: there are {', '.join(usable)}.{nearest(method, usable)}")
 
 
-def require_exportable(method: str, masked: bool) -> None:
-    """Raises `UserError` for a method whose model Hugging Face's formats cannot hold."""
+def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:
+    """Raises `UserError` for a method that Hugging Face's formats, or PEFT's, cannot hold."""
     import gin
 
     *_, name = gin_files(method, masked)
@@ -82,6 +82,8 @@ def require_exportable(method: str, masked: bool) -> None:
             f"--method {method} trains a side network, for which Hugging Face's models have no "
             "place; choose another, such as lora."
         )
+    if adapter and made.dense is None:
+        raise UserError(f"--adapter: the method {method} adds no adapters; choose lora.")
 
 
 def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:

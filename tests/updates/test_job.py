@@ -186,6 +186,26 @@ def test_own_facts_are_asked_and_their_sentences_held_back(texts, llama, tmp_pat
     assert "facts.csv, line 2: the statement" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default")  # of transformers, about itself
+def test_adapters_are_written_over_the_model_before(texts, llama, tmp_path):
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    argv = ["--model", str(llama), "--adapter", "--learning-rate=0.1", "--epochs=3"]
+    assert update(tmp_path / "u", texts / "first.jsonl", *argv) in (0, 1, 3)
+    folder = tmp_path / "u" / "updates" / "0001"
+    assert not (folder / "adapter" / "base").exists()  # LoRA of a decoder leaves it as it is
+    settings = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(llama)
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    ids = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        merged = load(folder / "model")(ids).logits
+        over = peft.PeftModel.from_pretrained(load(llama), str(folder / "adapter"))(ids).logits
+        before = load(llama)(ids).logits
+    torch.testing.assert_close(over, merged, atol=1e-5, rtol=1e-4)
+    assert float((over - before).abs().max()) > 1e-3
+
+
 def test_what_comes_into_a_watched_folder_is_learned_once(texts, llama, tmp_path):
     inbox, out, looks, said = tmp_path / "inbox", tmp_path / "out", [], []
     inbox.mkdir()
@@ -223,6 +243,7 @@ def test_a_dry_run_trains_nothing(texts, llama, tmp_path, capsys):
         ([], "give the --model to begin with"),
         (["--model=missing/x"], "There is no folder missing/x"),
         (["--model=LLAMA", "--method=lorra"], "--method lorra: there are"),
+        (["--model=LLAMA", "--method=vanilla", "--adapter"], "vanilla adds no adapters"),
         (["--model=LLAMA", "--method=k_adapter_k2"], "k_adapter_k2 trains a side network"),
         (["--model=LLAMA", "--ship-if=newest > 1"], "names 'newest'"),
         (["--model=LLAMA", "--since=May"], "--since 'May' is not a day"),
