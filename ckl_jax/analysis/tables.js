@@ -6,6 +6,7 @@
     .map((node) => node.textContent).join("").trim();
   // By what a column is filtered: the states below its answers, or its own text.
   const state = (cell) => cell.querySelector(".below")?.textContent ?? text(cell);
+  const shown = (cell) => text(cell) || state(cell);
   const whole = (cell) => [...cell.childNodes].map((node) => node.textContent.trim()).join(" ").trim();
   const number = (value) => Number(value.replaceAll(",", "").replace("%", "").replace("−", "-"));
   const make = (name, properties) => Object.assign(document.createElement(name), properties);
@@ -25,7 +26,7 @@
         const sign = head.ariaSort === "ascending" ? -1 : 1;
         heads.forEach((other) => { other.ariaSort = null; });
         head.ariaSort = sign > 0 ? "ascending" : "descending";
-        rows.sort((a, b) => sign * compare(text(a.cells[column]), text(b.cells[column])));
+        rows.sort((a, b) => sign * compare(shown(a.cells[column]), shown(b.cells[column])));
         body.append(...rows);
       });
     });

@@ -108,7 +108,7 @@ def _state(place: Path) -> dict[str, tuple[int, float]]:
 
 
 def describe(settings: Update, progress: Progress) -> list[str]:
-    """What an update would read and train, as lines; leaves nothing but an empty registry."""
+    """What an update would ask and train, as lines; leaves nothing but an empty registry."""
     run = _Run(settings, _open(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
         run.folder = Path(scratch)
@@ -116,11 +116,15 @@ def describe(settings: Update, progress: Progress) -> list[str]:
             run.read()
         except _NothingNew as e:
             return [str(e)]
+        run.make_items()
+        asked = read_items(run.folder)
         plan, counts = run.plan(), files.read_json_object(run.folder / "documents.json")
     size = training.parameters(run.model)
     tokens = plan.epochs * counts["words"] * 3 // 2
     seconds = 6 * tokens * size / training.speed()
+    shown = (next((i for i in asked if i.tag == tag), None) for tag in items.TAGS)
     return [
+        *(f"  {i.tag}, such as: {i.question} ({i.answer})" for i in shown if i),
         f"{run.model}: {size:,} parameters.",
         f"Training by {settings.method} ({plan.gin_files[1]}): rows of {plan.length} tokens, "
         f"{plan.batch_size} a step, {plan.epochs} passes, rate {plan.learning_rate:g}.",
@@ -207,7 +211,7 @@ class _Run:
             shutil.rmtree(self.folder)
             self._say(str(e))
             return gate.EXIT_CODES[gate.TOO_FEW]
-        self._step("items", self.folder / "overlap.json", self._make_items)
+        self._step("items", self.folder / "overlap.json", self.make_items)
         self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
         self._step("export", self.folder / "model" / "config.json", self._export)
@@ -294,7 +298,8 @@ class _Run:
 
     # --- items
 
-    def _make_items(self) -> None:
+    def make_items(self) -> None:
+        """Makes what is asked, and the text without it."""
         limit, seed = self.settings.max_items, self.settings.seed
         counts = files.read_json_object(self.folder / "documents.json")
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)

@@ -6,13 +6,22 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.analysis.figures import png
+from ckl_jax.analysis.labels import STATE_COLORS
 from ckl_jax.analysis.ledger import STATES
-from ckl_jax.analysis.sections import Section, write_page
+from ckl_jax.analysis.sections import Cell, Section, write_page
 from ckl_jax.updates import gate
 from ckl_jax.updates.gate import told
 from ckl_jax.updates.items import TAGS
 from ckl_jax.updates.registry import Registry
 
+_ORDER = (
+    "forgotten",
+    "stale",
+    "updated",
+    "learned",
+    "kept",
+    "never known",
+)  # what tells most first
 _HEADLINES = {
     gate.SHIP: "The updated model may ship.",
     gate.HOLD: "The updated model should not ship.",
@@ -66,8 +75,8 @@ def write(
                 if any(r["tag"] == tag for r in rows)
             ],
             [
-                f"{overlap['exact']} of {overlap['items']} questions stand in the training text "
-                "word by word, with their answers.",
+                f"{overlap['exact']:,} of {overlap['items']:,} questions stand in the training "
+                "text word by word, with their answers.",
             ],
             anchor="kinds",
         ),
@@ -85,20 +94,28 @@ def write(
         ),
         Section(
             "All facts",
-            ["question", "answer", "before", "after", "state", "kind", "date"],
+            [
+                "question and answer",
+                "before",
+                "after",
+                "state",
+                "kind",
+                "date",
+                "stated in the text",
+            ],
             [
                 [
-                    r["question"],
-                    r["candidates"][0] + (f" (was {r['old']})" if r["old"] else ""),
+                    Cell(r["question"], r["candidates"][0] + (r["old"] and f" (was {r['old']})")),
                     r["before"],
                     r["after"],
-                    r["state"],
+                    Cell("", r["state"], color=STATE_COLORS[r["state"]]),
                     r["tag"],
                     r["date"],
+                    r["evidence"],
                 ]
-                for r in sorted(rows, key=lambda r: (STATES.index(r["state"]), r["tag"]))
+                for r in sorted(rows, key=lambda r: (_ORDER.index(r["state"]), r["tag"]))
             ],
-            ["ledger.jsonl has them with their evidence and all candidates."],
+            ["ledger.jsonl has them with all candidates."],
             anchor="facts",
             kind="examples",
         ),
