@@ -42,6 +42,12 @@ _YEAR = re.compile(r"\d{4}")
 _WHOLE = re.compile(r"^[\"'(\u201c]?[A-Z0-9].*[.!?][\"')\u201d]*$", re.DOTALL)
 # What comes before a date that tells when; in brackets it often says of when a number is.
 _WHEN = re.compile(r"\b(?:in|on|since|until|from|by|of|before|after|during)\s+$", re.IGNORECASE)
+# Beside a name these are no part of it, as other capitalised words are.
+_TITLES = frozenset(
+    "president premier prime minister chancellor governor secretary ambassador king queen emperor "
+    "prince princess pope general mr mrs ms dr sir lord lady professor".split()
+)
+_LAST_WORD, _NEXT_WORD = re.compile(r"(\S+) $"), re.compile(r" ([A-Z0-9])")
 _EMPTY_WORDS = frozenset(
     "a an the of in on at by to for from with and or as is was are were be been has have had it "
     "its his her their this that which who whom also new".split()
@@ -109,6 +115,12 @@ class _Sentence:
     def span(self, key: str) -> tuple[int, int]:
         return next((start, end) for start, end, k in self.spans if k == key)
 
+    def beside(self, key: str) -> tuple[list[str], list[str]]:
+        """The word before a span and the one after it."""
+        start, end = self.span(key)
+        before, after = self.text[:start].lower(), self.text[end:].lower()
+        return _WORD.findall(before)[-1:], _WORD.findall(after)[:1]
+
     def frame(self, *keys: str) -> frozenset[str]:
         """Its words without those of some spans."""
         return self.words - {word for key in keys for word in key.split()} - _EMPTY_WORDS
@@ -145,7 +157,7 @@ class _Index:
         for start, end, label in finder.find(text):
             key = normalise(text[start:end].removesuffix("'s").removesuffix("’s"))
             is_date = label == "DATE"
-            if not key or len(key) < 3:
+            if not key or len(key) < 3 or (label != "DATE" and _is_part(text, start, end)):
                 continue
             if is_date and not (_YEAR.search(key) and _WHEN.search(text[:start])):
                 continue
@@ -161,6 +173,21 @@ class _Index:
         return _Sentence(
             text, frozenset(words), tuple(spans), frozenset(dates), document.id, document.date
         )
+
+
+def _is_part(text: str, start: int, end: int) -> bool:
+    """Whether a name is a part of a longer one or of an address, as Amazon in "Amazon EC2"."""
+    if re.match(r"[\w/#=]", text[start - 1 : start]) or re.match(
+        r"[\w/]|\.\w", text[end : end + 2]
+    ):
+        return True
+    if _NEXT_WORD.match(text[end:]):
+        return True
+    before = _LAST_WORD.search(text[:start])
+    if before is None or before.start() == 0:  # the first word of a sentence is capitalised anyway
+        return False
+    word = before[1].lstrip("\"'([\u201c")
+    return word[:1].isupper() and word[-1].isalnum() and word.lower() not in _TITLES
 
 
 def make(
@@ -226,7 +253,7 @@ def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence
     """(sentence to ask, another that states the same in other words), None if there are none."""
     answer, about = pair
     sentences = index.by_pair[pair]
-    if not 2 <= len(sentences) <= _COMMON or len(index.by_name[about]) > _COMMON:
+    if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
         return None
     # An answer that is told of little else, as a person of an office; else words must be shared.
     is_specific = 2 * len(sentences) >= len(index.by_name[answer])
@@ -271,6 +298,7 @@ def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
                 same = frame == around or (
                     len(frame & around) >= 2 and _alike(frame, around) > _SAME_FRAME
                 )
+                same = same and sentence.beside(answer) == other.beside(key)
                 # What both name beside the two is no other answer.
                 if same and key not in {k for _, _, k in sentence.spans}:
                     found.append((other.date, key))

@@ -1,5 +1,7 @@
 import dataclasses
 
+import pytest
+
 from ckl_jax.data.text.documents import Document
 from ckl_jax.updates import items
 from tests.updates import planted
@@ -77,3 +79,40 @@ def test_facts_that_have_changed_are_not_kept_whichever_name_was_asked_for():
     kept = next(item for item in made if item.tag == "kept")
     assert items.still_right([asked, other, kept], made) == [kept]
     assert [i.tag for i in items.still_right([asked, other], [kept])] == ["kept", "kept"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "is_part"),
+    [
+        ("You may use the Amazon EC2 console.", "Amazon EC2", False),
+        ("You may use the Amazon EC2 console.", "Amazon", True),
+        ("You may use the Amazon EC2 console.", "EC2", True),
+        ("It was said by President Vera Holt.", "Vera Holt", False),
+        ("In Paris it rained.", "Paris", False),
+        ("See API_Create.html for it.", "Create", True),
+        ("It rained in (Paris), they said.", "Paris", False),
+    ],
+)
+def test_a_part_of_a_longer_name_is_no_name(text, name, is_part):
+    start = text.index(name)
+    assert items._is_part(text, start, start + len(name)) == is_part
+
+
+def test_a_change_stands_at_the_place_of_what_it_changed():
+    def documents(year, *sentences):
+        return [Document(year, f"{year}-01-01", "", "\n".join(sentences))]
+
+    told = "All in the town know that Marcol keeps the log of Norvel well."
+    others = ("Bolder", "Cander", "Dorvin", "Elmar", "Fentor")
+    fillers = [f"They say that {name} was seen beside Gorlan there." for name in others]
+    old = documents("2024", "The log of Norvel is sent by Quenta to Hadrin each day.", *fillers)
+    limits = dict.fromkeys(items.TAGS, 9)
+
+    def changes(sentence):
+        made, _ = items.make(documents("2025", sentence, told), old, limits)
+        return {(i.about, i.old) for i in made if i.old}
+
+    assert changes("The log of Norvel is sent by Marcol to Hadrin each day.") == {
+        ("norvel", "Quenta")
+    }
+    assert changes("Each day the log of Norvel is sent to Hadrin, by Marcol.") == set()
