@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ckl_jax.api import Model, Run, Update, Updates, compare, load, update
+    from ckl_jax.api import Model, Run, Update, Updates, compare, load, plot, update
     from ckl_jax.errors import UserError
 
-__all__ = ["Model", "Run", "Update", "Updates", "UserError", "compare", "load", "update"]
+__all__ = ["Model", "Run", "Update", "Updates", "UserError", "compare", "load", "plot", "update"]
 
 
 def __getattr__(name: str) -> Any:

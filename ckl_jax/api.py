@@ -16,6 +16,7 @@ from ckl_jax.analysis import rows as probe_rows
 from ckl_jax.errors import UserError
 
 if TYPE_CHECKING:
+    import matplotlib.figure
     import pandas
 
 Folder = str | os.PathLike
@@ -285,7 +286,7 @@ class Model:
         return f"Model({str(self.path)!r})"
 
 
-def compare(runs: Sequence[Folder], metric: str = "em") -> "pandas.DataFrame":
+def compare(runs: Folder | Sequence[Folder], metric: str = "em") -> "pandas.DataFrame":
     """The main table of CKL: a row for each run, scores in percent with intervals, and FUAR.
 
     Args:
@@ -302,11 +303,8 @@ def compare(runs: Sequence[Folder], metric: str = "em") -> "pandas.DataFrame":
     import pandas
 
     from ckl_jax.analysis.main_table import compute_table
-    from ckl_jax.analysis.report import find_runs
-    from ckl_jax.analysis.study import load_study
 
-    paths = [runs] if isinstance(runs, str | os.PathLike) else runs
-    table = compute_table(load_study(find_runs(paths)), metric)
+    table = compute_table(_study(runs), metric)
     found = {}
     for row in table["rows"]:
         cells = {}
@@ -321,6 +319,42 @@ def compare(runs: Sequence[Folder], metric: str = "em") -> "pandas.DataFrame":
             cells |= {k: infinite.get(row["fuar"][e], row["fuar"][e]) for k, e in ends.items()}
         found[row["label"]] = cells
     return pandas.DataFrame.from_dict(found, orient="index").rename_axis("run")
+
+
+def plot(runs: Folder | Sequence[Folder], kind: str = "balance") -> "matplotlib.figure.Figure":
+    """A figure of the report, for a notebook or `savefig`.
+
+    Args:
+      runs: as of `compare`.
+      kind: "curves" (scores by epoch), "balance" (forgotten against gained), "cost" (forgotten
+        against FLOPs), "fuar" or "ledger" (states of facts).
+
+    Raises:
+      UserError: there is no such kind, or nothing to draw it of.
+    """
+    from ckl_jax.analysis import figures
+    from ckl_jax.analysis.main_table import compute_table
+
+    study = _study(runs)
+    kinds = {
+        "curves": lambda: figures.plot_curves.figure(study, figures.read_curves(study)),
+        "balance": lambda: figures.plot_balance.figure(compute_table(study)),
+        "cost": lambda: figures.plot_cost.figure(compute_table(study)),
+        "fuar": lambda: figures.plot_fuar.figure(compute_table(study)),
+        "ledger": lambda: figures.plot_ledger.figure(study),
+    }
+    if kind not in kinds:
+        raise UserError(f"There is no figure {kind!r}; there are {', '.join(kinds)}.")
+    if (drawn := kinds[kind]()) is None:
+        raise UserError(f"The runs have nothing to draw {kind!r} of.")
+    return drawn
+
+
+def _study(runs: Folder | Sequence[Folder]) -> Any:
+    from ckl_jax.analysis.report import find_runs
+    from ckl_jax.analysis.study import load_study
+
+    return load_study(find_runs([runs] if isinstance(runs, str | os.PathLike) else runs))
 
 
 def update(

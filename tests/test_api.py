@@ -58,6 +58,13 @@ def test_runs_are_compared_as_in_the_report(demo):
     assert np.isnan(table.loc["Initial", "fuar"]) and table.loc["LoRA", "fuar"] >= 0
 
 
+def test_figures_are_those_of_the_report(demo):
+    for kind in ("curves", "balance", "cost", "fuar", "ledger"):
+        assert ckl.plot(demo, kind).axes
+    with pytest.raises(ckl.UserError, match="no figure 'pareto'; there are curves"):
+        ckl.plot(demo, "pareto")
+
+
 def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
     make_run(tmp_path, "vanilla")
     (tmp_path / "vanilla" / "summary.json").unlink()

@@ -44,24 +44,34 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
     """Makes of a function that draws a matplotlib figure one that returns it as PNG.
 
     The figure is drawn in the style of all figures, without pyplot, which would keep global state.
+    The function's attribute `figure` is one that returns the figure itself.
     """
 
     @functools.wraps(draw)
-    def drawn(*args: Any, **options: Any) -> bytes | None:
+    def figure(*args: Any, **options: Any) -> Any:
         # Imported late: `--help` and tables need no matplotlib.
         import matplotlib
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-        buffer = io.BytesIO()
         # The user's own matplotlibrc must not change figures.
         with matplotlib.rc_context(_STYLE):
-            figure = draw(*args, **options)
-            if figure is None:
-                return None
-            FigureCanvasAgg(figure)
-            figure.savefig(buffer, format="png", facecolor="white")
+            made = draw(*args, **options)
+            if made is not None:
+                FigureCanvasAgg(made)
+            return made
+
+    @functools.wraps(draw)
+    def drawn(*args: Any, **options: Any) -> bytes | None:
+        import matplotlib
+
+        if (made := figure(*args, **options)) is None:
+            return None
+        buffer = io.BytesIO()
+        with matplotlib.rc_context(_STYLE):
+            made.savefig(buffer, format="png", facecolor="white")
         return buffer.getvalue()
 
+    drawn.figure = figure
     return drawn
 
 
