@@ -1,0 +1,37 @@
+"""The notebooks: as they are kept, and executed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_short_and_without_outputs(path):
+    cells = json.loads(path.read_text())["cells"]
+    assert len(cells) <= 15
+    for cell in cells:
+        assert cell["cell_type"] == "markdown" or not (cell["outputs"] or cell["execution_count"])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of the notebook's own machinery
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.delenv("XLA_FLAGS")  # one device, as its reader has
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if "%pip" in cell.source:
+            cell.source = ""  # the package is here
+    nbclient.NotebookClient(
+        notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    shown = [
+        o.data for c in notebook.cells if c.cell_type == "code" for o in c.outputs if "data" in o
+    ]
+    assert any("text/html" in data for data in shown)
+    assert any("image/png" in data for data in shown)
