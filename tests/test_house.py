@@ -242,6 +242,7 @@ def test_constraints_pin_each_dependency_within_its_range():
             "cuda",
             "gcs",
             "harness",
+            "notebooks",
             "spacy",
             "tpu",
         ):  # not in the tested environment
