@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import lm_eval
 import numpy as np
 from lm_eval.api.model import TemplateLM
-from lm_eval.tasks import TaskManager
+from lm_eval.tasks import TaskManager, get_task_dict
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from ckl_jax.errors import UserError, nearest
@@ -136,7 +136,7 @@ def _padded(length: int) -> int:
 
 
 def check(tasks: Sequence[str], place: str | None) -> None:
-    """Raises `UserError` for a task that the harness does not have.
+    """Raises `UserError` for a task that the harness does not have, or whose data are not there.
 
     Args:
       tasks: names.
@@ -149,6 +149,11 @@ def check(tasks: Sequence[str], place: str | None) -> None:
         if not manager.match_tasks([name]):
             known = nearest(name, manager.all_tasks)
             raise UserError(f"--harness {name}: lm-evaluation-harness has no such task.{known}")
+        try:
+            get_task_dict([name], manager)
+        except Exception as e:  # whatever reading data from a file or the hub raises
+            why = str(e).strip().split("\n")[0][:200]
+            raise UserError(f"--harness {name}: its data cannot be loaded ({why}).") from e
 
 
 @functools.cache

@@ -303,6 +303,11 @@ class _Run:
         limit, seed = self.settings.max_items, self.settings.seed
         counts = files.read_json_object(self.folder / "documents.json")
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
+        if self.facts:
+            self._say(
+                f"{len(own):,} of {len(self.facts):,} questions of --facts are asked; the others "
+                "are of later days, above --max-items, or without another answer to choose."
+            )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
         made, held = items.make(self._parts(held_out=False), self._older(), room, seed)
         made = [*own, *made]

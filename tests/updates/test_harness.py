@@ -98,5 +98,11 @@ def test_unknown_tasks_are_refused_before_anything_is_read(tasks, tmp_path):
 
     with pytest.raises(UserError, match="no such task. Did you mean 'choice'"):
         harness.check(["chioce"], str(tasks))
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    text = COMMON.format(task="gone", data=tmp_path / "gone.jsonl", kind="loglikelihood_rolling")
+    (broken / "gone.yaml").write_text(text + TASKS["words"][1])
+    with pytest.raises(UserError, match="gone: its data cannot be loaded"):
+        harness.check(["gone"], str(broken))
     with pytest.raises(UserError, match="there is no such folder"):
         harness.check(["choice"], str(tmp_path / "none"))
