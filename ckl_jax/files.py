@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -83,12 +84,14 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     with os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(_PART, f".{path.name}.", path.parent)
+        fd, temporary = _temporary_file(path)
     try:
         with os_errors(path), open(fd, mode, **text) as f:
             yield f
             f.flush()
             os.fsync(f.fileno())
+            if not os.path.lexists(temporary):
+                _give_name(f.fileno(), temporary)
         with os_errors(path):
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
@@ -96,6 +99,28 @@ def atomic_write(path: str | os.PathLike, mode: str = "w") -> Iterator[IO[Any]]:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _temporary_file(path: Path) -> tuple[int, str]:
+    """A new file beside `path`: its descriptor, and the name that it has or is to get.
+
+    On Linux it has no name until it is complete, so that a killed process leaves nothing behind.
+    """
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
+        # Some file systems (NFS, older overlays) have no nameless files.
+        with contextlib.suppress(OSError):
+            fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o600)
+            return fd, str(path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}"))
+    return tempfile.mkstemp(_PART, f".{path.name}.", path.parent)
+
+
+def _give_name(fd: int, name: str) -> None:
+    folder = os.open(os.path.dirname(name) or ".", os.O_RDONLY)
+    try:
+        # Without src_dir_fd Python would call link(2), which links /proc's symbolic link itself.
+        os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
 
 
 def write_file(path: str | os.PathLike, content: str | bytes) -> None:

@@ -12,14 +12,10 @@ import importlib
 import inspect
 import io
 import itertools
-import os
 import re
 import signal
 import sys
 import textwrap
-import threading
-import time
-import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,9 +25,6 @@ import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
 
-_STOPS = (signal.SIGINT, signal.SIGTERM)
-_FINALIZERS = ("__del__", "_xla_gc_callback")  # the second is JAX's, at every garbage collection
-_SHORTLY = 0.01  # seconds
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
@@ -92,56 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     try:
-        run = parse(list(argv))
-        with _terminable():
-            return run() or 0
+        with endings.interruptible(signal.SIGINT, signal.SIGTERM):
+            return parse(list(argv))() or 0
     except KeyboardInterrupt as e:
         endings.complain("ckl: interrupted; start it again to go on")
-        return 143 if isinstance(e, _Terminated) else 130
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """A `with` block in which SIGTERM ends the command as Ctrl-C does, with what it started.
-
-    What was started needs time to save. A second signal ends the command at once, unless it comes
-    with the first: a terminal and a parent may both send one.
-    """
-    from ckl_jax.parallel.processes import TOGETHER_SECONDS
-
-    received: list[float] = []
-
-    def stop(number: int, frame: types.FrameType | None) -> None:
-        if _is_finalizing(frame):  # Python would print what is raised there, and go on
-            threading.Timer(_SHORTLY, os.kill, (os.getpid(), number)).start()
-            return
-        received.append(time.monotonic())
-        if received[0] < received[-1] <= received[0] + TOGETHER_SECONDS:
-            return
-        raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
-
-    try:
-        before = {number: signal.signal(number, stop) for number in _STOPS}
-    except ValueError:  # not the main thread: the host program handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _is_finalizing(frame: types.FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name in _FINALIZERS:
-            return True
-        frame = frame.f_back
-    return False
+        return 143 if isinstance(e, endings.Terminated) else 130
 
 
 def parse(argv: list[str]) -> Callable[[], int | None]:

@@ -1,13 +1,22 @@
 """What `ckl` and `t5x` share of how a command ends, whatever its outputs are connected to."""
 
+import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
 
 from ckl_jax.config import user_tracebacks
 from ckl_jax.errors import UserError
 
+# What Python, or JAX at every garbage collection, calls where an exception would only be printed.
+_FINALIZERS = ("__del__", "_xla_gc_callback")
+_IMPORT = "<frozen importlib._bootstrap>"
+_RETRY_SECONDS = 0.01
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 
@@ -46,6 +55,52 @@ def run(name: str, job: Callable[[], int]) -> int:
         *trace, sentence = report.split("\n")
         complain("\n".join([*trace, f"{name}: {sentence}"]))
         return 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received."""
+
+
+@contextlib.contextmanager
+def interruptible(*numbers: signal.Signals) -> Iterator[None]:
+    """Raises `KeyboardInterrupt`, or `Terminated` for SIGTERM, when one of `numbers` is received.
+
+    Processes that the command started get time to save: a second signal ends the command at once,
+    unless it comes with the first, as a terminal and a parent may both send one. Within an import
+    or a finalizer the signal waits until that has ended: C++ extensions turn the exception into
+    another one, and finalizers swallow it.
+    """
+    from ckl_jax.parallel.processes import TOGETHER_SECONDS
+
+    received: list[float] = []
+
+    def stop(number: int, frame: types.FrameType | None) -> None:
+        if _would_lose_exceptions(frame):
+            threading.Timer(_RETRY_SECONDS, os.kill, (os.getpid(), number)).start()
+            return
+        received.append(time.monotonic())
+        if received[0] < received[-1] <= received[0] + TOGETHER_SECONDS:
+            return
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    try:
+        before = {number: signal.signal(number, stop) for number in numbers}
+    except ValueError:  # not the main thread: the host program handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _would_lose_exceptions(frame: types.FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in _FINALIZERS or frame.f_code.co_filename == _IMPORT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def complain(sentence: str) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -158,7 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     try:
-        return run(list(argv))
+        with endings.interruptible(signal.SIGINT):
+            return run(list(argv))
     except UserError as e:
         if os.environ.get("CKL_JAX_TRACEBACK", "0") not in ("", "0"):
             traceback.print_exception(e)

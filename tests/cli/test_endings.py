@@ -1,5 +1,6 @@
 """Commands that others end: output that nobody reads on, as with `head`, and SIGTERM."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -83,6 +84,26 @@ def test_a_signal_in_a_finalizer_is_not_lost(monkeypatch):
 
     def run():
         Dying()
+        time.sleep(60)
+
+    monkeypatch.setattr(ckl, "parse", lambda argv: run)
+    assert ckl.main(["demo"]) == 130
+
+
+def test_a_signal_within_an_import_is_not_turned_into_an_import_error(tmp_path, monkeypatch):
+    # As C++ extensions do.
+    (tmp_path / "extension.py").write_text(
+        "import os, signal, time\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(0.001)\n"
+        "except BaseException:\n"
+        "    raise ImportError\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def run():
+        importlib.import_module("extension")
         time.sleep(60)
 
     monkeypatch.setattr(ckl, "parse", lambda argv: run)
