@@ -121,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--architecture", choices=("gpt2", "transformer_xl"), default="gpt2")
     parser.add_argument("--chunk", type=int, nargs="+", default=[128, 512])
-    parser.add_argument("--pieces", type=int, default=512, help="of one call")
+    parser.add_argument("--tokens", type=int, default=512, help="of one call")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=8192)
@@ -142,7 +142,7 @@ def main() -> None:
             found = run(
                 args.architecture,
                 chunk,
-                max(args.pieces // chunk, 1),
+                max(args.tokens // chunk, 1),
                 args.rounds,
                 size,
                 args.cores,

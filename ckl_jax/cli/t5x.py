@@ -95,7 +95,7 @@ _DYNAMIC = (
     ("OPTIMIZER", "@optax.sgd, @optax.adam or @krause.rms_decay"),
     ("LEARNING_RATE", "choose one for each mask on validation text"),
     ("NUM_UPDATES", "steps on a chunk"),
-    ("CHUNK_LENGTH", "pieces that are scored, then learned, at once"),
+    ("CHUNK_LENGTH", "tokens that are scored, then learned, at once"),
     ("MEMORY_LENGTH", "of a model with a memory; None: its own"),
     ("PAST_TASKS", "dated tasks scored at every month's end: what is forgotten"),
     ("KEEP_SNAPSHOTS", "keep the parameters of every month's end"),

@@ -250,7 +250,7 @@ def vocabulary(
     refuse_to_replace(out, documents)
     refuse_existing(out, overwrite)
     made = settings.train(documents, out, record_limit)
-    print(f"{made.vocab_size:10,}  pieces, {out}")
+    print(f"{made.vocab_size:10,}  tokens, {out}")
 
 
 def dated(
@@ -280,4 +280,4 @@ def dated(
             progress=lambda name, done: progress(done, 0, f"documents of {name}"),
             record_limit=record_limit,
         )
-    print(f"{len(task):10,}  documents, {task.words:,} words, {task.pieces:,} pieces: {Path(out)}")
+    print(f"{len(task):10,}  documents, {task.words:,} words, {task.tokens:,} tokens: {Path(out)}")

@@ -14,7 +14,7 @@ from ckl_jax import checks
 from ckl_jax.checkpoints.restore import PREFIX, complete_steps, find_checkpoint, is_checkpoint
 from ckl_jax.checkpoints.store import KeepBest
 from ckl_jax.data.tasks.cached import CachedTask, find_task
-from ckl_jax.data.tasks.contiguous_batches import LaneSource, lane_source
+from ckl_jax.data.tasks.contiguous_batches import ContiguousSource, contiguous_source
 from ckl_jax.data.tasks.converters import Converter, Masking, converter_of
 from ckl_jax.data.tasks.epochs import EpochPlan
 from ckl_jax.data.tasks.pipeline import Batch, BatchSource
@@ -86,7 +86,7 @@ class DatasetConfig:
         seed: int,
         model: Any,
         partitioner: Partitioner | None = None,
-    ) -> BatchSource | LaneSource:
+    ) -> BatchSource | ContiguousSource:
         """Opens the tasks and plans which rows come when.
 
         Args:
@@ -185,7 +185,7 @@ class DatasetConfig:
         epochs: int | None,
         total_steps: int | None,
         partitioner: Partitioner | None,
-    ) -> LaneSource:
+    ) -> ContiguousSource:
         if method.reads_earlier_data:
             raise UserError(
                 f"Method {method.name!r} reads rows of an earlier corpus before its first step, "
@@ -210,7 +210,7 @@ class DatasetConfig:
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
         task = self.open(self.mixture_or_task_name)
         check_task_vocabulary(task, self.mixture_or_task_name, model.output_vocabulary)
-        return lane_source(
+        return contiguous_source(
             task,
             getattr(model.output_vocabulary, "eos_id", 1),
             self.batch_size,

@@ -33,7 +33,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
     if not trained and warn and jax.process_index() == 0:
         print(
             f"Warning: {path} does not tell its vocabulary; unless that is {vocabulary!r}, its "
-            "embeddings mean other pieces.",
+            "embeddings mean other tokens.",
             file=sys.stderr,
             flush=True,
         )

@@ -39,9 +39,9 @@ ROWS, LENGTH = 8, 8
 def task(tmp_path_factory):
     rng = np.random.default_rng(0)
     tokens = [rng.integers(2, 60, n).tolist() for n in rng.integers(3, 60, 12)]
-    rows = [{"targets": t, "pieces_per_word": [1] * len(t)} for t in tokens]
+    rows = [{"targets": t, "tokens_per_word": [1] * len(t)} for t in tokens]
     folder = tmp_path_factory.mktemp("task") / "documents"
-    write_cached(folder, rows, features=("targets", "pieces_per_word"))
+    write_cached(folder, rows, features=("targets", "tokens_per_word"))
     return str(folder)
 
 
@@ -132,9 +132,9 @@ def test_held_documents_are_read_as_running_text(task, tmp_path, config):
 
 @pytest.mark.slow
 def test_held_losses_are_those_of_documents_alone(task):
-    """With `reset_at_doc` and a memory that is long enough, lanes and chunks change no loss."""
+    """With `reset_at_doc` and a memory that is long enough, slots and chunks change no loss."""
     params = random_params(TINY_XL)
-    partitioner = Partitioner(devices=jax.devices()[:1])  # lanes would cut documents
+    partitioner = Partitioner(devices=jax.devices()[:1])  # slots would cut documents
     scores = []
     for rows, length in ((1, 64), (1, 16)):
         model = model_of(TINY_XL, memory_length=64)

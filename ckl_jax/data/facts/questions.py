@@ -89,13 +89,13 @@ def question_rows(
     answers = encoder([q.answers[0] for q in questions])
     rows = []
     for prompt, answer in zip(prompts, answers, strict=True):
-        target = [*answer.pieces, eos_id][:length]
+        target = [*answer.tokens, eos_id][:length]
         room = length - len(target)
         rows.append(
             (
-                prompt.pieces[len(prompt.pieces) - room :]
-                if room < len(prompt.pieces)
-                else prompt.pieces,
+                prompt.tokens[len(prompt.tokens) - room :]
+                if room < len(prompt.tokens)
+                else prompt.tokens,
                 target,
             )
         )
@@ -110,7 +110,7 @@ def question_batch(
     Args:
       rows: of `question_rows`, together `length` at most.
       length: T.
-      eos_id: the context of the first piece.
+      eos_id: the context of the first token.
       pad_id: put behind a row.
 
     Returns:

@@ -1,8 +1,8 @@
-"""Dated documents as chunks of their pieces, in blocks of a fixed shape for a compiled step.
+"""Dated documents as chunks of their tokens, in blocks of a fixed shape for a compiled step.
 
 A segment is a run of documents between two points where a stream may stop: the end of a month, or
-a multiple of a period. A block is up to N rows of one segment. A row is a chunk of each of B lanes;
-a lane takes the next document when its own is at its end. The stream of one lane is in order.
+a multiple of a period. A block is up to N rows of one segment. A row is a chunk of each of B slots;
+a slot takes the next document when its own is at its end. The stream of one slot is in order.
 """
 
 import dataclasses
@@ -30,15 +30,15 @@ class StreamDocument:
       number: its row in the task.
       id, date: of the document; ISO date.
       words: its W words.
-      pieces: [P] int32.
-      counts: [W] int32, how many pieces each word has.
+      tokens: [P] int32.
+      counts: [W] int32, how many tokens each word has.
     """
 
     number: int
     id: str
     date: str
     words: Sequence[str]
-    pieces: np.ndarray
+    tokens: np.ndarray
     counts: np.ndarray
 
     def losses(self, nll: np.ndarray, chunk_len: int) -> WordLosses:
@@ -78,10 +78,10 @@ class Segment:
 
 
 class Place(NamedTuple):
-    """Position of a chunk: row and lane of its block; document of its segment, and its tokens."""
+    """Position of a chunk: row and slot of its block; document of its segment, and its tokens."""
 
     row: int
-    lane: int
+    slot: int
     document: int
     start: int
     stop: int
@@ -91,8 +91,8 @@ class Block(NamedTuple):
     """Rows for the compiled step.
 
     Attributes:
-      rows: `tokens` [N, B, T + 1] int32, the piece before a chunk, then the chunk; `lengths` [N, B]
-        int32, pieces of a chunk, 0 for an idle lane; `begins` [N, B] bool, whether a document
+      rows: `tokens` [N, B, T + 1] int32, the token before a chunk, then the chunk; `lengths` [N, B]
+        int32, tokens of a chunk, 0 for an idle slot; `begins` [N, B] bool, whether a document
         begins; `bucket` [N] int32, which of the lengths that are compiled is the shortest that
         holds a row.
       count: rows that are filled.
@@ -115,26 +115,26 @@ def stream_documents(
       eos_id: append it to each document as a word of its own; None does not.
 
     Raises:
-      UserError: the words of a document are not those of its pieces.
+      UserError: the words of a document are not those of its tokens.
     """
     texts = task.documents(start)
     for number, about in zip(range(start, len(task)), texts, strict=True):
         row = task.task.row(number)
-        words, counts = about["text"].split(), list(row["pieces_per_word"])
-        pieces = list(row["targets"])
-        if len(words) != len(counts) or sum(counts) != len(pieces):
+        words, counts = about["text"].split(), list(row["tokens_per_word"])
+        tokens = list(row["targets"])
+        if len(words) != len(counts) or sum(counts) != len(tokens):
             raise UserError(
                 f"Document {number} of {task.folder} has {len(words)} words in its text and "
-                f"{len(counts)} in its pieces; make the task again by `ckl data dated`."
+                f"{len(counts)} in its tokens; make the task again by `ckl data dated`."
             )
         if eos_id is not None:
-            words, counts, pieces = [*words, EOS_WORD], [*counts, 1], [*pieces, eos_id]
+            words, counts, tokens = [*words, EOS_WORD], [*counts, 1], [*tokens, eos_id]
         yield StreamDocument(
             number,
             about["id"],
             about["date"],
             words,
-            np.array(pieces, np.int32),
+            np.array(tokens, np.int32),
             np.array(counts, np.int32),
         )
 
@@ -164,7 +164,7 @@ def buckets(chunk_len: int, count: int = 3, least: int = 64) -> tuple[int, ...]:
 
 
 def blocks(
-    segment: Segment, lengths: Sequence[int], rows: int, eos_id: int, lanes: int = 1
+    segment: Segment, lengths: Sequence[int], rows: int, eos_id: int, slots: int = 1
 ) -> Iterator[Block]:
     """Yields the blocks of a segment.
 
@@ -173,17 +173,17 @@ def blocks(
       lengths: of rows, ascending, see `buckets`; the last is T, a chunk's.
       rows: N.
       eos_id: what precedes a document.
-      lanes: B.
+      slots: B.
     """
     waiting = iter(enumerate(segment.documents))
-    at: list[tuple[int, int] | None] = [None] * lanes  # document and piece of each lane
+    at: list[tuple[int, int] | None] = [None] * slots  # document and token of each slot
     while True:
-        block = _Filling(segment, lengths, rows, eos_id, lanes)
+        block = _Filling(segment, lengths, rows, eos_id, slots)
         while block.count < rows:
-            for lane in range(lanes):
-                while at[lane] is None or at[lane][1] >= len(segment.documents[at[lane][0]].pieces):
+            for slot in range(slots):
+                while at[slot] is None or at[slot][1] >= len(segment.documents[at[slot][0]].tokens):
                     taken = next(waiting, None)
-                    at[lane] = None if taken is None else (taken[0], 0)
+                    at[slot] = None if taken is None else (taken[0], 0)
                     if taken is None:
                         break
             if all(place is None for place in at):
@@ -198,28 +198,28 @@ def blocks(
 class _Filling:
     """A block that is being filled."""
 
-    def __init__(self, segment, lengths, rows, eos_id, lanes):
+    def __init__(self, segment, lengths, rows, eos_id, slots):
         self.segment, self.lengths, self.eos_id = segment, np.array(lengths), eos_id
-        self.tokens = np.zeros((rows, lanes, lengths[-1] + 1), np.int32)
-        self.sizes = np.zeros((rows, lanes), np.int32)
-        self.begins = np.zeros((rows, lanes), bool)
+        self.tokens = np.zeros((rows, slots, lengths[-1] + 1), np.int32)
+        self.sizes = np.zeros((rows, slots), np.int32)
+        self.begins = np.zeros((rows, slots), bool)
         self.places: list[Place] = []
         self.count = 0
 
     def add(self, at: list[tuple[int, int] | None]) -> None:
-        """Adds a row, and moves the lanes on."""
-        for lane, place in enumerate(at):
+        """Adds a row, and moves the slots on."""
+        for slot, place in enumerate(at):
             if place is None:
                 continue
             index, start = place
-            pieces = self.segment.documents[index].pieces
-            stop = min(start + int(self.lengths[-1]), len(pieces))
-            row = self.tokens[self.count, lane]
-            row[0] = pieces[start - 1] if start else self.eos_id
-            row[1 : 1 + stop - start] = pieces[start:stop]
-            self.sizes[self.count, lane], self.begins[self.count, lane] = stop - start, start == 0
-            self.places.append(Place(self.count, lane, index, start, stop))
-            at[lane] = (index, stop)
+            tokens = self.segment.documents[index].tokens
+            stop = min(start + int(self.lengths[-1]), len(tokens))
+            row = self.tokens[self.count, slot]
+            row[0] = tokens[start - 1] if start else self.eos_id
+            row[1 : 1 + stop - start] = tokens[start:stop]
+            self.sizes[self.count, slot], self.begins[self.count, slot] = stop - start, start == 0
+            self.places.append(Place(self.count, slot, index, start, stop))
+            at[slot] = (index, stop)
         self.count += 1
 
     def done(self) -> Block:
@@ -245,7 +245,7 @@ class Assembler:
     def add(self, place: Place, losses: np.ndarray) -> Iterator[WordLosses]:
         """Takes the losses [stop - start] of a chunk; yields the documents that are next."""
         documents = self._segment.documents
-        size = len(documents[place.document].pieces)
+        size = len(documents[place.document].tokens)
         whole = self._open.setdefault(place.document, np.zeros(size, np.float32))
         whole[place.start : place.stop] = losses
         if place.stop == size:

@@ -1,9 +1,9 @@
-"""Running text for models with a memory: row b of every batch goes on where row b before it ended.
+"""Contiguous batches for models with a memory: each row continues the same row of the last batch.
 
-The documents of a corpus, each its pieces and EOS, make one stream, which is cut into as many
-lanes as a batch has rows. Step s reads the s-th `length` tokens of every lane. A token is
-predicted from the one before it; what is before the first piece of a document is an EOS. Which
-tokens come when is a function of (seed, step), as in `data.epochs`.
+The documents of a corpus, each followed by EOS, form one stream, which is cut into as many parts
+as a batch has rows. Step s reads the s-th `length` tokens of every part. Each token is predicted
+from the one before it; EOS precedes the first token of a document. The tokens of a step are a
+function of the seed and the step, as in `data.epochs`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from ckl_jax.data.tasks.epochs import random_keys
 from ckl_jax.data.tasks.pipeline import Batch, iterate
 from ckl_jax.errors import UserError
 
-# Of a batch, besides the weights.
+# Features of a batch; the weights are one more.
 FEATURES = (
     "decoder_input_tokens",
     "decoder_target_tokens",
@@ -31,13 +31,13 @@ _MOST_IDS = 2**31 - 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LanePlan:
+class ContiguousPlan:
     """The order of tokens, as a pure function of the step.
 
     Attributes:
       sizes: int64 [documents], the tokens of each, EOS included.
-      batch_size: B, lanes.
-      length: T, tokens of a lane in one step.
+      batch_size: B, the parts of the stream.
+      length: T, tokens of each part in one step.
       epochs: passes over the stream; each cuts it anew.
       seed: of the order of documents, another one in every epoch; None keeps that of the corpus.
     """
@@ -54,7 +54,7 @@ class LanePlan:
         if self.tokens < self.batch_size:
             raise UserError(
                 f"The corpus has {self.tokens} tokens, too few for BATCH_SIZE={self.batch_size} "
-                "lanes of running text; give a smaller one."
+                "rows of running text; give a smaller one."
             )
 
     @functools.cached_property
@@ -64,7 +64,7 @@ class LanePlan:
 
     @property
     def steps(self) -> int:
-        """Of one pass: the longest lane decides, shorter ones end in padding."""
+        """Of one pass: the longest part decides; shorter ones end in padding."""
         longest = math.ceil(self.tokens / self.batch_size)
         return math.ceil(longest / self.length)
 
@@ -85,11 +85,11 @@ class LanePlan:
     def is_last_of_epoch(self, step: int) -> bool:
         return (step + 1) % self.steps == 0
 
-    def places(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the places of the targets of `step` in the stream of its epoch.
+    def positions(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the positions of the targets of `step` in the stream of its epoch.
 
         Returns:
-          int64 [B, T], and bool [B, T], False behind the end of a lane (place: any).
+          int64 [B, T], and bool [B, T], False behind the end of a part (where the position is 0).
         """
         borders = np.arange(self.batch_size + 1) * self.tokens // self.batch_size
         start = borders[:-1] + (step % self.steps) * self.length
@@ -103,14 +103,14 @@ class LanePlan:
 
 
 @functools.lru_cache(maxsize=3)
-def _stream(plan: LanePlan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+def _stream(plan: ContiguousPlan, epoch: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.arange(len(plan.sizes))
     if plan.seed is not None:
         order = np.argsort(random_keys(len(order), plan.seed, epoch), kind="stable")
     return order, np.cumsum(plan.sizes[order])
 
 
-class LaneSource:
+class ContiguousSource:
     """The batches of a run, by step; stateless, as `data.pipeline.BatchSource` is.
 
     A batch has `decoder_input_tokens`, `decoder_target_tokens`, `decoder_segment_ids` (documents,
@@ -128,7 +128,7 @@ class LaneSource:
 
     def __init__(
         self,
-        plan: LanePlan,
+        plan: ContiguousPlan,
         task: CachedTask,
         eos_id: int,
         *,
@@ -153,8 +153,8 @@ class LaneSource:
         return iterate(self, start_step)
 
     def __getitem__(self, step: int) -> Batch:
-        """Returns this host's lanes of the batch of `step`."""
-        positions, inside = (x[self._mine] for x in self.plan.places(step))
+        """Returns this host's rows of the batch of `step`."""
+        positions, inside = (x[self._mine] for x in self.plan.positions(step))
         order, ends = self.plan.documents(step)
         number = np.searchsorted(ends, positions, side="right")  # along the stream
         targets = self._tokens(order, ends, number, positions)
@@ -168,17 +168,17 @@ class LaneSource:
         batch = dict(zip(FEATURES, (*tokens, ids, positions_within(ids)), strict=True))
         return {**batch, WEIGHTS: counted.astype(np.float32)}
 
-    def _tokens(self, order, ends, number, places) -> np.ndarray:
-        """The tokens at `places` [B, T] of the stream; `number` is of their documents."""
+    def _tokens(self, order, ends, number, positions) -> np.ndarray:
+        """The tokens at `positions` [B, T] of the stream; `number` is of their documents."""
         flat, offsets = dict(self.task.items())["targets"]
         document = self.rows[order[number]]
-        from_end = ends[number] - places  # 1 at EOS
+        from_end = ends[number] - positions  # 1 at EOS
         last = np.maximum(offsets[document + 1] - 1, 0)
         index = np.maximum(offsets[document + 1] + 1 - from_end, 0)
         return np.where(from_end == 1, self.eos_id, flat[np.minimum(index, last)].astype(np.int64))
 
 
-def lane_source(
+def contiguous_source(
     task: CachedTask,
     eos_id: int,
     batch_size: int,
@@ -189,19 +189,19 @@ def lane_source(
     seed: int | None = None,
     most: int | None = None,
     **options,
-) -> LaneSource:
-    """The lanes of a task.
+) -> ContiguousSource:
+    """The parts of a task.
 
     Args:
       task: its rows are documents; see `data.dated_task`.
-      eos_id, batch_size, length, seed: see `LaneSource` and `LanePlan`.
+      eos_id, batch_size, length, seed: see `ContiguousSource` and `ContiguousPlan`.
       epochs: passes; None takes as many as `total_steps` need.
       total_steps: where `epochs` is None.
       most: documents at most, spread evenly over the task; None is all.
-      **options: of `LaneSource`.
+      **options: of `ContiguousSource`.
 
     Raises:
-      UserError: rows of the task are not documents, or too few for the lanes.
+      UserError: rows of the task are not documents, or too few for the parts.
     """
     if "targets" not in task.features or "segments" in task.features:
         raise UserError(
@@ -212,7 +212,7 @@ def lane_source(
     if most is not None and most < len(task):
         rows = np.unique(np.linspace(0, len(task) - 1, most).astype(np.int64))
     sizes = task.row_lengths(rows, ("targets",))["targets"] + 1
-    plan = LanePlan(sizes, batch_size, length, epochs or 1, seed)
+    plan = ContiguousPlan(sizes, batch_size, length, epochs or 1, seed)
     if epochs is None:
         plan = dataclasses.replace(plan, epochs=max(1, -(-total_steps // plan.steps)))
-    return LaneSource(plan, task, eos_id, rows=rows, **options)
+    return ContiguousSource(plan, task, eos_id, rows=rows, **options)

@@ -1,7 +1,7 @@
 """Dated documents as a cached task in which words are kept apart (Mind the Gap).
 
 A word is what lies between blanks in a tokenised text. Every word is encoded by itself, so that
-the pieces of a document are as many groups as it has words, whatever the vocabulary does to odd
+the tokens of a document are as many groups as it has words, whatever the vocabulary does to odd
 characters: only then is a perplexity by words that of the same words under every vocabulary.
 """
 
@@ -30,65 +30,65 @@ from ckl_jax.data.text.vocabularies import Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_jsonl, refuse_to_replace
 
-FEATURES = ("targets", "pieces_per_word")
+FEATURES = ("targets", "tokens_per_word")
 SIDE_FILE = "documents.jsonl"
-MAX_PIECES = 2**16 - 1  # of a word, so that their number takes two bytes
+MAX_TOKENS = 2**16 - 1  # of a word, so that their number takes two bytes
 _BATCH = 200
 _KEPT_WORDS = 1_000_000
 RUN_CHARACTERS = 1 << 26
 
 
 class Encoded(NamedTuple):
-    """A document's pieces.
+    """A document's tokens.
 
     Attributes:
-      pieces: ids, without an end.
-      counts: how many pieces each word has, 1 or more.
+      tokens: ids, without an end.
+      counts: how many tokens each word has, 1 or more.
     """
 
-    pieces: list[int]
+    tokens: list[int]
     counts: list[int]
 
 
 class WordEncoder:
-    """Encodes texts word by word; what a word's pieces are is looked up once, for words repeat."""
+    """Encodes texts word by word; what a word's tokens are is looked up once, for words repeat."""
 
     def __init__(self, vocabulary: Any, kept_words: int = _KEPT_WORDS):
         """Args: vocabulary: has `encode_many` and `eos_id`. kept_words: bound on memory."""
         self._vocabulary, self._kept = vocabulary, kept_words
         # SentencePiece puts the blank before a word itself.
         self._blank = "" if isinstance(vocabulary, Vocabulary) else " "
-        self._pieces: dict[str, list[int]] = {}
+        self._tokens: dict[str, list[int]] = {}
 
     def __call__(self, texts: Sequence[str]) -> list[Encoded]:
-        """Returns the pieces of each text."""
+        """Returns the tokens of each text."""
         split = [text.split() for text in texts]
         self._learn(split)
         return [self._join(words) for words in split]
 
     def _learn(self, texts: Iterable[Sequence[str]]) -> None:
-        if len(self._pieces) > self._kept:
-            self._pieces.clear()
-        unknown = {w: None for words in texts for w in words if w not in self._pieces}
+        if len(self._tokens) > self._kept:
+            self._tokens.clear()
+        unknown = {w: None for words in texts for w in words if w not in self._tokens}
         encoded = self._vocabulary.encode_many([self._blank + word for word in unknown])
-        for word, pieces in zip(unknown, encoded, strict=True):
-            self._pieces[word] = self._checked(word, pieces)
+        for word, tokens in zip(unknown, encoded, strict=True):
+            self._tokens[word] = self._checked(word, tokens)
 
-    def _checked(self, word: str, pieces: list[int]) -> list[int]:
-        """The pieces of a word: at least one, and none that ends a text."""
+    def _checked(self, word: str, tokens: list[int]) -> list[int]:
+        """The tokens of a word: at least one, and none that ends a text."""
         vocabulary = self._vocabulary
-        if vocabulary.eos_id in pieces:  # the word is spelled as the end is
+        if vocabulary.eos_id in tokens:  # the word is spelled as the end is
             letters = vocabulary.encode_many([*filter(None, [self._blank]), *word])
-            pieces = [piece for letter in letters for piece in letter]
-        if len(pieces) > MAX_PIECES:
+            tokens = [token for letter in letters for token in letter]
+        if len(tokens) > MAX_TOKENS:
             raise UserError(
                 f"A word of {len(word):,} characters, {word[:40]!r}..., has more than "
-                f"{MAX_PIECES:,} pieces; clean the text first."
+                f"{MAX_TOKENS:,} tokens; clean the text first."
             )
-        return pieces or [getattr(vocabulary, "unk_id", vocabulary.pad_id)]
+        return tokens or [getattr(vocabulary, "unk_id", vocabulary.pad_id)]
 
     def _join(self, words: Sequence[str]) -> Encoded:
-        groups = [self._pieces[word] for word in words]
+        groups = [self._tokens[word] for word in words]
         encoded = Encoded(list(itertools.chain.from_iterable(groups)), list(map(len, groups)))
         assert len(encoded.counts) == len(words) and 0 not in encoded.counts
         return encoded
@@ -99,7 +99,7 @@ class DatedTask:
 
     Attributes:
       folder: of both.
-      task: rows with `targets` (piece ids, no end) and `pieces_per_word`.
+      task: rows with `targets` (token ids, no end) and `tokens_per_word`.
     """
 
     def __init__(self, folder: Path, task: CachedTask):
@@ -140,11 +140,11 @@ class DatedTask:
     @property
     def words(self) -> int:
         """Words of all documents."""
-        return self.task.manifest["features"]["pieces_per_word"]["tokens"]
+        return self.task.manifest["features"]["tokens_per_word"]["tokens"]
 
     @property
-    def pieces(self) -> int:
-        """Pieces of all documents."""
+    def tokens(self) -> int:
+        """Tokens of all documents."""
         return self.task.manifest["features"]["targets"]["tokens"]
 
     def documents(self, start: int = 0) -> Iterator[dict[str, str]]:

@@ -18,7 +18,7 @@ from ckl_jax.data.compressed import read_arrays
 from ckl_jax.errors import UserError
 from ckl_jax.files import as_json, atomic_write, os_errors, read_json, write_json
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "dump.json"
 _SHARD = re.compile(r"(\d{4}-\d{2})-(\d{9})\.npz$")
 
@@ -30,23 +30,23 @@ class WordLosses:
     Attributes:
       id, date: of the document; ISO date.
       words: its W words.
-      nll: [W] float32, the summed loss of a word's pieces, in nats.
-      pieces: [W] int32, how many pieces a word has.
-      context_start: [W] int32, the piece (counted in the document) at which the chunk begins that
-        scored the word's first piece. What precedes it was seen through the memory alone.
+      nll: [W] float32, the summed loss of a word's tokens, in nats.
+      tokens: [W] int32, how many tokens a word has.
+      context_start: [W] int32, the token (counted in the document) at which the chunk begins that
+        scored the word's first token. What precedes it was seen through the memory alone.
     """
 
     id: str
     date: str
     words: Sequence[str]
     nll: np.ndarray
-    pieces: np.ndarray
+    tokens: np.ndarray
     context_start: np.ndarray
 
     @property
-    def first_piece(self) -> np.ndarray:
-        """[W] int64, the place of each word's first piece in the document."""
-        return np.cumsum(self.pieces, dtype=np.int64) - self.pieces
+    def first_token(self) -> np.ndarray:
+        """[W] int64, the place of each word's first token in the document."""
+        return np.cumsum(self.tokens, dtype=np.int64) - self.tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Shard:
       ids, dates: of the D documents.
       ends: [D] int64, where the words of each document end.
       words: of all documents.
-      nll, pieces, context_start: [words], see `WordLosses`.
+      nll, tokens, context_start: [words], see `WordLosses`.
     """
 
     month: str
@@ -69,7 +69,7 @@ class Shard:
     ends: np.ndarray
     words: list[str]
     nll: np.ndarray
-    pieces: np.ndarray
+    tokens: np.ndarray
     context_start: np.ndarray
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class Shard:
                 self.dates[i],
                 self.words[part],
                 self.nll[part],
-                self.pieces[part],
+                self.tokens[part],
                 self.context_start[part],
             )
             start = end
@@ -151,7 +151,7 @@ class DumpWriter:
             "ends": np.cumsum([len(d.words) for d in documents], dtype=np.int64),
             "words": np.frombuffer("\n".join(w for d in documents for w in d.words).encode(), "u1"),
             "nll": np.concatenate([d.nll for d in documents]).astype("<f4"),
-            "pieces": np.concatenate([d.pieces for d in documents]).astype("<i4"),
+            "tokens": np.concatenate([d.tokens for d in documents]).astype("<i4"),
             "context_start": np.concatenate([d.context_start for d in documents]).astype("<i4"),
         }
         path = self.folder / f"{documents[0].date[:7]}-{self.next:09d}.npz"
@@ -217,7 +217,7 @@ def _read(path: Path, month: str, first: int) -> Shard:
             ends=columns["ends"],
             words=words.split("\n") if words else [],
             nll=columns["nll"],
-            pieces=columns["pieces"],
+            tokens=columns["tokens"],
             context_start=columns["context_start"],
         )
     except (KeyError, ValueError) as e:

@@ -187,7 +187,7 @@ def _rows(
 ) -> Rows:
     vocabulary = restored.model.vocabulary
     rows = _encoded(restored, questions, settings.length)
-    # The context of the first piece is an end, as where the model was trained.
+    # The context of the first token is an end, as where the model was trained.
     prompts = [[vocabulary.eos_id, *prompt] for prompt, _ in rows]
     longest = max(len(answer) for _, answer in rows)
     generator = DecoderOnlyGenerator(

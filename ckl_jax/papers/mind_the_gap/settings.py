@@ -16,7 +16,7 @@ from ckl_jax.papers.mind_the_gap.data.time_splits import Options
 from ckl_jax.train.studies import StudySettings
 
 MASKS = ("all", "bias", "embedding")
-# Gin files of the model, pieces of its vocabulary, size of the simulated stream.
+# Gin files of the model, tokens of its vocabulary, size of the simulated stream.
 SIZES = {
     "tiny": (("mind_the_gap_demo.gin", "mind_the_gap_tiny.gin"), 600, "tiny"),
     "small": (("mind_the_gap_demo.gin",), 2000, "small"),
@@ -96,7 +96,7 @@ class Gap(StudySettings, Options):
         return self.root / "data"
 
     @property
-    def pieces(self) -> int:
+    def tokens(self) -> int:
         return self.vocabulary_size or SIZES[self.size][1]
 
     def vocabulary(self, arm: str) -> Path:

@@ -100,7 +100,7 @@ def prepare(gap: Gap, progress: Progress = no_progress) -> None:
         if not path.exists():
             # A vocabulary for each arm, of its own training text: the paper's two models do not
             # share one.
-            recipe = DatedVocabulary(size=gap.pieces, model_type="bpe", seed=gap.seed)
+            recipe = DatedVocabulary(size=gap.tokens, model_type="bpe", seed=gap.seed)
             recipe.train(splits / f"{arm}_train.jsonl.gz", path)
         vocabulary = Vocabulary(path)
         for name in (f"{arm}_train", f"{arm}_validation", _TEST):

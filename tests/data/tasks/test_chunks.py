@@ -14,8 +14,8 @@ T, EOS = 4, 1
 def document(number: int, date: str = "2018-01-01") -> StreamDocument:
     rng = np.random.default_rng(number)
     counts = rng.integers(1, 4, rng.integers(1, 6)).astype(np.int32)
-    pieces = rng.integers(2, 90, counts.sum()).astype(np.int32)
-    return StreamDocument(number, f"id{number}", date, ["w"] * len(counts), pieces, counts)
+    tokens = rng.integers(2, 90, counts.sum()).astype(np.int32)
+    return StreamDocument(number, f"id{number}", date, ["w"] * len(counts), tokens, counts)
 
 
 def test_segments_end_with_a_month_and_with_a_period():
@@ -29,22 +29,22 @@ def test_segments_end_with_a_month_and_with_a_period():
         assert list(itertools.chain(*(s.documents for s in found))) == stream[start:]
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 5])
+@pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("rows", [1, 3, 50])
-def test_blocks_hold_every_piece_once_with_the_piece_before_it(lanes, rows):
+def test_blocks_hold_every_token_once_with_the_token_before_it(slots, rows):
     documents = [document(i) for i in range(9)]
     segment = Segment(documents, True)
     assembler = Assembler(segment, T)
     out, lengths = [], (2, T)
-    for block in chunks.blocks(segment, lengths, rows, EOS, lanes):
+    for block in chunks.blocks(segment, lengths, rows, EOS, slots):
         tokens = block.rows["tokens"]
         for place in block.places:
-            pieces = documents[place.document].pieces
-            row, size = tokens[place.row, place.lane], place.stop - place.start
-            assert row[1 : size + 1].tolist() == pieces[place.start : place.stop].tolist()
-            assert row[0] == (pieces[place.start - 1] if place.start else EOS)
-            assert block.rows["begins"][place.row, place.lane] == (place.start == 0)
-            assert block.rows["lengths"][place.row, place.lane] == size
+            expected = documents[place.document].tokens
+            row, size = tokens[place.row, place.slot], place.stop - place.start
+            assert row[1 : size + 1].tolist() == expected[place.start : place.stop].tolist()
+            assert row[0] == (expected[place.start - 1] if place.start else EOS)
+            assert block.rows["begins"][place.row, place.slot] == (place.start == 0)
+            assert block.rows["lengths"][place.row, place.slot] == size
             out += assembler.add(place, row[1 : size + 1].astype(np.float32))
         longest = block.rows["lengths"].max(axis=1)[: block.count]
         assert (block.rows["bucket"][: block.count] == (longest > 2)).all()
@@ -52,9 +52,9 @@ def test_blocks_hold_every_piece_once_with_the_piece_before_it(lanes, rows):
     assert [d.id for d in out] == [d.id for d in documents]
     for found, given in zip(out, documents, strict=True):
         ends = np.cumsum(given.counts)
-        expected = [given.pieces[a:b].sum() for a, b in zip([0, *ends], ends, strict=False)]
+        expected = [given.tokens[a:b].sum() for a, b in zip([0, *ends], ends, strict=False)]
         assert found.nll.tolist() == expected
-        assert found.context_start.tolist() == [T * (p // T) for p in found.first_piece]
+        assert found.context_start.tolist() == [T * (p // T) for p in found.first_token]
 
 
 def test_lengths():

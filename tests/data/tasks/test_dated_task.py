@@ -53,31 +53,31 @@ def vocabulary(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ("unigram", "bpe"))
 @pytest.mark.parametrize("normalizer", ("identity", "nmt_nfkc"))
-def test_every_word_has_its_pieces(tmp_path, kind, normalizer):
+def test_every_word_has_its_tokens(tmp_path, kind, normalizer):
     made = train_vocabulary(
         LINES, tmp_path / "v.model", 320, model_type=kind, byte_fallback=True, normalizer=normalizer
     )
     _check_words(made)
-    for text in LINES[:5]:  # whole sentences of known characters give the same pieces
+    for text in LINES[:5]:  # whole sentences of known characters give the same tokens
         [encoded] = WordEncoder(made)([text])
-        assert encoded.pieces == made.encode(text)
+        assert encoded.tokens == made.encode(text)
 
 
-def test_every_word_has_its_pieces_in_other_vocabularies(tmp_path):
+def test_every_word_has_its_tokens_in_other_vocabularies(tmp_path):
     _check_words(train_vocabulary(LINES, tmp_path / "t5.model", 60))  # no bytes, with sentinels
     folder = shared_data("tokenizers", "gpt2")
     gpt2 = ByteLevelVocabulary(folder)
     _check_words(gpt2)
     [encoded] = WordEncoder(gpt2)(["Anna Brel left Oslo ."])
-    assert encoded.pieces == gpt2.encode(" Anna Brel left Oslo .")
+    assert encoded.tokens == gpt2.encode(" Anna Brel left Oslo .")
 
 
 def _check_words(vocabulary):
     for text, encoded in zip(ODD, WordEncoder(vocabulary)(ODD), strict=True):
         assert len(encoded.counts) == len(text.split())
         assert all(count >= 1 for count in encoded.counts)
-        assert sum(encoded.counts) == len(encoded.pieces)
-        assert vocabulary.eos_id not in encoded.pieces
+        assert sum(encoded.counts) == len(encoded.tokens)
+        assert vocabulary.eos_id not in encoded.tokens
 
 
 def test_a_bounded_memory_of_words_changes_nothing(vocabulary):
@@ -86,7 +86,7 @@ def test_a_bounded_memory_of_words_changes_nothing(vocabulary):
     assert [encode([t])[0] for t in texts] == WordEncoder(vocabulary)(texts)
 
 
-def test_a_word_of_too_many_pieces_is_refused(vocabulary):
+def test_a_word_of_too_many_tokens_is_refused(vocabulary):
     with pytest.raises(UserError, match="A word of 70,000 characters"):
         WordEncoder(vocabulary)(["\u4e2d" * 70_000])
 
@@ -110,10 +110,10 @@ def test_rows_are_in_the_order_of_the_stream(tmp_path, vocabulary):
     assert list(task.documents(start=1)) == side[1:]
     for i, document in enumerate(side):
         row = task.task.row(i)
-        assert len(row["pieces_per_word"]) == len(document["text"].split())
-        assert sum(row["pieces_per_word"]) == len(row["targets"])
+        assert len(row["tokens_per_word"]) == len(document["text"].split())
+        assert sum(row["tokens_per_word"]) == len(row["targets"])
     assert task.words == sum(len(d["text"].split()) for d in side)
-    assert DatedTask.open(tmp_path).pieces == task.pieces
+    assert DatedTask.open(tmp_path).tokens == task.tokens
 
 
 def test_sorting_goes_through_files_where_memory_is_short():

@@ -43,7 +43,7 @@ def test_what_is_written_comes_back_by_month(tmp_path):
     for found, given in zip((d for s in shards for d in s.documents()), _STREAM, strict=True):
         assert (found.id, found.date, list(found.words)) == (given.id, given.date, given.words)
         np.testing.assert_array_equal(found.nll, given.nll)
-        np.testing.assert_array_equal(found.first_piece, 2 * np.arange(len(given.words)))
+        np.testing.assert_array_equal(found.first_token, 2 * np.arange(len(given.words)))
     assert read_about(tmp_path)["model"] == "m"
 
 

@@ -49,7 +49,7 @@ def covered(vocabulary, text, group):
     )
 
 
-def test_every_piece_of_a_word_is_marked_and_no_other(trained, gpt2):
+def test_every_token_of_a_word_is_marked_and_no_other(trained, gpt2):
     for vocabulary in (trained, gpt2):
         found = covered(vocabulary, TEXTS[0], "proper_nouns")
         assert found.replace(" ", "") == "ZürichAnnaKellerLakeTahoe"

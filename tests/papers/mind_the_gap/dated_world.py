@@ -38,7 +38,7 @@ def compiled_once(folder: Path) -> Iterator[None]:
 
 
 class Letters:
-    """A word's pieces are its letters."""
+    """A word's tokens are its letters."""
 
     pad_id, eos_id, vocab_size, digest = 0, 1, 30, "letters" * 9
 
@@ -145,6 +145,6 @@ def by_hand(
                     new_memory = after
                 params = jax.tree.map(lambda p, g: p - rate * g, params, grads)
             before, before_chunk = part[-1], new_memory
-        ends = np.cumsum(row["pieces_per_word"])
+        ends = np.cumsum(row["tokens_per_word"])
         out += [sum(found[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     return np.array(out)

@@ -125,7 +125,7 @@ def test_the_whole_at_its_smallest_size(tmp_path, monkeypatch, capsys):
 
 def test_where_things_are(gap):
     assert gap.task("control", "test").name == "control_test"
-    assert gap.pieces == 2000 and dataclasses.replace(gap, vocabulary_size=777).pieces == 777
+    assert gap.tokens == 2000 and dataclasses.replace(gap, vocabulary_size=777).tokens == 777
     tuned = job.evaluation(gap, job.STALE, "tuning", "bias", 0.1)
     final = job.evaluation(gap, job.STALE, "test", "bias", 0.1)
     assert tuned.given_up == DIVERGED and final.given_up is None

@@ -102,7 +102,7 @@ class EmergingMentions:
 
     Args:
       words: the emerging new words.
-      memory: how many pieces before the chunk that is scored the model sees. What survives in the
+      memory: how many tokens before the chunk that is scored the model sees. What survives in the
         states of deeper layers from before that is not counted as seen.
     """
 
@@ -120,12 +120,12 @@ class EmergingMentions:
                 mentions.setdefault(word, []).append(i)
         if not mentions:
             return marks
-        starts = document.first_piece
+        starts = document.first_token
         for first, *later in mentions.values():
             marks[0, [first, *later]] = 1
             marks[1, first] = 1
             if later:
-                # The first piece that attention can see while the chunk of the second mention is
+                # The first token that attention can see while the chunk of the second mention is
                 # scored.
                 reach = document.context_start[later[0]] - self._memory
                 marks[2 if starts[first] >= reach else 3, later[0]] = 1

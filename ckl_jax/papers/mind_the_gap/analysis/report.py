@@ -25,7 +25,7 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, Stalen
 Results = Mapping[str, Any]
 _SHOWN_WORDS = 40
 _LEGEND = (
-    "Perplexity of words (not of pieces, of which each model has its own). Below a number the 95 % "
+    "Perplexity of words (not of tokens, of which each model has its own). Below a number the 95 % "
     "interval of a bootstrap over documents, which says nothing on the choice of the seed."
 )
 _SLOPES = (

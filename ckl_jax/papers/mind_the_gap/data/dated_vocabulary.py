@@ -13,7 +13,7 @@ from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.vocabularies import Vocabulary, train_vocabulary
 
-PIECES = 50_259  # of the paper's vocabularies
+TOKENS = 50_259  # of the paper's vocabularies
 MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
 
 
@@ -32,7 +32,7 @@ class DatedVocabulary:
       seed: Random seed of the draw.
     """
 
-    size: Annotated[int, arg(name="vocab-size")] = PIECES
+    size: Annotated[int, arg(name="vocab-size")] = TOKENS
     max_bytes: int = MAX_BYTES
     model_type: Annotated[str, arg(name="type")] = "unigram"
     character_coverage: Annotated[float, arg(name="coverage")] = 1.0

@@ -1,7 +1,7 @@
 """`t5x dynamic_eval`: score dated text in its order while the model learns from what it scored.
 
 Mind the Gap (Lazaridou et al. 2021, section 6): parameters go on from document to document; every
-piece is scored before it is learned from. Without a mask ("none") the same code is the static
+token is scored before it is learned from. Without a mask ("none") the same code is the static
 evaluation.
 """
 

@@ -119,11 +119,11 @@ def collect(
     runner = StreamRunner(model, *shapes, stream, updates, tx, partitioner)
     documents = list(_documents(task, settings.batches, stream.chunk_len))
     # Chunks, with the last and shorter one of each document: N of the mean.
-    count = sum(-(-len(d.pieces) // stream.chunk_len) for d in documents)
+    count = sum(-(-len(d.tokens) // stream.chunk_len) for d in documents)
     state = runner.start(trainable)
     # One segment, because no checkpoint is needed in between.
     segments = iter([Segment(documents, True)])
-    for _, end in runner.run(state, frozen, segments, lambda document, pieces: None):
+    for _, end in runner.run(state, frozen, segments, lambda document, tokens: None):
         state = end
     # The state of `sum_of_squares` is the tree of sums itself.
     mean = {p: np.asarray(x) / count for p, x in flatten(state.opt_state).items()}
@@ -160,8 +160,8 @@ def _documents(task: CachedTask, batches: int, chunk_len: int) -> Iterator[Strea
         order = order[:: max(1, int(mean // chunk_len))]
     for number in order.tolist():
         # The last document is cut so that there are exactly `batches` chunks.
-        pieces = np.array(task.row(number)["targets"][: left * chunk_len], np.int32)
-        if not left or not len(pieces):
+        tokens = np.array(task.row(number)["targets"][: left * chunk_len], np.int32)
+        if not left or not len(tokens):
             continue
-        left -= -(-len(pieces) // chunk_len)
-        yield StreamDocument(number, "", "", (), pieces, np.zeros(0, np.int32))
+        left -= -(-len(tokens) // chunk_len)
+        yield StreamDocument(number, "", "", (), tokens, np.zeros(0, np.int32))

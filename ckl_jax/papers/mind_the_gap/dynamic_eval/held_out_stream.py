@@ -9,23 +9,23 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.data.tasks.contiguous_batches import LaneSource, lane_source
+from ckl_jax.data.tasks.contiguous_batches import ContiguousSource, contiguous_source
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.probes.answering import fetch
 from ckl_jax.train.held_out import HeldOutTasks, Scores, perplexity
 from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
-_WORDS = "pieces_per_word"  # a feature with one entry a word
+_WORDS = "tokens_per_word"  # a feature with one entry a word
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamLoss(HeldOutTasks):
     """An evaluation of `train.train.train`: "training_eval/<task>" of each task of documents.
 
-    Every piece of every document is scored after what is before it, in the chunk and in the
+    Every token of every document is scored after what is before it, in the chunk and in the
     memory; the ends of documents are not. Perplexities by word can be compared between
-    vocabularies, those by piece cannot.
+    vocabularies, those by token cannot.
 
     Attributes:
       memory_length: slots of the memory; None is the model's own.
@@ -59,7 +59,7 @@ class StreamLoss(HeldOutTasks):
             out_shardings=partitioner.batch_sharding,
         )
 
-        def sums(params: Any, source: LaneSource) -> tuple[float, float]:
+        def sums(params: Any, source: ContiguousSource) -> tuple[float, float]:
             memory, total = start(), np.zeros(2)
             for step in range(len(source)):
                 batch = partitioner.put_whole(source[step])
@@ -77,12 +77,12 @@ class StreamLoss(HeldOutTasks):
 
         return evaluate
 
-    def _source(self, name: str, model: BaseTransformerModel) -> tuple[LaneSource, int]:
+    def _source(self, name: str, model: BaseTransformerModel) -> tuple[ContiguousSource, int]:
         """The contiguous batches of a task, and how many words they have (0: it does not tell)."""
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
         task = self.dataset(name).open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)
-        source = lane_source(
+        source = contiguous_source(
             task,
             getattr(model.output_vocabulary, "eos_id", 1),
             self.batch_size,

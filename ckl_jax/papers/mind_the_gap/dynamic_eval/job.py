@@ -96,7 +96,7 @@ class DynamicRun:
         # newest.
         kept = KeepSnapshots(_SNAPSHOT) if self.keep_snapshots else None
         self.store = CheckpointStore(str(self.dir), keep=1, keep_best=kept)
-        self.seconds, self.pieces = 0.0, 0
+        self.seconds, self.tokens = 0.0, 0
 
     def __call__(self) -> dict[str, Any]:
         """Runs the stream to its end; see `dynamic_eval`."""
@@ -219,9 +219,9 @@ class DynamicRun:
         with ProgressBar(total, f"dynamic_eval {name}", start=start, mode=self.progress) as bar:
             meter = _Meter(bar, start)
 
-            def take(document: WordLosses, pieces: int) -> None:
+            def take(document: WordLosses, tokens: int) -> None:
                 writer.add(document)
-                meter.add(document, pieces)
+                meter.add(document, tokens)
 
             segments = self.runner.segments(self.task, start, self.checkpoint_period)
             try:
@@ -238,7 +238,7 @@ class DynamicRun:
                 self.store.close()
                 raise self._diverged(str(e), e.document) from e
             self.seconds += meter.seconds
-            self.pieces = meter.pieces
+            self.tokens = meter.tokens
 
     def _end_segment(self, segment: Segment, state, frozen, forgetting, seconds: float) -> None:
         # Checked before saving: the last checkpoint must be one to go on from.
@@ -309,23 +309,23 @@ class DynamicRun:
 
     def _write_summary(self, forgetting: Forgetting | None) -> dict[str, Any]:
         months: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0.0])
-        pieces = 0
+        tokens = 0
         for shard in read_dump(self.dir / DUMP):
             sums = months[shard.month]
             sums[0] += len(shard)
             sums[1] += len(shard.words)
             # In double precision: a month has millions of words.
             sums[2] += float(shard.nll.sum(dtype="f8"))
-            pieces += int(shard.pieces.sum())
+            tokens += int(shard.tokens.sum())
         summary = {
             **_perplexity(*map(sum, zip(*months.values(), strict=True))),
-            "pieces": pieces,
+            "tokens": tokens,
             "mask": self.mask,
             "trainable_parameters": artifacts.count(self.shapes.trainable),
             "total_parameters": artifacts.count(self.shapes.params),
             "learning_rate": self.updates.learning_rate if self.tx is not None else None,
             "seconds": round(self.seconds, 3),
-            "pieces_per_second": round(pieces / max(self.seconds, 1e-9), 1),
+            "tokens_per_second": round(tokens / max(self.seconds, 1e-9), 1),
             "device": jax.devices()[0].device_kind,
             "months": {month: _perplexity(*sums) for month, sums in months.items()},
         }
@@ -336,12 +336,12 @@ class DynamicRun:
             f"{summary['documents']} documents, {summary['words']} words: word perplexity "
             f"{summary['word_perplexity']:.2f}; {self.dir / SUMMARY} says it by month."
         )
-        nats = sum(sums[2] for sums in months.values()) / max(pieces, 1)
+        nats = sum(sums[2] for sums in months.values()) / max(tokens, 1)
         # A uniform distribution over the vocabulary.
         guessing = float(np.log(self.restored.model.config.vocab_size))
         if nats > guessing:
             print(
-                f"That is {nats:.2f} nats a piece, where guessing costs {guessing:.2f}: the "
+                f"That is {nats:.2f} nats a token, where guessing costs {guessing:.2f}: the "
                 "learning rate is too high, or the model is not one of such text."
             )
         return summary
@@ -352,19 +352,19 @@ class _Meter:
 
     def __init__(self, bar: ProgressBar, done: int):
         self._bar, self._done, self._told = bar, done, (0.0, 0)
-        self.seconds, self.pieces = 0.0, 0
+        self.seconds, self.tokens = 0.0, 0
         self._clock = time.monotonic()
 
-    def add(self, document: WordLosses, pieces: int) -> None:
+    def add(self, document: WordLosses, tokens: int) -> None:
         self._done += 1
-        self.pieces += pieces
+        self.tokens += tokens
         # Not for every document: short ones take less than a millisecond each.
         now = self.seconds + time.monotonic() - self._clock
         if now - self._told[0] >= _PROGRESS_SECONDS or self._done == self._bar.total:
-            loss = float(document.nll.sum()) / max(pieces, 1)
-            seconds, tokens = now - self._told[0], self.pieces - self._told[1]
+            loss = float(document.nll.sum()) / max(tokens, 1)
+            seconds, tokens = now - self._told[0], self.tokens - self._told[1]
             self._bar.update(self._done, seconds=seconds, loss=loss, tokens=tokens)
-            self._told = (now, self.pieces)
+            self._told = (now, self.tokens)
 
     def pause(self) -> None:
         self.seconds += time.monotonic() - self._clock

@@ -100,8 +100,8 @@ class Forgetting:
     def _rows(self, task: DatedTask, params: Any) -> Iterator[dict[str, Any]]:
         sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
 
-        def take(document: WordLosses, pieces: int) -> None:
-            del pieces
+        def take(document: WordLosses, tokens: int) -> None:
+            del tokens
             entry = sums[document.date[: _UNITS[self.past.unit]]]
             entry[0] += len(document.words)
             entry[1] += float(document.nll.sum(dtype="f8"))

@@ -132,7 +132,7 @@ class StreamRunner:
           state: donated.
           frozen: the other parameters.
           segments: of documents.
-          take: called with each document in its order, and how many pieces it has.
+          take: called with each document in its order, and how many tokens it has.
 
         Yields:
           Each segment when all of it was taken, and the state behind it.
@@ -170,10 +170,10 @@ class StreamRunner:
     def _take(self, segment, block, assembler, losses, take) -> None:
         losses = np.asarray(losses)
         for place in block.places:
-            chunk_losses = losses[place.row, place.lane, : place.stop - place.start]
+            chunk_losses = losses[place.row, place.slot, : place.stop - place.start]
             self._check(segment.documents[place.document], place, chunk_losses)
             for document in assembler.add(place, chunk_losses):
-                take(document, int(document.pieces.sum()))
+                take(document, int(document.tokens.sum()))
 
     def _check(self, document: chunks.StreamDocument, place: chunks.Place, losses) -> None:
         mean = float(losses.mean())
@@ -185,7 +185,7 @@ class StreamRunner:
         )
         rate = "without any update" if self._rate is None else f"with learning rate {self._rate:g}"
         raise DivergedError(
-            f"The loss is {mean:.4g} nats a piece at {where} {rate}, where guessing costs "
+            f"The loss is {mean:.4g} nats a token at {where} {rate}, where guessing costs "
             f"{self._guessing:.3g}",
             document.number,
         )

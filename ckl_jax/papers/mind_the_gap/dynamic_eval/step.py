@@ -31,7 +31,7 @@ class StreamConfig:
     """Settings for reading a stream.
 
     Attributes:
-      chunk_len: T, pieces that are scored at once, and learned from at once.
+      chunk_len: T, tokens that are scored at once, and learned from at once.
       memory_length: positions of the model's memory; None is the model's own, of an
         encoder-decoder `chunk_len`: its encoder reads the previous chunk. 0 is for models without.
       reset_at_doc: whether the memory is emptied where a document begins.

@@ -20,7 +20,7 @@ def _dump(folder, documents):
 
 
 def write_scored(folder, texts, perplexity):
-    """`perplexity` of (date, word); pieces are words, a chunk is a document."""
+    """`perplexity` of (date, word); tokens are words, a chunk is a document."""
     return _dump(
         folder,
         (

@@ -20,10 +20,10 @@ def _stream(seed: int = 0, per_month: int = 6) -> list[WordLosses]:
         for i in range(per_month):
             words = [f"w{j}" for j in generator.integers(0, 20, generator.integers(3, 9))]
             nll = generator.gamma(2.0, 1.0, len(words)).astype(np.float32)
-            pieces = generator.integers(1, 4, len(words), dtype=np.int32)
+            tokens = generator.integers(1, 4, len(words), dtype=np.int32)
             start = np.zeros(len(words), np.int32)
             documents.append(
-                WordLosses(f"{month}-{i}", f"{month}-{i + 1:02d}", words, nll, pieces, start)
+                WordLosses(f"{month}-{i}", f"{month}-{i + 1:02d}", words, nll, tokens, start)
             )
     return documents
 
@@ -250,11 +250,11 @@ def test_a_word_emerges_at_50_mentions_and_a_factor_of_5_exactly():
 
 
 def test_mentions_are_told_apart_by_what_the_model_still_sees():
-    """Chunks of 4 pieces, a memory of 4, words of one piece."""
+    """Chunks of 4 tokens, a memory of 4, words of one token."""
     words = "x a b c y x y c c a x".split()
-    pieces = np.ones(len(words), np.int32)
+    tokens = np.ones(len(words), np.int32)
     start = np.arange(len(words)) // 4 * 4
-    document = WordLosses("d", "2019-01-01", words, np.zeros(len(words)), pieces, start)
+    document = WordLosses("d", "2019-01-01", words, np.zeros(len(words)), tokens, start)
     marks = emerging.EmergingMentions({"x", "a", "c"}, memory=4).weights(document)
     at = [np.flatnonzero(m).tolist() for m in marks]
     assert at[0] == [0, 1, 3, 5, 7, 8, 9, 10]

@@ -68,11 +68,11 @@ def test_documents_side_by_side_are_scored_alike(world, static):
 def test_what_is_learned_from_a_chunk_shows_from_the_next_one_on(sgd, static):
     shard = next(iter(read_dump(sgd / "dump")))
     first = next(iter(shard.documents()))
-    seen = int(np.sum(np.cumsum(first.pieces) <= 8))  # words that end in the first chunk
+    seen = int(np.sum(np.cumsum(first.tokens) <= 8))  # words that end in the first chunk
     found = losses(sgd)
     np.testing.assert_allclose(found[:seen], static[:seen], rtol=2e-6)
     assert (np.abs(found[seen + 1 :] - static[seen + 1 :]) > 1e-7).mean() > 0.95
-    assert set(first.context_start) == {8 * (p // 8) for p in first.first_piece}
+    assert set(first.context_start) == {8 * (p // 8) for p in first.first_token}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def _chunks_of_words(world):
     """In which chunk of the stream each word ends."""
     task, out, before = DatedTask.open(world.root / "test"), [], 0
     for number in range(len(task)):
-        ends = np.cumsum(task.task.row(number)["pieces_per_word"])
+        ends = np.cumsum(task.task.row(number)["tokens_per_word"])
         out += [before + (end - 1) // 8 for end in ends]
         before += -(-int(ends[-1]) // 8)
     return np.array(out)
@@ -127,7 +127,7 @@ def _chunks_of_words(world):
 @pytest.mark.slow
 def test_the_memory_is_kept_across_documents_where_it_is_asked_for(world, static):
     kept = losses(world.run("kept", mask="none", reset_at_doc=False))
-    first = len(DatedTask.open(world.root / "test").task.row(0)["pieces_per_word"])
+    first = len(DatedTask.open(world.root / "test").task.row(0)["tokens_per_word"])
     np.testing.assert_allclose(kept[:first], static[:first], rtol=2e-6)
     assert abs(kept[first] - static[first]) > 1e-4
 
@@ -247,4 +247,4 @@ def test_another_vocabulary_is_refused(world):
 def test_losses_worse_than_guessing_are_said(world, capsys, monkeypatch):
     monkeypatch.setattr(runner, "_HOPELESS", 1e9)
     world.run("worse", rate=3.0)
-    assert "nats a piece, where guessing costs" in capsys.readouterr().out
+    assert "nats a token, where guessing costs" in capsys.readouterr().out
