@@ -60,7 +60,7 @@ COMMANDS = {
     "data diffsets": _DIFFSETS + "--shards 8 --out OUT",
     "data probes": "ckl data probes --old IN/dumps/wikidata-20200501-all.json.gz "
     "--new IN/dumps/wikidata-20200601-all.json.gz --diffset IN/diffset "
-    f"--wikipedia {_WIKI.format('06')} --unchanged-share 0.5 --buckets 4 --workers 2 --out OUT",
+    f"--wikipedia {_WIKI.format('06')} --unchanged-fraction 0.5 --buckets 4 --workers 2 --out OUT",
     "probe bear": "ckl probe bear --model IN/initial --dataset IN/quiz --out OUT",
     "t5x train": f"t5x train --gin_file=ckl_lora.gin --gin_file=tiny.gin {_FOLDERS} --gin.EPOCHS=6 "
     "--gin.CHECKPOINT_PERIOD=7 --gin.CHECKPOINTS_KEPT=2 --gin.EVAL_PERIOD=34 "

@@ -28,7 +28,14 @@ from ckl_jax.errors import UserError, nearest
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
-_RENAMED = {"--replace": "--overwrite", "--share": "--fraction", "--wordings": "--templates"}
+_RENAMED = {
+    "--replace": "--overwrite",
+    "--share": "--fraction",
+    "--test-share": "--test-fraction",
+    "--unchanged-share": "--unchanged-fraction",
+    "--emerging-least": "--emerging-min-count",
+    "--wordings": "--templates",
+}
 _KINDS = {"INT": "a whole number", "FLOAT": "a number"}
 # Module -> title of its commands, and the word before them.
 _MODULES = {

@@ -83,7 +83,7 @@ def _by(beam: str | None, workers: int) -> str:
     return f"{workers} processes" if beam is None else "a Beam pipeline"
 
 
-def rest(
+def nondiffset(
     *,
     snapshot: str,
     diffset: str,
@@ -104,11 +104,11 @@ def rest(
       seed: Random seed of the draw.
       language: Language of the sentences.
     """
-    from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
+    from ckl_jax.papers.temporalwiki.data.nondiffset import write_nondiffset
 
     refuse_to_replace(out, snapshot)
     refuse_existing(out, overwrite)
-    counts = write_rest(
+    counts = write_nondiffset(
         snapshot,
         diffset,
         out,
@@ -147,8 +147,10 @@ def probes(
     from ckl_jax.papers.temporalwiki.data.dumps import open_dump
 
     processes = count_workers(workers)
-    if not 0 < job.unchanged_share <= 1:
-        raise UserError(f"--unchanged-share is {job.unchanged_share}; give a number in (0, 1].")
+    if not 0 < job.unchanged_fraction <= 1:
+        raise UserError(
+            f"--unchanged-fraction is {job.unchanged_fraction}; give a number in (0, 1]."
+        )
     checks.require_int(0, 99_999, **{"--buckets": job.buckets})
     checks.require_int(0, **{"--light-tuning": light_tuning})
     site = site or open_dump(job.wikipedia, spans=False).wiki or "enwiki"

@@ -155,8 +155,8 @@ def promote(
     )
 
 
-def drift(
-    study: Flat[StalenessStudy], *, out: str = "runs/drift", overwrite: Overwrite = False
+def staleness(
+    study: Flat[StalenessStudy], *, out: str = "runs/staleness", overwrite: Overwrite = False
 ) -> None:
     """Measure from dumps of word losses how perplexity grows with time after training.
 

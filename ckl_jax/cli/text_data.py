@@ -226,7 +226,7 @@ def split(
 
 def _print_splits(reports: list[dict[str, Any]]) -> None:
     for report in reports:
-        months, share = report["test_months"], report["share_from_test_period"]
+        months, share = report["test_months"], report["fraction_from_test_period"]
         print(f"test {months[0]} to {months[-1]}, {share:.1%} of CONTROL's training set from it")
         for name, counted in report["counts"].items():
             dates = " to ".join(counted["dates"])

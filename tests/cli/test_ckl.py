@@ -82,7 +82,10 @@ def test_help_lists_the_commands_by_group(capsys):
         (["data", "clen"], "see 'ckl data --help'. Did you mean 'clean'?"),
         (["demo", "--sede", "1"], "unrecognized arguments: --sede 1; see 'ckl demo --help'. Did"),
         (["demo", "extra"], "unrecognized arguments: extra;"),
-        (["data", "rest", "--share", "1"], "'ckl data rest --help'. It is --fraction now."),
+        (
+            ["data", "nondiffset", "--share", "1"],
+            "'ckl data nondiffset --help'. It is --fraction now.",
+        ),
         (["data", "benchmark", "--wordings=x"], "--help'. It is --templates now."),
         (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, medium, large."),
         (["ledger", "x", "--state", "old"], "choose from kept, updated, learned, stale,"),

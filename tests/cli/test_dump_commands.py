@@ -79,11 +79,11 @@ def test_dumps_to_diffset_to_probes(world, tmp_path, capsys):
     documents = list(read_documents(diff / "diffset_20200501_20200601.jsonl"))
     assert documents and {d.date for d in documents} == {"2020-06-01"}
     assert ckl.main(probes(world, diff, out, "--dry-run")) == 0 and not out.exists()
-    assert ckl.main(probes(world, diff, out, "--unchanged-share", "1")) == 0
+    assert ckl.main(probes(world, diff, out, "--unchanged-fraction", "1")) == 0
     assert "initial" in capsys.readouterr().out and (out / "0501-0601_changed.csv").is_file()
     assert ckl.main(diffset(world, diff, "--deletions")) == 0  # finished: nothing to do
     again = (diffset(world, diff, "--dry-run"), probes(world, diff, out, "--dry-run"))
-    for argv, changed in zip(again, ("options", "unchanged_share"), strict=True):
+    for argv, changed in zip(again, ("options", "unchanged_fraction"), strict=True):
         assert f"was begun with other settings ({changed})" in sentence(capsys, argv)
 
 
@@ -112,7 +112,7 @@ def test_bad_dumps(world, tmp_path, capsys):
     assert "newer than the new one" in sentence(capsys, diffset(world, tmp_path / "p", *swapped))
     line = sentence(capsys, probes(world, tmp_path, tmp_path / "q"))
     assert "no finished diffset" in line
-    flags = ("--unchanged-share", "0")
+    flags = ("--unchanged-fraction", "0")
     assert "in (0, 1]" in sentence(capsys, probes(world, tmp_path, tmp_path / "q", *flags))
     months = ["data", "dumps", "--out", str(tmp_path / "r"), "--size", "tiny", "--months", "1"]
     assert "2 to 13" in sentence(capsys, months)

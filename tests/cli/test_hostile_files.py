@@ -138,7 +138,7 @@ def test_an_archive_that_claims_too_much_is_not_read(content, told, tmp_path, ca
     """As weights and as a dump of word losses."""
     dump = tmp_path / "dump"
     dump.mkdir()
-    (dump / "dump.json").write_text('{"format": 1}')
+    (dump / "dump.json").write_text('{"format": 2}')
     path = dump / "2020-01-000000000.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("ids.npy", "w") as f:
@@ -250,7 +250,7 @@ WRITERS = {
     "report RUN --out OUT": "report.html",
     "report RUN/.. --out OUT": "table.json",
     "report RUN RUN --seeds --out OUT": "seeds.md",
-    "drift --model a=RUN --control RUN --out OUT": "results.json",
+    "staleness --model a=RUN --control RUN --out OUT": "results.json",
     "data review CKL --out OUT/r.html": "r.html",
 }
 

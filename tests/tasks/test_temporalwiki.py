@@ -35,7 +35,7 @@ def built(tmp_path_factory):
             str(diff),
             "--out",
             str(probes),
-            "--unchanged-share",
+            "--unchanged-fraction",
             "1",
             "--workers",
             "1",

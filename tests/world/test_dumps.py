@@ -134,7 +134,7 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
         wikipedia=str(after["wikipedia"]),
         out=tmp_path / "probes",
         rules=FactRules(site=SITE),
-        unchanged_share=1.0,
+        unchanged_fraction=1.0,
         buckets=3,
     )
     manifest = probes.build(job, keep=True, light_tuning=20)

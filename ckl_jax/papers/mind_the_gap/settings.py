@@ -41,7 +41,7 @@ class Gap(StudySettings, Options):
         forgetting; 0 measures none.
       tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
       topics: Number of topics learned from the training text; 0 learns none.
-      emerging_least: Mentions in the test documents that an emerging word needs.
+      emerging_min_count: Mentions in the test documents that an emerging word needs.
       skip_bad: Leave out malformed documents.
     """
 
@@ -59,7 +59,7 @@ class Gap(StudySettings, Options):
     past_documents: int = 20
     tagger: str = "heuristic"
     topics: int = 0
-    emerging_least: int = 50
+    emerging_min_count: int = 50
     skip_bad: bool = False
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class Gap(StudySettings, Options):
         checks.require_choice(SIZES, **{"--size": self.size})
         extra = {"--past-documents": self.past_documents, "--topics": self.topics}
         checks.require_int(0, **extra)
-        checks.require_size(**{"--emerging-least": self.emerging_least})
+        checks.require_size(**{"--emerging-min-count": self.emerging_min_count})
         if self.tagger and self.tagger != "heuristic":
             make_tagger(self.tagger, ())  # it is there
         if self.topics:

@@ -69,7 +69,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
 
 def _free(gap: Gap) -> set[str]:
     """Settings that may change; the folder of the splits keeps their options."""
-    free = {"masks", "rates", "tagger", "topics", "emerging_least"}
+    free = {"masks", "rates", "tagger", "topics", "emerging_min_count"}
     free |= set(dataclasses.asdict(gap.options)) - {"seed"}
     return free if gap.skip_bad else {*free, "skip_bad"}
 
@@ -229,7 +229,7 @@ def _report(gap: Gap, rates: Mapping[str, float]) -> Path:
         train=str(gap.data / "splits" / "time_stratified_train.jsonl.gz"),
         tagger=gap.tagger,
         topics=gap.topics,
-        emerging_least=gap.emerging_least,
+        emerging_min_count=gap.emerging_min_count,
         seed=gap.seed,
         bin_months=gap.bin_months,
         first_month=read_json(gap.data / "splits" / "split.json")["test_months"][0],

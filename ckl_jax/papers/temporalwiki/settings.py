@@ -54,7 +54,7 @@ class Updates(StudySettings):
       model: Folder of `ckl import-hf` to start from; by default a new model is trained.
       initial_epochs: Passes over the first snapshot; by default the gin files', and 4 with --model;
         0 takes --model as it is.
-      unchanged_share: Fraction of the unchanged facts to probe; by default 0.001, and 1 of the
+      unchanged_fraction: Fraction of the unchanged facts to probe; by default 0.001, and 1 of the
         simulated world.
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
@@ -70,7 +70,7 @@ class Updates(StudySettings):
     months: int = 4
     model: str | None = None
     initial_epochs: int | None = None
-    unchanged_share: float | None = None
+    unchanged_fraction: float | None = None
     light_tuning: int = 0
     proper_nouns: int = 0
 
@@ -90,12 +90,12 @@ class Updates(StudySettings):
         if self.initial_epochs == 0 and not self.model:
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
         if not 0 < self.share <= 1:
-            raise UserError(f"--unchanged-share is {self.share}; give a number in (0, 1].")
+            raise UserError(f"--unchanged-fraction is {self.share}; give a number in (0, 1].")
 
     @property
     def share(self) -> float:
         default = 0.001 if self.snapshots else 1.0
-        return default if self.unchanged_share is None else self.unchanged_share
+        return default if self.unchanged_fraction is None else self.unchanged_fraction
 
     @property
     def vocabulary(self) -> Path:

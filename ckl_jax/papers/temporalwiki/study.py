@@ -57,7 +57,7 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
     # The record compares names and sizes of dumps, not the paths that they were given by.
     replaced = {
         "snapshots": [snapshot.describe() for snapshot in snapshots],
-        "unchanged_share": updates.share,
+        "unchanged_fraction": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
     }
     return {"free": ("methods", "months"), "replaced": replaced, "may_become": _may_become}
@@ -207,7 +207,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
     if not data.fact_files():
         raise UserError(
             f"No fact passed the alignment and the filters (see {updates.root}/data/*/probes/"
-            "manifest.json); give a larger --unchanged-share, or snapshots with more in them."
+            "manifest.json); give a larger --unchanged-fraction, or snapshots with more in them."
         )
 
 

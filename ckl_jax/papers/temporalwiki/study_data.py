@@ -30,7 +30,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT
 from ckl_jax.papers.temporalwiki.data import diffsets, probes
-from ckl_jax.papers.temporalwiki.data.nondiffset import write_rest
+from ckl_jax.papers.temporalwiki.data.nondiffset import write_nondiffset
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval, Snapshot
 from ckl_jax.papers.temporalwiki.settings import Updates
@@ -121,7 +121,7 @@ class Data:
             out=out,
             # The sitelinks of the wiki that the dumps are of.
             rules=FactRules(site=plan.new.wiki or "enwiki"),
-            unchanged_share=self.updates.share,
+            unchanged_fraction=self.updates.share,
             seed=self.updates.seed,
         )
         tuning = self.updates.light_tuning
@@ -230,7 +230,7 @@ class Data:
             # Written atomically: a file that is there is complete.
             if not rest.exists():
                 whole, diffset = self.whole_text(interval.new), self.folder(interval, "diffset")
-                write_rest(whole, diffset, rest, seed=self.updates.seed)
+                write_nondiffset(whole, diffset, rest, seed=self.updates.seed)
             sources = {NEW_TEXT: self.new_documents(interval), OLD_TEXT: rest}
             sources = {f"{interval.name}_{kind}": path for kind, path in sources.items()}
             prepare_rows(sources, self.rows(NOUNS), vocabulary, length)

@@ -97,7 +97,7 @@ def test_bad_input_is_refused_first(refused, dumps, tmp_path):
     assert "Did you mean 'tiny'?" in refused("--size=tini")
     assert "--seed is -1" in refused("--seed=-1")
     assert "--initial-epochs is 0 but no --model" in refused("--initial-epochs=0")
-    assert "--unchanged-share is 2" in refused("--unchanged-share=2")
+    assert "--unchanged-fraction is 2" in refused("--unchanged-fraction=2")
     assert "2 to 13" in refused("--size=tiny", "--months=1")
     assert f"{tmp_path} has no model.gin" in refused("--size=tiny", f"--model={tmp_path}")
     assert "The condition 'changed' has" in refused("--promote-if=changed")
@@ -116,7 +116,7 @@ def test_a_batch_that_an_interval_cannot_fill_is_told_before_any_training(dumps,
         f"--out={out}",
         "--size=tiny",
         "--methods=diff,mix_review,full",
-        "--unchanged-share=1",
+        "--unchanged-fraction=1",
         "--gin=BATCH_SIZE=900",
         "--snapshots",
         *(str(dumps / date) for date in DATES[:2]),
@@ -292,7 +292,7 @@ def test_a_model_of_hugging_face_is_updated(one_device_each, dumps, tmp_path, ca
         "--methods=diff,lora",
         "--jobs=1",
         "--initial-epochs=0",
-        "--unchanged-share=1",
+        "--unchanged-fraction=1",
         "--gin=BATCH_SIZE=4",
         "--gin=LEARNING_RATE=1e-2",
         "--snapshots",
@@ -330,7 +330,7 @@ def test_a_damaged_dump_is_named_and_costs_one_step_only(dumps, tmp_path, monkey
         "--size=tiny",
         "--methods=diff",
         "--jobs=1",
-        "--unchanged-share=1",
+        "--unchanged-fraction=1",
         "--gin=BATCH_SIZE=4",
         "--snapshots",
     ]

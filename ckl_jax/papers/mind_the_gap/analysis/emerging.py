@@ -80,7 +80,7 @@ class WordCounts:
         Raises:
           UserError: numbers out of range.
         """
-        checks.require_int(1, **{"--emerging-least": min_count})
+        checks.require_int(1, **{"--emerging-min-count": min_count})
         checks.require_number("a finite number, 1 or more", 1.0, **{"--emerging-factor": factor})
         new_words = [
             EmergingWord(word, n, seen)

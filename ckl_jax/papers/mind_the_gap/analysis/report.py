@@ -160,7 +160,7 @@ def _emerging(results: Results) -> Section:
     unseen = about["unseen_types"].values()
     note = (
         f"{about['types']:,} words with {about['mentions']:,} mentions: at least "
-        f"{settings['emerging_least']} in the test documents, and there at least "
+        f"{settings['emerging_min_count']} in the test documents, and there at least "
         f"{settings['emerging_factor']:g} times as probable as in training. Of the different words "
         f"of a month, {100 * min(unseen):.1f} to {100 * max(unseen):.1f} % never occur in training."
     )
@@ -224,5 +224,5 @@ def few_documents(results: Results) -> str:
     return (
         f"{single} of {len(counts)} points of the curves are of one document each: their spread is "
         "unknown, and what the intervals leave out. Give more test documents a month "
-        "(--per-month, --test-share) or longer bins (--bin-months)."
+        "(--per-month, --test-fraction) or longer bins (--bin-months)."
     )

@@ -36,7 +36,7 @@ class StalenessStudy:
       topics: Number of topics learned from --train; 0 learns none.
       topic_assignment: Assignment of documents to topics.
       topic_documents: Training documents that the topics are learned from, spread evenly.
-      emerging_least: Mentions in the test documents that an emerging word needs.
+      emerging_min_count: Mentions in the test documents that an emerging word needs.
       emerging_factor: How much rarer it is in the training documents, at least.
       bin_months: Months of a point of the curves; 12 for years.
       first_month: Month that the first point begins with, YYYY-MM; by default that of the first
@@ -53,7 +53,7 @@ class StalenessStudy:
     topics: int = 0
     topic_assignment: Literal["hard", "soft"] = "hard"
     topic_documents: int = 20_000
-    emerging_least: int = 50
+    emerging_min_count: int = 50
     emerging_factor: float = 5.0
     bin_months: int = 1
     first_month: str = ""
@@ -104,7 +104,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     topics = _topics(study)
     mentions = []
     if words:
-        new_words = words.emerging(study.emerging_least, study.emerging_factor)
+        new_words = words.emerging(study.emerging_min_count, study.emerging_factor)
         # The stale model's memory decides for all models: groups must hold the same words for each.
         memory = about[study.stale].get("memory_length") or 0
         mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]

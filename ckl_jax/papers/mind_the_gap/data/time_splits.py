@@ -42,8 +42,8 @@ class Options:
       validation_months: Months between training and test period, for validation.
       per_month: Test documents of each month; by default 1000, or a third of the smallest month
         if that is less.
-      test_share: Fraction of each month's documents that are test documents, in place of a number;
-        CONTROL then trains on all others of the test period.
+      test_fraction: Fraction of each month's documents that are test documents, in place of a
+        number; CONTROL then trains on all others of the test period.
       bin_months: Count by so many months together, such as 12, instead of by one.
       control_per_month: Documents of each test month that CONTROL trains on; by default as many as
         every month can give.
@@ -58,7 +58,7 @@ class Options:
     test_end: str = ""
     validation_months: int = 3
     per_month: int | None = None
-    test_share: float | None = None
+    test_fraction: float | None = None
     bin_months: int = 1
     control_per_month: int | None = None
     control_on_validation_months: Annotated[
@@ -82,11 +82,11 @@ class Options:
             },
         )
         checks.require_number(
-            "a number above 0 and below 1", 1e-9, 1, **{"--test-share": self.test_share}
+            "a number above 0 and below 1", 1e-9, 1, **{"--test-fraction": self.test_fraction}
         )
-        if self.test_share and (self.per_month or self.control_per_month):
+        if self.test_fraction and (self.per_month or self.control_per_month):
             raise UserError(
-                "--test-share excludes --per-month and --control-per-month; give one of them."
+                "--test-fraction excludes --per-month and --control-per-month; give one of them."
             )
         if self.test_period * UNITS[self.unit] % self.bin_months:
             raise UserError(
@@ -216,15 +216,15 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
 
 def _test_quotas(drawn: list[np.ndarray], options: Options, period: Period) -> list[int]:
     """Number of test documents in each bin."""
-    if options.test_share:
-        return [max(1, round(options.test_share * len(rows))) for rows in drawn]
+    if options.test_fraction:
+        return [max(1, round(options.test_fraction * len(rows))) for rows in drawn]
     smallest = min(range(len(drawn)), key=lambda i: len(drawn[i]))
     available = len(drawn[smallest])
     quota = options.per_month or max(1, min(PER_MONTH, available // 3))
     if available <= quota:
         raise UserError(
             f"The {period.name(smallest)} has {available} documents, of which {quota} would be "
-            "for the test and none for CONTROL; give a smaller --per-month, or a --test-share."
+            "for the test and none for CONTROL; give a smaller --per-month, or a --test-fraction."
         )
     return [quota] * len(drawn)
 
@@ -263,7 +263,7 @@ def _chosen(
     sizes: np.ndarray, rest: list[np.ndarray], target: int, options: Options, period: Period
 ) -> np.ndarray:
     """CONTROL's training documents of the test period: equally many of each bin, or all."""
-    if options.test_share:
+    if options.test_fraction:
         chosen = np.concatenate(rest)
         if not len(chosen) or sizes[chosen].sum() > target:
             raise UserError(
@@ -279,7 +279,7 @@ def _chosen(
         raise UserError(
             f"The arms cannot be made equal: CONTROL would train on {quota or 'some'} documents of "
             f"the {period.name(smallest)}, which has {available} left; give a smaller --per-month "
-            "or --control-per-month, or a --test-share."
+            "or --control-per-month, or a --test-fraction."
         )
     # totals[n - 1]: the size of n documents of each bin.
     totals = sum(np.cumsum(sizes[rows[:quota]]) for rows in rest)
@@ -329,7 +329,7 @@ def verify(index: Index, bits: np.ndarray, options: Options, period: Period) -> 
             index.days[train].max() < index.days[validation].min()
             and index.days[validation].max() < index.days[test].min()
         ),
-        "the test months are not alike": bool(options.test_share)
+        "the test months are not alike": bool(options.test_fraction)
         or (_alike(index.months[test], period) and _alike(months, period)),
         "a test month has no test document": len(np.unique(period.bin_of(index.months[test])))
         == period.bins,
@@ -355,7 +355,7 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
     fraction = sizes[control & (index.months >= period.first)].sum() / max(sizes[control].sum(), 1)
 
     def of_each(split: int) -> int | None:
-        if options.test_share:
+        if options.test_fraction:
             return None
         return int((bits & split > 0)[index.months >= period.first].sum()) // period.bins
 
@@ -365,7 +365,7 @@ def summary(index: Index, bits: np.ndarray, options: Options, period: Period) ->
         "train_until": period.last_training_day(),
         "test_months": [month_name(m) for m in period.test_months],
         "control_per_month": of_each(CTL_TRAIN),
-        "share_from_test_period": float(fraction),
+        "fraction_from_test_period": float(fraction),
         "counts": {name: counts(index, bits & (1 << i) > 0) for i, name in enumerate(NAMES)},
         "unused": counts(index, bits == 0),
     }

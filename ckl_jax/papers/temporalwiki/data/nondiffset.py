@@ -78,7 +78,7 @@ def _consumed(sentences: Sequence[str], piece: str) -> set[int]:
     return used if at == len(piece) else set()
 
 
-def write_rest(
+def write_nondiffset(
     snapshot: str | os.PathLike,
     diffset: str | os.PathLike,
     out: str | os.PathLike,

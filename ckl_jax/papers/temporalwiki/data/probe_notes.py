@@ -77,7 +77,7 @@ def emptied(
     if not total("all"):
         return ""
     if not total("initial"):
-        fraction = f"--unchanged-share {job.unchanged_share:g}"
+        fraction = f"--unchanged-fraction {job.unchanged_fraction:g}"
         return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({fraction})."
     reasons = _reasons(job, source, total, filters)
     why = max(reasons, key=reasons.get)  # the first of equals

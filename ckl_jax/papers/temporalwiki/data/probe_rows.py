@@ -48,7 +48,7 @@ class Job:
       page_map: File of pages and items, TSV or page_props.sql; by default the dumps' sitelinks.
       properties: Another Wikidata dump, with labels of properties.
       rules: What is read of an entity.
-      unchanged_share: Fraction of the unchanged facts that is drawn.
+      unchanged_fraction: Fraction of the unchanged facts that is drawn.
       seed: Random seed of the sample and of the third filter.
       skip_new_subjects: Leave out items without facts in the old dump, as the released code does.
       buckets: Files that the items are spread over; 0 is one for 64 MiB of the new dump.
@@ -62,7 +62,7 @@ class Job:
     page_map: str = ""
     properties: str = ""
     rules: Flat[FactRules] = FactRules()
-    unchanged_share: float = 0.001
+    unchanged_fraction: float = 0.001
     seed: int = 0
     skip_new_subjects: Annotated[bool, arg(name="legacy-skip-new-subjects")] = False
     buckets: int = 0
@@ -153,7 +153,7 @@ def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange,
 def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
     # By hash: the same sample whatever the order and number of workers.
     drawn = hash64(job.seed, subject, change.relation, change.object) / 2**63
-    return drawn < job.unchanged_share
+    return drawn < job.unchanged_fraction
 
 
 class PageAligner:

@@ -71,7 +71,7 @@ def write_gap(root, seed, turned=False):
         write_json(summary, {"forgetting": {"past": past}})
     control = dumps.pop("control")
     study = StalenessStudy(
-        control=control, models=dumps, train=str(train), emerging_least=40, samples=10
+        control=control, models=dumps, train=str(train), emerging_min_count=40, samples=10
     )
     write_report(study, root)
     write_json(root / "mind_the_gap.json", {"seed": seed, "size": "tiny", "corpus": None})

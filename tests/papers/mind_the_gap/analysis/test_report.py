@@ -96,7 +96,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
     updated = f"{updated}/shards"
     code = main(
         [
-            "drift",
+            "staleness",
             "--control",
             control,
             "--model",
@@ -151,7 +151,7 @@ def test_a_report_of_three_dumps(made, tmp_path, capsys):
 def test_bad_input_is_one_sentence(made, capsys, arguments, sentence):
     control, stale, *_ = made
     given = [a.format(stale=stale) for a in arguments]
-    assert main(["drift", "--control", control, *given]) == 2
+    assert main(["staleness", "--control", control, *given]) == 2
     told = capsys.readouterr().err
     assert sentence in told and told.count("\n") == 1
 

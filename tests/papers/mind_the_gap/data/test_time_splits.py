@@ -44,15 +44,15 @@ def has(bits, name):
 
 def test_months_of_unlike_size_by_a_share_of_each():
     documents = [d for d in corpus() if d.date[5:7] != "07" or d.id.endswith("0")]
-    index, bits, period = splits_of(documents, Options(test_share=0.4))
+    index, bits, period = splits_of(documents, Options(test_fraction=0.4))
     test = [documents[i].date[:7] for i in has(bits, "test")]
     assert test.count("2018-07") == 1 and test.count("2018-08") > 4
     control = {documents[i].id for i in has(bits, "control_train")}
     rest = [d for i, d in enumerate(documents) if d.date >= "2018" and not bits[i] & (16 | 8)]
     assert rest and {d.id for d in rest} <= control
     assert len(control) == len(has(bits, "time_stratified_train"))
-    with pytest.raises(UserError, match="--test-share excludes"):
-        Options(test_share=0.4, per_month=3)
+    with pytest.raises(UserError, match="--test-fraction excludes"):
+        Options(test_fraction=0.4, per_month=3)
     with pytest.raises(UserError, match="24 months, is not a multiple of --bin-months 5"):
         Options(bin_months=5)
 
@@ -186,7 +186,7 @@ def test_files_and_shares(tmp_path):
         assert report["counts"][name]["words"] == sum(len(d.text.split()) for d in part)
     control = parts["control_train"]
     share = sum(d.date >= "2018" for d in control) / len(control)
-    assert report["share_from_test_period"] == pytest.approx(share)
+    assert report["fraction_from_test_period"] == pytest.approx(share)
     assert report["train_until"] == "2017-09-30" and len(report["test_months"]) == 24
     before = (tmp_path / "out" / "test.jsonl.gz").stat().st_mtime_ns
     split(file, tmp_path / "out", Options(per_month=5))
@@ -258,7 +258,7 @@ def test_real_text_with_small_months():
     path = shared_data("temporal_text", "digitalgov-news-2010-2025.jsonl.gz")
     with pytest.raises(UserError, match="has no documents in the test month 2017-12;"):
         time_splits.period_of(read_index(path), Options(test_end="2017"))
-    options = Options(test_period=23, unit="month", test_end="2017-11", test_share=0.3)
+    options = Options(test_period=23, unit="month", test_end="2017-11", test_fraction=0.3)
     index = read_index(path)
     period = time_splits.period_of(index, options)
     bits = time_splits.assign(index, options, period)

@@ -176,7 +176,7 @@ def job(months, diffset, out, **changes):
         wikipedia=new["wikipedia"],
         out=out,
         rules=FactRules(site=dump_files.SITE),
-        unchanged_share=1.0,
+        unchanged_fraction=1.0,
         buckets=3,
     )
     return Job(**{**inputs, **changes})
@@ -215,7 +215,7 @@ def test_a_sample_and_a_page_map_are_the_same(months, diffset, tmp_path):
     table = write(tmp_path / "map.tsv", "\n".join(lines))
     options = dict(
         page_map=str(table),
-        unchanged_share=0.4,
+        unchanged_fraction=0.4,
         seed=3,
         skip_new_subjects=True,
         properties=months[1]["wikidata"],

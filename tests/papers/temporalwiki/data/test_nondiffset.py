@@ -13,7 +13,7 @@ from ckl_jax.data.text.sentences import sentence_splitter
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_jsonl, write_jsonl
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records
-from ckl_jax.papers.temporalwiki.data.nondiffset import remaining, write_rest
+from ckl_jax.papers.temporalwiki.data.nondiffset import remaining, write_nondiffset
 from ckl_jax.world.dump_files import write_dumps
 from ckl_jax.world.months import months
 from ckl_jax.world.timeline import make_world
@@ -54,7 +54,7 @@ def built(tmp_path_factory):
 
 def test_the_rest_is_every_sentence_that_was_there_before(built):
     folder, snapshot, old, new = built
-    counts = write_rest(snapshot, folder / "diff", folder / "rest.jsonl")
+    counts = write_nondiffset(snapshot, folder / "diff", folder / "rest.jsonl")
     found = {int(d.id): d.text for d in read_documents(folder / "rest.jsonl")}
     expected = {}
     for number, page in new.pages.items():
@@ -78,7 +78,7 @@ def test_diffset_and_rest_make_up_real_pages(dates, tmp_path):
     build(plan(old, new, tmp_path / "diff", Options()))
     whole = build(plan(None, new, tmp_path / "whole", Options()))
     snapshot = tmp_path / "whole" / whole["documents"]
-    counts = write_rest(snapshot, tmp_path / "diff", tmp_path / "rest.jsonl")
+    counts = write_nondiffset(snapshot, tmp_path / "diff", tmp_path / "rest.jsonl")
     assert counts["cut"] > 3
     found = collections.Counter()
     for document in read_documents(tmp_path / "rest.jsonl"):
@@ -96,12 +96,12 @@ def test_a_fraction_is_drawn_and_streams_out_of_order_are_refused(built, capsys)
     folder, snapshot, _, _ = built
     argv = ["--snapshot", str(snapshot), "--diffset", str(folder / "diff")]
     out = str(folder / "some.jsonl")
-    assert ckl.main(["data", "rest", *argv, "--out", out, "--fraction", "0.5"]) == 0
+    assert ckl.main(["data", "nondiffset", *argv, "--out", out, "--fraction", "0.5"]) == 0
     some = [d.id for d in read_documents(out)]
     assert 0.2 < len(some) / len(list(read_documents(folder / "rest.jsonl"))) < 0.8
     backwards = folder / "backwards.jsonl"
     write_jsonl(backwards, reversed(list(read_jsonl(snapshot))))
     with pytest.raises(UserError, match=r"backwards.jsonl: page \d+ follows page \d+"):
-        write_rest(backwards, folder / "diff", folder / "no.jsonl")
-    assert ckl.main(["data", "rest", *argv, "--out", f"{out}2", "--fraction", "2"]) == 2
+        write_nondiffset(backwards, folder / "diff", folder / "no.jsonl")
+    assert ckl.main(["data", "nondiffset", *argv, "--out", f"{out}2", "--fraction", "2"]) == 2
     assert "fraction is 2.0; give a number in (0, 1]" in capsys.readouterr().err

@@ -156,7 +156,7 @@ def job(sim, out, **changes):
         wikipedia=new["wikipedia"],
         out=out,
         rules=FactRules(site=SITE),
-        unchanged_share=1.0,
+        unchanged_fraction=1.0,
         buckets=3,
     )
     return Job(**{**inputs, **changes})
@@ -179,7 +179,7 @@ def test_workers_and_buckets_change_nothing(sim, tmp_path):
 def test_the_sample_of_unchanged_facts_is_seeded(sim, tmp_path):
     counts = []
     for seed in (0, 1):
-        todo = job(sim, tmp_path / str(seed), unchanged_share=0.3, seed=seed)
+        todo = job(sim, tmp_path / str(seed), unchanged_fraction=0.3, seed=seed)
         manifest = probes.build(todo, keep=True)
         total, drawn = (manifest["steps"][f"unchanged {k}"] for k in ("all", "initial"))
         assert 0.15 * total < drawn < 0.45 * total
@@ -283,9 +283,9 @@ def test_a_class_that_loses_all_facts_is_told_with_the_step(sim, tmp_path):
     assert len(said) == 2  # the diffset was made without deletions
     manifest, said = notes(sim, tmp_path / "b")
     assert manifest["table_2"]["changed"]["final"] > 0 and not said
-    _, said = notes(sim, tmp_path / "c", unchanged_share=1e-9)
+    _, said = notes(sim, tmp_path / "c", unchanged_fraction=1e-9)
     drawn = manifest["steps"]["unchanged all"]
-    assert said[0].endswith(f"a probe: none of {drawn:,} was drawn (--unchanged-share 1e-09).")
+    assert said[0].endswith(f"a probe: none of {drawn:,} was drawn (--unchanged-fraction 1e-09).")
 
 
 def test_too_few_facts_to_tune_on_are_told(sim, tmp_path):
