@@ -33,12 +33,12 @@ class Base:
 
     @property
     def scores(self) -> dict[str, Scored] | None:
-        """What it knew."""
+        """Its scores."""
         # The base's own rows if it was probed, else the user's rows of step 0.
         return self.user.last if self.user is self.source else initial_scores(self.user)
 
     def is_same(self, other: "Base") -> bool:
-        """Whether both are one model, be it in two copies."""
+        """Whether both are the same model, possibly as two copies."""
         if self.folder.resolve() == other.folder.resolve():
             # "" is the newest checkpoint, which may be either.
             return self.step == other.step or "" in (self.step, other.step)
@@ -55,7 +55,9 @@ def _same_answers(a: dict[str, Scored], b: dict[str, Scored]) -> bool:
 
 
 def _alike(a: Scored, b: Scored) -> bool:
-    """Whether the same items got the same first answers, or cost the same where none was asked."""
+    """Whether the same items have the same first answers, or the same losses where none was
+    decoded.
+    """
     if a.items != b.items:
         return False
     # Decoding is deterministic, so equal models answer alike on every item.
@@ -86,7 +88,7 @@ def bases_of(run: Run) -> list[Base]:
 
 
 def common_base(runs: Sequence[Run], initial: Run | None) -> Base | None:
-    """The nearest model from which all of `runs` come; None if no run says what it started from.
+    """The nearest common base model of all `runs`; None if no run records its base.
 
     Args:
       runs: the updated models. Those that do not say what they started from are not looked at.

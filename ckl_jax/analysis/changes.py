@@ -36,7 +36,7 @@ class Example:
 
 
 def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
-    """Facts on which the methods differ most, of each kind that some method shows.
+    """The facts on which the methods differ most, of each state that occurs.
 
     The kind of a fact is the state it has under Vanilla (the first method, if that was not run).
     """
@@ -55,7 +55,7 @@ def pick_examples(study: Study, per_kind: int = 2) -> list[Example]:
 
 
 def _compared(study: Study) -> Iterator[tuple[str, list[Entry], np.ndarray]]:
-    """(probe, methods that were asked it, [M, N] the states of its facts) of each probe."""
+    """(probe, methods with answers, [M, N] fact states) for each probe."""
     for probe in study.probes if study.initial and study.methods else ():
         methods = [e for e in study.methods if probe in e.scores]
         if methods and probe in study.initial.scores:
@@ -63,7 +63,7 @@ def _compared(study: Study) -> Iterator[tuple[str, list[Entry], np.ndarray]]:
 
 
 def _telling(states: np.ndarray) -> list[int]:
-    """The facts of states [M, N], those first on which the methods differ most."""
+    """Indices of facts with states [M, N], those on which the methods differ most first."""
     variety = [len(set(column)) for column in states.T]
     # Stable: facts of equal variety stay in file order, so that reports are reproducible.
     return np.argsort(np.negative(variety), kind="stable").tolist()
@@ -145,7 +145,7 @@ def _prediction(answer: str, state: str) -> Cell:
 
 
 def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
-    """How much of each probe stands in training text.
+    """The overlap of each probe with the training text.
 
     Args:
       found: {probe: {corpus: `overlap.Overlap` as a mapping}}.
@@ -169,7 +169,7 @@ def overlap_section(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Sec
 
 
 def grouped(study: Study, of: str) -> Section:
-    """EM of each probe by "relations", "dates" or "groups", as the tables below have them."""
+    """EM of each probe by "relations", "dates" or "groups", for the tables below."""
     table, head = {
         "relations": (relation_table, "Relation"),
         "dates": (date_table, "Date"),
@@ -208,7 +208,7 @@ def relation_table(study: Study, probe: str) -> list[tuple]:
 
 
 def date_table(study: Study, probe: str) -> list[tuple]:
-    """Scores by date, as `relation_table` has them by relation, earliest first; [] without dates.
+    """Scores by date, earliest first, in the form of `relation_table`; [] without dates.
 
     Items without a date come last.
     """
@@ -221,7 +221,9 @@ def date_table(study: Study, probe: str) -> list[tuple]:
 
 
 def group_table(study: Study, probe: str) -> list[tuple]:
-    """Scores by the classes of items, such as how often the text states them; [] without any."""
+    """Scores by group of items, such as the frequency of the fact in the text; [] without
+    groups.
+    """
     scored = (e.scores[probe] for e in study.entries if probe in e.scores)
     names = dict.fromkeys(name for mine in scored for name in mine.group_names)
     rows = []
@@ -236,7 +238,7 @@ def group_table(study: Study, probe: str) -> list[tuple]:
 def _by(
     study: Study, probe: str, classes: Callable[[Scored], Sequence[str]]
 ) -> tuple[list[dict], collections.Counter[str]]:
-    """Of each model {group: (items, mean EM)}, and {group: items}."""
+    """{group: (items, mean EM)} of each model, and {group: items}."""
     columns, sizes = [], collections.Counter()
     for entry in study.entries:
         scored = entry.scores.get(probe)

@@ -1,4 +1,4 @@
-"""Tests the claims of papers on your own runs, each as an effect with an interval.
+"""Tests claims of papers on your own runs, each as an effect with an interval.
 
 A claim is an effect that is above 0 in the paper, made of numbers of models. Ours is the mean over
 seeds; its 95 % interval comes from a hierarchical bootstrap, which draws seeds and, within each,
@@ -34,7 +34,7 @@ Numbers = Mapping[Key, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Effect:
-    """A number that is made of others, elementwise on arrays.
+    """A number computed elementwise from other numbers.
 
     Attributes:
       keys: of the numbers that it takes.
@@ -54,7 +54,7 @@ def number(*key: str) -> Effect:
 
 
 def combine(function: Callable[..., Any], effects: Iterable[Effect]) -> Effect:
-    """A function of effects."""
+    """Combines effects by a function."""
     parts = tuple(effects)
     keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
     return Effect(keys, lambda numbers: function(*(part.of(numbers) for part in parts)))
@@ -73,13 +73,13 @@ def highest(effects: Iterable[Effect]) -> Effect:
 
 
 def excess(a: Effect, b: Effect) -> Effect:
-    """How much larger `a` is than `b`, in percent, of their logarithms."""
+    """By how many percent `a` exceeds `b`, given their logarithms."""
     return combine(lambda x, y: 100.0 * np.expm1(np.minimum(x - y, 700.0)), (a, b))
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """An effect that is above 0 in the paper.
+    """An effect that is positive according to the paper.
 
     Attributes:
       text: what is claimed.
@@ -97,13 +97,13 @@ class Claim:
 
     @property
     def paper(self) -> float | None:
-        """The effect in the paper's printed numbers; None where it does not print them all."""
+        """The effect according to the paper's printed numbers, or None."""
         printed = all(key in self.published for key in self.effect.keys)
         return float(self.effect.of(self.published)) if printed else None
 
 
 def make_again(kind: "Kind", out: str | Path, settings: Mapping[str, Any], command: str) -> str:
-    """Says how to make what a folder lacks, as half a sentence."""
+    """Half a sentence that says how to make what a folder lacks."""
     words = shlex.split(command)
     given = {flag: settings.get(flag) for flag in kind.flags}
     words += [w for f, v in given.items() if v is not None for w in (f"--{f}", str(v))]
@@ -113,7 +113,7 @@ def make_again(kind: "Kind", out: str | Path, settings: Mapping[str, Any], comma
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kind:
-    """The folders of a command, and what its paper claims of them.
+    """The folders of one command, and the claims of its paper.
 
     Attributes:
       paper: its name.
@@ -205,7 +205,7 @@ def _judged(claim: Claim, seeds: Sequence[Numbers]) -> dict[str, Any]:
 
 
 def _missing(claim: Claim, numbers: Numbers) -> list[Key]:
-    """Of each number that is not there the shortest beginning of its key that no other has."""
+    """For each missing number, the shortest prefix of its key that identifies it."""
     begun = {key[:n] for key in numbers for n in range(1, len(key) + 1)}
     lacking = [key for key in claim.effect.keys if key not in numbers]
     starts = ([key[:n] for n in range(1, len(key) + 1)] for key in lacking)
@@ -278,7 +278,7 @@ def write(
 
 
 def _folded(table: Section) -> Section:
-    """The table with its notes folded, as they are long."""
+    """The table with its long notes folded."""
     notes = Section("What is missing, and how to make it", code="\n".join(table.notes))
     return dataclasses.replace(table, notes=(), sections=[notes])
 
@@ -320,7 +320,7 @@ def _table(
 
 
 def _effect(row: Mapping[str, Any]) -> list[str]:
-    """The cells of the mean and of its interval."""
+    """The cells of the mean and its interval."""
     if not row["seeds"]:
         return ["–", "–"]
     low = "-∞" if row["low"] is None else f"{row['low']:+.2f}"
@@ -330,7 +330,7 @@ def _effect(row: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(row: Mapping[str, Any]) -> list[Cell | str]:
-    """The cells of the verdict, and of how many seeds would decide."""
+    """The cells of the verdict and of the number of seeds that would decide."""
     seeds, every = row["seeds"], len(row["values"])
     partly = f"{seeds} of {every} seeds" if 0 < seeds < every else ""
     if row["verdict"] != "undecided":
@@ -344,7 +344,7 @@ def _verdict(row: Mapping[str, Any]) -> list[Cell | str]:
 def _how_to_make(
     kind: Kind, folders: Sequence[str | Path], rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Sentences about what is missing in each folder, with the commands that make it."""
+    """Sentences about the numbers missing from each folder, with the commands that make them."""
     notes = []
     for i, folder in enumerate(folders):
         lacking: dict[str, dict[str, bool]] = {}

@@ -1,4 +1,4 @@
-"""Conditions such as "a <= 1.05 and b < 1": parsed into comparisons, never run."""
+"""Conditions such as "a <= 1.05 and b < 1", parsed into comparisons (never evaluated as code)."""
 
 import ast
 import dataclasses
@@ -22,7 +22,7 @@ _LONGEST = 1000  # characters
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two operands, each the name of a ratio or a number, and the class of the sign."""
+    """Two operands, each a score's name or a number, and the operator."""
 
     left: str | float
     sign: type
@@ -45,7 +45,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """Parts that hold all ("and") or at least one ("or")."""
+    """Parts of which all ("and") or at least one ("or") must hold."""
 
     join: str
     parts: tuple["Comparison | Condition", ...]

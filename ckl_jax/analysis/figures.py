@@ -1,4 +1,4 @@
-"""Figures of a study, as PNG; None where data are missing.
+"""Figures of a study as PNG; None where data are missing.
 
 Colours are Okabe and Ito's; markers differ too, so that figures survive a grey printer.
 """
@@ -41,7 +41,7 @@ _OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
 
 
 def png(draw: Callable) -> Callable[..., bytes | None]:
-    """Makes of a function that draws a matplotlib figure one that returns it as PNG.
+    """Decorator: renders the matplotlib figure that a function returns as PNG.
 
     The figure is drawn in the style of all figures, without pyplot, which would keep global state.
     The function's attribute `figure` is one that returns the figure itself.
@@ -78,7 +78,7 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
 def sections(
     drawn: Mapping[str, tuple[str, str, bytes | None]],
 ) -> dict[str, Section]:
-    """{name: section} of {name: (title, caption, PNG or None)}; those without PNG are left out."""
+    """{name: section} for {name: (title, caption, PNG or None)}, without the None ones."""
     return {
         name: Section(title, notes=[caption], png=image, anchor=name)
         for name, (title, caption, image) in drawn.items()
@@ -95,7 +95,7 @@ def save(drawn: Mapping[str, Section], folder: Path) -> None:
 def panels(
     n: int, columns: int = 2, size: tuple[float, float] | None = None
 ) -> tuple[Any, np.ndarray]:
-    """A figure and its first `n` axes, [n]; `size` is that of the figure in inches."""
+    """A figure of `size` inches and its first `n` axes, [n]."""
     from matplotlib.figure import Figure
 
     columns = min(n, columns)
@@ -109,7 +109,7 @@ def panels(
 
 
 def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
-    """One legend for all panels, below them or to their right."""
+    """One legend for all panels, below or to their right."""
     handles: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -123,7 +123,7 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
 
 
 def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:
-    """Bars of cells' "value", with the interval from "low" to "high" on each.
+    """Bars of the cells' "value", each with its interval from "low" to "high".
 
     Its lines have a light edge, which shows on dark bars too.
     """
@@ -139,7 +139,7 @@ def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **l
 
 
 def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
-    """Names the rows of horizontal bars, the first on top."""
+    """Labels the rows of horizontal bars, the first on top."""
     ax.set_yticks(range(len(names)), names, **ticks)
     # Row 0 is at the bottom in matplotlib.
     ax.invert_yaxis()
@@ -149,7 +149,7 @@ def rows_of_bars(ax: Any, names: Sequence[str], **ticks: Any) -> None:
 def stack(
     ax: Any, parts: Mapping[str, Sequence[float]], colors: Sequence[str], **look: Any
 ) -> None:
-    """Horizontal bars of {label: [rows]}, one part after the other."""
+    """Stacked horizontal bars of {label: [rows]}."""
     left = np.zeros(len(next(iter(parts.values()))))
     for (label, widths), color in zip(parts.items(), colors, strict=True):
         at, edge = range(len(left)), {"edgecolor": "white", "lw": 0.5}
@@ -183,7 +183,7 @@ def read_curves(study: Study) -> Curves:
 
 @png
 def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
-    """Score of each probe as training goes on (CKL, Figure 2); `axis` is "epoch" or "step"."""
+    """Score of each probe during training (CKL, Figure 2); `axis` is "epoch" or "step"."""
     # A curve of one evaluation is a point, which the table shows better.
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
     if not drawn:
@@ -372,7 +372,7 @@ def plot_ledger(study: Study):
 
 
 def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:
-    """{name: section} of all figures there are data for."""
+    """{name: section} of all figures for which there are data."""
     curves = read_curves(study)
     return sections(
         {

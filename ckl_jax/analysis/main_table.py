@@ -28,7 +28,7 @@ ALPHA = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class FuarTasks:
-    """Which probes FUAR compares, and how the paper writes that."""
+    """The probes that FUAR compares, and the paper's notation for them."""
 
     forgotten: Sequence[str]
     updated: Sequence[str]
@@ -84,7 +84,7 @@ def fuar_tasks(
 
 
 def _first_of(role: str, ordered: Sequence[Probe]) -> list[Probe]:
-    """The first probe of a role with those of its group, as the halves of NewLAMA-Easy are."""
+    """The first probe of a role, with those of its group, such as the halves of NewLAMA-Easy."""
     mine = [probe for probe in ordered if probe.role == role]
     return [p for p in mine if p is mine[0] or (p.group and p.group == mine[0].group)]
 
@@ -145,7 +145,7 @@ def compute_table(
 
 
 class _Numbers:
-    """Means and bootstrap means of every model and probe, in percent points, and FUAR of them.
+    """Means and bootstrap means of every model and probe, in percent points, and their FUAR.
 
     `means[model][probe]` is a number, `draws[model][probe]` is [B]; the resamples of a probe are
     the same for all models. `fuar[model]` is (FUAR, [B] its samples) where that is defined.
@@ -211,13 +211,13 @@ def _row(study: Study, entry: Entry, numbers: _Numbers) -> dict[str, Any]:
 
 
 def _fuar(result: Any, samples: np.ndarray) -> dict[str, float | None]:
-    """FUAR and its interval; None, "no gain", in place of infinity, which JSON cannot hold."""
+    """FUAR and its interval; None ("no gain") stands for infinity, which JSON lacks."""
     low, high = (end if np.isfinite(end) else None for end in interval(samples))
     return {**dataclasses.asdict(result), "low": low, "high": high}
 
 
 def _add_tests(study: Study, rows: list[dict], numbers: _Numbers) -> None:
-    """Tests of every method against Vanilla, corrected for their number (Holm).
+    """Tests of every method against Vanilla, Holm-corrected.
 
     Exact McNemar on right answers for EM; paired bootstrap for F1 and for FUAR.
     """
@@ -283,7 +283,7 @@ def cell_value(row: dict, column: str) -> float | None:
 
 
 def titles(table: dict[str, Any]) -> dict[str, str]:
-    """{column: its header} of the scores, what is shown beside each, and FUAR."""
+    """{column: header} of the scores, the columns beside each, and FUAR."""
     headers = {}
     for probe in table["probes"]:
         headers[probe] = f"{table['labels'][probe]} {table['metric'].upper()}"

@@ -33,7 +33,7 @@ _LARGEST = 700.0  # exp of more is not a float
 
 @dataclasses.dataclass(frozen=True)
 class Losses:
-    """The losses of one probe as columns; N facts in the order of the file.
+    """The losses of one probe as columns; N facts in file order.
 
     Attributes:
       nll: [N] nats, summed over the counted tokens.
@@ -99,7 +99,7 @@ def perplexity(
 
 
 def score(losses: Losses, formula: str = "token_micro", batch_size: int = LEGACY_BATCH) -> float:
-    """Minus the logarithm of the perplexity, nats a token: what FUAR and transfer compare."""
+    """Minus the log perplexity in nats per token, which FUAR and transfer compare."""
     return -math.log(perplexity(losses, formula, batch_size))
 
 
@@ -110,7 +110,7 @@ def bootstrap(
     seed: int = 0,
     batch_size: int = LEGACY_BATCH,
 ) -> np.ndarray:
-    """Perplexities [M, B] of resampled facts, the same resample for all M models.
+    """Perplexities [M, B] of resampled facts; all M models share the resamples.
 
     What is resampled is what the formula averages over: facts, or the batches of
     `batch_mean_legacy`.
@@ -148,7 +148,7 @@ def estimate(
 
 
 def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, str]:
-    """Values that the formula averages, [K, N]; `_value` computes the perplexity of K means.
+    """The values that the formula averages, [K, N]; `_value` computes the perplexity from K means.
 
     Facts without a token that counts are left out.
     """
@@ -176,7 +176,7 @@ def _units(losses: Losses, formula: str, batch_size: int) -> tuple[np.ndarray, s
 
 
 def _value(means: np.ndarray, scale: str) -> np.ndarray:
-    """Perplexities [B] of the means [K, B] of `_units`."""
+    """Perplexities [B] from the means [K, B] of `_units`."""
     if scale == "mean":
         return means[0]
     log = means[0] / means[1] if scale == "quotient" else means[0]
@@ -187,7 +187,7 @@ def _value(means: np.ndarray, scale: str) -> np.ndarray:
 
 
 def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """{probe: scalars} of the rows of one evaluation that have losses: every formula, and counts.
+    """{probe: scalars} of an evaluation's rows with losses: every formula, and counts.
 
     The default formula is called "perplexity", the others "perplexity_<formula>".
     """
@@ -208,7 +208,7 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def fact_scores(probes: Mapping[str, Losses], formula: str = "token_micro") -> dict[str, float]:
-    """The `score` of each probe, and of the kinds of its facts where it has several.
+    """The `score` of each probe, and of each kind of its facts if it has several.
 
     Args:
       probes: {"0801-0901_changed": losses}.
@@ -237,6 +237,6 @@ def average(unchanged: float, changed: float, places: int = 2) -> decimal.Decima
 
 
 def rounded(value: float | decimal.Decimal, places: int = 2) -> decimal.Decimal:
-    """A number as tables print it: rounded half up in decimal, not half to even in binary."""
+    """A number as tables print it: rounded half up in decimal."""
     exact = value if isinstance(value, decimal.Decimal) else decimal.Decimal(str(value))
     return exact.quantize(decimal.Decimal(1).scaleb(-places), decimal.ROUND_HALF_UP)

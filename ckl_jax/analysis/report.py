@@ -46,7 +46,7 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is a MODEL_DIR, be it of a run that has only begun."""
+    """Whether a folder is a MODEL_DIR, even of a run that has only begun."""
     return (folder / "probes").is_dir() or any(
         (folder / name).is_file() for name in ("config.gin", "log.txt")
     )
@@ -113,7 +113,9 @@ def write_report(
 
 
 def _lead(study: Study, table: dict[str, Any]) -> list[str]:
-    """What was compared, what became of each kind of knowledge, and what the best ratio cost."""
+    """The summary: what was compared, what happened to each kind of knowledge, the best FUAR and
+    its cost.
+    """
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
     sizes = [f"{r.long} ({items[p]:,})" for p, r in study.records.items()]
     found = [f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."]
@@ -139,7 +141,7 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
 
 
 def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:
-    """Where a probe stood before, and after the best and the worst update."""
+    """A probe's score before the updates, and after the best and the worst one."""
     asked = [r for r in rows if record.name in r["scores"]]
     scores = {r["label"]: r["scores"][record.name]["value"] for r in asked}
     before = {r["label"] for r in rows if r["key"] == "initial"}
@@ -155,7 +157,7 @@ def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:
 
 
 def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:
-    """What the rows say of the overlap of each probe with training text, by the probe's label."""
+    """{label: overlap of the probe with the training text, as its rows record it}."""
     found = {}
     for probe, record in study.records.items():
         known = [e.scores[probe].overlap for e in study.entries if probe in e.scores]
@@ -164,7 +166,7 @@ def _overlaps(study: Study) -> dict[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def _evaluations(study: Study) -> Section:
-    """The last scores of evaluations that are not probes, such as perplexity of held-out text."""
+    """The last scores of evaluations that are not probes, such as held-out perplexity."""
     entries = [(e.label, e.run.evaluations) for e in study.entries if e.run]
     columns = sorted({column for _, scores in entries for column in scores})
     rows = [
@@ -201,7 +203,7 @@ def _settings(study: Study) -> Section:
 
 
 def versions() -> str:
-    """A sentence with the versions of what a report is made with."""
+    """A sentence with the versions of the packages that made a report."""
     found = [f"ckl_jax {ckl_jax.__version__}", f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -210,7 +212,7 @@ def versions() -> str:
 
 
 def configs(folders: Iterable[tuple[str, Path]]) -> list[Section]:
-    """The config.gin of runs, (name, MODEL_DIR) each."""
+    """(name, MODEL_DIR) of each run, for links to its config.gin."""
     return [
         Section(f"{name}: config.gin", code=path.read_text(encoding="utf-8"))
         for name, folder in folders

@@ -45,7 +45,7 @@ _KEPT = frozenset(
 
 
 class NotProbed(UserError):
-    """A folder has no probe rows, at least not yet."""
+    """A folder has no probe rows (yet)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,36 +80,36 @@ class Scored:
 
     @property
     def answered(self) -> bool:
-        """Whether the items were asked for answers, and not only for what they cost."""
+        """Whether the items have decoded answers, not only losses."""
         return not np.isnan(self.em).any()
 
     @property
     def dates(self) -> tuple[str, ...]:
-        """[N] when each item's answers are valid; "" where no date is given."""
+        """[N] date from which each item's answers are valid, or ""."""
         return tuple(row.get("date", "") for row in self.rows)
 
     @property
     def overlap(self) -> Mapping[str, Mapping[str, Any]]:
-        """{corpus: what of the probe stands in it}, see `data.overlap`; {} if not measured."""
+        """{corpus: overlap of the probe with it}, see `data.overlap`; {} if not measured."""
         return next((row["overlap"] for row in self.rows if "overlap" in row), {})
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """Kinds of classes, such as "frequency", that items are in."""
+        """Kinds of groups, such as "frequency", to which items belong."""
         return tuple(dict.fromkeys(n for row in self.rows for n in row.get("groups", ())))
 
     def group(self, name: str) -> tuple[str, ...]:
-        """[N] the class of each item; "" where it has none."""
+        """[N] the group of each item, or ""."""
         return tuple(row.get("groups", {}).get(name, "") for row in self.rows)
 
 
 def in_order(scores: Mapping[str, Scored]) -> list[str]:
-    """The names of probes in the order of tables."""
+    """The names of probes in table order."""
     return sorted(scores, key=lambda name: scores[name].probe.order)
 
 
 def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> Scored:
-    """The rows of one probe, out of the file `path`, as columns.
+    """The rows of one probe from the file `path`, as columns.
 
     Raises:
       UserError: the record of the probe is malformed, or names columns that rows lack.
@@ -146,7 +146,7 @@ def as_columns(rows: list[dict[str, Any]], path: str | os.PathLike = "rows") -> 
 
 
 def _probe_of(rows: list[dict[str, Any]], path: str | os.PathLike) -> Probe:
-    """The record of a probe in its rows; older rows without one are of published probes."""
+    """The record of a probe in its rows; rows without one are of published probes."""
     name = rows[0]["probe"]
     for row in rows:
         # The first row of a probe has it, but files may have been merged or sorted.
@@ -178,7 +178,7 @@ def read_rows(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 
 
 def _fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fields that a row must have: those of an answer, of a loss, or of both."""
+    """The required fields of a row: of an answer, of a loss, or of both."""
     if "nll" not in row:
         return FIELDS
     asked = any(name in row for name in _OF_ANSWERS)
@@ -209,7 +209,7 @@ def by_probe(rows: Iterator[dict[str, Any]], path: str | os.PathLike) -> dict[st
 
 
 def _slim(row: dict[str, Any]) -> dict[str, Any]:
-    """The row without its numbers, which are columns; runs share the text of their items."""
+    """The row without its numbers, which are stored as columns; runs share the text of items."""
 
     def shared(value: Any) -> Any:
         if isinstance(value, list):
@@ -222,7 +222,7 @@ def _slim(row: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
-    """Rows hold no cycles, and looking for some among a million of them takes most of the time."""
+    """Disables garbage collection while reading rows, where it would take most of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -234,7 +234,7 @@ def _without_collector() -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A MODEL_DIR that was probed.
+    """A MODEL_DIR with probe rows.
 
     Attributes:
       path: the folder.
@@ -260,7 +260,7 @@ class Run:
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> "Run":
-        """Finds the rows of a run; reads none of them yet.
+        """Finds the rows of a run without reading them.
 
         Raises:
           NotProbed: there is no such folder, or it has no rows.
@@ -288,7 +288,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run's name: what its summary says, else the name of its folder."""
+        """The run's name from its summary, else from its folder."""
         return str(self.summary.get("run") or self.path.resolve().name)
 
     @property
@@ -314,7 +314,7 @@ class Run:
             return by_probe(read_rows(path), path)
 
     def means_at(self, step: int) -> dict[str, float]:
-        """{probe: mean EM} after `step`; holds no rows in memory."""
+        """{probe: mean EM} after `step`, without keeping rows in memory."""
         if step == self.steps[-1]:
             return {p: float(s.em.mean()) for p, s in self.last.items() if s.answered}
         # Row by row: curves read every evaluation of every run.
@@ -327,7 +327,7 @@ class Run:
         return {probe: right[probe] / n for probe, n in items.items()}
 
     def epoch_at(self, step: int) -> float:
-        """Passes over the corpus done after `step`; within one, a fraction."""
+        """Passes over the corpus after `step`; fractional within an epoch."""
         done = 0
         # Epochs differ in length under Mix-Review, hence a list of steps.
         for epoch, steps in enumerate(self.summary.get("steps_per_epoch") or ()):
@@ -340,13 +340,13 @@ class Run:
 
 
 def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a `metrics.jsonl`; a line that is being written is left out."""
+    """Yields the rows of a `metrics.jsonl`, without a line that is still being written."""
     with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
         yield from (row for row in map(metrics_row, f) if row is not None)
 
 
 def metrics_row(line: str) -> dict[str, Any] | None:
-    """A line of a `metrics.jsonl`; None for one that is cut off or something else."""
+    """A line of a `metrics.jsonl`, or None if it is incomplete or something else."""
     try:
         # A line without its newline is still being written.
         row = parse_json(line, ANY_NUMBER) if line.endswith("\n") else None
@@ -356,7 +356,7 @@ def metrics_row(line: str) -> dict[str, Any] | None:
 
 
 def _why_no_rows(path: Path) -> str:
-    """Explains what a folder without rows is, and what to do."""
+    """Explains why a folder has no rows, and what to do."""
     probed = {p.parent.parent.name for p in path.glob("*/probes/rows_*.jsonl")}
     names = ", ".join(sorted(probed))
     if (path / "demo.json").is_file():
@@ -382,7 +382,7 @@ def _read_summary(path: Path) -> dict[str, Any]:
 
 
 def base_of(run: Run) -> Run | None:
-    """The run that `run` started from, if its summary says so and it was probed."""
+    """The run from which `run` started, if its summary records it and it was probed."""
     base = run.summary.get("base_checkpoint")
     if not base:
         return None
@@ -397,7 +397,7 @@ def base_of(run: Run) -> Run | None:
 
 
 def training_flops(summary: Mapping[str, Any]) -> int | None:
-    """FLOPs of the matrix products of a training, by its `summary.json`; None if they are not told.
+    """FLOPs of a training's matrix products from its `summary.json`; None if not recorded.
 
     Those of gradients, and of what is computed again for them, are among them.
     """

@@ -1,4 +1,4 @@
-"""Sections of reports, made once and written as HTML, as Markdown and to the terminal."""
+"""Sections of reports, rendered as HTML, as Markdown and to the terminal."""
 
 import base64
 import dataclasses
@@ -35,7 +35,7 @@ class Cell:
 
 
 def cell(value: Any) -> Cell:
-    """A cell of a value: numbers with two decimals, counts with commas, "–" for None."""
+    """A table cell: two decimals for numbers, thousands separators for counts, "–" for None."""
     if isinstance(value, Cell):
         return value
     if isinstance(value, float):
@@ -59,7 +59,7 @@ COSTS = ("TFLOP", "CPU s")
 
 
 def costs(flops: float | None, cpu_seconds: float | None) -> list[str]:
-    """The cells of `COSTS`, of matrix products and of processor time in training."""
+    """The cells of `COSTS`: FLOPs of matrix products and CPU time of training."""
     return ["–" if flops is None else f"{flops / 1e12:.3g}", whole(cpu_seconds)]
 
 
@@ -69,7 +69,7 @@ def ratio(value: float | None) -> str:
 
 
 def compact(count: int | None) -> str:
-    """A number of parameters with its unit: 1.31M; "–" for None."""
+    """A number of parameters with its unit, such as 1.31M; "–" for None."""
     if count is None:
         return "–"
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
@@ -104,7 +104,7 @@ def estimate(
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A figure, a table, sentences about them, and further sections; empty ones are left out.
+    """A figure, a table, sentences and subsections; empty ones are not rendered.
 
     Attributes:
       title: its heading.
@@ -143,7 +143,7 @@ class Section:
         return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
 
     def markdown(self, level: int = 3, images: Mapping[bytes, str] | None = None) -> str:
-        """The section in Markdown, without its code.
+        """The section in Markdown.
 
         Args:
           level: of its heading.
@@ -162,7 +162,7 @@ class Section:
         return "\n\n".join(parts) + "\n"
 
     def text(self) -> list[str]:
-        """The table as lines of plain text, the first column to the left."""
+        """The table as lines of plain text, first column left-aligned."""
         rows = [list(self.headers), *([c.text for c in row] for row in self.rows)]
         first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
         return ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]) for row in rows]
@@ -220,7 +220,7 @@ def _terminal(shown: Cell, narrow: bool) -> Any:
 
 
 def _widths(console: Any, drawn: Any) -> tuple[int, int]:
-    """The smallest width of a table or of a cell, with words whole, and the natural one."""
+    """The minimum width of a table or cell, without breaking words, and the natural width."""
     from rich.measure import Measurement
 
     # Without the console's own limit.
@@ -229,7 +229,7 @@ def _widths(console: Any, drawn: Any) -> tuple[int, int]:
 
 
 def _shrink(console: Any, table: Any, width: int) -> None:
-    """Narrows the columns of a table to a width, as far as words stay whole."""
+    """Narrows the columns of a table to a total width without breaking words."""
     excess = _widths(console, table)[1] - width
     for column in table.columns:
         sizes = [_widths(console, cell) for cell in (column.header, *column.cells)]
@@ -243,7 +243,7 @@ def _shrink(console: Any, table: Any, width: int) -> None:
 
 
 def terminal() -> Any:
-    """The console of the terminal, or a wide one where the output goes elsewhere."""
+    """The terminal's console, or a wide one if the output is redirected."""
     import rich.console
 
     console = rich.console.Console()
@@ -253,7 +253,7 @@ def terminal() -> Any:
 
 
 def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
-    """Refuses to write a report over files of others; one of ours may be written again.
+    """Refuses to overwrite a report that this package did not write.
 
     Args:
       page: HTML of the report, by which it is known whose the files are.
@@ -274,7 +274,7 @@ def refuse_foreign(page: Path, overwrite: bool, *others: str) -> None:
 def write_page(
     path: Path, title: str, sections: Sequence[Section], lead: Sequence[str] = ()
 ) -> Path:
-    """Writes the sections as one HTML file that needs no other: styles and figures are inside.
+    """Writes the sections as one self-contained HTML file.
 
     Args:
       path: of the file.
@@ -302,7 +302,7 @@ def write_markdown(
     out: Path,
     lead: str = "",
 ) -> Path:
-    """Writes NAME.md, NAME.json and an image for each figure; prints the tables.
+    """Writes NAME.md, NAME.json and an image per figure; prints the tables.
 
     Args:
       name: such as "ckl/figure2"; "/" becomes "-" in names of files.

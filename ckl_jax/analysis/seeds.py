@@ -1,4 +1,4 @@
-"""The same experiment under several seeds: mean and range of every number of the main table."""
+"""The same experiment with several seeds: mean and range of every number of the main table."""
 
 import collections
 import dataclasses
@@ -46,7 +46,7 @@ def over_seeds(
 
 
 def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Summarize) -> Path:
-    """Writes seeds.html, seeds.md and seeds.json over experiments that differ by their seed.
+    """Writes seeds.html, seeds.md and seeds.json for experiments that differ in the seed only.
 
     Unlike the intervals of a single report, the range over seeds holds what the order of the data
     and the new parameters do to a result; in a simulated world, the choice of facts as well.
@@ -75,7 +75,7 @@ def compare_seeds(folders: Sequence[str | Path], out: str | Path, summarize: Sum
 
 
 def check_folders(folders: Sequence[str | Path]) -> None:
-    """Raises `UserError` for fewer than two folders, one given twice, or a single run."""
+    """Raises `UserError` for fewer than two folders, a repeated folder, or a single run."""
     if len(folders) < 2:
         raise UserError("Comparing seeds takes at least two demo folders; give more of them.")
     resolved = [Path(folder).resolve() for folder in folders]
@@ -140,7 +140,7 @@ def _cell(column: dict) -> Cell:
 
 
 def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str] = ()) -> None:
-    """Refuses folders that are not of different seeds and else the same settings.
+    """Refuses folders that do not have different seeds and otherwise equal settings.
 
     Args:
       folders: each with its settings.
@@ -169,7 +169,7 @@ def check_seeds(folders: Sequence[str | Path], record: str, free: Collection[str
 
 
 def _deciding(setting: Any) -> Any:
-    """A setting, of gin's bindings without those of when a model is asked."""
+    """Settings that affect results: gin bindings without those of evaluation times."""
     if not isinstance(setting, list):
         return setting
     return [b for b in setting if str(b).partition("=")[0].strip() not in _OF_WHEN]

@@ -1,4 +1,4 @@
-"""Uncertainty of scores over items, and tests between models that answered the same items.
+"""Uncertainty of scores over items, and tests between models evaluated on the same items.
 
 The bootstrap resamples the items of a probe, the same resample for every model, so that pairs
 stay paired. The intervals of one run say how far the choice of items matters, and nothing on the
@@ -110,7 +110,7 @@ def seeds_needed(effect: float, stddev: float, fewest: int = 5, most: int = 100)
 
 
 def spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """{"mean", "low", "high", "values"} of numbers, one of each seed; None where one has none."""
+    """{"mean", "low", "high", "values"} over seeds; None if a seed lacks the number."""
     known = [v for v in values if v is not None]
     return {
         "mean": float(np.mean(known)) if known else None,
@@ -121,7 +121,7 @@ def spread(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of [B] samples; infinity is allowed and ranks as the largest."""
+    """Percentile interval of [B] samples; infinity ranks as the largest."""
     tail = 50.0 * (1.0 - level)
     # "nearest", because interpolating between a number and infinity gives NaN.
     low, high = np.percentile(samples, [tail, 100.0 - tail], method="nearest")
@@ -151,7 +151,7 @@ def mcnemar(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Two-sided p of so uneven a split of wins + losses fair coins."""
+    """Two-sided p of a split as uneven as wins : losses among fair coin flips."""
     n, k = wins + losses, min(wins, losses)
     if n == 0:
         return 1.0
@@ -166,7 +166,7 @@ def sign_test(wins: int, losses: int) -> float:
 
 
 def two_sided(difference: np.ndarray) -> float:
-    """Share of samples [B] on the rarer side of 0, doubled; never 0, as B is finite."""
+    """Twice the fraction of samples [B] on the rarer side of 0; never 0, as B is finite."""
     b = len(difference)
     # Ties count on both sides, which makes the test conservative.
     below, above = (difference <= 0).sum(), (difference >= 0).sum()

@@ -1,4 +1,4 @@
-"""A study: the Initial model and the runs that updated it, put to the same probes."""
+"""A study: the Initial model and the runs that updated it, evaluated on the same probes."""
 
 import dataclasses
 import functools
@@ -59,7 +59,7 @@ class Study:
 
     @functools.cached_property
     def records(self) -> dict[str, Probe]:
-        """{name: probe} in the order of tables; where runs differ, the first one's."""
+        """{name: probe} in table order; where runs differ, the first run's."""
         # Reversed, so that the first entry's record wins.
         found = {p: s.probe for e in reversed(self.entries) for p, s in e.scores.items()}
         first = dict.fromkeys(p for e in self.entries for p in e.scores)
@@ -75,12 +75,12 @@ class Study:
         return next((e for e in self.methods if e.key == "vanilla"), None)
 
     def values(self, probe: str, metric: str) -> tuple[list[str], np.ndarray]:
-        """Keys [M] of the models put to a probe, and their scores [M, N]."""
+        """Keys [M] of the models with rows of a probe, and their scores [M, N]."""
         mine = [e for e in self.entries if probe in e.scores]
         return [e.key for e in mine], np.stack([getattr(e.scores[probe], metric) for e in mine])
 
     def states(self, entry: Entry, probe: str) -> np.ndarray | None:
-        """Fact states [N] of a model relative to Initial, if both answered the probe."""
+        """Fact states [N] of a model relative to Initial, if both have answers."""
         if self.initial is None or probe not in entry.scores or probe not in self.initial.scores:
             return None
         return fact_states(entry.scores[probe], self.initial.scores[probe])
@@ -125,7 +125,7 @@ def load_study(run_dirs: Sequence[str | Path]) -> Study:
 def _scores_before(
     base: Base | None, runs: Sequence[Run]
 ) -> tuple[dict[str, Scored] | None, list[str]]:
-    """Answers of the model before all of `runs`, and a note if they are not its alone."""
+    """Scores of the base model of all `runs`, and a note if some have another base."""
     if base is not None and base.source is not None and (scores := base.scores):
         return scores, []
     # Of the runs' own rows of step 0, those of the fewest parameters are nearest to the base.
@@ -146,7 +146,7 @@ def _label(name: str) -> str:
 
 
 def tuned_study(run_dirs: Sequence[str | Path]) -> Study:
-    """The study of models that were fine-tuned for the same questions: none starts from another.
+    """The study of models fine-tuned on one probe's task, where none starts from another.
 
     Raises:
       UserError: a folder has no rows, or the runs answered different items.
@@ -157,7 +157,7 @@ def tuned_study(run_dirs: Sequence[str | Path]) -> Study:
 
 
 def _answered(study: Study) -> Study:
-    """The study of the probes that were answered; of others there are perplexities only.
+    """The study restricted to probes with decoded answers.
 
     What Initial alone was not asked is left out of its scores alone.
     """
@@ -186,7 +186,9 @@ def _answered(study: Study) -> Study:
 
 
 def _is_initial(run: Run) -> bool:
-    """Whether a finished run trained from random parameters, or not at all, or is named Initial."""
+    """Whether a finished run trained from random parameters, trained nothing, or is named
+    Initial.
+    """
     # An update is probed at step 0, before its first step; a pre-training run is not.
     fresh = 0 not in run.files and not run.summary.get("base_checkpoint")
     # An Initial model may have been trained from an imported one.

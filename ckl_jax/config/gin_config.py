@@ -1,4 +1,4 @@
-"""Binds gin files and flags at a job function, and calls it; the library itself reads no gin.
+"""Binds gin files and flags to a job function and calls it. The rest of the library reads no gin.
 
 Gin files use dynamic registration: `from __gin__ import dynamic_registration`, then real imports
 (`from ckl_jax.jobs import train`) and bindings of what they import (`train.train.total_steps`).
@@ -39,7 +39,7 @@ _lent: dict[str, Callable[..., Any]] = {}
 
 @contextlib.contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """A function in which values can be read: nothing is collected.
+    """Context manager in which gin values are parsed without garbage collection.
 
     Before Python 3.11.8 `ast.literal_eval`, by which gin reads values, fails at sound ones if a
     finalizer that runs within it parses too, here or in another thread (python/cpython#106905).
@@ -96,7 +96,7 @@ def read(
     overrides: Sequence[str] = (),
     trusted: Sequence[str] = (),
 ) -> Source:
-    """Finds and checks the files without importing what they import: takes no time.
+    """Finds and checks the files without importing anything that they import.
 
     Macros that `overrides` will set, statements such as "A = None", need not be set. Of files that
     come with a model only `trusted` modules and this package's are imported, see `trust.check`.
@@ -127,7 +127,7 @@ def bind(source: Source) -> None:
 
 
 def forget(package: str) -> None:
-    """Forgets what gin knows by names of a package that cannot be imported any more.
+    """Drops gin's registrations of a package that can no longer be imported.
 
     Gin remembers of a function the import by which it first met it, also after a configuration is
     cleared, and writes that import into the next one's text.
@@ -141,7 +141,7 @@ def forget(package: str) -> None:
 
 @contextlib.contextmanager
 def _search_in(folders: Sequence[Path]) -> Iterator[None]:
-    """Makes gin's `include` look for plain files in `folders` only.
+    """Restricts gin's `include` to plain files in `folders`.
 
     Gin can add folders and readers but not remove them, and its reader of package resources logs
     an error for every folder that lacks a file.
@@ -264,12 +264,12 @@ def run(
 
 
 def in_job() -> bool:
-    """Whether a job runs that gin configured: its configuration is the one that holds."""
+    """Whether the caller runs inside a job that gin configured."""
     return bool(_running)
 
 
 def _lend_to_main(function: Callable[..., Any]) -> None:
-    """Makes `import __main__ as train_script` in T5X's gin files find the job function.
+    """Lets `import __main__ as train_script` in T5X's gin files find the job function.
 
     A name that the caller's own script defines is left alone.
     """
@@ -280,7 +280,7 @@ def _lend_to_main(function: Callable[..., Any]) -> None:
 
 
 def configurable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns gin's version of `function`, also of one that no gin file mentions."""
+    """Returns gin's configurable for `function`, registering it if no gin file mentions it."""
     try:
         return gin.get_configurable(function)
     except (KeyError, ValueError):
@@ -309,7 +309,7 @@ def missing_arguments(function: Callable[..., Any], given: dict[str, Any]) -> li
 
 
 def call(configured: Callable[..., Any], **arguments: Any) -> Any:
-    """Calls a configurable; errors meant for users come out as they were raised."""
+    """Calls a configurable; a `UserError` is raised unchanged, without gin's additions."""
     try:
         return configured(**arguments)
     except UserError as e:
@@ -344,7 +344,7 @@ def call(configured: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def _is_circular(e: RecursionError) -> bool:
-    """Whether gin called itself over and over, rather than a job's own function."""
+    """Whether gin itself recursed without end, as opposed to a function of the job."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(e.__traceback__)]
     return files.count(gin.config.__file__) > len(files) / 4
 
@@ -409,7 +409,7 @@ def _hint(message: str, source: str, scan: gin_scan.Scan) -> str:
 
 
 def _walk(selector: str, imports: dict[str, str]) -> Any:
-    """Returns the object that a selector's components lead to, as far as they do."""
+    """Returns the object that the components of a selector lead to, following as many as exist."""
     first, *rest = selector.split(".")
     value = sys.modules.get(imports.get(first, first))
     for part in rest:

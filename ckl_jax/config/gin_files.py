@@ -36,7 +36,7 @@ def search_folders(search_paths: Iterable[str], gin_files: Iterable[str] = ()) -
 
 
 def find_include(name: str, folders: Sequence[Path]) -> Path | None:
-    """Returns the file that `include 'name'` means, None if there is none."""
+    """Returns the file that `include 'name'` refers to, or None."""
     for folder in folders:
         path = folder / os.path.expanduser(name)
         if path.is_file():
@@ -45,7 +45,7 @@ def find_include(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def find(name: str, folders: Sequence[Path]) -> Path:
-    """Returns the file that `--gin_file=name` means.
+    """Returns the file that `--gin_file=name` refers to.
 
     A bare name that is in none of the folders may lie anywhere below the bundled folder.
 
@@ -65,7 +65,7 @@ def find(name: str, folders: Sequence[Path]) -> Path:
 
 
 def unknown_file(name: str, folders: Sequence[Path]) -> str:
-    """Says that there is no such file, where it was looked for, and which name is near."""
+    """The error for a gin file that was not found: the folders searched and the nearest name."""
     if Path(name).is_dir():
         return f"--gin_file={name} is a folder; give a file."
     if Path(name).is_absolute():

@@ -1,4 +1,4 @@
-"""Reads gin files without running them, to say in a sentence what is wrong with them.
+"""Parses gin files without running them, for error messages with file and line.
 
 Gin's own messages name the configurable that failed, not the macro that is unset, and stop at
 the first import. This walk over the parsed statements knows the file and line of every macro.
@@ -162,7 +162,7 @@ def check_macros(result: Scan, set_later: Collection[str] = ()) -> None:
 
 
 def _check_command_line(result: Scan) -> None:
-    """Refuses macros of the command line that the files do not use: they would do nothing."""
+    """Refuses macros on the command line that no file uses, since they would have no effect."""
     in_files = [b for b in result.bindings if b.where != COMMAND_LINE]
     known = {b.name for b in in_files if not b.parameter}
     known |= {m.name for b in in_files for m in parts_of(b.value, Macro)}
@@ -186,7 +186,7 @@ def _required(value: Any) -> bool:
 
 
 def parts_of(value: Any, kind: type) -> Iterator[Any]:
-    """Yields the macros or references, as `kind` says, in a value, at any depth."""
+    """Yields the macros or references (`kind`) nested anywhere in a value."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, dict):
@@ -198,7 +198,7 @@ def parts_of(value: Any, kind: type) -> Iterator[Any]:
 
 
 def scan_alone(path: Path) -> Scan:
-    """A file without what it includes."""
+    """Parses one file without its includes."""
     result = Scan()
     _collect(_statements(read_text(path), str(path)), str(path), None, result, [])
     return result
@@ -212,7 +212,7 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a gin file, with today's names and places."""
+    """Reads a gin file, with names of earlier versions and moved folders replaced by today's."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:

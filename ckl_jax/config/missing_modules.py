@@ -1,4 +1,4 @@
-"""Explains an import without a module: which package has it, and how to install that."""
+"""Explains failed imports: which package provides the module, and how to install it."""
 
 import importlib
 import importlib.util
@@ -19,13 +19,15 @@ _INSTALLED_BY = {  # packages that gin files and task modules often name
 
 
 def missing_in(message: str) -> str | None:
-    """The module that a `ModuleNotFoundError` says it misses."""
+    """The name of the module that a `ModuleNotFoundError` is about."""
     found = re.search(r"No module named '(.*?)'", message)
     return found[1] if found else None
 
 
 def how_to_get(module: str) -> str:
-    """What follows in the message: " The package t5 is not installed: pip install t5." """
+    """How to install a module, as the end of a message: " The package t5 is not installed: pip
+    install t5.".
+    """
     top = module.split(".")[0]
     if _is_there(top):
         return _nearest_module(module)

@@ -1,4 +1,4 @@
-"""The `config.gin` and `model.gin` of a model's folder, read where the folder lies now.
+"""Reads the `config.gin` or `model.gin` of a model folder that was moved since it was written.
 
 They name the folder and the vocabulary as they were when they were written. A folder that has been
 moved, or is read from another working directory, holds a copy of the vocabulary:
@@ -21,7 +21,7 @@ vocabulary_copy.open_copy.folder = {folder!r}
 
 
 def translate(path: str | Path, text: str) -> str:
-    """The text of a gin file, with statements at its end that say where its folder is.
+    """Appends statements to a gin text that point it to the folder's current location.
 
     Raises:
       UserError: the record of the copy cannot be read.

@@ -65,7 +65,7 @@ _MACRO = re.compile(rf"(?:^(?=\w+[ \t]*=)|(?<=%))({'|'.join(MACROS)})\b", re.M)
 
 
 def translate(text: str) -> str:
-    """Renames what has another name today in the text of a gin file or in a binding."""
+    """Replaces old names by current ones in the text of a gin file or in a binding."""
     text = _MACRO.sub(lambda m: MACROS[m[1]], text)
     for function, names in PARAMETERS.items():
         text = _renamed_parameters(text, function, names)

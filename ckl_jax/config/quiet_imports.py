@@ -1,4 +1,4 @@
-"""Keeps TensorFlow's greetings off stderr while it is imported; everything else comes through.
+"""Hides TensorFlow's start-up messages while it is imported; other output passes.
 
 Its C++ code writes them to the file descriptor before any setting of its log level counts.
 """
@@ -23,7 +23,7 @@ _REMOVED = re.compile(r"Features not in `features_length` will be removed during
 
 @contextlib.contextmanager
 def quiet_imports() -> Iterator[None]:
-    """A `with` block that lets all of stderr through, line by line, but TensorFlow's greetings."""
+    """Context manager that filters TensorFlow's start-up messages out of stderr, line by line."""
     logging.getLogger("absl").addFilter(_is_news)  # adding twice is once
     if "tensorflow" in sys.modules:
         yield

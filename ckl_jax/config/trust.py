@@ -90,7 +90,7 @@ def _named(selector: str, imports: dict[str, str]) -> tuple[str, str]:
 
 
 def _strange(selector: str, imports: dict[str, str], trusted: set[str]) -> str | None:
-    """The module of a selector that is set, if it reaches beyond what may be imported."""
+    """The module of a bound selector if it lies outside what may be imported, else None."""
     module, name = _named(selector, imports)
     if _is_trusted(module, trusted) or (module in _bundled().modules and "." not in name):
         return None

@@ -28,7 +28,7 @@ _TENSORFLOW = re.compile(
 
 
 def place(error: BaseException) -> str | None:
-    """The innermost place in code of neither a library nor this package, in words, or None."""
+    """Describes the innermost frame in user code (no library's, not this package's), or None."""
     found = None
     for each in chain(error):
         if isinstance(each, SyntaxError) and each.filename and not _is_library(each.filename):
@@ -41,7 +41,7 @@ def place(error: BaseException) -> str | None:
 
 
 def report(error: BaseException) -> str | None:
-    """The traceback of an error in users' code from there on, and a sentence; or None."""
+    """The traceback of an error from the user's own frame on, and one sentence; or None."""
     where = place(error)
     if where is None:
         return None
@@ -106,7 +106,7 @@ def described(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """`error` and what caused it, down to the first."""
+    """`error` and its causes, ending with the first."""
     seen = None
     while error is not None and error is not seen:
         yield error

@@ -146,7 +146,8 @@ def write_model_gin(
 
 
 def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[str] = ()) -> str:
-    """The gin file of a model and its vocabulary, to be laid over one that says how it trains.
+    """The gin text that configures a model and its vocabulary; included after a training's gin
+    file.
 
     Args:
       config: the model.

@@ -1,4 +1,4 @@
-"""`ckl export-peft` and `ckl import-peft`: LoRA adapters to Hugging Face's PEFT, and from it."""
+"""`ckl export-peft` and `ckl import-peft`: LoRA adapters in Hugging Face PEFT's format."""
 
 import dataclasses
 from pathlib import Path
@@ -71,7 +71,7 @@ def export_peft(
 
 
 def _is_of(folder: str, flat: dict[str, Any]) -> bool:
-    """Whether a Hugging Face folder holds these parameters."""
+    """Whether a Hugging Face folder holds exactly these parameters."""
     _, params = load_hf(folder)
     there = paths.flatten(params)
     same = flat.keys() == there.keys()

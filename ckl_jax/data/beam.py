@@ -37,7 +37,7 @@ def import_beam() -> Any:
 
 
 def new_pipeline(arguments: str = "") -> tuple[Any, Any]:
-    """(Beam, a pipeline with nothing in it).
+    """(Beam, an empty pipeline).
 
     Args:
       arguments: options as on a command line, such as `--runner=FlinkRunner --parallelism=8`.
@@ -54,7 +54,7 @@ def new_pipeline(arguments: str = "") -> tuple[Any, Any]:
 
 
 def known_flags(beam, arguments: str) -> list[str]:
-    """The options one by one. Beam would only warn of those that it does not know.
+    """The options one by one; unknown ones are refused, where Beam would only warn.
 
     Raises:
       UserError: Beam does not know one, or its value is not of its type.
@@ -78,7 +78,7 @@ def known_flags(beam, arguments: str) -> list[str]:
 
 
 def run(pipeline) -> Any:
-    """Runs a pipeline to its end.
+    """Runs a pipeline to completion.
 
     Raises:
       UserError: as a worker raised it.
@@ -94,7 +94,7 @@ def run(pipeline) -> Any:
 
 
 def _user_error(error: BaseException | None) -> UserError | None:
-    """The `UserError` of a worker: as it is, or (of another process) in a traceback as text."""
+    """The `UserError` raised in a worker, recovered from a traceback as text if necessary."""
     while error is not None:
         text = str(error)
         said = text if isinstance(error, UserError) else "".join(_ERROR.findall(text)[:1])
@@ -124,7 +124,7 @@ def _tagged(row: Any, function: Callable, *args) -> Iterator[Any]:
 
 
 def counted(counts: dict[Any, int]) -> Iterator[tuple[str, tuple[Any, int]]]:
-    """Tags counts, which a function yields to have them summed."""
+    """Tags the counts that a function yields, to be summed."""
     return ((COUNTS, pair) for pair in counts.items())
 
 

@@ -1,4 +1,4 @@
-"""Rows in files by a number of their key, so that what belongs together can be joined in memory."""
+"""Rows partitioned into files by a hash of their key, for joins in bounded memory."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ def bucket_files(folder: Path, count: int) -> Iterator[list[IO[str]]]:
 
 
 def write_rows(rows: Iterable[tuple[int, Any]], folder: Path, count: int) -> None:
-    """Writes each (key, JSON value) to the bucket key modulo `count`."""
+    """Writes each (key, JSON value) into the bucket key modulo `count`."""
     with bucket_files(folder, count) as files:
         for key, row in rows:
             files[key % count].write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -42,7 +42,7 @@ def read_rows(folder: Path, count: int) -> Iterator[Any]:
 
 
 def hash64(*parts: Any) -> int:
-    """A number in [0, 2^63) that depends on the parts alone, and not on the process."""
+    """A hash in [0, 2^63) of the parts, the same in every process."""
     text = "\0".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 

@@ -1,4 +1,4 @@
-"""Compressed files: bzip2 (of one stream or many), gzip and plain as blocks; archives of arrays.
+"""Compressed files (bzip2 of one or many streams, gzip, plain) read in blocks; archives of arrays.
 
 A file that ends too early or is damaged is a `UserError` that names the byte. No file takes more
 memory than its size on disk and a fixed amount warrant, whatever it expands to.
@@ -34,7 +34,7 @@ _ARRAYS_BYTES, _ARRAYS_RATIO = 1 << 28, 100
 def read_blocks(
     path: str | os.PathLike, start: int = 0, stop: int | None = None
 ) -> Iterator[bytes]:
-    """Yields the decompressed content of a file; its first bytes tell how it is compressed.
+    """Yields the decompressed content of a file, whose format its first bytes tell.
 
     Args:
       path: the file.
@@ -56,7 +56,7 @@ def read_blocks(
 
 
 def is_multistream(path: str | os.PathLike) -> bool:
-    """Whether the file is bzip2 and so can be read from the start of any of its streams."""
+    """Whether the file is bzip2, which can be read from the start of any of its streams."""
     with os_errors(path, "read"), open(path, "rb") as f:
         return f.read(3) == _BZ2
 
@@ -69,7 +69,7 @@ def _raw(f: IO[bytes], stop: int | None) -> Iterator[bytes]:
 
 
 def _decode_bz2(decoder, block: bytes) -> Iterator[bytes]:
-    """Decompresses `block`, in parts of bounded size whatever its compression ratio."""
+    """Decompresses `block` in parts of bounded size, whatever its compression ratio."""
     yield decoder.decompress(block, 4 * BLOCK_BYTES)
     while not decoder.eof and not decoder.needs_input:
         yield decoder.decompress(b"", 4 * BLOCK_BYTES)
@@ -198,7 +198,7 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Raises `ValueError` unless a file of an archive is an array of the size that it declares."""
+    """Raises `ValueError` unless a member is an array of the size that its header declares."""
     with archive.open(entry) as f:
         version = np.lib.format.read_magic(f)
         read = {(1, 0): np.lib.format.read_array_header_1_0}

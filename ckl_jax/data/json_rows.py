@@ -1,4 +1,4 @@
-"""JSON lines with the place of each, for complaints that name file and line."""
+"""Reads JSON lines with the file and line of each, for error messages."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from ckl_jax.files import json_value
 def numbered_values(
     path: str | os.PathLike, limit: int = RECORD_BYTES
 ) -> Iterator[tuple[str, Any]]:
-    """Yields ("file, line n", value) of each line, plain or compressed, that is not blank.
+    """Yields ("file, line n", value) of each non-blank line, plain or compressed.
 
     Raises:
       UserError: the file cannot be read, or a line is not JSON or longer than `limit` bytes.
@@ -37,7 +37,7 @@ def numbered_rows(
 
 
 def text_field(row: dict[str, Any], field: str, where: str) -> str:
-    """A field of a row as text, with single blanks.
+    """A field of a row as text, with whitespace collapsed.
 
     Raises:
       UserError: it is missing, blank or no text; the sentence begins with `where`.

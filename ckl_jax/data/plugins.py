@@ -1,4 +1,4 @@
-"""Functions of a user's own, named `module:function` on the command line.
+"""User functions given as `module:function` on the command line.
 
 They are called with lists and return a list of the same length, so that a model can work in
 batches.
@@ -16,7 +16,7 @@ PlugIn = Callable[..., list[str]]
 
 
 def import_from_here() -> None:
-    """Puts the working directory first among the places of modules, as `python -m` does.
+    """Puts the working directory first on the module search path, as `python -m` does.
 
     A user's `tasks` or `data` module is then theirs, whatever is installed under that name.
     """
@@ -25,7 +25,7 @@ def import_from_here() -> None:
 
 
 def load(name: str, flag: str) -> PlugIn | None:
-    """Returns the function that "package.module:function" names, checked at each call; None of "".
+    """Returns the function "package.module:function", with its results checked; None for "".
 
     A module is also found in the current folder.
 

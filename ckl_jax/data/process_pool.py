@@ -1,4 +1,4 @@
-"""Tasks over processes, and folders whose finished tasks are not done again."""
+"""Runs tasks in processes, and folders in which completed tasks are not repeated."""
 
 import collections
 import contextlib
@@ -19,11 +19,11 @@ Progress = Callable[[int, int, str], None]  # done, in all, of what
 
 
 def no_progress(done: int, total: int, what: str) -> None:
-    """Shows nothing."""
+    """Context manager that shows no progress."""
 
 
 class _Worker(multiprocessing.context.SpawnProcess):
-    """A process that Ctrl-C does not reach: the parent stops the pool."""
+    """A process that ignores Ctrl-C; the parent stops the pool."""
 
     def start(self) -> None:
         # A child inherits it, and so shows no traceback of an interrupt while Python starts in it.
@@ -35,14 +35,14 @@ class _Worker(multiprocessing.context.SpawnProcess):
 
 
 class _Context(multiprocessing.context.SpawnContext):
-    """Spawns, since a fork would copy the locks of threads."""
+    """Spawns processes, since a fork would copy the locks of threads."""
 
     Process = _Worker
 
 
 @contextlib.contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor | None]:
-    """A pool of processes; None for one worker, which is this process."""
+    """A pool of processes; None for one worker, which means this process."""
     if workers <= 1:
         yield None
         return
@@ -85,7 +85,7 @@ def run_tasks(
 
 
 def ordered_map(function: Callable, items: Iterable[Any], pool, ahead: int) -> Iterator[Any]:
-    """`map` over the pool: results in order, at most `ahead` items under way."""
+    """`map` over the pool: results in order, at most `ahead` items in flight."""
     if pool is None:
         yield from map(function, items)
         return
@@ -118,7 +118,7 @@ _BY_SIZE = {"shards", "buckets"}  # settings that follow from the size of a file
 
 
 class ChangedFile(UserError):
-    """A file is not what it was when a folder was begun with it."""
+    """An input file differs from the one with which a folder was begun."""
 
 
 def open_folder(
@@ -128,7 +128,7 @@ def open_folder(
     dry_run: bool = False,
     shared: bool = False,
 ) -> Path:
-    """Makes a folder that remembers the settings it is made with.
+    """Creates a folder that records the settings of its contents, or reopens it.
 
     Args:
       folder: to make, or to go on with; what a killed process was writing in it is removed.
@@ -173,13 +173,13 @@ def open_folder(
 
 
 def file_identity(path: str | os.PathLike) -> dict[str, Any]:
-    """What `open_folder` remembers of a file that is read."""
+    """What `open_folder` records of an input file."""
     with os_errors(path, "read"):
         return {"name": Path(path).name, "bytes": os.path.getsize(path)}
 
 
 def _is_resized(before: Any, now: Any) -> bool:
-    """Whether two descriptions of a file differ in its size alone."""
+    """Whether two file records differ in size only."""
     return (
         isinstance(before, dict)
         and isinstance(now, dict)

@@ -1,4 +1,4 @@
-"""Adafactor as Hugging Face runs it and as T5X runs it, leaf for leaf.
+"""Adafactor as Hugging Face and as T5X implement it, leaf for leaf.
 
 Both are Shazeer & Stern's Adafactor (https://arxiv.org/abs/1804.04235, algorithms 4 to 6) without
 momentum: at step `t` (from 1), with `beta_t = 1 - t**-0.8`,
@@ -258,7 +258,7 @@ def _zeros(leaf, axes, settings):
 
 
 def _move(param, leaf, axes, rate, beta, settings):
-    """The leaf with its gradient in `update` -> the leaf with its update there."""
+    """Replaces the gradient in `update` of a leaf by the leaf's update."""
     param, grad = param.astype(jnp.float32), leaf.update.astype(jnp.float32)
     # The order is that of both originals: normalise, clip, scale, momentum, decay.
     step, leaf = _normalize(grad, leaf, axes, beta, settings.epsilon)

@@ -22,7 +22,7 @@ def adamw(
     not_decayed: Sequence[str] = NOT_DECAYED,
     stacked: object = (),
 ) -> optax.GradientTransformation:
-    """Adam with decay of the weights apart from the gradient: `theta -= lr * decay * theta`.
+    """Adam with decoupled weight decay: `theta -= lr * decay * theta`.
 
     Args:
       learning_rate: a number, or a function of the number of steps taken (0 at the first).

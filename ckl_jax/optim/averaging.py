@@ -19,7 +19,7 @@ class AverageState(NamedTuple):
     average: optax.Params  # or, after `swap`, the parameters that train
 
     def swap(self, params: optax.Params) -> tuple[optax.Params, "AverageState"]:
-        """The average, and the state that holds `params` in its place."""
+        """The average as parameters, and a state that holds `params` in its place."""
         return self.average, AverageState(params)
 
 
@@ -54,7 +54,7 @@ def track_average(decay: float) -> optax.GradientTransformation:
 
 
 def swap(params: Any, opt_state: Any) -> tuple[Any, Any]:
-    """Exchanges the parameters with those that `opt_state` holds to be evaluated, if it does.
+    """Exchanges the parameters with the averaged ones in `opt_state`, if it holds any.
 
     A part of the state holds some if it has `swap`, as `AverageState` does. Twice is the identity:
     what is evaluated and saved is the average, and training goes on from what the state holds.

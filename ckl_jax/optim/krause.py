@@ -48,8 +48,7 @@ class RMSDecayState(NamedTuple):
 def rms_decay(
     learning_rate: float, *, decay: float = 0.0, epsilon: float = 2e-5, convention: str = "mean"
 ) -> optax.GradientTransformation:
-    """The rule; statistics are put into its state by
-    `gradient_squares.with_statistics`, else MS is 1.
+    """The rule. `gradient_squares.with_statistics` puts MS into its state; until then MS is 1.
 
     Args:
       learning_rate: lr.
@@ -107,7 +106,8 @@ def rms_decay(
 def from_sum(
     learning_rate: float, decay: float, epsilon: float, batches: int, mean_root: float
 ) -> tuple[float, float, float]:
-    """The numbers of "mean" that do what those of "sum" do, as long as its cap does not act.
+    """Converts hyperparameters of the "sum" reduction to "mean"; equivalent while the cap is
+    inactive.
 
     Args:
       learning_rate, decay, epsilon: of "sum".

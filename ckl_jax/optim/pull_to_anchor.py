@@ -15,7 +15,7 @@ class PullToAnchorState(NamedTuple):
 
 
 def explicit_pull(update: jax.Array, at: jax.Array, anchor: jax.Array, rate: Any) -> jax.Array:
-    """An update that also moves toward an anchor: update - rate (at - anchor)."""
+    """An update with a step towards an anchor: update - rate (at - anchor)."""
     return update - rate * (at - anchor)
 
 

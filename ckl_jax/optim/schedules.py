@@ -73,7 +73,7 @@ def warmup_linear_to_fraction(
 def continued(
     total_steps: int, schedule: Callable[..., Schedule], before: int = 0, after: int = 0
 ) -> Schedule:
-    """One schedule over several updates, of which this run takes its part.
+    """One schedule spread over several updates; this run follows its own part of it.
 
     The paper's starts again with every update, which it suspects of some of the forgetting (CKL,
     section 5.2).
@@ -101,7 +101,7 @@ def warmup_cosine(
     start: float = 1e-7,
     end: float = 3e-7,
 ) -> Schedule:
-    """Linear warm-up, then a cosine down, as public Transformer-XL recipes have it.
+    """Linear warm-up, then cosine decay to 0, as in public Transformer-XL recipes.
 
     Args:
       peak: the highest rate, at the end of the warm-up.
@@ -151,7 +151,7 @@ def warmup_cosine_to_fraction(
 def onecycle(
     peak: float, total_steps: int, warmup_fraction: float = 0.1, anneal: str = "linear"
 ) -> Schedule:
-    """One cycle: up to the peak, then down to nothing (Smith 2018; TemporalWiki, section 4.1).
+    """One cycle: linear rise to the peak, then decay to 0 (Smith 2018; TemporalWiki, section 4.1).
 
     From `peak / 25` at the first step to `peak` at the last one of the warm-up, then to
     `peak / 250000` at the last step: the shape of PyTorch's `OneCycleLR`. TemporalWiki does not say

@@ -1,4 +1,4 @@
-"""Many devices and hosts: mesh, shardings, collectives, processes, pretended TPU slices.
+"""Devices and hosts: mesh, shardings, collectives, processes, simulated topologies.
 
 Begin with `mesh.py` (`Partitioner`). `docs/pods.md` and `docs/scaling.md` show it in use.
 """

@@ -1,4 +1,4 @@
-"""Communication of a compiled program's devices: operation, mesh axis, bytes, number of times.
+"""Collectives of a compiled program: operation, mesh axis, bytes, number of executions.
 
 Read from the text of the compiled module. Instructions inside a loop count as often as the loop
 runs, where the compiler tells how often that is; an asynchronous pair counts once.
@@ -205,7 +205,7 @@ def _axes_of(mesh: Any) -> dict[frozenset, str]:
 
 
 def _executions(hlo: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Number of runs of each computation, and (computation, line) of each collective."""
+    """Number of executions of each computation, and (computation, line) of each collective."""
     calls: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)
     computations: dict[str, list[str]] = collections.defaultdict(list)
     for name, line in _lines(hlo):
@@ -233,7 +233,7 @@ def _executions(hlo: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _trips_of(condition: Sequence[str], body: Sequence[str]) -> int:
-    """How often a loop runs that counts from 0 in steps as long as it is less than a constant.
+    """Trip count of a loop that counts from 0 up to a constant.
 
     The compiler for TPUs writes no number of trips; some of its loops do two steps at once.
     """

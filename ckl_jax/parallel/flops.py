@@ -1,4 +1,4 @@
-"""FLOPs of the matrix products in a traced function, loops counted as often as they run."""
+"""FLOPs of the matrix products in a traced function; loop bodies count once per iteration."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def peak(device_kind: str) -> float | None:
 
 
 def of_jaxpr(jaxpr: Any) -> int:
-    """2 M N K of every product, over all devices; what is recomputed for gradients counts again.
+    """Counts 2 M N K for each product over all devices; rematerialised products count again.
 
     A `while` loop, whose length is not known, counts once; of branches the costliest counts.
     """
@@ -52,7 +52,7 @@ def _of_equation(equation: Any) -> int:
 
 
 def _of_attention(equation: Any) -> int:
-    """Of one product of all queries with all keys, [B, T, N, H] and [B, S, K, H]."""
+    """FLOPs of one product of all queries with all keys, [B, T, N, H] and [B, S, K, H]."""
     query, key = (v.aval.shape for v in equation.invars[:2])
     return 2 * math.prod(query) * key[1]
 

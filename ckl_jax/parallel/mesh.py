@@ -107,7 +107,9 @@ def build_mesh(
 
 
 def _hybrid_grid(sizes, slices: tuple[int, ...], devices: Sequence[jax.Device]) -> np.ndarray:
-    """Devices [data, fsdp, model] in which each axis steps within a slice before it leaves it."""
+    """Devices [data, fsdp, model]: each axis varies within a slice before it varies across
+    slices.
+    """
     count = math.prod(slices)
     # TPU slices have an index; on other devices a process stands for what a fast network joins.
     groups = {(getattr(d, "slice_index", None), d.process_index) for d in devices}
@@ -160,7 +162,7 @@ def _nothing() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Partitioner:
-    """Mesh and rules of a run, with T5X's arguments; builds the mesh when it is first asked for.
+    """Mesh and sharding rules of a run, with T5X's arguments; the mesh is built on first use.
 
     Attributes:
       num_partitions: size of the `model` axis; `data` takes the rest.
@@ -220,7 +222,7 @@ class Partitioner:
         return replicated(self.mesh)
 
     def axis_rules(self) -> contextlib.AbstractContextManager[None]:
-        """A `with` block in which the model's logical constraints mean this mesh."""
+        """Context manager in which logical sharding constraints refer to this mesh."""
         return nn.logical_axis_rules(self.rules)
 
     def check_batch_size(self, batch_size: int, name: str = "BATCH_SIZE") -> None:
@@ -301,7 +303,7 @@ class Partitioner:
         return {name: put(value) for name, value in batch.items()}
 
     def put_whole(self, batch: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-        """Returns the global batch on the devices, where every process has all rows, [B, ...].
+        """Puts a batch that every process holds whole, [B, ...], on the devices.
 
         Rows that do not divide among the devices are all on each of them, as in small evaluations.
         """

@@ -1,4 +1,4 @@
-"""Processes: starting one of several of a run, stopping, and keeping out of each other's way."""
+"""Processes: joining the processes of a run, signals, and locks on folders."""
 
 import contextlib
 import os
@@ -42,12 +42,12 @@ _LOST = (
 
 
 def child_environment() -> dict[str, str]:
-    """The environment of a `python -m ckl_jax` that is to die with this process."""
+    """Environment for a `python -m ckl_jax` subprocess that ends when this process ends."""
     return {**os.environ, _PARENT: str(os.getpid())}
 
 
 def die_with_parent() -> None:
-    """Asks Linux to kill this process when the one that made its environment ends, however it ends.
+    """Asks Linux to kill this process when its parent ends, for whatever reason.
 
     Killed, not terminated: whoever starts the work again must not meet a process that still saves.
     """
@@ -63,7 +63,7 @@ def die_with_parent() -> None:
 
 
 class FolderLock:
-    """A `with` block in which no other process of this machine may `acquire` the same folder.
+    """Context manager that holds an exclusive lock on a folder among this machine's processes.
 
     The kernel lets go of the lock when the process ends, so none is ever left behind.
     """
@@ -176,7 +176,7 @@ def explain_loss(error: BaseException) -> str | None:
 
 
 def leave(code: int) -> None:
-    """Ends one of several processes at once: the others may be waiting in a computation.
+    """Ends this process of several at once, since others may be blocked in a collective.
 
     The usual way out waits for all of them.
     """
@@ -186,7 +186,7 @@ def leave(code: int) -> None:
 
 
 def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> None:
-    """Tells seqio where data and cached tasks are; imports it only if there is something to say."""
+    """Tells seqio the data and cache folders; imports seqio only if any are given."""
     if not tfds_data_dir and not cache_dirs:
         return
     try:
@@ -204,11 +204,11 @@ def set_data_folders(tfds_data_dir: str | None, cache_dirs: Sequence[str]) -> No
 
 
 class Stopped(Exception):
-    """Raised between two batches of an evaluation where the process is to stop."""
+    """Raised between two batches of an evaluation after a stop signal."""
 
 
 class StopSignal:
-    """A `with` block in which SIGTERM and Ctrl-C do not end the process: `asked` says to stop.
+    """Context manager that records SIGTERM and Ctrl-C instead of ending the process; see `asked`.
 
     A preempted machine gets some seconds: the train loop asks after each step and before each batch
     of an evaluation, saves a checkpoint and returns. A second signal to a process that is alone
@@ -256,7 +256,7 @@ class StopSignal:
             os.close(self._wake)  # ends the thread
 
     def asked(self) -> bool:
-        """Whether to stop, the same in all processes; each of them is to ask equally often."""
+        """Whether a stop signal has been received, the same in all processes; a collective call."""
         if self._several and not self.received:
             from jax.experimental import multihost_utils
 
@@ -265,7 +265,7 @@ class StopSignal:
         return self.received
 
     def check(self) -> None:
-        """Raises `Stopped` if the process is to stop."""
+        """Raises `Stopped` if a stop signal has been received."""
         if self.asked():
             raise Stopped
 

@@ -1,4 +1,4 @@
-"""Devices that are not there: simulated CPU devices, TPU slices, and GPUs.
+"""Devices that are absent: simulated CPU devices, TPU slices and GPUs to compile for.
 
 Compiling for them needs no accelerator. The TPU compiler is in the package `libtpu`, the one for
 GPUs in JAX's CUDA plugin, and both run where there is no such device; what they report of memory
@@ -73,7 +73,7 @@ _PLANE = {4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256:
 
 
 def simulate_devices(count: int) -> None:
-    """Makes JAX see `count` CPU devices; to be called before it is first asked for devices."""
+    """Makes JAX see `count` CPU devices; call it before JAX starts its backend."""
     if count < 1:
         raise UserError(f"--devices is how many devices to compile for, 1 or more, not {count}.")
     flag = "--xla_force_host_platform_device_count"
@@ -93,7 +93,7 @@ def platform() -> str:
 
 
 def no_devices(name: str) -> None:
-    """Makes JAX start on one CPU device, and compile for the devices of a `--topology`.
+    """Starts JAX on one CPU device while compiling for the devices of a `--topology`.
 
     What asks for the `platform` from now on is told of theirs.
 
@@ -152,7 +152,7 @@ def _gpu_shape(name: str, count: str) -> str:
 
 
 def devices(name: str) -> list:
-    """The devices of a topology that need not be there: to compile for, not to run on.
+    """The devices of a topology, which need not exist: for compilation, not execution.
 
     Args:
       name: see `parse`.

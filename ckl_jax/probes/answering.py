@@ -1,4 +1,4 @@
-"""Token rows to answers or scores, a batch at a time: shared by probing and `t5x infer`."""
+"""Token rows to answers or scores in batches; used by probes and by `t5x infer`."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _SENTINEL = re.compile(r"<extra_id_\d+>")
 
 
 class EncoderDecoderGenerator:
-    """Decodes answers and scores targets with one encoder-decoder; keeps what it compiled.
+    """Decodes answers and scores targets with an encoder-decoder; caches compiled functions.
 
     Args:
       model: the model with its method in it.
@@ -149,7 +149,7 @@ class EncoderDecoderGenerator:
 
 
 def fetch(tree: Any) -> Any:
-    """Arrays as numpy, whole in every process, however many share them."""
+    """Fetches arrays to every process as numpy, whole even if sharded over processes."""
     # `process_allgather` would compile and copy for nothing.
     if jax.process_count() == 1:
         return jax.device_get(tree)

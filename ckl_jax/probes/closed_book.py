@@ -37,7 +37,7 @@ PRECISION_KS = (1, 5, 10, 20, 50, 100)
 
 @dataclasses.dataclass(frozen=True)
 class ClosedBook(ProbeLengths):
-    """Which probes to put, and how to decode.
+    """Settings of closed-book probing: which probes, and how to decode.
 
     Attributes:
       data_dir: folder of the probes' files, such as one in CKL's published layout.
@@ -149,7 +149,7 @@ class ClosedBookEvaluator:
         )
 
     def _check_beams(self) -> None:
-        """Refuses what would fail in the last evaluation only."""
+        """Refuses beam settings that would fail only in the last evaluation."""
         tokens = self.model.config.vocab_size
         # "last" searches wide only after the last step, when an error would cost the whole run.
         widest = max(self.config.ks, default=1) if self.config.precision != "never" else 1
@@ -161,7 +161,7 @@ class ClosedBookEvaluator:
                 )
 
     def _check_lengths(self) -> None:
-        """Refuses prompts and answers that a model with a table of positions has no room for."""
+        """Refuses prompts and answers longer than the model's table of positions."""
         positions = getattr(self.model.config, "max_positions", None)
         for probe in self.config.names if positions else ():
             asked, answered = self.config.lengths(probe)
@@ -224,7 +224,7 @@ class ClosedBookEvaluator:
                 yield {**context, "probe": probe, **row, **said}
 
     def _said(self, probe: str) -> dict[str, Any]:
-        """What the first row says of its probe: the record, and the overlap with training text."""
+        """Fields of a probe's first row: its record and its overlap with the training text."""
         found = self._overlaps[probe]
         said = {"probe_record": self.config.records[probe].as_json()}
         return said | ({"overlap": found} if found else {})
@@ -266,14 +266,14 @@ class ClosedBookEvaluator:
         yield from ([until_stop(t) for t in texts] for texts in found) if self._continues else found
 
     def _text(self, item: ProbeItem) -> str:
-        """What is asked."""
+        """The text of the question."""
         if self._continues:
             return prompt_of(item, self.config.questions)
         return item.question if self.config.questions else item.input
 
 
 def until_stop(text: str) -> str:
-    """A continuation to its first full stop, which it keeps."""
+    """The part of a continuation up to and including its first full stop."""
     sentence, stop, _ = text.partition(".")
     return sentence.strip() + stop
 
@@ -284,7 +284,7 @@ def judge(
     golds: Sequence[str],
     old_answers: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What a row says of answers.
+    """The fields of a row that compare the answers with the accepted ones.
 
     Args:
       predictions: best first; the first one counts.

@@ -1,4 +1,4 @@
-"""Continuations and their scores by a decoder-only model; `answering` has the encoder-decoder's."""
+"""Continuations and their scores by a decoder-only model; `answering` serves encoder-decoders."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from ckl_jax.probes.answering import EncoderDecoderGenerator
 
 
 class DecoderOnlyGenerator(EncoderDecoderGenerator):
-    """Continues prompts, and scores given continuations; arguments as `EncoderDecoderGenerator`'s.
+    """Continues prompts and scores given continuations; arguments as for `EncoderDecoderGenerator`.
 
     The target length counts a start token, as it does there. Scores do not count an end of text.
     Rows come with EOS, as for an encoder-decoder, and lose it here. Prompts that are too long are

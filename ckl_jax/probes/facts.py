@@ -1,4 +1,4 @@
-"""Facts on decoder-only models: the perplexity of "subject relation object", and answers.
+"""Facts for decoder-only models: perplexity of "subject relation object", and answers.
 
 TemporalWiki, section 4.2: zero-shot, the whole triple as it stands, cut to 25 tokens. Rows say the
 loss of each fact; the formulas of perplexity are functions of them (`analysis.perplexity`). After
@@ -24,7 +24,7 @@ _ALL, _OBJECT = 1, 2  # bits of the groups of tokens
 
 @dataclasses.dataclass(frozen=True)
 class FactProbes:
-    """Which facts to put, and how.
+    """Settings of fact probing: which facts, and how to decode.
 
     Attributes:
       files: CSV files of `ckl data probes` or as published; see
@@ -61,7 +61,7 @@ class FactProbes:
 
 
 class FactEvaluator:
-    """Puts the facts of a `FactProbes` to one model; keeps tokens and compilations."""
+    """Evaluates the facts of a `FactProbes` on one model; caches tokens and compiled functions."""
 
     def __init__(self, config: FactProbes, model: DecoderOnlyModel, put_batch=None):
         """Reads the files.
@@ -153,7 +153,7 @@ class FactEvaluator:
 
 
 def mark_object(offsets: Sequence[tuple[int, int]], start: int) -> list[int]:
-    """The groups of each token of a fact: all count, and those of the object count in its own too.
+    """The groups of each token of a fact: every token counts, and those of the object also apart.
 
     Args:
       offsets: [start, end) in characters of each token.

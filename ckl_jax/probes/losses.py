@@ -1,4 +1,4 @@
-"""Sums of token losses over marked tokens of rows, by one compiled step for all batches."""
+"""Summed token losses of marked tokens by row, with one compiled step for all batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

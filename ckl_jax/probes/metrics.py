@@ -87,7 +87,7 @@ def _rouge() -> Callable:
 
 @contextlib.contextmanager
 def _deep_enough(*texts: str) -> Iterator[None]:
-    """A `with` block in which `rouge` may recurse over every word of two sentences."""
+    """Context manager that raises the recursion limit to what `rouge` needs for two sentences."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + sum(len(text.split()) for text in texts))
     try:

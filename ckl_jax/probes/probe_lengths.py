@@ -1,4 +1,4 @@
-"""The probes that a run puts, as records, and how long their inputs and answers are."""
+"""The probes of a run as records, with the lengths of their inputs and answers."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ class ProbeLengths:
         return tuple(self.records)
 
     def check_lengths(self) -> None:
-        """Raises `UserError` for a length that is none, or of no probe."""
+        """Raises `UserError` for a length that is not a positive integer or belongs to no probe."""
         known = (*self.published, *self.records)
         # A target has the start token and one to decode.
         for field, minimum in (("input_lengths", 1), ("target_lengths", 2)):

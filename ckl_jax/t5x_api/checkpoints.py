@@ -1,4 +1,4 @@
-"""`t5x.checkpoints`: which checkpoints stay, as T5X's gin files say it by naming a class."""
+"""`t5x.checkpoints`: which checkpoints are kept, selected in T5X's gin files by class."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from ckl_jax.t5x_api import names
 
 @dataclasses.dataclass(frozen=True)
 class Checkpointer:
-    """T5X's plain one: the newest `keep` stay."""
+    """T5X's plain checkpointer: keeps the newest `keep`."""
 
     def keep_best(self, keep: int | None) -> KeepBest | None:
-        """Which stay besides the newest; None where age alone counts."""
+        """The checkpoints to keep besides the newest; None if only age counts."""
         del keep
         return None
 
 
 @dataclasses.dataclass(frozen=True)
 class SaveBestCheckpointer(Checkpointer):
-    """The newest stays, and of the others the `keep` best.
+    """Keeps the newest checkpoint and, of the others, the `keep` best.
 
     Attributes:
       metric_name_to_monitor: "<split>/<name>" of the run's scalars, "train/accuracy" or
@@ -85,7 +85,8 @@ class _Best(KeepBest):
 
 
 def best_of(record: str, keep: int | None = None, **classes: Any) -> KeepBest | None:
-    """Which checkpoints stay besides the newest, by the first class of a record that says so.
+    """The rule for checkpoints to keep besides the newest, by the first class of a record that has
+    one.
 
     Raises:
       UserError: a class of another kind.

@@ -96,7 +96,7 @@ infer.__module__ = "t5x.infer"
 
 
 class _Generator(EncoderDecoderGenerator):
-    """Decodes by the model's own `decode_fn`; answers are the text as the vocabulary gives it."""
+    """Decodes by the model's own `decode_fn`; answers are the vocabulary's text."""
 
     def _search(self, params: Any, batch: Any, length: int, beams: int) -> Any:
         del beams

@@ -1,4 +1,4 @@
-"""T5X's scalars, by the names and meanings of its `models.compute_base_metrics` and trainer.
+"""T5X's scalars, with the names and meanings of `models.compute_base_metrics` and its trainer.
 
 Means are over the steps since the last row. Where T5X divides the loss by a
 `loss_normalizing_factor` and then by tokens too, the `..._per_..._token` here are of the sum.
@@ -44,7 +44,7 @@ class T5XMetrics(StepMetrics):
 
 
 def of_batch(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Sums that tell how full a batch is, each ().
+    """Sums that measure how full a batch is, each ().
 
     Args:
       batch: [B, L] arrays. Where rows are packed, their segment numbers are counted, by "encoder"
@@ -65,7 +65,7 @@ def of_batch(batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
 
 
 def packed_examples(segment_ids: jax.Array) -> jax.Array:
-    """The number of examples in rows [B, L] of segment numbers, in which 0 is padding at the end.
+    """The number of examples in rows [B, L] of segment ids, with 0 as trailing padding.
 
     Each row has one more run of equal numbers than it has changes; a run of padding is none.
     """

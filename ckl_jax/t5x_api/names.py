@@ -1,4 +1,4 @@
-"""Serves `t5x.<name>` from this room in a native run, whether or not T5X itself is installed.
+"""Provides `t5x.<name>` in a native run, whether or not T5X itself is installed.
 
 No top-level package `t5x` is shipped: it would overwrite T5X's own files. A finder that comes first
 puts this room's own module objects under T5X's names, so each class has one identity, and a
@@ -68,7 +68,7 @@ _finder = _Finder()
 
 
 def install() -> None:
-    """Makes `import t5x` mean this room, until `uninstall`.
+    """Makes `import t5x` refer to this package until `uninstall`.
 
     Raises:
       UserError: T5X itself is imported already.
@@ -86,7 +86,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Forgets the names that `install` gave."""
+    """Removes the modules that `install` registered."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
         for name in MODULES:

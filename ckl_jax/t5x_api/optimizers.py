@@ -18,7 +18,7 @@ OptimizerDef = Callable[..., optax.GradientTransformation]
 
 
 def wrap_optax_optimizer(optax_optimizer: Callable[..., optax.GradientTransformation]):
-    """Makes an optax constructor one whose result waits for the trainer's learning rate."""
+    """Wraps an optax constructor so that its result waits for the trainer's learning rate."""
 
     # gin reads the arguments from the signature of the wrapped function.
     @functools.wraps(optax_optimizer)
@@ -40,7 +40,7 @@ def wrap_optax_optimizer(optax_optimizer: Callable[..., optax.GradientTransforma
 
 
 def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerDef:
-    """optax.chain of a list, which gin can write; of optax's own or of this module's optimizers."""
+    """optax.chain of a list, which gin can express."""
 
     def make(schedule: optax.ScalarOrSchedule, stacked=()) -> optax.GradientTransformation:
         # An optax transformation is a named tuple and not callable; this module's optimizers are
@@ -52,7 +52,7 @@ def chain(transformations: Sequence[optax.GradientTransformation]) -> OptimizerD
 
 
 def MultiOptimizer(*unused: Any, **also_unused: Any):  # noqa: N802 (T5X's name)
-    """Freezing by traversals of parameters.
+    """T5X's optimizer by traversals of parameters; supports freezing.
 
     Raises:
       UserError: always: here a method says by patterns what trains.

@@ -44,4 +44,4 @@ class PjitPartitioner(mesh.Partitioner):
 
 @dataclasses.dataclass(frozen=True)
 class ModelBasedPjitPartitioner(PjitPartitioner):
-    """The same under its own name, so that gin's bindings of one are not the other's."""
+    """The same partitioner under another name, so that gin binds the two separately."""

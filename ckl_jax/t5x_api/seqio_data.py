@@ -1,4 +1,4 @@
-"""Batches and inputs of SeqIO tasks: the one module of the package that reads them.
+"""Batches and inputs from SeqIO tasks; the only module that reads them.
 
 Training streams: T5X's tasks may be larger than any cache. The order is a function of the seed. A
 run that is started again goes on with the iterator's saved state, or reads again what it has seen.
@@ -35,7 +35,7 @@ _PRETOKENIZED = ("inputs_pretokenized", "targets_pretokenized")
 
 
 def import_seqio() -> Any:
-    """SeqIO, with TensorFlow kept from the accelerators.
+    """Imports SeqIO, with TensorFlow kept off the accelerators.
 
     Raises:
       UserError: it is not installed.
@@ -180,7 +180,7 @@ class TaskStream:
             raise UserError(f"The task has fewer rows than a batch of {self._rows}.")
 
     def save_position(self, folder: str, step: int) -> None:
-        """Writes the state of the iterator, for the checkpoint of `step` in `folder`."""
+        """Saves the state of the iterator for the checkpoint of `step` in `folder`."""
         self._position.save(folder, step)
 
     def _read_again(self, iterator: Iterator[Any], count: int) -> None:
@@ -228,7 +228,7 @@ class _Position:
             )
 
     def restore(self, iterator: Any, folder: str | None, step: int | None) -> bool:
-        """Whether the state was there, and is that of `iterator` now."""
+        """Restores the iterator's state; returns whether it was saved."""
         if folder is None:
             return False
         import tensorflow as tf
@@ -284,7 +284,7 @@ def check_vocabulary(cfg: Any, model: Any) -> None:
 
 
 def _same(theirs: Any, vocabulary: Any) -> bool:
-    """Whether two vocabularies are one, of SeqIO's kind or of this project's."""
+    """Whether two vocabularies, of SeqIO's kind or this project's, are equal."""
     if theirs == vocabulary:
         return True
     # The same SentencePiece file through two classes has one digest.
@@ -316,7 +316,7 @@ def _has_split(task: Any, split: str) -> bool:
 
 
 def say_what_is_left_out(job: str, cfg: Any, evaluated: Sequence[str] | None = None) -> None:
-    """Prints which tasks lack the split, and which of the others are not `evaluated`, if any."""
+    """Prints which tasks lack the split, and which others are not `evaluated`."""
     task = get_task(cfg.mixture_or_task_name)
     tasks = getattr(task, "tasks", [task])
     with_split = [t.name for t in tasks if _has_split(t, cfg.split)]

@@ -1,4 +1,4 @@
-"""T5X's two evaluations of SeqIO tasks: the loss of a split, and the tasks' own metrics."""
+"""T5X's two evaluations of SeqIO tasks: the loss on a split, and the tasks' own metrics."""
 
 import functools
 import textwrap
@@ -140,7 +140,7 @@ class InferenceEvaluation:
         return results, {"scores": scores}
 
     def _batches(self, dataset: Any) -> Iterator[tuple[list[int], dict[str, Any]]]:
-        """(numbers of the examples, batch on the devices); the last one is filled up."""
+        """(indices of the examples, batch on the devices); the last batch is padded."""
         for indices, examples in dataset.batch(self._rows).as_numpy_iterator():
             batch = {}
             # Without segment numbers: evaluation rows are not packed.
@@ -151,7 +151,7 @@ class InferenceEvaluation:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Those of a task's metrics that are numbers."""
+    """The numeric metrics of a task."""
     # A MetricValue has `value`; a task may also return plain numbers.
     values = {name: getattr(value, "value", value) for name, value in metrics.items()}
     return {name: float(np.asarray(v).item()) for name, v in values.items() if _is_number(v)}

@@ -1,4 +1,4 @@
-"""Errors of SeqIO tasks as one sentence: the task, the user's function and file, the error."""
+"""Reports errors of SeqIO tasks in one sentence: task, user's function, file, error."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ _NODE = re.compile(r"\{\{node (\w+)")
 
 @contextlib.contextmanager
 def explained(where: str, task: Any = None) -> Iterator[None]:
-    """Turns errors out of SeqIO, TensorFlow and the functions of a task into `UserError`.
+    """Turns exceptions from SeqIO, TensorFlow and the functions of a task into `UserError`.
 
     An error of this package's own code, or of a device, goes on as it is.
 

@@ -126,7 +126,7 @@ def train(
 
 
 def _has_splits(job: str, cfg: utils.DatasetConfig | None) -> bool:
-    """Whether there is something to evaluate on: a cached task's folder is all for training."""
+    """Whether the task has splits to evaluate on; a cached task is all training data."""
     if cfg is None or not cfg.is_cached_folder:
         return cfg is not None
     if jax.process_index() == 0:
@@ -153,7 +153,7 @@ def native_arguments(
     relative_steps: int | None,
     random_seed: int | None,
 ) -> dict[str, Any]:
-    """The arguments of `train.train.train` that T5X's mean.
+    """Translates T5X's arguments to those of `train.train.train`.
 
     Raises:
       UserError: the model has no optimizer, or the trainer no learning rate.

@@ -1,4 +1,4 @@
-"""`t5x.trainer`: what gin files bind of it; the loop itself is `train.train`."""
+"""`t5x.trainer`: the names that gin files bind; the loop is `train.train`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ class Trainer:
 
 @dataclasses.dataclass(frozen=True)
 class TerminateOnNanAction:
-    """T5X's one stock action: stop at a loss that is NaN or infinite.
+    """T5X's only built-in action: stops at a loss that is NaN or infinite.
 
     Training stops so at any step, whether this is bound or not.
     """

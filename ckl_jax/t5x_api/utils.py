@@ -202,12 +202,12 @@ class RestoreCheckpointConfig(configs.RestoreCheckpointConfig):
         super().__post_init__()
 
     def first_step(self) -> int:
-        """The step that a new run counts on from: the checkpoint's, unless a rule drops it."""
+        """The step from which a new run counts: the checkpoint's, unless a rule drops it."""
         dropped = self.path is None or self._drops(T5X_NAMES["step"])
         return 0 if dropped else stored_step(self.path)
 
     def _drops(self, name: str) -> bool:
-        """Whether the first rule that matches a name leaves it out."""
+        """Whether the first rule that matches a name drops it."""
         rules = self.assignment_map
         # T5X applies the first rule whose regular expression matches the whole name.
         return next((new is None for old, new in rules if compile_rule(old).fullmatch(name)), False)
@@ -218,7 +218,7 @@ def _classes(config: SaveCheckpointConfig | RestoreCheckpointConfig) -> dict[str
 
 
 def _set(config: Any, **values: Any) -> None:
-    """Gives a frozen record values in the native record's form."""
+    """Sets fields of a frozen record in the native record's form."""
     for name, value in values.items():
         object.__setattr__(config, name, value)
 
@@ -253,7 +253,7 @@ def override_params_axes_names(*unused: Any, **also_unused: Any) -> None:
 
 
 def summarize_gin_config(*unused: Any, **also_unused: Any) -> None:
-    """Every run writes `config.gin` and shows it in TensorBoard; this name is for gin files."""
+    """Accepted for T5X's gin files; every run writes `config.gin` and shows it in TensorBoard."""
 
 
 def sum_fn(var1: Any, var2: Any) -> Any:

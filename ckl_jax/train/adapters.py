@@ -1,4 +1,4 @@
-"""Added (adapter) parameters: what a method adds to a model, and whether a checkpoint fits it.
+"""Added (adapter) parameters: what a method adds to a model, and checks against a checkpoint.
 
 A leaf is added if the model with the method has it and the model without does not: shapes alone
 tell, no names. Where a method numbers what it adds (`lora_0`, `lora_1`: one for each update), the
@@ -28,7 +28,7 @@ def record(config: Any) -> dict[str, Any]:
 
 
 def check_settings(path: str, config: Any) -> None:
-    """Checks that what an earlier update added computes the same in this model.
+    """Checks that adapters of an earlier update have the same settings in this model.
 
     A scale or taps show in no parameter's shape. Checkpoints from before they were recorded pass.
 
@@ -52,7 +52,7 @@ def check_settings(path: str, config: Any) -> None:
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first setting of added parts that two checkpoints' metadata both hold, and not alike."""
+    """The first setting of added parts that differs between two checkpoints that both record it."""
     # Only settings that both have: an update that one of them lacks is a matter of phases, see
     # `check_phase`.
     a, b = _settings(one), _settings(other)

@@ -51,7 +51,7 @@ def _line(kind: str, name: str, leaf: Any, axes: tuple | None) -> str:
 
 
 def count(tree: Any) -> int:
-    """The numbers in a tree of arrays or `jax.ShapeDtypeStruct`s."""
+    """The number of elements in a tree of arrays or `jax.ShapeDtypeStruct`s."""
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
 
 

@@ -1,4 +1,4 @@
-"""Keeps what costs time to get again: compiled code between runs, freed memory within one."""
+"""Caches that save time: compiled code between runs, freed memory within a run."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def keep_freed_memory() -> None:
-    """Lets the allocator of glibc keep up to 512 MiB that are freed, in blocks of up to 1 GiB.
+    """Lets glibc's allocator keep up to 512 MiB of freed memory, in blocks of up to 1 GiB.
 
     On a CPU, XLA allocates the arrays of each step anew. Returned to the system in between, their
     pages are cleared and mapped again in every step: a fifth of the demo's CPU time.
@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
 
 
 def enable() -> str | None:
-    """Turns JAX's persistent compilation cache on, unless the user has decided about it.
+    """Enables JAX's persistent compilation cache unless the user has configured it.
 
     The user decides by the variable JAX_COMPILATION_CACHE_DIR or the flag
     --jax_compilation_cache_dir; an empty value is not a cache. Where nothing is said, accelerators

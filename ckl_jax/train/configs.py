@@ -27,7 +27,7 @@ RESTORE_MODES = ("latest", "specific", "all")
 
 
 def path(folder: str, name: str) -> str:
-    """A path below a folder: gin files derive one from another by it."""
+    """Joins a path to a folder, for gin files that derive one path from another."""
     checks.require_text(**{"path.folder": folder, "path.name": name})
     return str(Path(folder) / name)
 
@@ -87,7 +87,7 @@ class DatasetConfig:
         model: Any,
         partitioner: Partitioner | None = None,
     ) -> BatchSource | ContiguousSource:
-        """Opens the tasks and plans which rows come when.
+        """Opens the tasks and plans the order of their rows.
 
         Args:
           method: whose mixture says what is reviewed.
@@ -153,7 +153,8 @@ class DatasetConfig:
     def earlier(
         self, method: Any, model: Any, examples: int, partitioner: Partitioner | None = None
     ) -> Iterator[Batch]:
-        """Batches of `examples` rows of the earlier corpus, drawn by `seed`, or of all it has.
+        """Batches of `examples` rows of the earlier corpus (all rows if it has fewer), drawn by
+        `seed`.
 
         Args:
           method: that wants them, for the complaint.
@@ -222,7 +223,7 @@ class DatasetConfig:
         )
 
     def reading(self, model: Any, tasks: Sequence[CachedTask]) -> tuple[Converter, dict[str, int]]:
-        """How rows of `tasks` become batches of `model`, and the lengths of what is read of them.
+        """How rows of `tasks` become batches of `model`, and the feature lengths that are read.
 
         Raises:
           UserError: the tasks have other features than the model reads.
@@ -236,7 +237,7 @@ class DatasetConfig:
         return convert, self._lengths(model.task_features, tasks)
 
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
-        """The lengths of the features that are read; packed rows say whose a token is besides."""
+        """The lengths of the features that are read, with segment ids for packed rows."""
         checks.require_lengths(self.task_feature_lengths, features=wanted)
         have = {tuple(task.features) for task in tasks}
         packed = have == {(*wanted, "segments")}
@@ -328,7 +329,7 @@ class RestoreCheckpointConfig:
 
     @property
     def assignment(self) -> dict[str, Any]:
-        """Which stored array goes where: arguments of `train.setup.initial_params`."""
+        """The mapping from stored to model arrays: arguments of `train.setup.initial_params`."""
         return {
             "assignment_map": tuple(map(tuple, self.assignment_map or ())),
             "strict": self.strict,
@@ -345,7 +346,7 @@ class RestoreCheckpointConfig:
             )
 
     def checkpoints(self) -> list[str]:
-        """The `checkpoint_<step>` folders that path and mode mean, in the order of their steps.
+        """The `checkpoint_<step>` folders selected by path and mode, in order of step.
 
         Raises:
           UserError: there is none.

@@ -1,4 +1,4 @@
-"""`t5x eval`: put the probes to checkpoints of a run, whatever method trained them."""
+"""`t5x eval`: evaluates the probes on checkpoints of a run, for any method."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,7 +124,7 @@ def _ask(
     context: dict[str, Any],
     output_dir: str,
 ) -> tuple[list[dict[str, Any]] | None, Scores]:
-    """The rows of the probes, None without probes, and the scores of further evaluations."""
+    """The rows of the probes (None without probes) and the scores of further evaluations."""
     params = restored.load(path)
     restored.describe(output_dir)
     rows = list(evaluator.rows(params, context, last=True)) if evaluator else None

@@ -1,4 +1,4 @@
-"""The files of one evaluation: probe rows, and beside them what T5X writes of it."""
+"""The files of one evaluation: probe rows, and the files that T5X writes."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ def make_evaluator(
 def further_scores(
     evaluation: Callable[[Any, int, bool], Any], params: Any, step: int, last: bool
 ) -> dict[str, Mapping[str, float]]:
-    """What an evaluation that is not a probe, perhaps a user's, returns.
+    """Calls an evaluation that is not a probe, such as a user's, and checks what it returns.
 
     Raises:
       UserError: it is not {split: {name: number}}.
@@ -75,7 +75,7 @@ def rows_file(folder: Path, step: int) -> Path:
 
 
 def write_evaluation(folder: str | Path, step: int, rows: Sequence[Row]) -> dict[str, dict]:
-    """Writes the rows of one step, in two forms; writing them again changes nothing.
+    """Writes the rows of one step in two formats; idempotent.
 
     `probes/rows_<step>.jsonl` is what reports read. `inference_eval/<probe>-<step>.jsonl` and
     `inference_eval/<probe>-metrics.jsonl` are T5X's.

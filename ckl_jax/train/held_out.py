@@ -1,4 +1,4 @@
-"""The perplexity of held text while a model trains: rows by item, and their sums as metrics."""
+"""Perplexity of held-out text during training: rows by item, and their sums as metrics."""
 
 import dataclasses
 import math
@@ -128,6 +128,6 @@ def _scores(batches: Iterator[tuple[np.ndarray, np.ndarray]]) -> dict[str, float
 
 
 def perplexity(loss: float) -> float:
-    """exp of a mean loss in nats; of one beyond all sense still a float."""
+    """exp of a mean loss in nats, capped so that it stays finite."""
     # math.exp overflows beyond 709, and a diverged model's loss can be larger.
     return math.exp(min(loss, 700.0))

@@ -1,4 +1,4 @@
-"""`t5x infer`: answers or scores of many inputs to JSON lines, in chunks that survive a kill."""
+"""`t5x infer`: writes answers or scores of many inputs as JSON lines, in resumable chunks."""
 
 import dataclasses
 import shutil
@@ -168,7 +168,7 @@ class _Job:
 
 
 class _Output:
-    """An output file that is made of chunks.
+    """An output file assembled from chunks.
 
     Raises:
       UserError: the place holds results of other settings.
@@ -193,7 +193,7 @@ class _Output:
         return self._done.exists() and self.path.exists()
 
     def run(self, lines, total: int) -> None:
-        """Makes the chunks that are missing, then the file.
+        """Computes the missing chunks, then assembles the file.
 
         Args:
           lines: `start -> iterator` over the lines of the chunk that begins at input `start`.

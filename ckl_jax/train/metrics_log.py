@@ -1,4 +1,4 @@
-"""Scalars of a run: TensorBoard events and `metrics.jsonl`, and a progress line for people.
+"""Scalars of a run: TensorBoard events, `metrics.jsonl` and a progress line.
 
 Importing this imports no TensorFlow: events are written through tensorboard's own record writer.
 """
@@ -100,7 +100,7 @@ def _number(value: Any) -> int | float:
 
 
 def truncate_metrics(path: str | os.PathLike, resume_step: int) -> set[tuple[str, str]]:
-    """Drops the rows of steps after `resume_step`, and a last line that a kill cut short.
+    """Drops rows of steps after `resume_step`, and an incomplete last line.
 
     Returns:
       The (split, name) pairs that the file holds for `resume_step` itself.
@@ -173,7 +173,7 @@ class EventFile:
 
 
 class LateFetcher:
-    """Gives device scalars back `lag` steps late, so that the host never waits for the last step.
+    """Fetches device scalars `lag` steps late, so that the host never waits for the last step.
 
     With a lag of 2 the device always has a step in its queue while the host reads an old one.
     How long a step took is told by when its scalars were there, not by when they were read: the
@@ -186,11 +186,13 @@ class LateFetcher:
         self._before = clock()
 
     def start(self) -> None:
-        """Begins to count the seconds of the next step: what came before is none of its own."""
+        """Starts the clock of the next step; time before this call is not counted."""
         self._before = self._clock()
 
     def push(self, step: int, scalars: Mapping[str, Any]) -> list["Fetched"]:
-        """Takes the scalars of `step`, unfetched; returns what is due, oldest first, as numbers."""
+        """Takes the unfetched scalars of `step`; returns those that are due, oldest first, as
+        numbers.
+        """
         for value in scalars.values():
             if hasattr(value, "copy_to_host_async"):
                 # Starts the copy as soon as the value is computed, and returns at once.
@@ -201,7 +203,7 @@ class LateFetcher:
         return [self._fetch() for _ in range(len(self._queue) - self.lag)]
 
     def flush(self) -> list["Fetched"]:
-        """Returns all that is left, waiting for it."""
+        """Waits for and returns all remaining scalars."""
         return [self._fetch() for _ in range(len(self._queue))]
 
     def _look(self) -> None:
@@ -229,7 +231,7 @@ class _Late:
 
 
 class Fetched(NamedTuple):
-    """The numbers of a step, and how long it took."""
+    """The fetched scalars of a step, and its duration."""
 
     step: int
     numbers: dict[str, int | float]

@@ -1,4 +1,4 @@
-"""`t5x precompile`: what a compiled train step costs, without allocating or training anything."""
+"""`t5x precompile`: memory, FLOPs and communication of a train step, without allocating it."""
 
 import dataclasses
 import inspect
@@ -92,7 +92,7 @@ def precompile(compile: bool = True, target: str | None = None, **arguments: Any
 
 
 class _StandInDataset(configs.DatasetConfig):
-    """A `DatasetConfig` whose missing tasks have rows of padding: shapes need no more."""
+    """A `DatasetConfig` in which missing tasks have padding rows, enough to derive shapes."""
 
     @classmethod
     def like(cls, dataset: configs.DatasetConfig) -> "_StandInDataset":

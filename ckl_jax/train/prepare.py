@@ -1,4 +1,5 @@
-"""A training before its first step: settings are checked, shapes derived, nothing is allocated.
+"""The state of a training before its first step: settings checked, shapes derived, nothing
+allocated.
 
 `t5x precompile` stops here.
 """
@@ -33,7 +34,7 @@ BEFORE = "before_the_update"  # the base model's parameters, beside the frozen o
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A run that can begin. Made by `prepare`.
+    """A validated run with its shapes; see `prepare`.
 
     Attributes:
       model, base_model: with and without the method.
@@ -69,7 +70,7 @@ class Prepared:
 
     @property
     def last_step(self) -> int:
-        """The step that training ends at; 0 for a method that trains nothing."""
+        """The final step of training; 0 for a method that trains nothing."""
         # "initial" only writes its checkpoint, before any step.
         return self.total_steps if self.method.trains else 0
 
@@ -81,7 +82,9 @@ class Prepared:
         return self.source.plan.epoch_of(done - 1) + 1 if done else 0
 
     def epochs_done(self, step: int) -> float:
-        """Passes over the corpus until `step`: 2 or 0.25; a stream without ends is one epoch."""
+        """Passes over the corpus up to `step`, such as 2 or 0.25; an endless stream counts as one
+        epoch.
+        """
         done, epochs = step - self.first_step, 0
         for steps in self.source.plan.steps_per_epoch:
             if done < steps:
@@ -101,7 +104,7 @@ class Prepared:
         return self.source.iterate(done)
 
     def constants(self, frozen: Any, trainable: Any) -> Any:
-        """Constant arguments of every step: the frozen leaves, and the base model's.
+        """Arguments that are the same at every step: the frozen leaves and the base model's.
 
         Args:
           frozen, trainable: the parameters before the first step, or their shapes.
@@ -117,7 +120,9 @@ class Prepared:
         return {**frozen, BEFORE: unflatten(before)}
 
     def initial_state(self, trainable: Any) -> TrainState:
-        """The state before the first step, of the leaves that train; its memory is empty."""
+        """The state before the first step, of the trainable leaves; the recurrent memory is
+        empty.
+        """
         memory, slots = (), getattr(self.model, "train_memory_length", None)
         if getattr(self.dataset, "contiguous", False):
             # One memory for each row of the batch: rows of contiguous batches go on where the row
@@ -126,7 +131,7 @@ class Prepared:
         return TrainState.create(trainable, self.tx, self.first_step, memory)
 
     def method_state(self, state: TrainState, frozen: Any) -> TrainState:
-        """`initial_state`, with the method's own initial optimizer state in it."""
+        """`initial_state` with the method's own initial optimizer state."""
         # EWC has one: its importances need passes over earlier text.
         if self.method.init_opt_state is None:
             return state

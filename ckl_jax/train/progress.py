@@ -1,4 +1,4 @@
-"""A progress bar in a terminal, a plain line every few seconds in a log file."""
+"""A progress bar in a terminal; in a log file a line every few seconds."""
 
 import math
 import sys
@@ -11,7 +11,8 @@ _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the 
 
 
 class ProgressBar:
-    """Shows description, epoch, step of total, loss, seconds a step, tokens a second, time left.
+    """Shows description, epoch, step of total, loss, seconds per step, tokens per second, time
+    left.
 
     In a terminal it is a rich bar; otherwise one plain line about every 10 seconds and at the
     end, so that logs stay short.
@@ -70,7 +71,7 @@ class ProgressBar:
         loss: float | None = None,
         tokens: int = 0,
     ) -> None:
-        """Reports that `step` steps are done.
+        """Reports that `step` steps are complete.
 
         Args:
           step: the number of the step.
@@ -121,7 +122,9 @@ class ProgressBar:
         return tokens / seconds if seconds > 0 and tokens else None
 
     def details(self) -> str:
-        """Returns "epoch 2  loss 1.234  0.12 s/step  5,300 tokens/s", as far as it is known."""
+        """Returns "epoch 2  loss 1.234  0.12 s/step  5,300 tokens/s", without values that are
+        unknown.
+        """
         parts = []
         if "epoch" in self._fields:
             parts.append(f"epoch {self._fields['epoch']}")

@@ -1,4 +1,4 @@
-"""The small files of a run whose MODEL_DIR is an address (gs://...), kept there too.
+"""Copies the small files of a run to its MODEL_DIR where that is a remote address (gs://...).
 
 Orbax writes checkpoints to a bucket by itself. Metrics, rows, summaries and event files are
 appended to or renamed, which a bucket cannot do: a run writes them to a folder on the disk of
@@ -18,7 +18,7 @@ from ckl_jax.errors import UserError
 
 
 class Mirror:
-    """A local folder and its copy.
+    """A local folder and its remote copy.
 
     Args:
       local: the folder that is written to.
@@ -32,13 +32,13 @@ class Mirror:
 
     @classmethod
     def of(cls, folder: Any) -> "Mirror":
-        """The mirror of MODEL_DIR or EVAL_OUTPUT_DIR; copies only if that is an address."""
+        """The mirror of MODEL_DIR or EVAL_OUTPUT_DIR; it copies only for a remote address."""
         # The first process alone writes files, so the others have nothing to copy.
         own = is_remote(folder) and jax.process_index() == 0
         return cls(folder, folder if own else None)
 
     def pull(self) -> None:
-        """Fetches the copy; a local file of the same name gives way.
+        """Fetches the remote copy; it replaces local files of the same name.
 
         Raises:
           UserError: the address cannot be read.
@@ -56,7 +56,7 @@ class Mirror:
             raise UserError(f"Cannot read {self.remote}: {type(e).__name__}: {e}") from e
 
     def push(self) -> None:
-        """Copies what changed, and removes what is gone; a failure is said and left for later."""
+        """Uploads changes and deletions; a failure is printed, and retried at the next push."""
         if self.remote is None:
             return
         try:

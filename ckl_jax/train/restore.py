@@ -1,4 +1,4 @@
-"""A model and the parameters of its checkpoints: what `t5x eval` and `t5x infer` share."""
+"""A model with the parameters of a checkpoint; used by `t5x eval` and `t5x infer`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ckl_jax.train.vocabulary_check import check_same_vocabulary
 
 
 class RestoredModel:
-    """A model with a method in it, on a mesh, into which checkpoints are loaded.
+    """A model with its method, on a mesh, that loads checkpoints.
 
     Raises:
       UserError: the vocabulary or the mesh does not fit the model.
@@ -47,7 +47,7 @@ class RestoredModel:
 
     @contextlib.contextmanager
     def on_mesh(self) -> Iterator[None]:
-        """A `with` block in which the model runs on its mesh."""
+        """Context manager in which the model runs on its mesh."""
         with jax.set_mesh(self.partitioner.mesh), self.partitioner.axis_rules():
             yield
 
@@ -78,7 +78,7 @@ class RestoredModel:
 
 
 def _as(dtype: str, shapes: Any) -> Any:
-    """The shapes of parameters, those of numbers in another type."""
+    """The shapes of parameters with another dtype."""
 
     def one(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         # Integer leaves, such as counters, keep their type.
@@ -89,7 +89,7 @@ def _as(dtype: str, shapes: Any) -> Any:
 
 
 def position(path: str) -> tuple[int, int]:
-    """(step, epoch) of a checkpoint; 0 where it does not say."""
+    """(step, epoch) of a checkpoint; 0 where it is not recorded."""
     dataset = read_json_item(absolute(path), "dataset")
     step = step_of(absolute(path))
     # T5X's and imported checkpoints have a step in their name, and nothing about data.

@@ -1,4 +1,4 @@
-"""Starts a run: from its own newest checkpoint, or from the parameters of its base model."""
+"""Starts a run from its own newest checkpoint or from the parameters of its base model."""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +21,7 @@ from ckl_jax.train.state import TrainState, as_dict, swapped
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A run that has its parameters.
+    """A run with its parameters loaded.
 
     Attributes:
       state: to go on from.
@@ -144,7 +144,7 @@ def _restored(
 
 
 def _is_finished(run: Prepared, step: int) -> bool:
-    """Whether a run of this length ended at `step` and wrote its summary, the last file.
+    """Whether a run of this length reached `step` and wrote its summary, the last file.
 
     A longer run that is not at its end is finished too, for one that ends before `step`.
     """
@@ -158,7 +158,7 @@ def _is_finished(run: Prepared, step: int) -> bool:
 
 
 def _lost_the_last_rows(run: Prepared, step: int) -> bool:
-    """Whether a run is at its end without the rows that are written before its checkpoint."""
+    """Whether a run is complete except for the rows written before its last checkpoint."""
     return bool(
         # With several processes, or a bucket, this process cannot see for all whether the file is
         # there.
@@ -171,7 +171,7 @@ def _lost_the_last_rows(run: Prepared, step: int) -> bool:
 
 
 def why_finished(run: Prepared, step: int, difference: str | None) -> str:
-    """The sentence for a run that has nothing left to do."""
+    """The message for a run with nothing left to do."""
     folder = Path(run.model_dir)
     if step > run.last_step:
         return (

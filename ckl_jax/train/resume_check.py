@@ -70,7 +70,7 @@ _LAUNCHER_LOGS = ("*.err", "*.log", "*.out")  # may be there before the run
 
 
 def refuse_foreign(model_dir: str | Path) -> None:
-    """Refuses a MODEL_DIR that holds what others have made and nothing of a run.
+    """Refuses a MODEL_DIR that contains files of others and no run.
 
     Hidden files and logs of launchers do not count.
 
@@ -138,7 +138,7 @@ def check_same_run(
 
 
 def first_difference(old: str, new: str) -> str | None:
-    """The first binding of two gin texts that changes the result, in words; None if none does.
+    """The first binding in which two gin texts differ with effect on the result, or None.
 
     Returns:
       Such as "with LEARNING_RATE = 0.001, not 0.5". Macros come before what uses them.
@@ -186,7 +186,7 @@ def _is_free(name: str) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Whether two values are one; so are two ways to write one path."""
+    """Whether two values are equal; spellings of the same path are."""
     if isinstance(a, str) and isinstance(b, str):
         # All strings are compared as paths: equal strings stay equal, and "runs/x/" is "runs/x".
         return os.path.abspath(a) == os.path.abspath(b)

@@ -1,4 +1,4 @@
-"""What a run leaves on disk beside its metrics: checkpoints with their metadata, and a summary."""
+"""The files of a run besides its metrics: checkpoints with metadata, and a summary."""
 
 import importlib.metadata
 import os
@@ -31,7 +31,7 @@ _STEPS_TO_ASK = 20  # that several processes agree in whether a checkpoint is ov
 
 
 class Saver:
-    """Saves a run.
+    """Saves checkpoints and the summary of a run.
 
     Args:
       run: what trains.
@@ -100,7 +100,7 @@ class Saver:
         self._saved = time.monotonic()
 
     def amend_evaluated(self, step: int) -> None:
-        """Gives the checkpoint of `step`, saved before its evaluation, what it would have now.
+        """Rewrites the metadata of a checkpoint that was saved before its evaluation.
 
         Raises:
           UserError: the folder cannot be written.
@@ -110,7 +110,9 @@ class Saver:
         self._store.amend(step, self._telemetry.metrics_at(step), dataset)
 
     def is_overdue(self, step: int) -> bool:
-        """Whether the last checkpoint is older than it may be; the same in all processes."""
+        """Whether CHECKPOINT_MINUTES have passed since the last checkpoint; the same in all
+        processes.
+        """
         minutes = self._run.checkpoint_cfg.save.minutes
         if minutes is None:
             return False
@@ -127,7 +129,7 @@ class Saver:
         return {"train_seconds": told.seconds, "train_cpu_seconds": told.cpu_seconds}
 
     def check_finite(self, state: TrainState) -> None:
-        """Stops the run rather than probing or saving parameters that are not finite."""
+        """Stops the run if parameters are not finite, before they are probed or saved."""
         if not all_finite(state.params):
             stop_training(
                 self._run,
@@ -136,7 +138,7 @@ class Saver:
             )
 
     def write_summary(self, state: TrainState, *, flops: int | None) -> None:
-        """Writes `summary.json`, the last file of a run, and copies what an address lacks.
+        """Writes `summary.json`, the last file of a run, and uploads it to a remote MODEL_DIR.
 
         Args:
           state: the last one.
@@ -168,7 +170,9 @@ class Saver:
 def describe(
     model: BaseTransformerModel, method: str, folder: Any, base: Any, frozen: Any, digest: str
 ) -> dict[str, Any]:
-    """Metadata of a checkpoint in `folder` that started from `base`: `frozen` is not stored."""
+    """Metadata of a checkpoint in `folder` that started from `base`; `frozen` leaves are not
+    stored.
+    """
     base, relative = _absolute(base), None
     if base is not None and not is_remote(base) and not is_remote(folder):
         # Still leads there when both are moved together.
@@ -191,7 +195,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def stop_training(run: Prepared, store: CheckpointStore, what: str) -> NoReturn:
-    """Ends a run that cannot go on; raises `UserError` with `what` happened and what is kept."""
+    """Ends a run that cannot continue: raises `UserError` with the reason and what was kept."""
     store.close()
     latest = store.latest_step()
     kept = f"checkpoint_{latest} is kept" if latest is not None else "nothing was saved yet"
@@ -202,7 +206,7 @@ def stop_training(run: Prepared, store: CheckpointStore, what: str) -> NoReturn:
 
 
 def _versions() -> dict[str, str]:
-    """Of what writes a checkpoint."""
+    """Versions of the packages that write a checkpoint."""
     packages = ("jax", "flax", "optax", "orbax-checkpoint")
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": platform.python_version(), **found}

@@ -1,4 +1,4 @@
-"""From the records of a gin file to what the loop runs on: plan, parameters, optimizer."""
+"""Builds plan, parameters and optimizer from the records that gin files bind."""
 
 import dataclasses
 import os
@@ -35,7 +35,7 @@ def make_optimizer(
     schedule: optax.Schedule,
     clip_norm: float | None,
 ) -> optax.GradientTransformation:
-    """The method's transformation, or the run's own, behind the clip of the global norm.
+    """The method's optimizer, or else the run's own, after clipping by global norm.
 
     What the method wraps around it sees gradients before the clip and updates at the very end.
     """
@@ -63,7 +63,7 @@ def _stacked(model: BaseTransformerModel, method: Method) -> Stacked:
 
 @dataclasses.dataclass
 class Shapes:
-    """Shapes and shardings of the parameters, before any is allocated.
+    """Shapes and shardings of the parameters before allocation.
 
     Attributes:
       params: tree of `jax.ShapeDtypeStruct` with shardings, all parameters.
@@ -154,7 +154,7 @@ def load_params(path: str) -> dict[str, Any]:
 
 
 def base_of(checkpoint: Any) -> str | None:
-    """The model that a checkpoint folder was trained from: where it was, or where it was moved to.
+    """The folder of the model that a checkpoint was trained from, even if the runs were moved.
 
     None for one that was trained from nothing.
     """
@@ -173,7 +173,7 @@ def base_of(checkpoint: Any) -> str | None:
 
 
 def check_vocabulary(model: BaseTransformerModel) -> None:
-    """Raises `UserError` if a vocabulary has ids that the model's embedding lacks."""
+    """Raises `UserError` if a vocabulary has ids outside the model's embedding."""
     rows = model.config.vocab_size
     for vocabulary in (model.input_vocabulary, model.output_vocabulary):
         # Fewer ids than rows are common: embeddings are padded to a multiple of 128.
@@ -275,7 +275,9 @@ def initial_params(
 
 
 def _optimizer_names(wanted: Iterable[str]) -> list[str]:
-    """Names of the rest of a T5X state, which a run does not start from but rules may match."""
+    """Names of a T5X checkpoint's optimizer state, which is not restored but which rules may
+    match.
+    """
     # Of T5X's Adafactor; rules for them, as in published gin files, must not be reported as
     # matching nothing.
     slots = ("m", "v", "v_row", "v_col")
@@ -284,7 +286,9 @@ def _optimizer_names(wanted: Iterable[str]) -> list[str]:
 
 
 def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
-    """A run saves what it trains and finds the rest in `path`: by the same names, or not again."""
+    """Checks that frozen leaves, which checkpoints do not store, are in `path` under the same
+    names.
+    """
     names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen)]
     elsewhere = [p for p in names if found.sources.get(p) != p]
     if lacking := [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added]:

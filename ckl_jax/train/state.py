@@ -13,7 +13,8 @@ from ckl_jax.optim import averaging
 
 @struct.dataclass
 class TrainState:
-    """Donated to every step. Frozen parameters are not in it: they are a constant beside it.
+    """The arrays that each step takes (donated) and returns. Frozen parameters are passed beside
+    it.
 
     Attributes:
       step: () int32, steps taken.
@@ -41,7 +42,8 @@ def as_dict(state: Any) -> dict[str, Any]:
 
 
 def swapped(state: TrainState) -> TrainState:
-    """The state as it is evaluated and saved: a moving average in place of what trains, if any.
+    """The state for evaluation and saving, with a moving average in place of the parameters if
+    there is one.
 
     Of a state that was saved it is the one to train on; without an average, the state itself.
     """

@@ -1,4 +1,4 @@
-"""Rows of metrics of the split "train": this project's names, for one step."""
+"""Rows of metrics of the split "train" under this project's names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from ckl_jax.train.metrics_log import Fetched
 
 
 class StepMetrics:
-    """Makes a row of the metrics of the steps since the row before; this one tells of the last.
+    """Makes a row of metrics for the steps since the last row; values are of the last step.
 
     Attributes:
       at_boundaries: also write a row at each evaluation and each save.
@@ -43,7 +43,7 @@ class StepMetrics:
 def speed(
     seconds: float, rows: float, tokens: float, step_flops: int | None = None
 ) -> dict[str, float]:
-    """Training speed, under T5X's names, and how much of the devices it takes.
+    """Training speed under T5X's names, and device utilization.
 
     Args:
       seconds: of a step.

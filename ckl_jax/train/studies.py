@@ -1,4 +1,4 @@
-"""What all studies share: a folder with its settings, steps, trainings, and checks of bindings.
+"""Common parts of all studies: a folder with its settings, steps, trainings, checks of bindings.
 
 A study is a command that makes data, trains models on them and reports. It is started again to go
 on: what is finished stays, and other settings need another folder.
@@ -45,7 +45,7 @@ class StudySettings:
         checks.require_int(0, **{"--seed": self.seed, "--jobs": self.jobs})
 
     def _set(self, **values: Any) -> None:
-        """Replaces values, such as "all" by what it stands for, before anything reads them."""
+        """Normalises values, such as "all", before anything reads them."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -55,7 +55,7 @@ class StudySettings:
 
 
 class Study:
-    """The folder of a study while one process, this one, fills it; see `open_study`."""
+    """The folder of a study while this process fills it; see `open_study`."""
 
     def __init__(self, settings: StudySettings, environment: Mapping[str, str]):
         self._jobs, self._environment = settings.jobs, environment
@@ -67,11 +67,11 @@ class Study:
         print(f"{self._steps}. {title}", flush=True)
 
     def run(self, trainings: Sequence[Training]) -> None:
-        """Runs what is not done yet; see `subprocess_runs.run_all`."""
+        """Runs the trainings that are not complete; see `subprocess_runs.run_all`."""
         run_all(trainings, self._jobs, self._environment)
 
     def done(self, report: Path) -> Path:
-        """Prints how long the study took, and returns the path of its report."""
+        """Prints the duration of the study; returns the path of its report."""
         print(f"Done in {time.monotonic() - self._began:.0f} s: {report}", flush=True)
         return report
 
@@ -90,7 +90,7 @@ def open_study(
     replaced: Mapping[str, Any] | None = None,
     may_become: Callable[[str, Any, Any], bool] = _never,
 ) -> Iterator[Study]:
-    """A `with` block in which no other process fills the folder of the settings, which is made.
+    """Context manager that creates and locks the folder of a study.
 
     The settings are kept in the folder. Bindings may change as long as there are no results: some
     values fail only in a training. So may snapshots, of which one may turn out to be damaged. On a
@@ -129,7 +129,7 @@ def check_record(
     replaced: Mapping[str, Any] | None = None,
     may_become: Callable[[str, Any, Any], bool] = _never,
 ) -> dict[str, Any]:
-    """Refuses a folder that holds results of other settings; the arguments are `open_study`'s.
+    """Refuses a folder with results of other settings; arguments as for `open_study`.
 
     Returns:
       What the folder keeps of the settings.
@@ -162,7 +162,8 @@ def check_record(
 
 
 def refuse_own(bindings: Sequence[str], macros: Iterable[str]) -> None:
-    """Refuses what is not a binding, what the command sets itself, and lengths of no training.
+    """Refuses malformed bindings, bindings that the command sets itself, and lengths of no
+    training.
 
     Args:
       bindings: the user's, such as "EPOCHS = 2".

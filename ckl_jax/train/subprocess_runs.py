@@ -1,4 +1,4 @@
-"""Trainings and evaluations in processes of their own, as many at once as there are cores.
+"""Runs trainings and evaluations in subprocesses, as many at once as there are cores.
 
 Each is a `t5x` command of its gin files, so that a study runs what a user would run, and goes on
 where it was when it is started again.
@@ -28,7 +28,7 @@ SUMMARY = "summary.json"  # the last file that a training writes
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """One `t5x` process, of a training or of an evaluation.
+    """One `t5x` subprocess: a training or an evaluation.
 
     Attributes:
       name: for lines of progress; unique.
@@ -60,7 +60,7 @@ class Training:
         job: str = "train",
         **options: Any,
     ) -> "Training":
-        """`t5x JOB` of gin files, whose files go into `folder` if the macros do not say where."""
+        """A `Training` of `t5x JOB`; its files go into `folder` unless the macros set it."""
         output = "MODEL_DIR" if job == "train" else "EVAL_OUTPUT_DIR"
         command = t5x(job, gin_files, {output: folder, **macros}, bindings)
         return cls(name, folder, command, **options)
@@ -74,7 +74,7 @@ class Training:
         return self.given_up is not None and any(self.folder.glob(self.given_up))
 
     def tidy(self) -> None:
-        """Removes the checkpoints of a training that is done and need not keep them."""
+        """Removes checkpoints that a completed training need not keep."""
         if self.is_done and not self.keeps_model:
             for checkpoint in self.folder.glob("checkpoint_*"):
                 shutil.rmtree(checkpoint, ignore_errors=True)
@@ -83,7 +83,7 @@ class Training:
 def t5x(
     job: str, gin_files: Sequence[str], macros: Mapping[str, Any], bindings: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The command line of `t5x JOB`, its macros set to Python values, then the user's bindings."""
+    """The command line of `t5x JOB`, with macros from Python values, then the user's bindings."""
     return (
         sys.executable,
         "-m",
@@ -96,7 +96,7 @@ def t5x(
 
 
 def as_gin(value: Any) -> Any:
-    """A value with its paths as text, which gin can read."""
+    """Converts a value to one that gin can parse; paths become text."""
     if isinstance(value, Path):
         return str(value)
     return tuple(map(as_gin, value)) if isinstance(value, (tuple, list)) else value
@@ -104,7 +104,7 @@ def as_gin(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-    """A training that runs.
+    """A running training.
 
     Attributes:
       training: which.
@@ -123,21 +123,21 @@ class Started:
     process: subprocess.Popen | None = None
 
     def lines(self) -> list[str]:
-        """The last lines that it wrote."""
+        """The last lines of its output."""
         with open(self.log, "rb") as f:
             f.seek(max(self.start, self.log.stat().st_size - 8192))
             text = f.read().decode("utf-8", "replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def progress(self) -> str:
-        """Such as "step 20/100  epoch 2  loss 1.235  0:40 left"; "" if it tells nothing."""
+        """Progress such as "step 20/100  epoch 2  loss 1.235  0:40 left", or ""."""
         kinds = ("train ", "dynamic_eval ")
         last = next((line for line in reversed(self.lines()) if line.startswith(kinds)), "")
         fields = [field.strip() for field in last.split("  ")[1:]]
         return "  ".join(field for field in fields if not field.endswith("tokens/s"))
 
     def failure(self) -> str:
-        """Its own error sentence, or the last line of a traceback."""
+        """Its error message, or else the last line of its traceback."""
         lines = self.lines()
         told = [line.removeprefix("t5x:").strip() for line in lines if line.startswith("t5x:")]
         return (told or lines or ["nothing"])[-1]
@@ -146,7 +146,7 @@ class Started:
         print(f"   {self.training.name:<{self.width}}  {text}", flush=True)
 
     def finish(self, code: int) -> None:
-        """Says how the training ended; raises `UserError` if it failed."""
+        """Prints how the training ended; raises `UserError` if it failed."""
         if code and self.training.has_given_up:
             return self.say(f"given up: {self.failure()}")
         if code:
@@ -169,7 +169,8 @@ def run_all(
     jobs: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Runs what is not done yet, `jobs` at a time, each on a core of its own where they are shared.
+    """Runs the incomplete trainings, `jobs` at a time, each pinned to a core where cores are
+    shared.
 
     Args:
       trainings: those that start from others come after them.
@@ -208,7 +209,7 @@ def run_all(
 
 
 def _ready(waiting: Sequence[Training], running: Sequence[Started]) -> Training | None:
-    """The first that waits for none of the others."""
+    """The first training whose dependencies are complete."""
     ahead = {t.name for t in waiting} | {r.training.name for r in running}
     return next((t for t in waiting if not ahead & set(t.after)), None)
 

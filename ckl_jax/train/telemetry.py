@@ -1,4 +1,4 @@
-"""Reports of a running training: progress, rows of metrics, TensorBoard events."""
+"""Progress, metric rows and TensorBoard events of a running training."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _FIRST = ("score", "em", "perplexity", "accuracy")  # the score that stands for 
 
 
 class Telemetry:
-    """A `with` block that takes the metrics of steps and the scores of evaluations.
+    """Context manager that records metrics of steps and scores of evaluations.
 
     Args:
       run: what trains.
@@ -77,7 +77,7 @@ class Telemetry:
         self._writer.__exit__(*exception)
 
     def text(self, step: int, name: str, text: str) -> None:
-        """Writes a text to TensorBoard, indented so that Markdown leaves it as it is."""
+        """Writes text to TensorBoard, indented so that Markdown shows it verbatim."""
         self._writer.text("train", step, name, "\n".join(f"    {x}" for x in text.splitlines()))
 
     def times(self, **seconds: float) -> None:
@@ -85,23 +85,23 @@ class Telemetry:
         self._once |= {f"timing/{name}": value for name, value in seconds.items()}
 
     def resume(self) -> None:
-        """Begins to count seconds, before the first batch and after a pause."""
+        """Starts the clock, before the first batch and after a pause."""
         self._waits, self._began = True, _clocks()
 
     def batch_is_there(self) -> None:
-        """Begins to count the seconds of a step, if it is the first after a pause."""
+        """Starts the clock of a step, if it is the first after a pause."""
         if self._waits:
             # After the wait for the first batch: starting the input pipeline is not part of a step.
             self._late.start()
             self._waits = False
 
     def step(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
-        """Takes the metrics of a step, and logs those of some steps before it."""
+        """Takes the metrics of a step; logs those of earlier steps that have arrived."""
         for fetched in self._late.push(step, metrics):
             self._log(fetched)
 
     def pause(self) -> None:
-        """Waits for the steps that were sent ahead, and stops counting seconds."""
+        """Waits for outstanding steps and stops the clock."""
         for fetched in self._late.flush():
             self._log(fetched)
         (began, cpu_began), (now, cpu_now) = self._began, _clocks()
@@ -109,7 +109,7 @@ class Telemetry:
         self.cpu_seconds += cpu_now - cpu_began
 
     def evaluated(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
-        """Writes the scores of an evaluation, {split: {name: score}}, and says the main ones."""
+        """Writes the scores of an evaluation, {split: {name: score}}, and prints the main ones."""
         epoch = self._run.epoch(step)
         for split, values in scores.items():
             self._writer.write(split, step, {"epoch": epoch, **values})
@@ -119,11 +119,11 @@ class Telemetry:
         self._newest["scores"] = (step, flat)
 
     def remember(self, step: int, metrics: dict[str, float]) -> None:
-        """Takes the metrics of a checkpoint whose evaluation is made up for."""
+        """Restores the metrics of a checkpoint whose evaluation is repeated after resuming."""
         self._newest["row"] = (step, metrics)
 
     def metrics_at(self, step: int) -> dict[str, float]:
-        """The row and the scores of a step, where there are any, for its checkpoint."""
+        """The metric row and scores of a step, for its checkpoint."""
         found: dict[str, float] = {}
         for name in ("row", "scores"):
             written, values = self._newest.get(name, (None, {}))
@@ -165,7 +165,7 @@ def _clocks() -> tuple[float, float]:
 
 
 def _in_a_line(step: int, epoch: int, scores: Mapping[str, Mapping[str, float]]) -> str:
-    """An evaluation in a line: the main score of each split."""
+    """One line for an evaluation: the main score of each split."""
     parts = []
     for split, values in scores.items():
         name = next((n for n in _FIRST if n in values), next(iter(values), None))

@@ -1,4 +1,4 @@
-"""`t5x train`: update a model on a corpus by a method, and probe it as it learns.
+"""`t5x train`: updates a model on a corpus by a method and probes it during training.
 
 `train` reads from top to bottom: prepare, restore, compile, loop, evaluate and save, summary. What
 it calls stands beside it: `prepare.py` (settings and shapes), `resume.py` (where to begin),
@@ -222,7 +222,7 @@ def _evaluate_first(
     telemetry: Telemetry,
     stop: StopSignal,
 ) -> None:
-    """Evaluates what training starts from, or what an interrupted run left unevaluated."""
+    """Evaluates the starting parameters, or those that an interrupted run left unevaluated."""
     step = int(begun.state.step)
     telemetry.remember(step, begun.metrics)
     if not evaluation(begun.state, begun.frozen, telemetry):
@@ -244,7 +244,7 @@ def _loop(
     stop: StopSignal,
     profile: "_Profile",
 ) -> TrainState:
-    """Steps to the end of the run; see `train` for the rest."""
+    """Runs the training steps; see `train`."""
     state, step = begun.state, int(begun.state.step)
     key = jax.random.key(run.seed + 1)
     telemetry.resume()
@@ -275,7 +275,7 @@ def _loop(
 
 
 class _Profile:
-    """A trace of some steps, after the first ones, which are slower."""
+    """Traces a few steps, after the slower first ones."""
 
     _SKIPPED = 3
 
@@ -316,7 +316,7 @@ def _compile(run: Prepared, step: int, telemetry: Telemetry) -> tuple[Any, int |
 
 @dataclasses.dataclass(frozen=True)
 class _Due:
-    """What follows a step: at ends of epochs or by a period; the last has both."""
+    """The actions due after a step (evaluation, checkpoint), by epoch or by period."""
 
     run: Prepared
     eval_period: int | None
@@ -334,7 +334,7 @@ class _Due:
 
 
 class _Evaluation:
-    """Puts probes and further evaluations to the parameters of a step.
+    """Runs the probes and further evaluations on the parameters of a step.
 
     Attributes:
       probes: whether there are probes, whose rows the run writes.
@@ -358,7 +358,7 @@ class _Evaluation:
         stop.reply = self._reply
 
     def __call__(self, state: TrainState, frozen: Any, telemetry: Telemetry) -> bool:
-        """Evaluates and writes the scores; False if it was stopped and has written none."""
+        """Evaluates and writes the scores; returns False if a stop signal interrupted it."""
         if not self._evaluator and not self._further:
             return True
         if self._stop.received:
@@ -385,7 +385,7 @@ class _Evaluation:
         return {f"inference_eval/{probe}": values for probe, values in scores.items()}
 
     def _reply(self) -> str:
-        """What is printed when the signal comes: nothing is saved yet."""
+        """The message printed on the signal, before anything is saved."""
         if self._at is None:
             return "stopping; the steps that were sent ahead end first, then the last is saved."
         saved = f"; then step {self._at} is saved" if self._at > self._run.first_step else ""

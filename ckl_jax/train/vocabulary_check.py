@@ -1,4 +1,4 @@
-"""Whether a checkpoint and the run that starts from it mean the same by a token id."""
+"""Checks that a checkpoint and the run that starts from it use the same token ids."""
 
 import sys
 from typing import Any
@@ -40,7 +40,7 @@ def check_same_vocabulary(path: str, vocabulary: Any, *, warn: bool = False) -> 
 
 
 def check_task_vocabulary(task: CachedTask, name: str, vocabulary: Any) -> None:
-    """Raises `UserError` if a task was tokenised in another way than the model's vocabulary does.
+    """Raises `UserError` if a task was tokenised with another vocabulary than the model's.
 
     Args:
       task: the task; one that does not tell its vocabulary is not compared.

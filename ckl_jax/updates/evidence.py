@@ -1,4 +1,4 @@
-"""What a model in a Hugging Face folder says: which candidate of each item, and what text costs.
+"""Scores of a Hugging Face model: the best candidate of each item, and losses of text.
 
 The folder is what ships, so the folder is what is asked. Candidates are ranked by the log
 probability of the sentence with each (LM-PUB-QUIZ; of a T5, of the candidate in the blank), which
@@ -34,7 +34,7 @@ def ask(
     progress: Progress,
     tasks: Callable[[Any, Any], Any] | None = None,
 ) -> dict[str, Any]:
-    """Asks one model.
+    """Scores items and text with one model.
 
     Args:
       folder: of Hugging Face's format.

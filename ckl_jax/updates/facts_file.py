@@ -1,4 +1,4 @@
-"""Questions of the user's own: a file of dated facts, or a relational dataset such as BEAR.
+"""Questions from a file of dated facts, or from a relational dataset such as BEAR.
 
 A row of a file is `question` (a sentence with a blank, written ____), `answer`, and if there are
 any `date` (the day from which the answer is right), `relation` (whose answers are offered beside
@@ -33,7 +33,7 @@ class _Answer:
 
 @dataclasses.dataclass
 class Question:
-    """A sentence with a blank, and what was right in it when.
+    """A sentence with a blank, and the history of its right answers.
 
     Attributes:
       before, after: the text around the blank.
@@ -47,7 +47,7 @@ class Question:
     answers: list[_Answer] = dataclasses.field(default_factory=list)
 
     def at(self, date: str) -> _Answer | None:
-        """The answer that is right on a day; None before the first."""
+        """The right answer on a day; None before the first."""
         place = bisect.bisect_right([answer.date for answer in self.answers], date)
         return self.answers[place - 1] if place else None
 
@@ -170,7 +170,7 @@ def _dated(path: Path) -> Iterator[Question]:
 
 
 def _date(given: object, place: str) -> str:
-    """A year or month counts from its first day; no date is before all."""
+    """Parses a date; a year or month means its first day, and a missing date sorts first."""
     if given in (None, ""):
         return ""
     text = str(given).strip()[:10]

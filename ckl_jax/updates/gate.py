@@ -1,4 +1,4 @@
-"""The verdict on an update: whether a condition holds of what the two models answered.
+"""The verdict on an update: whether a condition holds for the scores of the two models.
 
 A condition such as "new_gain > 0 and kept_loss <= 0.05 at n >= 50" must hold of the whole 95 %
 interval of each score, and each score it names must be of so many items; with fewer there is not
@@ -54,7 +54,7 @@ class Score:
         return f"{value} [{low}, {high}], n = {self.n:,}"
 
     def json(self) -> dict[str, float | int | None]:
-        """Its attributes; None is infinity, which JSON lacks."""
+        """Its attributes as JSON values; infinity becomes None."""
         fields = dataclasses.asdict(self)
         return {name: None if math.isinf(x) else x for name, x in fields.items()}
 
@@ -66,7 +66,7 @@ def told(value: float | None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
-    """A condition and how many items each score of it needs."""
+    """A condition, and the number of items that each of its scores needs."""
 
     text: str
     condition: Any
@@ -74,7 +74,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str) -> "Gate":
-        """Reads "CONDITION at n >= N"; without the end, N is 1.
+        """Parses "CONDITION at n >= N"; N defaults to 1.
 
         Raises:
           UserError: it is no such condition.
@@ -108,7 +108,7 @@ class Gate:
 def scores(
     tags: Sequence[str], right: np.ndarray, old: np.ndarray, texts: Mapping[str, np.ndarray]
 ) -> dict[str, Score]:
-    """Every score of which there are items.
+    """All scores for which there are items.
 
     Args:
       tags: of N items.
@@ -144,7 +144,7 @@ def _mean(values: np.ndarray) -> Score:
 
 
 def _fuar(gains: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> Score:
-    """Of gains [items of a tag], and means [B] of their resamples."""
+    """FUAR with its interval."""
     updated, acquired = (tag if tag in gains else None for tag in ("changed", "new"))
     tasks = ["kept"], updated, acquired
     means = {tag: values.mean(keepdims=True) for tag, values in gains.items()}
@@ -156,7 +156,7 @@ def _fuar(gains: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> S
 
 
 def _ratio(losses: np.ndarray) -> Score:
-    """Of perplexities; pieces of text are resampled, the same for both models."""
+    """Ratio of perplexities with its interval; text chunks are resampled, paired over models."""
     (was, tokens), (now, _) = losses[0].T, losses[1].T
     generator = np.random.default_rng(0)
     pieces = len(tokens)

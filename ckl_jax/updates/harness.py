@@ -136,7 +136,7 @@ def _padded(length: int) -> int:
 
 
 def check(tasks: Sequence[str], place: str | None) -> None:
-    """Raises `UserError` for a task that the harness does not have, or whose data are not there.
+    """Raises `UserError` for a task that the harness lacks or whose data are missing.
 
     Args:
       tasks: names.

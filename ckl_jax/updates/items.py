@@ -1,4 +1,4 @@
-"""Probes out of text alone: sentences with a blank, of facts that other sentences state.
+"""Probes from text alone: cloze sentences about facts that other sentences state too.
 
 A fact is an answer (a name or a date) beside a name that it is told of. Where two sentences state
 one fact in different words, one of them is held back from training and asked with a blank for the
@@ -56,7 +56,7 @@ _EMPTY_WORDS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """A sentence with a blank, and the answers to choose from.
+    """A sentence with a blank, and its candidate answers.
 
     Attributes:
       id: unique within an update.
@@ -130,7 +130,7 @@ Pair = tuple[str, str]  # answer, about
 
 
 class _Index:
-    """The sentences of documents by the names in them, and by pairs of them."""
+    """Sentences of documents, indexed by the names in them and by pairs of names."""
 
     def __init__(self, documents: Iterable[Document], finder: HeuristicFinder):
         self.by_name: dict[str, list[_Sentence]] = collections.defaultdict(list)
@@ -176,7 +176,7 @@ class _Index:
 
 
 def _is_part(text: str, start: int, end: int) -> bool:
-    """Whether a name is a part of a longer one or of an address, as Amazon in "Amazon EC2"."""
+    """Whether a name is part of a longer name or of an address, such as Amazon in "Amazon EC2"."""
     if re.match(r"[\w/#=]", text[start - 1 : start]) or re.match(
         r"[\w/]|\.\w", text[end : end + 2]
     ):
@@ -193,7 +193,7 @@ def _is_part(text: str, start: int, end: int) -> bool:
 def make(
     new: Iterable[Document], old: Iterable[Document], limits: Mapping[str, int], seed: int = 0
 ) -> tuple[list[Item], frozenset[str]]:
-    """Makes items of new text, and of old text those that it alone states.
+    """Makes items from new text, and from old text for facts that only it states.
 
     Args:
       new: documents of this update; at most 20,000 of them and 5 million words are searched, evenly
@@ -250,7 +250,7 @@ def _some(documents: Iterable[Document]) -> list[Document]:
 
 
 def _two_wordings(pair: Pair, index: _Index, asked: set[str]) -> tuple[_Sentence, _Sentence] | None:
-    """(sentence to ask, another that states the same in other words), None if there are none."""
+    """(sentence to probe, another that states the same fact in other words), or None."""
     answer, about = pair
     sentences = index.by_pair[pair]
     if len(sentences) < 2 or any(len(index.by_name[name]) > _COMMON for name in pair):
@@ -274,13 +274,13 @@ def _alike(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 def _same_wording(pair: Pair, probe: _Sentence, index: _Index) -> set[str]:
-    """The sentences of a fact that say it as the probe does, which are held back with it."""
+    """Sentences that state a fact in the probe's wording; they are held back with it."""
     alike = (s for s in index.by_pair[pair] if _alike(s.words, probe.words) > _ALIKE)
     return {probe.text, *(s.text for s in alike)}
 
 
 def _old_answer(pair: Pair, now: _Index, before: _Index) -> str:
-    """What old text says in the words of new text around another answer; "" if nothing."""
+    """The answer that old text gives in the words of the new sentence, or ""."""
     answer, about = pair
     if pair in before.by_pair:
         return ""
@@ -352,7 +352,7 @@ def _item(
 
 
 def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
-    """Items of earlier updates as kept ones, without the facts that have changed since.
+    """Items of earlier updates as "kept" ones, except facts that have changed since.
 
     Args:
       earlier: of earlier updates.
@@ -371,7 +371,7 @@ def still_right(earlier: Iterable[Item], made: Iterable[Item]) -> list[Item]:
 
 
 def without(text: str, held: frozenset[str]) -> str:
-    """A text without the sentences that are held back, which are given by `normalise`."""
+    """A text without the held-back sentences, which are given as `normalise` returns them."""
     if not held:
         return text
     kept = (

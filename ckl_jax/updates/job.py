@@ -1,4 +1,4 @@
-"""One update of a model: documents to items, training, answers before and after, verdict, report.
+"""One update of a model: items, training, evaluation before and after, verdict, report.
 
 Each step leaves a file, and a step whose file is there is not done again: a command that was killed
 goes on where it was.
@@ -51,7 +51,7 @@ _TRAINING = ("method", "epochs", "batch_size", "length", "learning_rate")
 
 
 def update(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
-    """Runs an update, or goes on with one; returns the exit code of its verdict.
+    """Runs or resumes an update; returns the exit code of its verdict.
 
     Raises:
       UserError: bad input, with nothing lost; see the modules of each step.
@@ -69,7 +69,7 @@ def watch(
     say: Callable[[str], None] = print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Runs an update whenever the documents have changed, until it is stopped.
+    """Runs an update whenever the documents change, until it is stopped.
 
     Args:
       settings: of each update.
@@ -98,7 +98,7 @@ def watch(
 
 
 def _state(place: Path) -> dict[str, tuple[int, float]]:
-    """{path: (bytes, time)} of the files of a place."""
+    """{path: (bytes, modification time)} of the files at a path."""
     found = {}
     for path in place.rglob("*") if place.is_dir() else [place]:
         with contextlib.suppress(FileNotFoundError):  # it was moved just now
@@ -108,7 +108,7 @@ def _state(place: Path) -> dict[str, tuple[int, float]]:
 
 
 def describe(settings: Update, progress: Progress) -> list[str]:
-    """What an update would ask and train, as lines; leaves nothing but an empty registry."""
+    """The plan of an update as lines of text; writes nothing but an empty registry."""
     run = _Run(settings, _open(settings), progress, print)
     with tempfile.TemporaryDirectory() as scratch:
         run.folder = Path(scratch)
@@ -167,7 +167,7 @@ def _require_model(folder: Path) -> Any:
 
 
 class _NothingNew(Exception):
-    """The documents hold next to nothing that is new."""
+    """The documents contain no new text."""
 
 
 class _Run:
@@ -289,7 +289,7 @@ class _Run:
                     yield from new_text.read(folder / name)
 
     def _parts(self, held_out: bool) -> Iterator[Document]:
-        """What is new of the documents that are held back, or of all others."""
+        """The new parts of the held-out documents, or of all others."""
         count = files.read_json_object(self.folder / "documents.json")["kept"]
         for document in new_text.read(self.folder / "all.jsonl"):
             key = hash64(self.settings.seed, document.id, document.date)
@@ -299,7 +299,7 @@ class _Run:
     # --- items
 
     def make_items(self) -> None:
-        """Makes what is asked, and the text without it."""
+        """Makes the items, and the training text without them."""
         limit, seed = self.settings.max_items, self.settings.seed
         counts = files.read_json_object(self.folder / "documents.json")
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
@@ -335,7 +335,7 @@ class _Run:
         files.write_json(self.folder / "overlap.json", found)
 
     def _since(self, counts: Mapping[str, Any]) -> str:
-        """The first day on which an answer counts as new."""
+        """The first day from which an answer counts as new."""
         if self.settings.since:
             return self.settings.since
         previous = self.registry.updates()
@@ -370,7 +370,7 @@ class _Run:
         files.write_json(self.folder / f"{name}.json", found)
 
     def _older_held_out(self) -> Iterator[Document]:
-        """Old text that no update trained on."""
+        """Held-out text of earlier updates, on which none has trained."""
         for folder in self.registry.updates():
             if (folder / "held_out.jsonl").exists():
                 yield from new_text.read(folder / "held_out.jsonl")
@@ -452,13 +452,13 @@ class _Run:
 
 
 def read_items(folder: Path) -> list[items.Item]:
-    """The items of an update; [] where they were deleted."""
+    """The items of an update; [] if they were deleted."""
     path = folder / "items.jsonl"
     return [items.Item.of(row) for row in files.read_jsonl(path)] if path.exists() else []
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
-    """A row for each item: the question, what both models answered, and its state."""
+    """One row per item: the question, both models' answers, and the fact's state."""
     from ckl_jax.analysis.ledger import STATES, states
 
     was, now = (files.read_json_object(folder / f"{n}.json") for n in ("before", "after"))

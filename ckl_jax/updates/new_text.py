@@ -1,4 +1,4 @@
-"""What is new in documents: sentences that no earlier update had read.
+"""Selects the new text of documents: sentences that no earlier update has read.
 
 A document of which nothing is new is left out; of one that was edited, the paragraphs with a new
 sentence stay. Sentences are compared without case, punctuation and blanks, by 64-bit hashes: eight
@@ -26,7 +26,7 @@ _BUFFER = 1 << 20  # hashes that are sorted in at once
 
 @dataclasses.dataclass
 class Counts:
-    """How many documents and sentences there were, and what became of them."""
+    """Numbers of documents and sentences, by what happened to them."""
 
     documents: int = 0
     empty: int = 0
@@ -41,7 +41,7 @@ class Counts:
 
 
 class Sentences:
-    """The hashes of sentences that were read, sorted."""
+    """The sorted hashes of the sentences read so far."""
 
     def __init__(self, path: Path | None = None):
         self._sorted = np.empty(0, np.int64)
@@ -51,7 +51,7 @@ class Sentences:
                 self._sorted = np.load(path, allow_pickle=False)
 
     def add(self, hashes: np.ndarray) -> np.ndarray:
-        """Adds hashes; returns which of them were not there, the first of equals alone."""
+        """Adds hashes; returns which were new, counting the first of equal ones only."""
         _, first = np.unique(hashes, return_index=True)
         new = np.zeros(len(hashes), bool)
         new[first] = True
@@ -78,7 +78,7 @@ class Sentences:
 def select(
     documents: Iterable[Document], known: Sentences, since: str, today: str, counts: Counts
 ) -> Iterator[tuple[Document, bool]]:
-    """Yields (what is new of a document, whether it is from before `since`).
+    """Yields (the new text of a document, whether it is older than `since`).
 
     Args:
       documents: in any order.
@@ -130,13 +130,13 @@ def _hashes(paragraph: str) -> list[int]:
 
 
 def write(documents: Iterable[tuple[Document, bool]], new: Path, old: Path) -> None:
-    """Writes documents as JSON lines: those of `since` and later into `new`, others into `old`."""
+    """Writes documents as JSON lines: those from `since` on into `new`, others into `old`."""
     with atomic_write(new) as f, atomic_write(old) as g:
         for document, is_old in documents:
             (g if is_old else f).write(json_line(document) + "\n")
 
 
 def read(path: Path) -> Iterator[Document]:
-    """The documents of a file of `write`."""
+    """Reads the documents of a file of `write`."""
     for number, _, line in read_lines(path):
         yield parse_document(line, path, number)

@@ -1,4 +1,4 @@
-"""The folder of all updates of a model: each a folder of its own, and which one is current.
+"""The folder of all updates of a model: one folder per update, and a pointer to the current one.
 
 DIR/registry.json         the model that all began with
 DIR/current               the name of the update that is in use; moved by a passing gate alone
@@ -32,7 +32,7 @@ class Registry:
 
     @classmethod
     def open(cls, root: str | Path, model: str | None) -> "Registry":
-        """Opens or begins the registry of a folder.
+        """Opens or creates a registry.
 
         Args:
           root: the folder.
@@ -72,7 +72,7 @@ class Registry:
         return sorted(p for p in (self.root / "updates").glob("*") if _NAME.fullmatch(p.name))
 
     def begin(self) -> Path:
-        """The folder of the update that was begun and not finished, or of a new one."""
+        """The folder of the unfinished update, or of a new one."""
         folders = self._folders()
         if folders and not (folders[-1] / "verdict.json").exists():
             return folders[-1]
@@ -81,7 +81,7 @@ class Registry:
 
     @property
     def current(self) -> str | None:
-        """The name of the update in use; None is the model that all began with.
+        """The name of the update in use; None for the original model.
 
         Raises:
           UserError: the pointer is damaged.
@@ -113,7 +113,7 @@ class Registry:
             files.write_file(path, f"{name}\n")
 
     def roll_back(self) -> str:
-        """Points to the update that was current before; returns its model.
+        """Makes the previously current update current again; returns its model.
 
         Raises:
           UserError: there is none.
@@ -125,7 +125,7 @@ class Registry:
         return self.current_model
 
     def clean(self, keep: int) -> None:
-        """Removes models of all but the current and the last `keep` updates, and scratch files."""
+        """Removes scratch files, and models except the current and the last `keep` ones."""
         finished, current = self.updates(), self.current
         for folder in finished:
             for name in _REMOVABLE:
@@ -136,7 +136,7 @@ class Registry:
                     shutil.rmtree(folder / name, ignore_errors=True)
 
     def history(self) -> list[dict[str, Any]]:
-        """Of each finished update: its name, its record and its verdict."""
+        """(name, record, verdict) of each finished update."""
         return [
             {
                 "name": folder.name,

@@ -1,4 +1,4 @@
-"""report.html of an update, and history.html of all updates of a folder."""
+"""report.html of an update and history.html of all updates of a registry."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -143,7 +143,7 @@ def _says(scores: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def write_history(registry: Registry) -> Path:
-    """Writes history.html: a line for each update, and the scores as curves."""
+    """Writes history.html: one row per update, and the scores as curves."""
     history = registry.history()
     headers = ["update", "begun", "method", "from", "verdict", *gate.SCORES]
     rows = [
@@ -176,7 +176,7 @@ def _value(score: Mapping[str, float] | None) -> str:
 
 
 def _by_origin(registry: Registry, history: Sequence[Mapping]) -> Section:
-    """Of each update, the facts answered right by the month that they are of."""
+    """Facts answered right after each update, by the month of the fact."""
     found: dict[str, dict[str, list[bool]]] = {}
     for h in history:
         path = registry.root / "updates" / h["name"] / "ledger.jsonl"
@@ -203,7 +203,7 @@ def _share(right: Sequence[bool] | None) -> str:
 
 @png
 def plot_history(history: Sequence[Mapping]):
-    """The scores that are fractions of facts, over updates; None of a single update."""
+    """Plots the scores that are fractions of facts over updates; None for a single update."""
     from matplotlib.figure import Figure
 
     if len(history) < 2:

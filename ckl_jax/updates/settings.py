@@ -13,7 +13,7 @@ from ckl_jax.updates import gate
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Update:
-    """What is updated, on what, and how.
+    """Settings of an update: model, text, training and gate.
 
     Attributes:
       out: Folder of all updates of this model.

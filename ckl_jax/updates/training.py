@@ -1,4 +1,4 @@
-"""The training of an update: its defaults, and the `t5x train` that does it."""
+"""The training of an update: its default settings and its `t5x train` command."""
 
 import dataclasses
 import itertools
@@ -31,7 +31,7 @@ _ROWS_OF_A_PASS = 20_000  # with as many, one pass is enough
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How an update trains.
+    """The training settings of an update.
 
     Attributes:
       gin_files: of the job and the method.
@@ -47,7 +47,7 @@ class Plan:
 
 
 def is_masked(model: Any) -> bool:
-    """Whether a configuration is an encoder-decoder's, which fills in masked spans."""
+    """Whether a configuration is an encoder-decoder's, which is trained on masked spans."""
     return model.has_encoder
 
 
@@ -68,7 +68,9 @@ def gin_files(method: str, masked: bool) -> tuple[str, ...]:
 
 
 def require_exportable(method: str, masked: bool, adapter: bool = False) -> None:
-    """Raises `UserError` for a method that Hugging Face's formats, or PEFT's, cannot hold."""
+    """Raises `UserError` for a method whose parameters neither Hugging Face nor PEFT formats
+    hold.
+    """
     import gin
 
     *_, name = gin_files(method, masked)
@@ -87,7 +89,7 @@ def require_exportable(method: str, masked: bool, adapter: bool = False) -> None
 
 
 def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str, Any]) -> Plan:
-    """The defaults for a model and a text, but for what is given.
+    """Derives defaults from the sizes of model and text; given settings take precedence.
 
     Args:
       method: name of a gin file.
@@ -114,7 +116,7 @@ def plan(method: str, model: Any, parameters: int, tokens: int, given: dict[str,
 
 
 def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, masked: bool) -> bool:
-    """Makes the cached task of a file of documents; False if there is no text in it."""
+    """Makes the cached task of a file of documents; returns False if it has no text."""
     from ckl_jax.updates.new_text import read
 
     if not any(d.text for d in read(path)):
@@ -141,14 +143,14 @@ def make_rows(name: str, path: Path, out: Path, vocabulary: Any, length: int, ma
 
 
 def older_text(documents: Iterable[Document]) -> list[Document]:
-    """What is replayed of older text."""
+    """The files of older text to replay."""
     return spread(documents, _REPLAYED)
 
 
 def training(
     folder: Path, plan: Plan, model: Any, replay: bool, seed: int, bindings: tuple[str, ...]
 ) -> Training:
-    """The `t5x train` of an update in `folder`, which has `import` and `rows`."""
+    """The `t5x train` of an update in `folder`, which contains `import` and `rows`."""
     masked = is_masked(model)
     features = ("inputs", "targets") if masked else ("targets",)
     macros = {
@@ -173,7 +175,7 @@ def training(
 
 
 def parameters(folder: Path) -> int:
-    """How many parameters the safetensors of a folder hold, of their headers alone."""
+    """The number of parameters in a folder's safetensors, read from their headers."""
     from safetensors import safe_open
 
     total = 0
@@ -188,7 +190,7 @@ def parameters(folder: Path) -> int:
 
 
 def speed() -> float:
-    """Half of the FLOP a second that this device does in a product of matrices, measured."""
+    """Half of this device's measured FLOP/s in a matrix product."""
     size = 2048
     product = jax.jit(jax.numpy.matmul)
     x = jax.numpy.ones((size, size), jax.numpy.float32)

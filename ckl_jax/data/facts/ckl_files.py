@@ -1,4 +1,4 @@
-"""Readers of the files that CKL published: corpora and probes as CSV, answers as JSON.
+"""Readers of CKL's published files: corpora and probes as CSV, answers as JSON.
 
 Cells are read as text, so that an answer such as "None" or "NA" stays one. Rows are streamed. Each
 complaint names file, line and column. The simulated world writes the same files.
@@ -205,7 +205,7 @@ def read_table(
 
 
 def csv_rows(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of its last line, cells) of each row of a CSV(.gz) file that is not empty.
+    """Yields (number of its last line, cells) of each non-empty row of a CSV(.gz) file.
 
     Raises:
       UserError: the file cannot be read, or is not CSV.
@@ -238,7 +238,7 @@ def read_corpus(path: str | os.PathLike) -> Iterator[dict[str, str]]:
 
 
 def read_originals(path: str | os.PathLike) -> Iterator[str]:
-    """Yields the unmasked texts of a corpus, which decoder-only models learn (CKL, appendix G).
+    """Yields the unmasked texts of a corpus, on which decoder-only models train (CKL, appendix G).
 
     Neighbouring rows of one text, masked at different spans, count once.
 
@@ -256,7 +256,7 @@ def read_originals(path: str | os.PathLike) -> Iterator[str]:
 
 
 def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
-    """Yields the unmasked texts of a masked corpus, neighbours of one text once.
+    """Yields the unmasked texts of a masked corpus, without repeats in a row.
 
     Rows without the original text are put together from input and output again.
 
@@ -268,12 +268,12 @@ def corpus_texts(path: str | os.PathLike) -> Iterator[str]:
 
 
 def has_blank(text: str) -> bool:
-    """Whether something in a text is read as a blank."""
+    """Whether a text contains a blank in any of its spellings."""
     return bool(_BLANKS.search(text))
 
 
 def normalize_blank(text: str, where: str) -> str:
-    """Returns `text` with its one blank, however it is written, as `<extra_id_0>`.
+    """Returns `text` with its one blank, in any spelling, as `<extra_id_0>`.
 
     Args:
       text: a statement with `_____`, `[BLANK]`, `[MASK]`, `_X_` or `<extra_id_0>`.
@@ -300,7 +300,7 @@ def prompt_of(item: ProbeItem, question: bool = False) -> str:
 
 
 def known_probe(name: str) -> Probe:
-    """The published record of a name; of any other name, one without a role or labels."""
+    """The record of a published probe, or for any other name one without role or labels."""
     return PROBES.get(name) or Probe(name=name)
 
 
@@ -407,7 +407,7 @@ def _item(
 def _accepted(
     answers: dict[str, Any], key: str, updated: bool, where: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns (new or only answers, old answers) of the item `key`."""
+    """Returns (accepted answers, old answers) of the item `key`."""
     entry = answers.get(key)
     try:
         if updated:

@@ -1,4 +1,4 @@
-"""Writes probes and their answers as the files that CKL published; `ckl_files` reads them."""
+"""Writes probes and their answers in CKL's published formats, which `ckl_files` reads."""
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from ckl_jax.files import atomic_write, write_json
 
 
 def csv_writer(file: IO[str], columns: Sequence[str]) -> csv.DictWriter:
-    """A writer of `columns` of rows, after a header."""
+    """A writer of the `columns` of rows, after a header."""
     writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     return writer

@@ -1,4 +1,4 @@
-"""Dated facts out of files, one after another: who or what, since when, until when.
+"""Reads dated facts (subject, relation, object, first and last day) from files of several formats.
 
 A file is JSON lines, plain or gzip, in one of four forms that its lines tell apart: dated facts
 (docs/benchmark_builder.md; the simulated world's facts.jsonl), T-REx as LAMA and ParaRel have it,
@@ -57,7 +57,7 @@ class DatedFact:
     where: str = ""
 
     def holds(self, date: str) -> bool | None:
-        """Whether it is true on a day, YYYY-MM-DD; None if the dates do not say that."""
+        """Whether the fact holds on a day, YYYY-MM-DD; None if its dates do not tell."""
         if self.seen:
             return any(date.startswith(day) for day in self.seen)
         begin, end = _range(self.valid_from, ""), _range(self.valid_to, "9999-99-99")
@@ -75,14 +75,14 @@ class DatedFact:
 
 
 def _range(date: str, never: str) -> tuple[str, str]:
-    """The first and the last day that a date may be."""
+    """The earliest and the latest day of a date of any precision."""
     if date == UNKNOWN:
         return "", "9999-99-99"
     return within(date) if date else (never, never)
 
 
 def read_dated_facts(paths: Iterable[str | os.PathLike]) -> Iterator[DatedFact]:
-    """Yields the facts of files, and of folders all `*.jsonl` and `*.jsonl.gz` in them, by name.
+    """Yields the facts of files and of all `*.jsonl` and `*.jsonl.gz` in folders, by name.
 
     A name that ends in .csv is a table of terms of office.
 
@@ -140,7 +140,7 @@ def _form(row: dict[str, Any], where: str) -> Form:
 
 
 def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
-    """`subject` and `object` are ids where there are names beside them, else the names."""
+    """Reads a fact; `subject` and `object` are ids if names are given beside them."""
     kind_of_name = "_name" if "subject_name" in row else ""
     subject, relation, answer = (
         text_field(row, name, where)
@@ -166,7 +166,7 @@ def _dated(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
 
 
 def _trex(row: dict[str, Any], where: str, path: Path) -> Iterator[DatedFact]:
-    """The relation is `predicate_id`, or what the file is called."""
+    """Reads a T-REx fact; its relation is `predicate_id`, or else the file's name."""
     names = [text_field(row, name, where) for name in ("sub_label", "obj_label")]
     relation = str(row.get("predicate_id") or path.name.split(".")[0])
     ids = [_id(row, name, where) for name in ("sub_uri", "obj_uri")]
@@ -195,7 +195,7 @@ def _snapshots(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
 
 
 def _of_term(term: Term) -> DatedFact:
-    """Without a beginning it is not known when the term began."""
+    """Reads a term of office; without a beginning its first day is unknown."""
     return DatedFact(
         term.place,
         term.role,
@@ -217,7 +217,9 @@ def _is_pair(value: Any) -> bool:
 
 
 def _dyknow(row: dict[str, Any], where: str, _: Path) -> Iterator[DatedFact]:
-    """An answer without any date says nothing; `point` alone is a day on which it was true."""
+    """Reads a DyKnow answer; one without dates is skipped, `point` alone is a day on which it
+    held.
+    """
     subject = text_field(row, "subject", where)
     named = row.get("attribute") is not None
     attribute = text_field(row, "attribute", where) if named else f"chief executive of {subject}"

@@ -1,4 +1,4 @@
-"""Facts of TWiki-Probes' files, with the interval and the class that their names say.
+"""Facts of TWiki-Probes' files, whose names give the interval and the class.
 
 `<interval>_<class>.csv`, such as `0801-0901_changed.csv`, has the columns subject, relation and
 object. What a changed fact was before is in `<interval>_changed.jsonl`, where that lies beside it.
@@ -49,13 +49,13 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """The whole triple as TemporalWiki puts it to a model: no template, no full stop."""
+        """The triple as TemporalWiki presents it to a model: no template, no full stop."""
         return f"{self.prompt} {self.object}"
 
 
 @dataclasses.dataclass(frozen=True)
 class FactFile:
-    """The facts of one file, in its order.
+    """The facts of one file, in file order.
 
     Attributes:
       name: the file's name without its ending.
@@ -119,7 +119,7 @@ def _is_part(name: str, whole: str) -> bool:
 
 
 def _parts(path: str | os.PathLike) -> tuple[str, str, str]:
-    """(interval, class, kind of all its facts or "") of the name of a file."""
+    """(interval, class, kind of all its facts or "") from the name of a file."""
     interval, underscore, last = Path(path).stem.rpartition("_")
     if not underscore:
         return last, "", ""

@@ -1,4 +1,4 @@
-"""Dated facts -> what InvariantLAMA, UpdatedLAMA and NewLAMA could ask.
+"""Candidates for InvariantLAMA, UpdatedLAMA and NewLAMA from dated facts.
 
 Facts of one subject and relation are brought together in buckets on disk, so that memory holds one
 bucket and what is kept. What is left out is counted by reason.
@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Period:
-    """D0 was written up to the day `before`, D1 after it and up to `after`."""
+    """D0 extends up to the day `before`, D1 from then up to `after`."""
 
     before: str
     after: str
@@ -126,7 +126,7 @@ Group = list[tuple[int, DatedFact]]
 
 
 def _groups(path: Path) -> Iterator[Group]:
-    """(order, fact) of each subject and relation of a bucket."""
+    """(order, fact) of each subject and relation in a bucket."""
     groups: dict[tuple[str, str], Group] = {}
     for order, *fields in read_jsonl(path):
         fact = DatedFact(*(tuple(v) if isinstance(v, list) else v for v in fields))
@@ -163,7 +163,7 @@ def _wording(fact: DatedFact, wordings: Mapping[str, Wording]) -> Wording | None
 def _invariant(
     group: Group, wording: Wording, period: Period, counts: Counts
 ) -> Iterator[Candidate]:
-    """Each object that is one at both dates is an item of its own, as in LAMA.
+    """One item for each object that holds at both dates, as in LAMA.
 
     What such a relation says of a subject of which it said nothing before is new.
     """
@@ -181,7 +181,7 @@ def _invariant(
 def _changing(
     group: Group, wording: Wording, period: Period, counts: Counts
 ) -> Iterator[Candidate]:
-    """One item for all that the relation says; what may still be answered has not changed."""
+    """One item for all objects of the relation; unchanged objects are no accepted answers."""
     old, new = (
         [fact for _, fact in group if fact.holds(day)] for day in (period.before, period.after)
     )
@@ -202,7 +202,7 @@ def _changing(
 
 
 def _answers(facts: Sequence[DatedFact]) -> tuple[str, ...]:
-    """All names of the objects, those of the first first."""
+    """All names of the objects, their main names first."""
     return tuple(dict.fromkeys(itertools.chain.from_iterable(f.answers for f in facts)))
 
 
@@ -231,6 +231,6 @@ def _candidate(
 
 
 def same_name(some: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether an answer of one side would be right on the other, as answers are compared."""
+    """Whether an answer of one side would count as right on the other."""
     compared = ({normalise(a) or a for a in names} for names in (some, others))
     return not set.isdisjoint(*compared)

@@ -26,7 +26,7 @@ _ROLE = re.compile(r"(.+?) of (.+)")
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """Somebody's time in an office.
+    """A person's term in an office.
 
     Attributes:
       role: "prime minister".
@@ -50,7 +50,7 @@ class Term:
 
 @functools.lru_cache(maxsize=1 << 16)
 def within(date: str) -> tuple[str, str]:
-    """The first and the last day that a date may be; of "" the beginning of time."""
+    """The earliest and the latest day of a date; "" means unbounded."""
     match = _DATE.fullmatch(date)
     if not match:
         return "", ""
@@ -125,7 +125,7 @@ def _ask(role: str, place: str, month: str) -> str:
 
 
 def _changes(terms: Sequence[Term], month: str) -> bool:
-    """Whether a term may begin or end within a month (on its second day or later)."""
+    """Whether a term may begin or end within a month (after its first day)."""
     first, last = f"{month}-02", f"{month}-31"
     return any(
         low <= last and high >= first

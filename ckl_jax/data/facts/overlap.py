@@ -1,4 +1,4 @@
-"""How much of a probe is recited training text: its filled statements, looked for in the text.
+"""Measures how much of a probe is recited training text: its filled statements found in the text.
 
 Words are compared in lower case, without punctuation. A statement overlaps exactly if the text has
 its words in a row; nearly, by the most of its trigrams of words that one text has (a statement of
@@ -72,7 +72,7 @@ def measure(
 
 
 class _Statements:
-    """The filled statements of all probes, found by their trigrams."""
+    """The filled statements of all probes, indexed by trigrams."""
 
     def __init__(self, probes: Mapping[str, Sequence[ProbeItem]]):
         self.owners: list[tuple[str, int]] = []  # of each statement: probe, and place of the item
@@ -164,7 +164,7 @@ def read_folder(folder: str | Path) -> tuple[dict[str, list[ProbeItem]], dict[st
 
 
 def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:
-    """Writes overlaps of a folder in CKL's layout into it, where evaluations find them."""
+    """Writes the overlaps of a CKL folder into it, where evaluations read them."""
     folder = Path(folder)
     record = {
         probe: {
@@ -178,7 +178,7 @@ def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> 
 
 
 def read(folder: str | Path, probe: str, path: str | Path) -> dict[str, Any] | None:
-    """What is measured of a probe: {corpus: {"items", "exact", "near", "examples"}}.
+    """The measured overlap of a probe: {corpus: {"items", "exact", "near", "examples"}}.
 
     Args:
       folder: the data folder.

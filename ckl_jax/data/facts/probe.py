@@ -1,4 +1,4 @@
-"""A probe set as a record, which says all that training, evaluation and reports know of it.
+"""The record of a probe set: all that training, evaluation and reports need to know about it.
 
 A set of your own is a `Probe` in a file of your own (examples/templama_probe); nothing here or
 elsewhere in the package knows it by name. CKL's published sets are records in `ckl_files.PROBES`.
@@ -53,7 +53,7 @@ class ProbeItem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A probe set: how it is read and asked, and what reports make of it.
+    """A probe set: how it is read and evaluated, and how reports show it.
 
     Attributes:
       name: of the probe in rows, settings and names of files; without "/" and "*".
@@ -115,11 +115,11 @@ class Probe:
         return f"Probe.{field} of {self.name!r}"
 
     def path(self, folder: str | Path) -> Path:
-        """The file, where the data folder is `folder`."""
+        """The probe's file in the data folder `folder`."""
         return Path(folder) / self.file
 
     def check_columns(self) -> None:
-        """Raises `UserError` for a column that closed-book rows will not have."""
+        """Raises `UserError` for a column that closed-book rows do not have."""
         known = (*SCORES, *self.metrics)
         checks.require_names(known, empty=True, **{self._of("columns"): self.columns})
 

@@ -1,4 +1,4 @@
-"""Questions with dates: closed-book ones, and ones about a passage; their files and batches.
+"""Dated questions, closed-book or about a passage: their files and batches.
 
 A file is JSON lines: `id`, `question`, `answers` (the first is trained on), `date` (a month,
 "2019-03", or a day; "" if unknown), `passage` ("" for closed-book ones), `role` and `place`.
@@ -105,7 +105,7 @@ def question_rows(
 def question_batch(
     rows: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, eos_id: int, pad_id: int = 0
 ) -> dict[str, np.ndarray]:
-    """Makes the batch of a decoder-only model that is trained on the answers alone.
+    """A batch of a decoder-only model that trains on the answers only.
 
     Args:
       rows: of `question_rows`, together `length` at most.

@@ -1,4 +1,4 @@
-"""Relational datasets in LM-PUB-QUIZ's layout: BEAR, BEAR-big, and any of one's own.
+"""Relational datasets in LM-PUB-QUIZ's layout: BEAR, BEAR-big, and your own.
 
 A folder holds `<relation>.jsonl`, an instance a line (or parquet, see `data.tables`), and
 `metadata_relations.json` with templates and answer spaces (Ploner et al. 2024, arXiv:2408.15729,
@@ -31,7 +31,7 @@ _KNOWN = ("bear", "bear-big")
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """One fact: a subject and its place in the answer space.
+    """One fact: a subject and the index of its answer in the answer space.
 
     Attributes:
       sub_id, sub_label: the subject.
@@ -68,7 +68,7 @@ class Relation:
 
     @property
     def cardinality(self) -> str:
-        """Whether an option answers several instances; what the metadata say comes first."""
+        """Whether an option answers several instances; the metadata take precedence."""
         if "cardinality" in self.info:
             return self.info["cardinality"]
         answers = [instance.answer_idx for instance in self.instances]
@@ -104,7 +104,9 @@ class Relation:
         )
 
     def digest(self) -> str:
-        """Of options, subjects and answers: other facts under the same name have another one."""
+        """A hash of options, subjects and answers that differs for other facts under the same
+        name.
+        """
         facts = [(x.sub_id, x.sub_label, x.answer_idx) for x in self.instances]
         said = json.dumps([self.answer_ids, self.answer_labels, facts])
         return hashlib.sha256(said.encode()).hexdigest()[:16]
@@ -119,7 +121,7 @@ class Relation:
         return dataclasses.replace(self, instances=unknown, info=info)
 
     def subsample(self, count: int) -> "Relation":
-        """`count` instances with the whole answer space: the ones that LM-PUB-QUIZ draws."""
+        """`count` instances with the whole answer space, drawn as LM-PUB-QUIZ draws them."""
         size = len(self.instances)
         if count >= size:
             return self
@@ -218,7 +220,7 @@ class Dataset:
 
 
 def _folder(path: str | os.PathLike) -> Path:
-    """The folder, or by the names of LM-PUB-QUIZ's datasets its own copy of them."""
+    """The folder; a name of an LM-PUB-QUIZ dataset means LM-PUB-QUIZ's cached copy."""
     name = os.fspath(path)
     if name.lower() not in _KNOWN or Path(name).exists():
         return Path(name)
@@ -293,7 +295,7 @@ def _templates(where: str, templates: Any) -> tuple[str, ...]:
 
 
 def _space(where: str, info: dict) -> tuple[list[str] | None, list[str] | None]:
-    """Takes the answer space out of the metadata."""
+    """Removes the answer space from the metadata and returns it."""
     if "answer_space" in info:
         raise UserError(
             f"{where}: `answer_space` is not read by any version of LM-PUB-QUIZ; give "
@@ -331,7 +333,7 @@ def _short(value: Any) -> str:
 
 
 def _lines(file: Path) -> Iterator[tuple[str, dict]]:
-    """("file, line n", object) of each line that is not blank."""
+    """("file, line n", object) of each non-blank line."""
     for where, row in table_rows(file):
         for field in ("sub_id", "sub_label", "obj_id", "obj_label"):
             if row.get(field, "x") == "" and field == "sub_label":  # BEAR-big has one

@@ -1,4 +1,4 @@
-"""From a template to a statement: `[X]` is the subject, `[Y]` an answer (LM-PUB-QUIZ)."""
+"""Fills templates: `[X]` is the subject, `[Y]` an answer (LM-PUB-QUIZ)."""
 
 import dataclasses
 import os

@@ -86,7 +86,7 @@ PREVIOUS = "_previous"  # ends the name of a relation to the holder before the c
 
 
 def office(title: str, previous: bool = False) -> Wording:
-    """The wording of an office of the subject."""
+    """The templates of an office held by the subject."""
     if previous:
         return Wording(
             f"The previous {title} of [X] was [Y].", f"Who was the previous {title} of [X]?"
@@ -95,7 +95,7 @@ def office(title: str, previous: bool = False) -> Wording:
 
 
 def membership(title: str, previous: bool = False) -> Wording:
-    """The wording of what the subject belongs to."""
+    """The templates of a group to which the subject belongs."""
     when, verb = ("previous", "was") if previous else ("current", "is")
     return Wording(
         f"The {when} {title} of [X] {verb} [Y].", f"What {verb} the {when} {title} of [X]?"
@@ -109,12 +109,12 @@ def property_of(relation: str) -> str:
 
 
 def question(relation: str) -> str:
-    """The question of a relation of T-REx that has one here."""
+    """The question for a T-REx relation that has one here."""
     return (_TABLE_4 | _OTHERS)[relation][1]
 
 
 def built_in() -> dict[str, Wording]:
-    """Relation -> wording of all that have one here."""
+    """{relation: templates} of all relations with built-in templates."""
     templates = {name: Wording(*texts, INVARIANT) for name, texts in _TABLE_4.items()}
     templates |= {name: Wording(*texts) for name, texts in _OTHERS.items()}
     for titles, make in ((OFFICES, office), (MEMBERSHIPS, membership)):
@@ -148,7 +148,7 @@ def read_wordings(path: str | os.PathLike) -> dict[str, Wording]:
 
 
 def check(wording: Wording, where: str) -> Wording:
-    """Returns the wording.
+    """Validates and returns the templates.
 
     Raises:
       UserError: it has not one place for the subject and, in the statement, one for the answer.
@@ -166,7 +166,7 @@ def check(wording: Wording, where: str) -> Wording:
 
 
 def with_patterns(wordings: Mapping[str, Wording], folder: str | os.PathLike) -> dict[str, Wording]:
-    """The wordings with the clozes of a folder of ParaRel's patterns, `P19.jsonl` and so on.
+    """The templates with clozes from a folder of ParaRel patterns, `P19.jsonl` and so on.
 
     Raises:
       UserError: the folder has none, or one has no whole sentence.

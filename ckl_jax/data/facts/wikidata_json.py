@@ -1,4 +1,4 @@
-"""Entities of a Wikidata JSON dump: one a line, and of each its name, its page and its facts.
+"""Reads a Wikidata JSON dump, one entity per line: names, page and facts of each.
 
 A fact is (property, item). Facts are the main values of statements whose rank is not deprecated;
 qualifiers and references count only if asked for, as they do in the paper's released code.
@@ -60,7 +60,7 @@ class Entity:
 
 
 def entity_lines(path: str | os.PathLike) -> Iterator[Line]:
-    """Yields the lines that hold an entity, without the comma at their end.
+    """Yields the lines with an entity, without their trailing comma.
 
     Raises:
       UserError: the file is truncated or damaged, or its list is not closed.
@@ -93,7 +93,7 @@ def read_entities(path: str | os.PathLike, rules: FactRules = FactRules()) -> It
 
 
 def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entity | None:
-    """Reads one line; None for what is neither an item nor a property (lexemes, ...).
+    """Reads one line; None for anything but items and properties (lexemes, ...).
 
     Raises:
       UserError: the line is not JSON or no entity; the message names file, line and byte.
@@ -119,7 +119,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
 
 
 def label_of(entity: dict[str, Any], language: str) -> str:
-    """The name of an entity in a language, or in all; "" if there is none."""
+    """The label in a language or in any language; "" if there is none."""
     labels = entity.get("labels") or {}
     label = labels.get(language) or labels.get("mul") or {}
     return " ".join(label.get("value", "").split())
@@ -152,7 +152,7 @@ def _snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, An
 
 
 def item_of(snak: dict[str, Any]) -> str:
-    """The item that a snak names; "" for other values and for "none" and "unknown"."""
+    """The item of a snak; "" for other values and for "none" and "unknown"."""
     if snak.get("snaktype") != "value":
         return ""
     value = snak["datavalue"]["value"]

@@ -89,7 +89,8 @@ def write_cached(
     vocab_size: int = 2**16,
     eos_id: int = 1,
 ) -> dict[str, Any]:
-    """Writes a cached task from a stream of rows; replaces what is there only when it is whole.
+    """Writes a cached task from a stream of rows; an existing one is replaced only when the new one
+    is complete.
 
     Args:
       directory: the folder to make.
@@ -153,7 +154,7 @@ def _put_in_place(work: Path, directory: Path) -> None:
 
 
 def is_ours(directory: str | os.PathLike) -> bool:
-    """Whether a folder may be filled: it is empty or missing, or holds at least part of a task."""
+    """Whether a folder may be filled: it is empty, missing, or contains (part of) a task."""
     directory = Path(directory)
     with os_errors(directory, "read"):
         return not os.path.lexists(directory) or (
@@ -179,7 +180,8 @@ def read_manifest(directory: str | os.PathLike) -> dict[str, Any] | None:
 
 
 def find_task(name: str, roots: Sequence[str | os.PathLike]) -> Path | None:
-    """The folder of the task `name` in one of `roots`, or the folder `name`; None: there is none.
+    """The folder of the task `name` in one of `roots`, or the folder `name` itself; None if neither
+    exists.
 
     The roots come first: a folder beside which a command is called must not stand for a task.
     """
@@ -217,7 +219,7 @@ class CachedTask:
         return cls(directory, manifest)
 
     def _map(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns tokens [all tokens] and offsets [rows + 1] of feature `name`."""
+        """Returns all tokens and the row offsets [rows + 1] of the feature `name`."""
         dtype, tokens = self.manifest["features"][name]["dtype"], self.directory / f"{name}.tokens"
         empty = tokens.stat().st_size == 0  # cannot be mapped
         flat = np.zeros(1, dtype) if empty else np.memmap(tokens, dtype, "r")

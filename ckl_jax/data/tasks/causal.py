@@ -25,7 +25,7 @@ _BATCH = 1000
 
 
 def document_text(document: Document, legacy: bool = False) -> str:
-    """The text that a language model reads of a document: "title. text".
+    """The text of a document for a language model: "title. text".
 
     Args:
       document: of which the title may be empty.
@@ -50,7 +50,7 @@ def cut(tokens: Sequence[int], length: int, legacy: bool = False) -> Iterator[li
 
 
 def pack(pieces: Iterable[Sequence[int]], length: int) -> Iterator[Row]:
-    """Yields rows of whole pieces, in order, as many as fit; none is split."""
+    """Yields rows filled with as many whole pieces as fit, in order; no piece is split."""
     tokens: list[int] = []
     segments: list[int] = []
     for piece in pieces:
@@ -71,7 +71,7 @@ def causal_rows(
     packed: bool = False,
     legacy: bool = False,
 ) -> Iterator[Row]:
-    """Yields the rows of a corpus; memory does not grow with it.
+    """Yields the rows of a corpus, in constant memory.
 
     Args:
       documents: in the order of the rows.
@@ -109,7 +109,7 @@ def prepare_rows(
     progress: Progress | None = None,
     record_limit: int = RECORD_BYTES,
 ) -> dict[str, Path]:
-    """Makes cached tasks of running text; what is there of the same settings is left as it is.
+    """Makes cached tasks of running text; existing ones with the same settings are kept.
 
     Args:
       sources: name of the task -> JSONL(.gz) file of documents; see `documents.read_documents`.

@@ -42,7 +42,7 @@ class StreamDocument:
     counts: np.ndarray
 
     def losses(self, nll: np.ndarray, chunk_len: int) -> WordLosses:
-        """The losses of its words, from the losses [P] of its tokens."""
+        """The losses of its words, computed from the losses [P] of its tokens."""
         first = np.cumsum(self.counts, dtype=np.int64) - self.counts
         by_word = np.add.reduceat(nll.astype(np.float64), first) if len(first) else np.zeros(0)
         return WordLosses(
@@ -69,7 +69,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The number of the next document."""
+        """The number of the document after the last."""
         return self.documents[-1].number + 1
 
     @property
@@ -140,7 +140,7 @@ def stream_documents(
 
 
 def segments(documents: Iterator[StreamDocument], period: int) -> Iterator[Segment]:
-    """Cuts a stream at the ends of months and behind every `period`-th document of the task."""
+    """Cuts a stream at the end of each month and after every `period`-th document of the task."""
 
     def place(document: StreamDocument) -> tuple[str, int]:
         return document.date[:7], document.number // period
@@ -154,7 +154,8 @@ def segments(documents: Iterator[StreamDocument], period: int) -> Iterator[Segme
 
 
 def buckets(chunk_len: int, count: int = 3, least: int = 64) -> tuple[int, ...]:
-    """Lengths that a row may have: `chunk_len`, its half and quarter, as far as not below `least`.
+    """Possible row lengths: `chunk_len`, its half and its quarter, as long as they are at least
+    `least`.
 
     Returns:
       Ascending.
@@ -196,7 +197,7 @@ def blocks(
 
 
 class _Filling:
-    """A block that is being filled."""
+    """A block under construction."""
 
     def __init__(self, segment, lengths, rows, eos_id, slots):
         self.segment, self.lengths, self.eos_id = segment, np.array(lengths), eos_id
@@ -234,7 +235,7 @@ class _Filling:
 
 
 class Assembler:
-    """Puts the losses of chunks together to documents, which it gives back in their order."""
+    """Joins the losses of chunks into documents, which it returns in order."""
 
     def __init__(self, segment: Segment, chunk_len: int):
         self._segment, self._chunk_len = segment, chunk_len
@@ -258,7 +259,9 @@ class Assembler:
 
 
 def read_ahead(items: Iterator[T], count: int = 2) -> Iterator[T]:
-    """Yields `items`, which a thread makes up to `count` of in advance; its errors are raised."""
+    """Yields `items`, up to `count` of which a thread prepares in advance; its errors are raised
+    here.
+    """
     made: queue.Queue[Any] = queue.Queue(count)
     stop, end = threading.Event(), object()
 

@@ -64,7 +64,7 @@ class ContiguousPlan:
 
     @property
     def steps(self) -> int:
-        """Of one pass: the longest part decides; shorter ones end in padding."""
+        """Steps per pass: the longest part decides; shorter ones end in padding."""
         longest = math.ceil(self.tokens / self.batch_size)
         return math.ceil(longest / self.length)
 

@@ -46,7 +46,7 @@ def decoder_only_batch(
     pad_id: int = 0,
     left_pad_legacy: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Makes the batch of a decoder-only model: at every position the next token is predicted.
+    """Makes the batch of a decoder-only model, which predicts the next token at every position.
 
     Rows have neither a start token nor an end: the first token is given, not predicted.
 
@@ -152,7 +152,7 @@ def masked_batch(
 
 
 def _draw(tokens: np.ndarray) -> np.ndarray:
-    """[B, T] numbers in [0, 1) that depend on each row's tokens and the place in it alone."""
+    """[B, T] numbers in [0, 1) that depend only on each row's tokens and the position."""
     place = np.arange(1, tokens.shape[1] + 1, dtype=np.uint64)
     row = (tokens.astype(np.uint64) * (place * np.uint64(0x9E3779B97F4A7C15))).sum(1, keepdims=True)
     x = row + place * np.uint64(0xBF58476D1CE4E5B9)
@@ -162,7 +162,7 @@ def _draw(tokens: np.ndarray) -> np.ndarray:
 
 
 def _next(x: np.ndarray) -> np.ndarray:
-    """[B, T] moved left by one place; 0 or False last."""
+    """[B, T] shifted left by one position; 0 or False last."""
     moved = np.zeros_like(x)
     moved[:, :-1] = x[:, 1:]
     return moved

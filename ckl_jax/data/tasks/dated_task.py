@@ -1,4 +1,4 @@
-"""Dated documents as a cached task in which words are kept apart (Mind the Gap).
+"""Dated documents as a cached task that records word boundaries (Mind the Gap).
 
 A word is what lies between blanks in a tokenised text. Every word is encoded by itself, so that
 the tokens of a document are as many groups as it has words, whatever the vocabulary does to odd
@@ -51,7 +51,7 @@ class Encoded(NamedTuple):
 
 
 class WordEncoder:
-    """Encodes texts word by word; what a word's tokens are is looked up once, for words repeat."""
+    """Encodes texts word by word, with a cache of words."""
 
     def __init__(self, vocabulary: Any, kept_words: int = _KEPT_WORDS):
         """Args: vocabulary: has `encode_many` and `eos_id`. kept_words: bound on memory."""
@@ -161,7 +161,7 @@ def prepare_dated(
     progress: Progress | None = None,
     record_limit: int = RECORD_BYTES,
 ) -> DatedTask:
-    """Makes a cached task of dated documents; memory does not grow with their number.
+    """Makes a cached task of dated documents, in constant memory.
 
     Args:
       documents: a JSONL(.gz) file of them, tokenised, whose task is left as it is if it is there;
@@ -212,7 +212,7 @@ def _rows(
     progress: Progress | None,
     source: str = "its corpus",
 ) -> Iterator[dict[str, list[int]]]:
-    """Yields the rows, and writes the side file into `work`; `source` is for the complaint."""
+    """Yields the rows, and writes the side file into `work`; `source` is named in errors."""
     encode = WordEncoder(vocabulary)
     stream = in_canonical_order(d for d in documents if d.text.split())
     done = 0

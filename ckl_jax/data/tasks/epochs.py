@@ -23,7 +23,8 @@ _ORDER, _SAMPLE = 0, 1  # what a stream of random numbers is for
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """How much of the old corpus is replayed beside the new one (Mix-Review; CKL, section 4).
+    """The fraction of the old corpus that is replayed beside the new one (Mix-Review; CKL, section
+    4).
 
     Epoch e (from 0) replays ⌊ratio · decay^e · |D1|⌋ rows. The paper's text swaps the names of the
     two numbers; here they have the names of the released code.
@@ -50,11 +51,11 @@ class Mixture:
         checks.require_bool(**{"mix_review.review_phases": self.review_phases})
 
     def sample_epoch(self, epoch: int) -> int:
-        """Returns the epoch whose sample is used in `epoch`."""
+        """Returns the epoch whose sample of old rows `epoch` reuses."""
         return 0 if self.frozen_sample else epoch
 
     def sample_rows(self, main_rows: int, epoch: int) -> int:
-        """Returns how many old rows `epoch` asks for beside `main_rows` new ones."""
+        """Returns how many old rows `epoch` requests beside `main_rows` new ones."""
         wanted = main_rows * self.ratio * self.decay ** self.sample_epoch(epoch)
         return math.floor(wanted + 1e-6)  # 1000 · 4 · 0.7² is 1960, not 1959.99...
 
@@ -95,7 +96,7 @@ class EpochPlan:
             raise UserError("This method replays the old corpus, but no rows of it were given.")
 
     def shortage(self) -> str | None:
-        """A warning if an epoch needs more rows of the old corpus than there are, else None."""
+        """A warning if an epoch needs more old rows than exist, else None."""
         wanted = max((self._wanted(e) for e in range(self.epochs)), default=0)
         if wanted <= self.replay:
             return None
@@ -108,11 +109,11 @@ class EpochPlan:
         return 0 if self.mixture is None else self.mixture.sample_rows(self.main, epoch)
 
     def replay_rows(self, epoch: int) -> int:
-        """Returns how many rows of the old corpus `epoch` has."""
+        """Returns the number of old rows in `epoch`."""
         return min(self._wanted(epoch), self.replay)
 
     def epoch_rows(self, epoch: int) -> int:
-        """Returns how many examples `epoch` has."""
+        """Returns the number of examples in `epoch`."""
         return self.main + self.review + self.replay_rows(epoch)
 
     @functools.cached_property

@@ -84,7 +84,7 @@ class BatchSource:
 def iterate(
     source: BatchSource, start_step: int = 0, *, threads: int = 2, prefetch: int = 8
 ) -> Iterator[Batch]:
-    """Yields the batches of `source` from `start_step` on, read ahead by threads.
+    """Yields the batches of `source` from `start_step` on, prefetched by threads.
 
     Args:
       source: the batches.

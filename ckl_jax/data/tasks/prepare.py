@@ -139,7 +139,7 @@ def _sources(directory: Path, corpora: Sequence[str] | None) -> dict[str, Path]:
 def _trained(
     path: Path, lines: Iterable[str], recipe: dict[str, Any], extra_ids: int, replace: bool
 ) -> Vocabulary:
-    """Returns the vocabulary at `path`, trained unless it was from the same recipe."""
+    """Returns the vocabulary at `path`; trains it if it is missing or has another recipe."""
     record = path.with_suffix(".json")
     held = _read_record(record)
     if path.is_file() and held == {**recipe, "sha256": sha256(path)}:
@@ -175,7 +175,7 @@ def _trained(
 
 
 def _read_record(path: Path) -> Any:
-    """Returns what the vocabulary was made from; None if that is not known."""
+    """Returns the recipe of the vocabulary, or None if it is unknown."""
     try:
         return parse_json(path.read_bytes())
     except (OSError, ValueError):
@@ -222,7 +222,7 @@ _SHOWN = (
 
 
 def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises `UserError` if what was made at `place` was made with other settings."""
+    """Raises `UserError` if the contents of `place` were made with other settings."""
     different = [k for k in wanted if k in held and k != "versions" and held[k] != wanted[k]]
     if not different:
         return
@@ -238,7 +238,7 @@ def _refuse_other(place: Path, held: dict[str, Any], wanted: dict[str, Any]) -> 
 
 
 def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
-    """Raises `UserError` if a task may not be put there: see `is_ours`, `_refuse_other`."""
+    """Raises `UserError` if a task may not be written there: see `is_ours`, `_refuse_other`."""
     if not is_ours(directory):
         raise UserError(
             f"{directory} holds something that is not a cached task; choose another folder, or add "
@@ -248,7 +248,7 @@ def _refuse_task(directory: Path, meta: dict[str, Any]) -> None:
 
 
 def _held(directory: Path) -> dict[str, Any]:
-    """What the complete task in `directory` was made from; {} if there is none or it is damaged."""
+    """The record of the complete task in `directory`; {} if there is none or it is damaged."""
     try:
         manifest = read_manifest(directory)
         if manifest is None:
@@ -268,7 +268,7 @@ def _is_current(directory: Path, meta: dict[str, Any]) -> bool:
 def describe(
     name: str, path: Path, vocabulary: Any, lengths: Mapping[str, int] | None
 ) -> dict[str, Any]:
-    """What a task made from the file at `path` records: its source, vocabulary and settings."""
+    """The record of a task made from the file at `path`: source, vocabulary and settings."""
     return _meta(name, path, sha256(path), vocabulary, lengths)
 
 
@@ -281,7 +281,7 @@ def make_task(
     features: Sequence[str],
     replace: bool = False,
 ) -> None:
-    """Writes a cached task unless `directory` holds it already.
+    """Writes a cached task unless `directory` already contains it.
 
     Args:
       directory: of the task.

@@ -1,4 +1,4 @@
-"""A model's loss on each word of dated documents: the dump that all later analysis reads.
+"""A model's loss on each word of dated documents: the dump from which staleness is computed.
 
 A dump is a folder of shards, each a numpy archive of consecutive documents of one month, and
 `dump.json`, which says what made it. A shard is written whole or not at all, and its name is the
@@ -45,7 +45,7 @@ class WordLosses:
 
     @property
     def first_token(self) -> np.ndarray:
-        """[W] int64, the place of each word's first token in the document."""
+        """[W] int64, the position of each word's first token in the document."""
         return np.cumsum(self.tokens, dtype=np.int64) - self.tokens
 
 
@@ -91,7 +91,7 @@ class Shard:
 
 
 class DumpWriter:
-    """Collects documents in order and writes a shard at the end of a month or when told.
+    """Collects documents in order and writes a shard at the end of each month or on `flush`.
 
     Args:
       folder: of the dump; made if it is missing.
@@ -134,14 +134,16 @@ class DumpWriter:
         write_json(self.folder / ABOUT, about)
 
     def add(self, document: WordLosses) -> None:
-        """Adds the next document; writes those before it if it begins a month."""
+        """Adds the next document; if it begins a month, first writes the documents before it."""
         pending = self._pending
         if pending and (pending[0].date[:7] != document.date[:7] or len(pending) >= self.most):
             self.flush()
         self._pending.append(document)
 
     def flush(self) -> None:
-        """Writes what is pending as a shard; afterwards `next` is the next document's number."""
+        """Writes the pending documents as a shard; afterwards `next` is the next document's
+        number.
+        """
         documents = self._pending
         if not documents:
             return
@@ -177,7 +179,7 @@ def read_about(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def read_dump(folder: str | os.PathLike) -> Iterator[Shard]:
-    """Yields the shards of a dump in the order of its documents; holds one at a time.
+    """Yields the shards of a dump in document order, one at a time.
 
     Raises:
       UserError: there is no dump, it has no shards, documents are missing between two shards, or a

@@ -1,4 +1,5 @@
-"""Which tokens of a cached task's rows are (parts of) proper nouns and so on; kept beside the task.
+"""Marks the tokens of a cached task's rows that belong to proper nouns and other classes; stored
+beside the task.
 
 Marks depend on the text alone, so that a task is tagged once and not for every model and batch.
 """
@@ -23,7 +24,7 @@ FORMAT = 1
 
 
 class Marks:
-    """The tokens of some rows and the groups that each is of.
+    """The tokens of some rows, and the groups of each.
 
     Attributes:
       index: [N] numbers of the rows.
@@ -39,7 +40,7 @@ class Marks:
 
 
 def mark_rows(task: CachedTask, vocabulary: Any, tagger: str, most: int, length: int) -> Marks:
-    """Tags rows of a task, or reads what was tagged before.
+    """Tags the rows of a task, or reads the stored tags.
 
     Args:
       task: of running text, not packed.
@@ -86,7 +87,7 @@ def _tag(rows, vocabulary, tagger: str) -> tuple[np.ndarray, str, tuple[str, ...
 
 
 def mark_tokens(words: Sequence[Word], spans: Sequence[tuple[int, int]], length: int) -> np.ndarray:
-    """The groups of each token: a token that shares a character with a word is of its class.
+    """The groups of each token: a token that overlaps a word has the word's class.
 
     Args:
       words: (start, end, class) in characters of a text.
@@ -116,7 +117,7 @@ def _read(path: Path) -> tuple[np.ndarray, str, tuple[str, ...]] | None:
 
 
 def _write(path: Path, bits: np.ndarray, backend: str, groups: Sequence[str]) -> None:
-    """Keeps the marks; where the task's folder is read-only, they are made again next time."""
+    """Stores the marks; if the task's folder is read-only, they are recomputed next time."""
     try:
         with atomic_write(path, "wb") as f:
             np.savez_compressed(f, bits=bits, backend=np.array(backend), groups=np.array(groups))

@@ -90,7 +90,7 @@ _NUMBER = re.compile(
 
 
 class AnswerTypes:
-    """Tells the types of answers.
+    """Classifies answers by type.
 
     Attributes:
       how: in words, for below a table.
@@ -142,7 +142,7 @@ class AnswerTypes:
 
 
 def relation_kinds(folder: str | os.PathLike) -> dict[str, str]:
-    """{relation: the commonest kind of its objects} of a world's files; {} where there are none."""
+    """{relation: most frequent kind of its objects} from a world's files; {} without them."""
     entities, facts = Path(folder) / "entities.jsonl", Path(folder) / "facts.jsonl"
     if not (entities.is_file() and facts.is_file()):
         return {}
@@ -156,7 +156,7 @@ def relation_kinds(folder: str | os.PathLike) -> dict[str, str]:
 
 
 def labelled_finder() -> EntityFinder | None:
-    """spaCy's finder where it and its pipeline are installed, else None."""
+    """spaCy's entity finder if it and its pipeline are installed, else None."""
     from ckl_jax.data.text.taggers import SpacyFinder
     from ckl_jax.errors import UserError
 

@@ -1,4 +1,4 @@
-"""GPT-2's byte-level BPE vocabularies, and any other in one `tokenizer.json`.
+"""GPT-2's byte-level BPE vocabularies, and any other vocabulary in a `tokenizer.json`.
 
 They are read by Hugging Face's `tokenizers` (which needs no torch) and have the interface of
 `vocabularies.Vocabulary`. Of GPT-2's, any text has ids and none is unknown; id 0 is a piece like
@@ -29,7 +29,7 @@ _SPACE = "\u2581"  # how SentencePiece writes a space
 
 
 def _characters_of_bytes() -> dict[str, int]:
-    """GPT-2's spelling of bytes: printable ones are themselves, the others follow from 256 on."""
+    """GPT-2's spelling of bytes: printable ones are themselves, others map to 256 and up."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
@@ -112,7 +112,9 @@ class ByteLevelVocabulary:
         return characters_of(parts)
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of `ids` up to the first end; ids that there are not are left out."""
+        """Returns the text of `ids` up to the first end token; ids outside the vocabulary are
+        skipped.
+        """
         kept: list[int] = []
         for i in map(int, ids):
             if i == self.eos_id:
@@ -221,7 +223,7 @@ def _is_byte_level(tokenizer: Any) -> bool:
 
 
 def _is_gpt2s(path: Path) -> bool:
-    """Whether a folder's tokens end texts as GPT-2's do, so that no settings are needed."""
+    """Whether a folder's tokenizer ends texts as GPT-2's does, so that it needs no settings."""
     tokenizer, files = load_tokenizer(path)
     end = _settings(files[0].parent / _CONFIG).get("eos_token", END)
     end = end.get("content") if isinstance(end, dict) else end
@@ -230,7 +232,7 @@ def _is_gpt2s(path: Path) -> bool:
 
 
 def characters_of(parts: Sequence[bytes]) -> tuple[str, list[tuple[int, int]]]:
-    """The text of some bytes, and [start, end) in characters of each part; see `locate`."""
+    """The text of byte strings, and [start, end) in characters of each; see `locate`."""
     text = b"".join(parts).decode("utf-8", "surrogateescape")
     owner = [  # of each byte, the character that it is (a part of)
         i for i, c in enumerate(text) for _ in c.encode("utf-8", "surrogateescape")

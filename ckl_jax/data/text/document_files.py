@@ -1,4 +1,4 @@
-"""Documents of users: JSON lines, CSV, Parquet, text and Markdown files, or a folder of these."""
+"""Reads users' documents: JSON lines, CSV, Parquet, text and Markdown files, or folders of them."""
 
 import csv
 import dataclasses
@@ -40,7 +40,7 @@ class Fields:
 
 
 def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[Document]:  # noqa: B008
-    """Yields the documents of a file, or of all files of a folder, by path; memory does not grow.
+    """Yields the documents of a file or of all files in a folder, by path, in constant memory.
 
     A text or Markdown file is one document: its title is the first heading or the file's name, its
     date the one in its name, or the day when it was last written.
@@ -70,7 +70,7 @@ def read_place(place: str | os.PathLike, fields: Fields = Fields()) -> Iterator[
 
 
 def read_records(path: str | os.PathLike, columns: Iterable[str] = ()) -> Iterator[Record]:
-    """Yields the records of a .jsonl, .csv or .parquet file, each with where it stands.
+    """Yields the records of a .jsonl, .csv or .parquet file, each with its file and line.
 
     Args:
       path: of the file.

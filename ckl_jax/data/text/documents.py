@@ -36,7 +36,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(Document))
 
 
 def canonical_key(document: Document) -> str:
-    """The sort key of a stream of documents: the date, then the id.
+    """The sort key of a document stream: date, then id.
 
     The sorting keys that were published with StreamingQA for WMT's documents are these.
     """
@@ -44,7 +44,7 @@ def canonical_key(document: Document) -> str:
 
 
 def encodable(text: str) -> str:
-    """The text with halves of surrogate pairs, which JSON can write and UTF-8 cannot, replaced."""
+    """The text with lone surrogates (possible in JSON, not in UTF-8) replaced."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,12 +86,12 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
 
 
 def json_line(document: Document) -> str:
-    """The document as `write_documents` writes it, without the end of the line."""
+    """The document as a JSON line, without its newline."""
     return json.dumps({name: getattr(document, name) for name in _FIELDS}, ensure_ascii=False)
 
 
 def write_documents(path: str | os.PathLike, documents: Iterable[Document], level: int = 9) -> int:
-    """Writes documents as JSON lines, atomically; the bytes depend on the documents alone.
+    """Writes documents as JSON lines, atomically and deterministically.
 
     Args:
       path: plain, or gzip if its name ends in .gz.

@@ -1,4 +1,4 @@
-"""Language identification by one of several libraries, none of which downloads anything."""
+"""Language identification by libraries that download nothing."""
 
 import importlib.metadata
 from typing import Protocol
@@ -9,17 +9,17 @@ _FIRST = 2000  # characters of a document that are looked at
 
 
 class LanguageId(Protocol):
-    """Names languages; `backend` is its name and version."""
+    """Identifies languages; `backend` is its name and version."""
 
     backend: str
 
     def language(self, text: str) -> str:
-        """Returns the ISO 639-1 code of the language that is likeliest."""
+        """Returns the ISO 639-1 code of the most likely language."""
         ...
 
 
 class FastLangdetect:
-    """fastText's lid.176.ftz, which the package has in it."""
+    """fastText's lid.176.ftz, which the package contains."""
 
     def __init__(self):
         try:

@@ -20,7 +20,7 @@ _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")  # its pair of files does
 
 
 class Encoded(NamedTuple):
-    """A text in ids, without special tokens.
+    """The ids of a text, without special tokens.
 
     Attributes:
       ids: of the tokens.
@@ -74,7 +74,7 @@ class MaskedVocabulary(ByteLevelVocabulary):
 
     @property
     def around(self) -> tuple[list[int], list[int]]:
-        """What stands before and behind a text that the model reads."""
+        """The special tokens before and after a text."""
         return [self.bos_id], [self.eos_id]
 
     def __reduce__(self):

@@ -14,7 +14,7 @@ _NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
 def sentence_splitter(language: str = "en") -> Split:
-    """Returns the splitter of a language; languages that it does not know use those near them.
+    """Returns the splitter of a language; unknown languages use a related one.
 
     Raises:
       UserError: the library is not installed.
@@ -33,13 +33,13 @@ def sentence_splitter(language: str = "en") -> Split:
 
 
 def normalise(text: str) -> str:
-    """Lower-case words with single blanks and no punctuation; "" if nothing is left."""
+    """Lower-case words separated by single blanks, without punctuation; may be ""."""
     unwanted = _OTHER_PUNCTUATION if _BETWEEN_DIGITS.search(text) else _PUNCTUATION
     return " ".join(unwanted.sub("", text).lower().split())
 
 
 def letters(text: str) -> bytes:
-    """Its ASCII letters and digits, lower-case: equal for texts that `normalise` makes equal.
+    """Lower-case ASCII letters and digits only: equal for texts that `normalise` makes equal.
 
     It is some twenty times as fast, and so finds out quickly what is certainly not in a text.
     """

@@ -1,4 +1,4 @@
-"""Salient span masking (SSM): entities and dates become sentinels to be filled in.
+"""Salient span masking (SSM): replaces entities and dates by sentinels.
 
 The paper names the objective (REALM's, for T5) and its length of 350 tokens; its masking code was
 never released. Here a chunk's i-th span becomes `<extra_id_i>` in the input, and the output is
@@ -72,7 +72,7 @@ def _split_long(sentence: str, length: int, count: Callable[[str], int]) -> list
 def with_names(
     text: str, names: Iterable[str], spans: Sequence[Span]
 ) -> list[Span | tuple[int, int]]:
-    """Adds the occurrences of `names` in `text` that none of `spans` holds, in place of parts."""
+    """Adds occurrences of `names` in `text`, which replace spans inside them."""
     longest = sorted(names, key=lambda name: (-len(name), name))
     pattern = r"(?<!\w)(?:{})(?!\w)".format("|".join(map(re.escape, longest)))
     found = [m.span() for m in re.finditer(pattern, text)] if longest else []
@@ -107,7 +107,7 @@ def mask_spans(text: str, spans: Sequence[Span | tuple[int, int]]) -> tuple[str,
 
 
 def fill_spans(masked: str, target: str) -> str:
-    """Undoes `mask_spans`: puts the spans of `target` back into `masked`."""
+    """Inverse of `mask_spans`: inserts the spans of `target` into `masked`."""
     parts = _SENTINEL.split(target)
     spans = dict(zip(parts[1::2], (p[1:].removesuffix(" ") for p in parts[2::2]), strict=True))
     return _SENTINEL.sub(lambda m: spans.get(m[1], m[0]), masked)
@@ -159,7 +159,9 @@ def masked_rows(
     max_spans: int | None = None,
     keep_spanless: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """Yields rows that mask every span of documents once; chunks are of up to `words` words."""
+    """Yields rows in which every span of the documents is masked once; chunks have up to `words`
+    words.
+    """
     for document in documents:
         for piece in chunk(document.text, words):
             yield from salient_rows(
@@ -172,7 +174,7 @@ def masked_rows(
 
 
 def has_sentinel(text: str) -> bool:
-    """Whether a text holds what a mask would put there."""
+    """Whether a text already contains a sentinel."""
     return _SENTINEL.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Finders of the spans worth masking: named entities and dates.
+"""Finders of salient spans: named entities and dates.
 
 The default needs no download: runs of proper nouns, told from other capitalised words by how the
 corpus itself writes each word, and dates by a regular expression. On the English Web Treebank its
@@ -72,7 +72,7 @@ _NOT_NAMES = frozenset(("i", "i'm", "i'll", "i've", "i'd", "i’m", "i’ll", "i
 
 
 def _words(text: str) -> list[tuple[int, int, str, bool]]:
-    """Returns (start, end, word, begins a sentence) of each word or mark; "'s" is cut off."""
+    """Returns (start, end, word, begins a sentence) of each word or mark; "'s" is split off."""
     words, initial = [], True
     previous_end = 0
     for match in _WORD.finditer(text):
@@ -92,7 +92,7 @@ def _abbreviates(word: str) -> bool:
 
 
 class HeuristicFinder:
-    """Runs of proper nouns and dates, without a model.
+    """Finds runs of proper nouns, and dates, without a model.
 
     A capitalised word is a proper noun inside a sentence unless the corpus mostly writes it small,
     and at the start of one if the corpus writes it with a capital elsewhere, or does not know it
@@ -151,7 +151,7 @@ class HeuristicFinder:
 
 
 def _before(word: tuple[int, int, str, bool], starts: Sequence[int]) -> tuple[int, int, str, bool]:
-    """The word up to the first of the dates' `starts` within it, as in "Wadhawan.1998"."""
+    """The part of a word before the first date in it, as in "Wadhawan.1998"."""
     start, end, text, initial = word
     next_date = bisect.bisect(starts, start)
     if next_date == len(starts) or starts[next_date] >= end:
@@ -161,7 +161,7 @@ def _before(word: tuple[int, int, str, bool], starts: Sequence[int]) -> tuple[in
 
 
 def _runs(text: str, words: list[tuple[int, int, str, bool]], names: list[bool]) -> list[Span]:
-    """Joins neighbouring names, also over bridges ("of", "-") and the stop of an initial."""
+    """Joins adjacent names, also across bridges ("of", "-") and after an initial's full stop."""
     spans, i = [], 0
     while i < len(words):
         if not names[i]:

@@ -198,7 +198,7 @@ def _read_model(path: str) -> Any:
 
 
 def _from_tokenizer(path: str) -> Any:
-    """The SentencePiece model that a `tokenizer.json` with a Unigram model was made of.
+    """The SentencePiece model from which a Unigram `tokenizer.json` was made.
 
     transformers 5 saves a T5's vocabulary so, and no other file of it.
     """
@@ -253,7 +253,7 @@ def _processor(model: bytes, path: str) -> Any:
 
 
 def digest_of(vocabulary: Any) -> str | None:
-    """The digest of a vocabulary: of this project's, or of one of SeqIO's that is a SentencePiece.
+    """The digest of a vocabulary of this project, or of a SentencePiece vocabulary of SeqIO's.
 
     Returns:
       None where it cannot be told: another kind, or a file that is not on this machine.
@@ -348,7 +348,7 @@ def train_vocabulary(
 
 
 class _Watched:
-    """Iterates, and keeps what is raised on the way: SentencePiece makes its own error of that."""
+    """An iterator that keeps exceptions, since SentencePiece replaces them by its own."""
 
     def __init__(self, lines: Iterable[str]):
         self._lines = lines

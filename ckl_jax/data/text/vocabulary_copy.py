@@ -1,4 +1,4 @@
-"""The copy of its vocabulary in the folder of a model, with which the folder may be moved.
+"""A copy of the vocabulary in a model's folder, so that the folder can be moved.
 
 The files have the names that Hugging Face gives them; `vocabulary.json` says which class reads
 them.
@@ -21,7 +21,9 @@ _READERS = {cls.__name__: cls for cls in _CLASSES}
 
 
 def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
-    """Copies the files of a vocabulary of this project into a folder; others are left alone."""
+    """Copies the files of a vocabulary of this project into a folder; other vocabularies are not
+    copied.
+    """
     if vocabulary is None or type(vocabulary).__reduce__ is object.__reduce__:
         return
     reader, (path, *arguments) = vocabulary.__reduce__()[:2]
@@ -40,7 +42,7 @@ def save_copy(vocabulary: Any, folder: str | os.PathLike) -> None:
 
 
 def open_copy(folder: str) -> Any:
-    """The vocabulary that was copied into the folder of a model.
+    """The vocabulary whose copy is in a model's folder.
 
     Raises:
       UserError: its record or its files are missing or malformed.

@@ -1,4 +1,4 @@
-"""Taggers by name: the proper nouns, nouns, verbs and numbers of a text.
+"""Part-of-speech taggers by name: proper nouns, nouns, verbs and numbers.
 
 TemporalWiki cites spaCy for this and its code used NLTK. The default needs neither: it knows proper
 nouns (as `taggers.HeuristicFinder` tells them) and numbers only. TextBlob's knows all four without
@@ -40,12 +40,12 @@ class WordTagger(Protocol):
     classes: tuple[str, ...]
 
     def tag(self, texts: Iterable[str]) -> Iterator[list[Word]]:
-        """Yields the words of each text that are of one of `classes`."""
+        """Yields the words of each text that belong to one of `classes`."""
         ...
 
 
 class HeuristicTagger:
-    """Proper nouns by how the corpus itself writes each word, and numbers by their form."""
+    """Proper nouns by how the corpus capitalises each word; numbers by form."""
 
     classes = (PROPER_NOUNS, NUMBERS)
 
@@ -101,7 +101,7 @@ class PennTagger:
 
 
 def _nltk_tagger() -> PennTagger:
-    """NLTK's tagger, as TemporalWiki's code called it."""
+    """NLTK's tagger as TemporalWiki's code calls it."""
     try:
         import nltk
 
@@ -115,7 +115,7 @@ def _nltk_tagger() -> PennTagger:
 
 
 def _textblob_tagger() -> PennTagger:
-    """TextBlob's lexicon and rules, which come with the package; for English."""
+    """TextBlob's bundled lexicon and rules, for English."""
     try:
         from textblob.en import parser
     except ImportError as e:

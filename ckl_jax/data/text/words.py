@@ -1,4 +1,4 @@
-"""Tokenizers that put blanks between words, a line at a time."""
+"""Tokenizers that separate words by blanks, line by line."""
 
 import functools
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What the trainings of an experiment cost, estimated before any runs: steps, FLOPs and disk.
+"""Estimates what the trainings of an experiment cost before they run: steps, FLOPs and disk.
 
 FLOPs are those of the padded batches through the base model, forward and backward, in all
 parameters: `t5x precompile` counts some 7 % more of Vanilla's step, and of methods that freeze or
@@ -39,7 +39,7 @@ class Cost:
 
 
 def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
-    """Sentences about a plan.
+    """Sentences about the cost of a plan.
 
     Args:
       trainings: of the experiment, finished ones among them.
@@ -64,7 +64,7 @@ def lines(trainings: Sequence[Training], rows: Rows) -> list[str]:
 
 
 def of(training: Training, rows: Rows) -> Cost | None:
-    """The cost of a training; None where its rows are known only once it runs, as of KILT."""
+    """The cost of a training; None if its rows are unknown before it runs, as for KILT."""
     settings = _settings(training.command)
     # Of GPT-2's updates a text is about a row.
     task = settings.get("D1_TEXT") or settings["MIXTURE_OR_TASK_NAME"]
@@ -98,7 +98,7 @@ def _plan(settings: Mapping[str, Any], main: int, rows: Rows) -> EpochPlan:
 
 
 def _mixture(settings: Mapping[str, Any]) -> Mixture | None:
-    """What the method reviews, if it does."""
+    """The method's review of older text, if it has one."""
     bound = [settings.get(n) for n in ("METHOD", "method.combine.first", "method.combine.second")]
     names = {getattr(reference, "selector", None) for reference in bound}
     if "replay.replay" in names:
@@ -111,7 +111,7 @@ def _mixture(settings: Mapping[str, Any]) -> Mixture | None:
 
 
 def _model(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Parameters of the base model, and its multiplications for a row, padded, forward."""
+    """Parameters of the base model, and its forward multiplications per padded row."""
     of = {n.rpartition(".")[2]: x for n, x in settings.items() if "Config." in n}
     lengths = settings["TASK_FEATURE_LENGTHS"]
     width, inner = of["emb_dim"], of["num_heads"] * of["head_dim"]

@@ -1,4 +1,4 @@
-"""`ckl demo`: the main experiment of the CKL paper, from nothing to a report.
+"""`ckl demo`: the main experiment of the CKL paper, from data to report.
 
 World -> vocabulary -> Initial model on D0 -> every method on D1 -> report. Each training is a
 `t5x train` of its gin file in a process of its own, so the demo runs what a user would run, and
@@ -63,7 +63,7 @@ class Demo(studies.StudySettings):
 
     @functools.cached_property
     def imported(self) -> Imported | None:
-        """The model in place of the size's."""
+        """The imported model used instead of the size's own."""
         return Imported.open(self.model) if self.model is not None else None
 
 
@@ -91,7 +91,7 @@ def run(demo: Demo) -> Path:
 
 
 def _check(demo: Demo) -> None:
-    """Refuses what would fail later, before anything is written."""
+    """Refuses settings that would fail later, before anything is written."""
     if not (demo.root / "data" / "ckl" / "manifest.json").exists():
         check_world(demo.source, demo.size, demo.data, demo.world)
     if demo.imported:
@@ -149,6 +149,6 @@ def _macros(demo: Demo, name: str) -> dict[str, Any]:
 
 
 def _finished(demo: Demo) -> list[Path]:
-    """The trainings that the folder holds, also of an earlier start with other methods."""
+    """The completed trainings in the folder, including earlier ones of other methods."""
     folders = [demo.root / name for name in (INITIAL, *METHODS)]
     return [folder for folder in folders if (folder / SUMMARY).exists()]

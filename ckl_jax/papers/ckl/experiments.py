@@ -1,4 +1,4 @@
-"""`ckl experiment`: the tables of a paper by their names, cell by cell, ours beside the paper's.
+"""`ckl experiment`: the paper's tables and figures by name, cell by cell, with the printed numbers.
 
 An experiment is a set of scenarios; a scenario is what each method is trained on, and its cells are
 trainings of a method's gin file under the scenario's overlay (`gin_configs/experiments`), each in a
@@ -33,7 +33,7 @@ __all__ = ["EXPERIMENTS", "Running", "find", "run", "trainings"]
 
 
 def run(name: str, running: Running) -> Path:
-    """Trains all cells of an experiment that are not there yet, and writes its tables.
+    """Trains the missing cells of an experiment and writes its tables.
 
     Returns:
       The path of the table in Markdown.
@@ -63,7 +63,7 @@ def run(name: str, running: Running) -> Path:
 
 
 def describe(name: str, running: Running) -> list[str]:
-    """Sentences about what `run` would do: its trainings and their cost. Writes nothing.
+    """Sentences about the trainings that `run` would do, and their cost. Writes nothing.
 
     A world that is not there yet is made in a temporary folder, to count its rows.
     """
@@ -80,7 +80,7 @@ def describe(name: str, running: Running) -> list[str]:
 
 
 def _tell(plan: Sequence[Training], running: Running) -> None:
-    """Prints the cost of what is left to train."""
+    """Prints the cost of the remaining trainings."""
     rows = functools.partial(_rows, running.probe_dir, running.prepared / "tasks")
     for line in cost.lines(plan, rows):
         print(f"   {line}", flush=True)
@@ -99,12 +99,12 @@ def _is_of_gpt2(experiment: Experiment) -> bool:
 
 
 def _is_older(name: str, before: Any, now: Any) -> bool:
-    """Whether the record is of before there was a choice of the source, or of the world."""
+    """Whether the record predates the choice of source or world."""
     return before is None and (name, now) in (("source", "simulated"), ("world", "legacy"))
 
 
 def _check(name: str, experiment: Experiment, running: Running) -> None:
-    """Refuses what would fail after hours, before anything is written."""
+    """Refuses settings that would fail after hours, before anything is written."""
     known = [m for m in METHODS if any(s.is_swept or s.cells_of(m) for s in experiment.scenarios)]
     if unknown := [method for method in running.methods if method not in known]:
         raise UserError(
@@ -136,7 +136,7 @@ def _check(name: str, experiment: Experiment, running: Running) -> None:
 
 
 def _check_kilt(name: str, running: Running) -> None:
-    """Refuses what would be missing after the models of Table 2 are trained."""
+    """Refuses missing files that would be needed only after the models of Table 2 are trained."""
     # Raises if the package is missing.
     metrics.rouge_l("a", "a")
     if running.source != "simulated":

@@ -1,5 +1,5 @@
-"""Cached tasks that gin makes for decoder-only models: CKL's corpora as running text (appendix G),
-and facts or items to tune a model on before it is probed (also TemporalWiki, appendix E).
+"""Cached tasks made by gin for decoder-only models: CKL's corpora as running text (appendix G), and
+facts or items for light-tuning (also TemporalWiki, appendix E).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GPT-2 in `ckl experiment` (CKL, appendix G): updated on SMALL, light-tuned, then asked.
+"""GPT-2 in `ckl experiment` (CKL, appendix G): updated on SMALL, light-tuned, then probed.
 
 Each model is tuned on items of a kind before it is probed with that kind, `Running.tunings` times
 with different seeds; scores are means over them.
@@ -37,7 +37,7 @@ def _imported(running: Running) -> Path:
 
 
 def tuned_folders(scenario: Scenario, running: Running) -> dict[str, dict[str, list[Path]]]:
-    """{row: {probe: the light-tuned runs that were asked it, one of each seed}}."""
+    """{row: {probe: its light-tuned runs, one per seed}}."""
     models = {INITIAL: running.root / GPT2_INITIAL}
     models |= {c.name: running.folder(scenario, c) for c in running.chosen(scenario)}
     seeds = range(running.tunings)

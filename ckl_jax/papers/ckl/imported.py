@@ -1,4 +1,4 @@
-"""A model that `ckl import-hf` wrote, in place of that of a size: `model.gin` and checkpoint."""
+"""A model from `ckl import-hf` used instead of a size's own: `model.gin` and checkpoint."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ class Imported:
 
     @property
     def macros(self) -> dict[str, Any]:
-        """The macros of methods that depend on a T5's size; of T5-large they are the paper's."""
+        """The macros of methods that depend on a T5's size; for T5-large they are the paper's."""
         if self.architecture != T5:
             return {}
         layers, width, heads, head_dim, mlp_dim = (self.config[name] for name in _SIZES)

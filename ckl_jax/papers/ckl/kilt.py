@@ -1,4 +1,4 @@
-"""KILT's data sets put to a model, and how an answer is scored (CKL, appendix F).
+"""Evaluates models on KILT's data sets and scores their answers (CKL, appendix F).
 
 Two readings of the scores differ in what counts as accurate and in what an empty answer gets:
 "paper", CKL's, and "kilt", KILT's own scoring.
@@ -97,10 +97,12 @@ class KiltProbes(ProbeLengths):
 
 
 class KiltEvaluator:
-    """Puts the records of a `KiltProbes` to one model; keeps tokens and compilations."""
+    """Evaluates one model on the records of a `KiltProbes`; caches tokens and compiled
+    functions.
+    """
 
     def __init__(self, config: KiltProbes, model: EncoderDecoderModel, put_batch=None):
-        """Reads the dev files, and says on stderr how much of them does not fit.
+        """Reads the dev files, and prints to stderr how much of them is cut.
 
         Args:
           config: the data sets.
@@ -123,7 +125,7 @@ class KiltEvaluator:
         self._sets = {name: self._read(name) for name in config.names}
 
     def _read(self, name: str) -> tuple[list[KiltRecord], list[list[int]], list[bool]]:
-        """The records, their tokens, and whether no right answer of one fits."""
+        """The records, their tokens, and whether all right answers of a record are too long."""
         known = self.config.records[name]
         records, vocabulary = read_dev(self.config.data_dir, known), self.model.input_vocabulary
         max_length, length = self.config.lengths(name)

@@ -21,7 +21,7 @@ _WORDS = {"all": PAPER, "newer": NEWER}
 
 @dataclasses.dataclass(frozen=True)
 class Strength:
-    """The number that says how strongly a method holds on to what the model knows.
+    """The hyperparameter that controls how strongly a method preserves old knowledge.
 
     Attributes:
       name: in tables.

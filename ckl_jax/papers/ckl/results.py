@@ -52,7 +52,7 @@ def _folders(scenario: Scenario, running: Running) -> list[Path]:
 
 
 def _shown(scenario: Scenario, running: Running) -> list[Cell]:
-    """The cells that were asked for, and those that an earlier start has trained."""
+    """The requested cells, and those trained by an earlier start."""
     chosen = running.chosen(scenario)
     every = dataclasses.replace(running, methods=METHODS).chosen(scenario)
     return [c for c in every if c in chosen or _trained(scenario, c, running)]
@@ -105,7 +105,7 @@ def _f1(experiment: Experiment, running: Running):
 
 
 def _cut_in_training(running: Running) -> list[str]:
-    """Sentences about the training files of which the lengths cut something."""
+    """Sentences about training files whose rows exceed the lengths."""
     tasks = [running.prepared / KILT / name for name in KILT_SETS]
     cut = [t for t in tasks if (t / CUT).exists() and any(read_json(t / CUT)["cut"].values())]
     notes = [f"{task.name}, training: {cut_sentence(task)}" for task in cut]
@@ -158,7 +158,7 @@ _CORPORA = {"main": "d1", "small": "d1_small", "p1": "p1", "p1_p2": "p2"}
 
 
 def _rows_of(scenario: Scenario, running: Running) -> list[int]:
-    """The rows of a scenario's corpus, if they can be counted."""
+    """The number of rows of a scenario's corpus, or None."""
     task = running.prepared / "tasks" / _CORPORA[scenario.name]
     return [len(CachedTask.open(task))] if task.is_dir() else []
 

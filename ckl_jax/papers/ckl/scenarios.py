@@ -113,7 +113,7 @@ def _at(method: str, *rates: float) -> tuple[Cell, ...]:
 
 
 def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell]:
-    """Yields the cells of a method at each rate and, if wanted, at each of its strengths."""
+    """Yields the cells of a method at each rate and, if requested, each strength."""
     for cell in _at(method, *rates):
         yield cell
         if strengths and method in STRENGTHS:
@@ -124,7 +124,9 @@ def sweep(method: str, rates: Sequence[float], strengths: bool) -> Iterator[Cell
 
 
 def _kilt(name: str) -> Scenario:
-    """Fine-tuning on a data set of KILT; those of AIDA CoNLL-YAGO answer the untrained ones too."""
+    """Fine-tuning on a KILT data set; models tuned on AIDA CoNLL-YAGO answer the untrained sets
+    too.
+    """
     # WNED has no training data: CKL scores it with the AY2 model (Table 8).
     asked = (name, *(n for n, form in KILT_SETS.items() if not form.trains))
     # The Initial model is fine-tuned too, as Vanilla is.

@@ -22,7 +22,7 @@ SIZES = (*WORLD_SIZES, "full")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Running(StudySettings):
-    """How experiments are run, and where.
+    """Settings of `ckl experiment`.
 
     Attributes:
       out: Folder of all experiments; by default runs/experiments-SIZE.
@@ -92,7 +92,8 @@ class Running(StudySettings):
 
     @functools.cached_property
     def imported(self) -> Imported | None:
-        """The model in place of the size's; of the full size an imported Initial model's too.
+        """The imported model used instead of the size's own; at full size also that of an imported
+        Initial model.
 
         Raises:
           UserError: `--model` is of no imported model.
@@ -104,7 +105,9 @@ class Running(StudySettings):
 
     @property
     def given(self) -> Path | None:
-        """The checkpoint that the Initial model is, or that it is trained from; None: from none."""
+        """The checkpoint that is the Initial model or from which it is trained; None for
+        neither.
+        """
         if self.model is not None:
             return Path(self.model)
         return Path(self.data) / INITIAL if self.is_full else None
@@ -141,7 +144,7 @@ class Running(StudySettings):
         return [b for b in self.bindings if b.strip().startswith("LIGHT_TUNE_")]
 
     def chosen(self, scenario: Scenario) -> list[Cell]:
-        """The cells that were asked for; the Initial model's always."""
+        """The requested cells, and always the Initial model's."""
         if scenario.is_swept:
             methods = self.methods or PAPER
             return [c for m in methods for c in sweep(m, self.swept_rates, self.strengths)]
@@ -163,7 +166,7 @@ class Running(StudySettings):
         return self.root / name / cell.name
 
     def reviewed(self, macro: str) -> dict[str, str]:
-        """The macro of the text that methods review: of the disjoint world a part of D0."""
+        """The macro for the text that methods review: a part of D0 in the disjoint world."""
         is_whole = self.is_full or self.world == "legacy"
         return {} if is_whole else {macro: "d0_review"}
 

@@ -1,4 +1,4 @@
-"""Data and base model of the simulated world, made where they are missing.
+"""Makes the simulated world's data and base model where they are missing.
 
 Gin files of the simulated world work in an empty folder: they bind `make_inputs` as the step by
 which a training makes what it reads. It only fills in what is not there.
@@ -60,7 +60,7 @@ def prepare(
 
 
 class LateVocabulary:
-    """A `Vocabulary` whose file need not be there before something is read of it."""
+    """A `Vocabulary` whose file may be missing until it is first used."""
 
     def __init__(self, path: Path):
         self.path = str(path)
@@ -113,7 +113,7 @@ def vocabulary(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of running text of the world's documents, for models that read text.
+    """Rows of running text from the world's documents, for decoder-only and masked models.
 
     Attributes:
       folder: gets the cached tasks.
@@ -140,7 +140,7 @@ def make_inputs(
     initial_dir: str | None = None,
     initial_gin_files: Sequence[str] = (),
 ) -> Callable[[], None] | None:
-    """Makes what a run of the simulated world reads and what is missing of it.
+    """Makes the missing inputs of a run on the simulated world.
 
     Args:
       data_dir: of the world's files, vocabulary and cached tasks.

@@ -1,4 +1,4 @@
-"""The trainings of an experiment: command lines of `t5x train`, each after what it starts from."""
+"""The trainings of an experiment as `t5x train` command lines with their dependencies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ _PHASES = {
 
 
 def refuse_own(experiment: Experiment, running: Running) -> None:
-    """Refuses bindings of what the experiment sets itself.
+    """Refuses bindings that the experiment sets itself.
 
     Raises:
       UserError: there is such a binding.
@@ -66,14 +66,14 @@ def _initial(scenarios: Sequence[Scenario], running: Running) -> Training:
 
 
 def _made(running: Running) -> list[str]:
-    """The gin files of data that are made here, and of the model."""
+    """The gin files of generated data and of the model."""
     size = [] if running.size in ("small", "full") else [f"{running.size}.gin"]
     source = [f"data/{running.source}.gin"] if running.source != "simulated" else []
     return [*size, *source, *([running.imported.gin_file] if running.imported else [])]
 
 
 def _lengths(running: Running) -> tuple[str, ...]:
-    """The bindings of lengths for an imported vocabulary, of data that are made here."""
+    """Bindings of lengths that suit an imported vocabulary on generated data."""
     return () if running.model is None or running.is_full else LENGTHS
 
 
@@ -102,7 +102,9 @@ def _training(running: Running, scenario: Scenario, cell: Cell) -> Training:
 
 
 def _start(running: Running, scenario: Scenario, cell: Cell) -> tuple[Path | None, tuple[str, ...]]:
-    """The model that a cell starts from (None: the gin file's), and the trainings it waits for."""
+    """The checkpoint from which a cell starts (None: the gin file's), and the trainings it depends
+    on.
+    """
     if scenario.after is None or cell.name == INITIAL:
         base, after = running.root / INITIAL, (INITIAL,)
         if running.is_full:

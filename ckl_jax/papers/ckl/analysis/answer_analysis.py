@@ -1,4 +1,4 @@
-"""Types of right answers (CKL's Figure 8), and how often corpora name answers."""
+"""Types of right answers (CKL, Figure 8), and how often corpora mention answers."""
 
 import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +95,7 @@ def _fraction_rows(
 
 
 def contributions(scored: Scored, kinds: Sequence[str]) -> dict[str, float]:
-    """{type: points of EM that its right answers make}; they add up to the probe's EM."""
+    """{type: points of EM from right answers of the type}, which sum to the probe's EM."""
     sums: dict[str, float] = collections.defaultdict(float)
     for kind, right in zip(kinds, scored.em, strict=True):
         sums[kind] += 100.0 * float(right) / len(kinds)
@@ -105,7 +105,7 @@ def contributions(scored: Scored, kinds: Sequence[str]) -> dict[str, float]:
 def shared_persons(
     entry: Entry, kinds: Mapping[str, Sequence[str]]
 ) -> tuple[int, float, float] | None:
-    """Pairs of items with one person for an answer, and EM in percent on those of each probe.
+    """Pairs of items whose answers are the same person, and EM on those of each probe, in percent.
 
     None where a model was not put to both probes, or nobody answers both.
     """
@@ -149,7 +149,7 @@ def _plot_parts(parts: Mapping[str, Mapping[str, float]], shown: Sequence[str]):
 def overlap(
     study: Study, corpora: Mapping[str, Callable[[], Iterable[str]]], leader: str = "vanilla"
 ) -> tuple[list, dict]:
-    """Sections and numbers of how often corpora name the answers of probes.
+    """Sections and numbers of how often corpora mention the probes' answers.
 
     Args:
       study: the runs.
@@ -174,7 +174,7 @@ def mentions_of(
     answers: Mapping[str, Sequence[Sequence[str]]],
     corpora: Mapping[str, Callable[[], Iterable[str]]],
 ) -> dict[str, dict[str, np.ndarray]]:
-    """{probe: {corpus: [N] how often it names the accepted answers of each item}}."""
+    """{probe: {corpus: [N] mentions of the accepted answers of each item}}."""
     # All names of all probes in one reading of each corpus.
     names = {a for items in answers.values() for accepted in items for a in accepted}
     counts = count_mentions(names, {name: make() for name, make in corpora.items()})
@@ -187,7 +187,7 @@ def mentions_of(
 
 
 def named(mentions: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
-    """The fraction of each probe's items whose answer each corpus names."""
+    """The fraction of each probe's items whose answer each corpus mentions."""
     corpora = list(next(iter(mentions.values())))
     headers = [
         "Probe",

@@ -1,4 +1,4 @@
-"""What CKL's paper claims, and the numbers of `ckl experiment` and `ckl demo` that test it."""
+"""The claims of CKL's paper, and the numbers of `ckl experiment` and `ckl demo` that test them."""
 
 import dataclasses
 import functools
@@ -71,12 +71,12 @@ def _each(scenario: str, methods: Sequence[str], column: str = FUAR) -> list[Eff
 def _are_best(
     scenario: str, methods: Sequence[str] = _EXPANSION, others: Sequence[str] = _OTHERS
 ) -> Effect:
-    """How far the lowest FUAR of some methods is below the lowest of the others."""
+    """By how much the lowest FUAR of some methods is below the lowest of the others."""
     return lowest(_each(scenario, others)) - lowest(_each(scenario, methods))
 
 
 def _beats_vanilla(scenario: str, method: str, rate: str = "") -> Effect:
-    """How far the FUAR of a method is below Vanilla's."""
+    """By how much a method's FUAR is below Vanilla's."""
     return number(scenario, f"vanilla{rate}", FUAR) - number(scenario, f"{method}{rate}", FUAR)
 
 
@@ -282,7 +282,7 @@ def _fuar(study: Study, scenario: str, row: str, numbers: Numbers) -> np.ndarray
 
 
 def _figure_8(folder: Path, samples: int) -> dict[Key, Any]:
-    """What Figure 8 says of Vanilla, without resamples of items."""
+    """Vanilla's numbers of Figure 8, without resampling items."""
     path = folder / _FIGURE_8_FILE
     made = read_json_object(path) if path.is_file() else {}
     values: dict[str, float] = {}

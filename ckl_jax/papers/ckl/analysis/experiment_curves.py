@@ -1,4 +1,4 @@
-"""Scores while models go on training: CKL's Figures 2, 3 and 9, and forgetting by repetition.
+"""Scores during training: CKL's Figures 2, 3 and 9, and forgetting by repetition.
 
 The paper has these figures as pictures without numbers; what its tables say of their last points is
 given beside ours.
@@ -23,7 +23,7 @@ METHODS = ("vanilla", "k_adapter_k2")  # and its methods
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """InvariantLAMA during one training, or during phases one after the other.
+    """InvariantLAMA during one training, or during consecutive phases.
 
     Attributes:
       scenario: such as "small", or "p1 → p2".
@@ -40,7 +40,7 @@ class Line:
 
     @property
     def forgotten(self) -> float:
-        """Points of exact match from the first to the last point."""
+        """Points of exact match lost from the first to the last point."""
         return self.points[0][2] - self.points[-1][2]
 
 

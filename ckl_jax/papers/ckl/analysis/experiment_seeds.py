@@ -1,4 +1,4 @@
-"""Tables of `ckl experiment` under several seeds: mean and range of every number.
+"""Tables of `ckl experiment` over several seeds: mean and range of every number.
 
 Of `ckl/pareto`, mean and interval over seeds and items.
 """
@@ -18,7 +18,7 @@ _PARETO = "ckl-pareto"
 
 
 def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
-    """Writes seeds-NAME.md and .json for what all folders have, and prints it.
+    """Writes seeds-NAME.md and .json for the tables that all folders have, and prints them.
 
     Tables that only some have are told, and left out.
 
@@ -59,7 +59,7 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
 
 
 def _over(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The parts that all tables have, each number the mean over the tables."""
+    """The parts that all tables have, with the mean of each number."""
     common = [name for name in tables[0] if all(name in t for t in tables)]
     return {name: _part([table[name] for table in tables]) for name in common}
 

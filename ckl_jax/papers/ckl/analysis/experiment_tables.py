@@ -1,4 +1,4 @@
-"""A table of a paper with our numbers beside its own."""
+"""A paper's table with our numbers beside the printed ones."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -191,7 +191,7 @@ def _rows(
     probes: Sequence[str],
     published: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, Any]:
-    """The cells of a table beside what was printed, by row and column."""
+    """The cells of a table beside the printed ones, by row and column."""
     return {
         row["key"]: {
             column: beside(
@@ -208,7 +208,7 @@ def _rows(
 def beside(
     x: Mapping[str, Any] | None, printed: Mapping[str, float | None], column: str
 ) -> dict[str, Any]:
-    """The cell of a number, {"value", "low", "high"} or None, and of what the paper printed."""
+    """The cell of a number, {"value", "low", "high"} or None, and the printed number."""
     value, low, high = (x[k] if x else None for k in ("value", "low", "high"))
     # `printed` tells a "no gain" that the paper printed (None) from a number that it did not.
     paper = {"paper": printed.get(column), "printed": column in printed}
@@ -216,7 +216,7 @@ def beside(
 
 
 def only_probes(study: Study, probes: Sequence[str]) -> Study:
-    """The study of these probes: the Initial model has rows of other scenarios' probes too."""
+    """The study restricted to these probes, as Initial has rows of other scenarios' probes too."""
 
     def chosen(entry: Entry) -> Entry:
         scores = {probe: x for probe, x in entry.scores.items() if probe in probes}

@@ -9,7 +9,7 @@ from ckl_jax.probes.metrics import normalize_answer
 def count_mentions(
     names: Collection[str], corpora: Mapping[str, Iterable[str]]
 ) -> dict[str, dict[str, int]]:
-    """Counts names in texts; both are normalised as answers are, without articles and punctuation.
+    """Counts names in texts; both are normalised as answers are.
 
     Args:
       names: looked for as sequences of whole words; those that normalise to nothing are never

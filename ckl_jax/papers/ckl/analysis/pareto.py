@@ -34,7 +34,7 @@ _NAME = re.compile(r"(?P<method>\w+)-(?P<rate>[\d.]+(?:e[-+]?\d+)?)(?:-(?P<stren
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A run of one seed; each number is [1 + B], of all items and of B resamples of them.
+    """A run of one seed; each number is [1 + B]: over all items, then over B resamples.
 
     Attributes:
       scores: {probe: EM in percent}.
@@ -93,7 +93,7 @@ def compare(
 
 
 def runs_of(root: str | Path) -> list[Path]:
-    """The finished runs in a folder of experiments, of whatever start; Initial's first."""
+    """The finished runs in a folder of experiments, Initial's first."""
     runs = [Path(root) / INITIAL, *sorted((Path(root) / "pareto").glob("*"))]
     return [run for run in runs if (run / "summary.json").is_file()]
 
@@ -103,13 +103,13 @@ def _parts(name: str) -> dict[str, str | None]:
 
 
 def _order(name: str) -> tuple[int, float, str]:
-    """Where a run stands in tables: by method, then by rate."""
+    """Sort key of a run in tables: method, then rate."""
     parts, methods = _parts(name), list(labels.METHODS)
     return methods.index(parts["method"]), float(parts["rate"]), parts["strength"] or ""
 
 
 def _read(runs: Sequence[str | Path], samples: int) -> Seed:
-    """The points of a seed; all of its runs share the resamples of items."""
+    """The points of a seed; its runs share the resamples of items."""
     study = only_probes(load_study(runs), _PROBES)
     scores: dict[str, dict[str, np.ndarray]] = {entry.key: {} for entry in study.entries}
     for number, probe in enumerate(_PROBES):
@@ -128,13 +128,13 @@ def _read(runs: Sequence[str | Path], samples: int) -> Seed:
 
 
 def _best(seeds: Sequence[Seed], names: Sequence[str]) -> str:
-    """The method of the run that learned most, on average over seeds."""
+    """The method with the run that learned most, on average over seeds."""
     best = max(names, key=lambda name: sum(seed[name].learned[0] for seed in seeds))
     return _parts(best)["method"]
 
 
 def _front(learned: Sequence[float], forgotten: Sequence[float]) -> list[int]:
-    """Indices of the points that no other beats, by what they learned, ascending."""
+    """Indices of the Pareto-optimal points, by learning, ascending."""
     front: list[int] = []
     # From the one that learned most: each next must forget less than all before.
     for i in sorted(range(len(learned)), key=lambda i: (-learned[i], forgotten[i])):
@@ -144,7 +144,7 @@ def _front(learned: Sequence[float], forgotten: Sequence[float]) -> list[int]:
 
 
 def _at_levels(seed: Seed, names: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-    """What a method forgot where it had learned as much as the reference's best, and less.
+    """Forgetting of a method at fractions of what the reference's best run learned.
 
     Args:
       seed: its points.
@@ -176,7 +176,7 @@ def _by_level(values: np.ndarray) -> dict[str, dict[str, Any]]:
 
 
 def _minus(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The difference; infinity also where neither learned as much."""
+    """The difference; infinite where either did not reach the level."""
     return np.subtract(values, others, out=np.full_like(values, np.inf), where=np.isfinite(others))
 
 
@@ -273,7 +273,7 @@ def _matched(x: Mapping[str, Any], seeds: int) -> Cell:
 
 @figures.png
 def _plot(numbers: Mapping[str, Any]):
-    """A line for each front, and all points with their intervals, those off a front lighter."""
+    """A line for each front, and all points with their intervals; dominated points are lighter."""
     from matplotlib.patheffects import withStroke
 
     figure, (ax,) = figures.panels(1, size=(8.6, 5.4))

@@ -1,4 +1,4 @@
-"""Changes of predictions from epoch to epoch: CKL's Table 12 (appendix H)."""
+"""Changes of predictions between epochs: CKL's Table 12 (appendix H)."""
 
 import itertools
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def _history(entry: Entry, probes: Sequence[str]) -> History:
 def _picked(
     study: Study, pair: Sequence[Entry], histories: dict[str, History], probe: str, items: int
 ) -> tuple[list[Change], tuple[int, int]]:
-    """The items that are shown, and how many there are: of all, and of those Vanilla misses."""
+    """The items shown, and the numbers of all items and of those Vanilla misses."""
     last = [e.scores.get(probe) for e in (*pair, study.initial)]
     if any(scored is None for scored in last):
         return [], (0, 0)
@@ -140,7 +140,7 @@ def _section(
 def _changed_fractions(
     entry: Entry, history: History, probes: Sequence[str]
 ) -> dict[str, list[Any]]:
-    """{probe: percent of items whose first answer differs from that of the epoch before}.
+    """{probe: percent of items whose first answer differs from the epoch before}.
 
     The first is None where the run was not asked before its first epoch.
     """

@@ -1,4 +1,4 @@
-"""Scores that CKL's paper printed, to be shown beside ours: exact match in percent, and FUAR.
+"""Scores printed in CKL's paper, shown beside ours: exact match in percent, and FUAR.
 
 The tables are in `published_ckl.txt`: "[2 main]" begins the scenario "main" of Table 2; "-" was not
 printed, "no_gain" is None. Of KILT each data set has a metric of its own. Source: Jang et al. 2022,

@@ -1,4 +1,4 @@
-"""The page on which a person keeps, drops and edits a probe's items: one HTML file, no network.
+"""The page for reviewing a probe's items by hand (keep, drop, edit): one HTML file, no network.
 
 Items may be hostile. They lie in the page as JSON without "<", the script makes text nodes of them,
 and a Content Security Policy allows that script alone and no connection.
@@ -34,7 +34,7 @@ def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
 
 
 def html(reviewable: Reviewable, evidence: list[dict[str, Any]], name: str) -> str:
-    """The page; see `write`. `name` is what its title calls the folder."""
+    """The page; see `write`. `name` is the folder's name in the title."""
     from markupsafe import Markup
 
     items = _items(reviewable, evidence)
@@ -48,7 +48,7 @@ def html(reviewable: Reviewable, evidence: list[dict[str, Any]], name: str) -> s
 
 
 def _embedded(value: Any) -> str:
-    """JSON that no HTML parser can take for the end of its element."""
+    """JSON with `</` escaped, so that it cannot end its script element."""
     return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Backward and forward transfer over two updates, which CKL's paper leaves unmeasured.
+"""Backward and forward transfer over two updates, which CKL's paper does not measure.
 
 Of the models LM_0 (Initial), LM_1 (after the first update) and LM_2 (after the second), in points
 of exact match:
@@ -103,7 +103,7 @@ def compare_transfers(
 
 
 def _draws(models: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """Bootstrap means of each model, [B] a task in percent; one resample of a task for all."""
+    """Bootstrap means of each model, [B] per task in percent; models share the resamples."""
     draws: list[dict[str, Any]] = [{} for _ in models]
     for i, task in enumerate(tasks):
         # Paired over the three models: the same items in each resample.

@@ -1,1 +1,1 @@
-"""CKL's corpora and probes, built of dated facts and text: begin with `benchmark.py`."""
+"""CKL's corpora and probes from dated facts and text: begin with `benchmark.py`."""

@@ -1,4 +1,4 @@
-"""Builds InvariantLAMA, UpdatedLAMA, NewLAMA and NewLAMA-Easy of dated facts and dated text.
+"""Builds InvariantLAMA, UpdatedLAMA, NewLAMA and NewLAMA-Easy from dated facts and dated text.
 
 Documents are read as a stream, twice for NewLAMA-Easy; memory holds the items and what is found for
 them. The folder that is written is whole or not there.
@@ -139,7 +139,7 @@ def build(
     progress: Progress = no_progress,
     record_limit: int = RECORD_BYTES,
 ) -> dict[str, Any]:
-    """Builds the probes that there are facts and documents for.
+    """Builds the probes for which there are facts and documents.
 
     Args:
       facts: files and folders; see `dated_facts`.
@@ -210,7 +210,7 @@ def _nothing(counts: Counts) -> str:
 
 
 def check_out(out: str | os.PathLike, made_by: str, replace: bool) -> None:
-    """Checks, before any work, that the folder can be written.
+    """Checks that the folder can be written, before any work.
 
     Raises:
       UserError: it is a file; it holds something, and that may not be replaced, or is not `made_by`
@@ -341,7 +341,7 @@ class _Builder:
         )
 
     def _set_aside(self, items: Built, proof: Proof) -> None:
-        """Moves some items of InvariantLAMA to the file for light-tuning; they keep their ids."""
+        """Moves some items of InvariantLAMA, with their ids, to the file for light-tuning."""
         lasting, seed = items.get(INVARIANT_LAMA, []), self.options.seed
         if lasting and self.options.light_tuning >= len(lasting):
             raise UserError(
@@ -392,7 +392,7 @@ class _Builder:
         return [s for line in document.text.splitlines() for s in self.split(line)]
 
     def _watched(self, corpora: list, watch: Watch, counts: Counts) -> list[list[Recent]]:
-        """Shows all documents to `watch`; returns what could be asked of each recent one."""
+        """Passes all documents to `watch`; returns the candidate sentences of each recent one."""
         recent = []
         for side, document in self._read(corpora, "for evidence"):
             sentences = self._sentences(document)
@@ -415,7 +415,7 @@ class _Builder:
     def _unknown(
         self, recent: list[list[Recent]], corpora: list, counts: Counts
     ) -> list[list[Recent]]:
-        """Drops sentences that D0 has, and those whose entities one sentence of D0 names."""
+        """Drops sentences that are in D0, and those whose entities one sentence of D0 mentions."""
         if not recent:
             return []
         # Whether there is any is enough.
@@ -464,7 +464,7 @@ class _Builder:
         ]
 
     def _asked(self, statements: list[str], answers: list[str]) -> list[str]:
-        """A question for each statement: the plug-in's, and the rule's where that has none."""
+        """A question for each statement, by the plug-in or else by rule."""
         given = self.ask(statements, answers) if self.ask else [""] * len(statements)
         return [g or question(s) for g, s in zip(given, statements, strict=True)]
 
@@ -508,7 +508,7 @@ def _need_documents(options: Options, corpora: Paths) -> None:
 
 
 def _lacks(probe: str, evidence: Sequence[Evidence]) -> str:
-    """The parts of the paper's definitions that the corpora do not support; "" if they do.
+    """The parts of the paper's definitions that the corpora do not support, or "".
 
     A fact that stays is in D0, an updated one in D0 as it was and in D1 as it is, a new one in D1
     and not in D0.

@@ -1,4 +1,4 @@
-"""Chooses the candidates that become items: the paper's filters, and unusable questions.
+"""Filters candidates for items: the paper's filters, and unusable questions.
 
 InvariantLAMA loses what gives its answer away (the string filter of Poerner et al. 2019) and what
 is answered by no entity. The paper does not say how it told entities: here a finder of entities
@@ -24,7 +24,7 @@ def kept(
     per_relation: int = 0,
     seed: int = 0,
 ) -> list[Candidate]:
-    """The candidates that pass, in their order.
+    """The candidates that pass, in order.
 
     Args:
       candidates: of all probes.
@@ -85,7 +85,7 @@ class _Entities:
 
 
 def _without_repeats(candidates: Sequence[Candidate], counts: Counts) -> list[Candidate]:
-    """One of each; of statements that are answered differently, as of two things of one name, none.
+    """Removes repeats, and statements with several answers, such as those of namesakes.
 
     InvariantLAMA keeps those: there a fact is an item, and a statement may have several.
     """

@@ -1,4 +1,4 @@
-"""Sentences that name a subject and an answer, out of a stream of documents.
+"""Finds sentences that mention a subject and an answer in a stream of documents.
 
 What is looked for is held in memory, the documents are not: of each pair the newest sentences are
 kept, and how many there were. Names are compared word by word and in upper and lower case.
@@ -34,14 +34,14 @@ class Found:
 
 
 class Watch:
-    """Pairs of names that are looked for together.
+    """Pairs of names to find together in one sentence.
 
     A sentence is one of a pair if it names an answer and either it or the title of its document
     names the subject.
     """
 
     def __init__(self, max_sentences: int = 2):
-        """Keeps up to `max_sentences` sentences of a pair and side."""
+        """Keeps up to `max_sentences` sentences per pair and side."""
         self.max_sentences = max_sentences
         self.found: dict[tuple[int, str], Found] = {}  # by pair and side
         self._names: dict[tuple[str, ...], int] = {}
@@ -52,7 +52,7 @@ class Watch:
     def add(
         self, subjects: Iterable[str], answers: Iterable[str], required: Iterable[str] = ()
     ) -> int:
-        """Looks for a pair, any of the names of each, with all names of `required`.
+        """Adds a pair, any of the names of each, with all names of `required`.
 
         Returns:
           The number of the pair, for `of`.
@@ -74,7 +74,7 @@ class Watch:
         return number
 
     def read(self, document: Document, sentences: Sequence[str], side: str) -> None:
-        """Looks through the sentences of a document."""
+        """Searches the sentences of a document."""
         # The title names the subject of sentences such as "He was born in ...".
         about = self._named(document.title)
         for text in sentences:

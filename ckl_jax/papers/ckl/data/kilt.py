@@ -1,4 +1,4 @@
-"""KILT's data sets (Petroni et al., 2021): their files, their records, and cached tasks of them.
+"""KILT's data sets (Petroni et al. 2021): files, records, and cached tasks.
 
 A file is JSON lines, a record each: `id`, `input`, and `output`, a list of which each entry may
 have an `answer`. All of them are right; the first is trained on. Answers are texts of their own, so
@@ -222,7 +222,7 @@ def _relation(record: KiltRecord) -> str:
 def prepare_kilt(
     name: str, folder: str | os.PathLike, out: str | os.PathLike, vocabulary: Any
 ) -> Path:
-    """Makes the cached task of a training file; rows are whole, and cut where they are read.
+    """Makes the cached task of a training file; rows are stored whole and cut on reading.
 
     Args:
       name: one of `KILT_SETS`.

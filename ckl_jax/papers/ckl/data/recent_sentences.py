@@ -1,4 +1,4 @@
-"""NewLAMA-Easy: sentences of recent documents, each with an entity blanked.
+"""NewLAMA-Easy: sentences of recent documents with one entity blanked.
 
 The paper had people choose an article's most recent sentence and the word to blank, models make it
 stand alone (Choi et al. 2021) and paraphrase it (English-German-English), and people ask and answer
@@ -76,7 +76,7 @@ class Recent:
 
 
 def blanked(sentence: str, answer: str) -> str:
-    """The sentence with its one answer as a blank; "" if it has none, or more."""
+    """The sentence with its answer blanked; "" unless the answer occurs exactly once."""
     matches = list(_whole(answer).finditer(sentence))
     return mask_spans(sentence, [matches[0].span()])[0] if len(matches) == 1 else ""
 
@@ -92,7 +92,7 @@ def recent_sentences(
     counts: collections.Counter[str],
     standing: bool = True,
 ) -> list[Recent]:
-    """The sentences of a document of which an item can be made, the best few of them.
+    """The best few sentences of a document from which an item can be made.
 
     Args:
       document: recent.
@@ -125,7 +125,7 @@ def recent_sentences(
 
 
 def _unfit(text: str, standing: bool) -> str:
-    """Why no item can be made of a sentence; "" if one can."""
+    """The reason why a sentence makes no item, or ""."""
     words = len(text.split())
     if words < MIN_WORDS or words > MAX_WORDS:
         return f"shorter than {MIN_WORDS} or longer than {MAX_WORDS} words"
@@ -141,7 +141,7 @@ def _unfit(text: str, standing: bool) -> str:
 
 
 def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
-    """(the last entity that occurs once, the others); "" where there are no two."""
+    """(the last entity that occurs once, the others); "" if there are fewer than two."""
     names = [(text[start:end], label) for start, end, label in spans if label != "DATE"]
     # The last one: a blank near the end leaves a decoder-only model the most to read.
     for name, _ in reversed(names):
@@ -153,7 +153,7 @@ def _choice(text: str, spans: Sequence[Span]) -> tuple[str, tuple[str, ...]]:
 
 
 def _can_be_asked(text: str, name: str) -> bool:
-    """Whether a name occurs once, is whole, and is not given away by its initials."""
+    """Whether a name occurs once, is whole, and is not revealed by its initials."""
     if not 1 <= len(name.split()) <= _MAX_ANSWER_WORDS or len(name) < 2:
         return False
     if name in _MONTHS or _ABBREVIATED.search(name):
@@ -172,7 +172,7 @@ def rewritten(
     stand_alone: PlugIn | None = None,
     paraphrase: PlugIn | None = None,
 ) -> Iterator[Recent]:
-    """Yields one sentence of each document, the first that survives the plug-ins.
+    """Yields one sentence per document, the first that passes the plug-ins.
 
     Args:
       chosen: the sentences of each document.
@@ -231,5 +231,5 @@ def question(statement: str) -> str:
 
 
 def same(recent: Recent) -> str:
-    """A sentence without case and punctuation, to compare sentences by."""
+    """A sentence without case and punctuation, for comparison."""
     return normalise(recent.sentence)

@@ -1,4 +1,4 @@
-"""A person's decisions on the items of probes, and the files that follow from them.
+"""Decisions of a manual review of probe items, and the resulting files.
 
 Probes that share a file of answers (NewLAMA-Easy and its parts) are reviewed as one. Decisions are
 JSON: {"format", "benchmark", "decisions": {"new_lama/3": {"action": "keep" | "drop" | "edit", and
@@ -83,13 +83,13 @@ def read_reviewable(directory: str | os.PathLike) -> Reviewable:
 
 
 def _leader(name: str, names: Sequence[str]) -> str:
-    """The first of the probes that share the file of answers of one."""
+    """The first of the probes that share one file of answers."""
     answers = PROBES[name].read.answers
     return next((n for n in names if answers and PROBES[n].read.answers == answers), name)
 
 
 def read_evidence(directory: str | os.PathLike) -> list[dict[str, Any]]:
-    """The rows of a folder's evidence; none where there is no such file.
+    """The rows of a folder's evidence; none if there is no such file.
 
     Raises:
       UserError: a row lacks a field.
@@ -145,7 +145,7 @@ def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
 
 
 def edited(item: ProbeItem, decision: Mapping[str, Any], where: str) -> ProbeItem:
-    """The item with what an edit says.
+    """The item with an edit applied.
 
     Raises:
       UserError: see `read_decisions`.
@@ -194,7 +194,7 @@ def apply(
     *,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """Writes the probes of a folder as they are after a review.
+    """Writes the probes of a folder after a review.
 
     Args:
       directory: in CKL's layout.
@@ -264,7 +264,7 @@ def _counts(
 
 
 def _write(work: Path, left: Mapping[str, Sequence[ProbeItem]]) -> None:
-    """Each probe's rows, and each file of answers with those of all probes that share it."""
+    """Writes each probe's rows, and each file of answers with all probes that share it."""
     together: dict[str, list[str]] = {}
     for name, items in left.items():
         if items:

@@ -1,4 +1,4 @@
-"""Writes the facts of a world as KILT's data sets: the same files and records, at a small size.
+"""Writes the facts of a world as KILT's data sets, in their published format.
 
 What is asked was known before the cut. Three quarters of the records are for training; of Zero-Shot
 RE the relations are divided instead, so that those of the dev file were never trained on.
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
-    """Writes the files of all data sets; the bytes depend on the world alone.
+    """Writes the files of all data sets, deterministically for a world.
 
     Args:
       world: whose facts.
@@ -50,7 +50,7 @@ def write_kilt(world: World, folder: str | os.PathLike) -> dict[str, int]:
 
 
 def _claim(folder: Path, world: Mapping[str, Any]) -> None:
-    """Writes down which world the folder is for, unless it holds other files."""
+    """Records the world of the folder, unless it contains other files."""
     record = folder / _WORLD
     held = read_json(record) if record.exists() else None
     if held != world and (held is not None or any(folder.glob("*-kilt.jsonl*"))):
@@ -59,7 +59,7 @@ def _claim(folder: Path, world: Mapping[str, Any]) -> None:
 
 
 class _Writer:
-    """The records of each data set, in a method of its name."""
+    """The records of each data set, one method per data set."""
 
     def __init__(self, world: World):
         self.world = world

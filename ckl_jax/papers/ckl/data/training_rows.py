@@ -1,4 +1,4 @@
-"""A benchmark's documents as the corpora that CKL published: rows with masked salient spans.
+"""Writes a benchmark's documents as corpora in CKL's format: rows with masked salient spans.
 
 SMALL is a fraction of the documents of D0 and of D1, drawn by their ids; P1 and P2 are D1's of
 these before a day and from it on (CKL, Table 3).
@@ -47,7 +47,7 @@ class Parts:
         return ("small", "p1" if date < self.half else "p2") if self.half else ("small",)
 
     def halved(self, days: Mapping[str, int]) -> "Parts":
-        """These parts with the day that halves SMALL's documents of D1 best, if none was given.
+        """These parts, with the day that best halves SMALL's documents of D1 if none was given.
 
         Args:
           days: date -> how many there are. All of one day have no halves.

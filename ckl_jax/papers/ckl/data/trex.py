@@ -1,4 +1,4 @@
-"""Facts of T-REx to tune a decoder-only model on before InvariantLAMA (CKL, appendix G).
+"""Facts of T-REx for light-tuning a decoder-only model before InvariantLAMA (CKL, appendix G).
 
 The paper draws 5,000 at random out of other T-REx facts than the probe's (Shin et al. 2020), of the
 probe's relations.
@@ -32,7 +32,7 @@ def draw(
     count: int = 5000,
     seed: int = 0,
 ) -> Counts:
-    """Writes a file in the format of CKL's `trex_5000.csv`; memory does not grow with the facts.
+    """Samples facts into a file in the format of CKL's `trex_5000.csv`, in constant memory.
 
     Args:
       facts: files of T-REx as LAMA and ParaRel have it, or folders; see
