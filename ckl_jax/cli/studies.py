@@ -56,6 +56,7 @@ def update(
     settings: Flat[Update],
     *,
     dry_run: bool = False,
+    review: bool = False,
     rollback: bool = False,
     watch: float | None = None,
 ) -> int:
@@ -66,6 +67,7 @@ def update(
 
     Args:
       dry_run: Read the text, print what would be trained, and stop.
+      review: Write a page for reviewing the items by hand, and stop; see --decisions.
       rollback: Make the update before the current one current again, and stop.
       watch: Look at the documents every so many seconds, and update when they have changed.
     """
@@ -79,6 +81,8 @@ def update(
         if dry_run:
             print("\n".join(job.describe(settings, progress)))
             return 0
+        if review:
+            return job.review(settings, progress)
         if watch is not None:
             job.watch(settings, watch, progress)
         return job.update(settings, progress)

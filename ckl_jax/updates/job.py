@@ -35,7 +35,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import run_all
-from ckl_jax.updates import facts_file, gate, items, new_text, training
+from ckl_jax.updates import facts_file, gate, item_review, items, new_text, training
 from ckl_jax.updates.registry import Registry
 from ckl_jax.updates.settings import Update
 
@@ -60,6 +60,21 @@ def update(settings: Update, progress: Progress, say: Callable[[str], None] = pr
     with processes.FolderLock() as lock:
         lock.acquire(registry.root, "updated", "--out")
         return _Run(settings, registry, progress, say).run()
+
+
+def review(settings: Update, progress: Progress, say: Callable[[str], None] = print) -> int:
+    """Begins an update: makes its items, and a page on which a person reviews them.
+
+    Returns:
+      0, or the exit code of an update without new text.
+
+    Raises:
+      UserError: bad input; or the items are in use already.
+    """
+    registry = _open(settings)
+    with processes.FolderLock() as lock:
+        lock.acquire(registry.root, "updated", "--out")
+        return _Run(settings, registry, progress, say).review()
 
 
 def watch(
@@ -204,20 +219,51 @@ class _Run:
         return functools.partial(harness.run, tasks=self.settings.harness, place=place, limit=limit)
 
     def run(self) -> int:
-        self._claim()
-        try:
-            self._step("documents", self.folder / "sentences.npy", self.read)
-        except _NothingNew as e:
-            shutil.rmtree(self.folder)
-            self._say(str(e))
+        if not self._begin():
             return gate.EXIT_CODES[gate.TOO_FEW]
-        self._step("items", self.folder / "overlap.json", self.make_items)
+        self._decide()
         self._step("before", self.folder / "before.json", lambda: self._ask(self.model, "before"))
         self._step("training", self.folder / "train" / "summary.json", self._train)
         self._step("export", self.folder / "model" / "config.json", self._export)
         after = self.folder / "model"
         self._step("after", self.folder / "after.json", lambda: self._ask(after, "after"))
         return self._finish()
+
+    def _begin(self) -> bool:
+        """Reads the text and makes the items; False if nothing is new."""
+        self._claim()
+        try:
+            self._step("documents", self.folder / "sentences.npy", self.read)
+        except _NothingNew as e:
+            shutil.rmtree(self.folder)
+            self._say(str(e))
+            return False
+        self._step("items", self.folder / "overlap.json", self.make_items)
+        return True
+
+    def review(self) -> int:
+        if not self._begin():
+            return gate.EXIT_CODES[gate.TOO_FEW]
+        if (self.folder / "before.json").exists():
+            raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
+        page = self.folder / "review.html"
+        command = f"ckl update --documents {shlex.quote(str(self.settings.documents))} --out "
+        item_review.write(read_items(self.folder), page, command + shlex.quote(self.settings.out))
+        self._say(f"{page}\nExport your decisions there, and add --decisions FILE to go on.")
+        return 0
+
+    def _decide(self) -> None:
+        """Drops the items that a review dropped, once."""
+        decided = self.folder / "decisions.json"
+        if self.settings.decisions is None or decided.exists():
+            return
+        if (self.folder / "before.json").exists():
+            raise UserError(f"{self.folder} is past its review: the model has been evaluated.")
+        before = read_items(self.folder)
+        left = item_review.apply(before, Path(self.settings.decisions))
+        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, left))
+        shutil.copyfile(self.settings.decisions, decided)
+        self._say(f"{len(before) - len(left)} of {len(before)} items are dropped by the review.")
 
     def _step(self, name: str, made: Path, do: Callable[[], None]) -> None:
         if not made.exists():

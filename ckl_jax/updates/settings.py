@@ -23,6 +23,7 @@ class Update:
         must be kept.
       facts: Questions to ask: a .jsonl, .csv or .parquet file with the fields question, answer and
         date, or the folder of a relational dataset, such as BEAR.
+      decisions: File that the page of --review exported; items that it drops are not used.
       text_field: Name of the field with the text.
       date_field: Name of the field with the day; without one the file's day counts.
       title_field: Name of the field with the title.
@@ -48,6 +49,7 @@ class Update:
     model: str | None = None
     since: str = ""
     facts: str | None = None
+    decisions: str | None = None
     text_field: str = "text"
     date_field: str = "date"
     title_field: str = "title"

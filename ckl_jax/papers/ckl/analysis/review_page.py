@@ -1,17 +1,12 @@
-"""The page for reviewing a probe's items by hand (keep, drop, edit): one HTML file, no network.
+"""The page on which a person reviews the probes in a folder of CKL's layout."""
 
-Items may be hostile. They lie in the page as JSON without "<", the script makes text nodes of them,
-and a Content Security Policy allows that script alone and no connection.
-"""
-
-import json
 import os
 from pathlib import Path
 from typing import Any
 
-from ckl_jax.analysis.sections import render
+from ckl_jax.analysis import review_page
 from ckl_jax.files import write_file
-from ckl_jax.papers.ckl.data.review import FORMAT, Reviewable, read_evidence, read_reviewable
+from ckl_jax.papers.ckl.data.review import Reviewable, read_evidence, read_reviewable
 
 
 def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
@@ -28,28 +23,16 @@ def write(directory: str | os.PathLike, out: str | os.PathLike = "") -> Path:
       UserError: see `review.read_reviewable`; or the page cannot be written.
     """
     reviewable = read_reviewable(directory)
-    path = Path(out or Path(directory) / "review.html")
-    write_file(path, html(reviewable, read_evidence(directory), Path(directory).resolve().name))
-    return path
-
-
-def html(reviewable: Reviewable, evidence: list[dict[str, Any]], name: str) -> str:
-    """The page; see `write`. `name` is the folder's name in the title."""
-    from markupsafe import Markup
-
-    items = _items(reviewable, evidence)
-    data = {"format": FORMAT, "benchmark": reviewable.digest, "items": items}
-    return render(
-        "papers/ckl/analysis/review.html",
-        "papers/ckl/analysis/review.js",
-        title=f"Review of {name}",
-        data=Markup(_embedded(data)),
+    page = review_page.html(
+        _items(reviewable, read_evidence(directory)),
+        digest=reviewable.digest,
+        name=Path(directory).resolve().name,
+        command="ckl data review DIR --apply decisions.json --out DIR2",
+        sides={"D0": "Evidence in D0", "D1": "Evidence in D1"},
     )
-
-
-def _embedded(value: Any) -> str:
-    """JSON with `</` escaped, so that it cannot end its script element."""
-    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")
+    path = Path(out or Path(directory) / "review.html")
+    write_file(path, page)
+    return path
 
 
 def _items(reviewable: Reviewable, evidence: list[dict[str, Any]]) -> list[dict[str, Any]]:

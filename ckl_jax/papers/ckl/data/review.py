@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.analysis import review_page
+from ckl_jax.analysis.review_page import DROP, EDIT, KEEP
 from ckl_jax.data.facts.ckl_files import (
     PROBES,
     ProbeItem,
@@ -24,14 +26,11 @@ from ckl_jax.data.facts.ckl_writer import write_answers, write_rows
 from ckl_jax.data.facts.fact_probes import same_name
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import atomic_folder, read_json, write_json, write_jsonl
+from ckl_jax.files import atomic_folder, write_json, write_jsonl
 from ckl_jax.papers.ckl.data.benchmark import check_out
 
-FORMAT = "ckl-review-1"
 MADE_BY = "ckl data review"
 EVIDENCE = "evidence.jsonl"
-KEEP, DROP, EDIT = "keep", "drop", "edit"
-ACTIONS = (KEEP, DROP, EDIT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,17 +116,7 @@ def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str,
       UserError: the file is none of decisions, or of other items; a key or an action is unknown; an
         edit has not one blank, or no answer.
     """
-    value = read_json(path)
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise UserError(f"{path} is not a file of decisions: its 'format' is not {FORMAT!r}.")
-    decisions = value.get("decisions")
-    if not isinstance(decisions, dict):
-        raise UserError(f"{path}: 'decisions' is not a map of items to decisions.")
-    if value.get("benchmark") != reviewable.digest:
-        raise UserError(
-            f"{path} was exported for other items (benchmark {value.get('benchmark')!r}, here "
-            f"{reviewable.digest!r}); write the page again and import the file there."
-        )
+    decisions = review_page.read_decisions(path, reviewable.digest)
     for key, decision in decisions.items():
         _check(key, decision, reviewable, f"{path}, {key}")
     return decisions
@@ -136,10 +125,7 @@ def read_decisions(path: str | os.PathLike, reviewable: Reviewable) -> dict[str,
 def _check(key: str, decision: Any, reviewable: Reviewable, where: str) -> None:
     if key not in reviewable.items:
         raise UserError(f"{where}: there is no such item.{nearest(key, reviewable.items)}")
-    action = decision.get("action") if isinstance(decision, dict) else None
-    if action not in ACTIONS:
-        raise UserError(f"{where}: 'action' is {action!r}; it is one of {', '.join(ACTIONS)}.")
-    if action == EDIT:
+    if review_page.action_of(decision, where) == EDIT:
         # Raises for an edit that would leave no blank or no answer.
         edited(reviewable.items[key], decision, where)
 

@@ -2,6 +2,7 @@
 // Items are data, maybe hostile: they reach the page as text nodes and form values, never as HTML.
 (() => {
   const BLANK = "<extra_id_0>", SHOWN = "____", ROWS = 50;
+  const DONE = { keep: "kept", drop: "dropped", edit: "edited" };
   const data = JSON.parse(document.getElementById("items-data").textContent);
   const items = data.items, byKey = new Map(items.map((item) => [item.key, item]));
   const store = `ckl-review/${data.benchmark}`;
@@ -24,7 +25,7 @@
   // Decisions on items that are here, of an action that there is.
   function valid(decisions) {
     return Object.fromEntries(Object.entries(decisions).filter(
-      ([key, d]) => byKey.has(key) && d && ["keep", "drop", "edit"].includes(d.action)));
+      ([key, d]) => byKey.has(key) && d && data.actions.includes(d.action)));
   }
 
   let waiting = 0;
@@ -111,7 +112,7 @@
     const cell = element("td", { className: "evidence" });
     for (const row of item.evidence.filter((e) => e.side === side)) {
       const names = row.answer === "old" ? item.old : item.answers;
-      const head = element("small", {}, [row.date, row.title, `${row.sentences} in all`]
+      const head = element("small", {}, [row.date, row.title, row.sentences && `${row.sentences} in all`]
         .filter(Boolean).join(" · ") + (item.old.length ? ` · ${row.answer} answer` : ""));
       cell.append(element("p", { title: row.document }, ...marked(row.sentence, names), element("br"), head));
     }
@@ -131,7 +132,8 @@
 
   function buttons(item) {
     const cell = element("td", { className: "buttons" });
-    for (const [name, action] of [["keep", keep], ["drop", drop], ["edit", edit]]) {
+    for (const [name, action] of Object.entries({ keep, drop, edit })) {
+      if (!data.actions.includes(name)) continue;
       const pressed = actionOf(item) === name;
       const button = element("button", { type: "button", className: name, textContent: name });
       button.setAttribute("aria-pressed", pressed);
@@ -149,7 +151,7 @@
   function rowOf(item) {
     const now = current(item);
     const row = element("tr", { className: actionOf(item) }, statementCell(now), answerCell(now),
-      evidenceCell(now, "D0"), evidenceCell(now, "D1"), buttons(item));
+      ...data.sides.map((side) => evidenceCell(now, side)), buttons(item));
     row.dataset.key = item.key;
     row.addEventListener("click", () => select(state.shown.indexOf(item)));
     return row;
@@ -249,7 +251,7 @@
   function undo() { if (selected()) { decide(selected(), null); redraw(); } }
   function edit() {
     const item = selected();
-    if (!item || state.editing) return;
+    if (!item || state.editing || !data.actions.includes("edit")) return;
     state.editing = true;
     const cell = rows()[state.row].querySelector(".statement");
     cell.replaceChildren(formOf(item));
@@ -263,7 +265,7 @@
     const done = counts.keep + counts.drop + counts.edit;
     $("bar").value = done;
     $("progress").textContent = `${done.toLocaleString("en")} of ${items.length.toLocaleString("en")} decided: `
-      + `${counts.keep} kept, ${counts.drop} dropped, ${counts.edit} edited`;
+      + data.actions.map((name) => `${counts[name]} ${DONE[name]}`).join(", ");
   }
 
   function say(sentence) { $("message").textContent = sentence; }
@@ -277,7 +279,7 @@
     const url = URL.createObjectURL(new Blob([exported()], { type: "application/json" }));
     element("a", { href: url, download: "decisions.json" }).click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
-    say("decisions.json is exported; `ckl data review DIR --apply decisions.json --out DIR2` applies it.");
+    say(`decisions.json is exported; \`${data.command}\` applies it.`);
   }
   async function upload(file) {
     try {
