@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from ckl_jax.analysis.ledger import STATES
+from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
-from ckl_jax.papers.mind_the_gap.settings import Settings
+from ckl_jax.papers.mind_the_gap.settings import Scoring, Settings
 from ckl_jax.papers.temporalwiki.analysis.text_losses import FORMULAS
 
 Runs = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN...")]
@@ -156,17 +157,24 @@ def promote(
 
 
 def staleness(
-    study: Flat[StalenessStudy], *, out: str = "runs/staleness", overwrite: Overwrite = False
+    study: Flat[StalenessStudy],
+    scoring: Flat[Scoring],
+    *,
+    out: str = "runs/staleness",
+    overwrite: Overwrite = False,
 ) -> None:
-    """Measure from dumps of word losses how perplexity grows with time after training.
+    """Measure how the perplexity of models grows with the time after their training.
 
     Args:
       out: Folder of the report.
     """
     from ckl_jax.analysis.sections import refuse_foreign
+    from ckl_jax.papers.mind_the_gap import word_scores
     from ckl_jax.papers.mind_the_gap.analysis.report import write_report
 
     refuse_foreign(Path(out) / "report.html", overwrite, "results.json", "tables.md")
+    with ProgressLine() as progress:
+        study = word_scores.score_models(study, scoring, Path(out), progress)
     print(write_report(study, out))
 
 

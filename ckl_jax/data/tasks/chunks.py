@@ -41,8 +41,13 @@ class StreamDocument:
     tokens: np.ndarray
     counts: np.ndarray
 
-    def losses(self, nll: np.ndarray, chunk_len: int) -> WordLosses:
-        """The losses of its words, computed from the losses [P] of its tokens."""
+    def losses(self, nll: np.ndarray, context_start: np.ndarray) -> WordLosses:
+        """The losses of its words.
+
+        Args:
+          nll: [P], of its tokens.
+          context_start: [P] int, the first token of the chunk or window that scored each.
+        """
         first = np.cumsum(self.counts, dtype=np.int64) - self.counts
         by_word = np.add.reduceat(nll.astype(np.float64), first) if len(first) else np.zeros(0)
         return WordLosses(
@@ -51,7 +56,7 @@ class StreamDocument:
             self.words,
             by_word.astype(np.float32),
             self.counts,
-            (first // chunk_len * chunk_len).astype(np.int32),
+            context_start[first].astype(np.int32),
         )
 
 
@@ -254,7 +259,8 @@ class Assembler:
         while self._next in self._whole:
             self._whole.remove(self._next)
             nll = self._open.pop(self._next)
-            yield documents[self._next].losses(nll, self._chunk_len)
+            starts = np.arange(len(nll)) // self._chunk_len * self._chunk_len
+            yield documents[self._next].losses(nll, starts)
             self._next += 1
 
 

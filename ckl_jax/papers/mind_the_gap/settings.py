@@ -138,3 +138,20 @@ class Settings:
         checks.require_int(4, **{"--length": self.length})
         rates = {"--learning-rate": self.learning_rate, "--clip-norm": self.clip_norm}
         checks.require_positive(**rates)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How `ckl staleness` scores documents with Hugging Face models.
+
+    Attributes:
+      documents: JSONL file of dated documents, which models of Hugging Face are scored on.
+      window: Tokens that a model reads at once; by default its positions, 1024 at most.
+      stride: Tokens that each further window of a document scores; by default half of --window.
+      batch_size: Windows at once.
+    """
+
+    documents: Annotated[str | None, arg(metavar="FILE")] = None
+    window: int | None = None
+    stride: int | None = None
+    batch_size: int = 8

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ckl_jax.analysis import labels
 from ckl_jax.analysis.figures import save
 from ckl_jax.analysis.report import versions
 from ckl_jax.analysis.sections import Cell, Section, estimate, whole, write_page
@@ -56,6 +57,8 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
     write_file(out / "tables.md", "\n".join(table.markdown() for table in plain))
     for table in plain:
         table.show()
+    for sentence in cutoff_sentences(results):
+        print(sentence)
     if told := few_documents(results):
         print(told)
 
@@ -65,6 +68,7 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
 
     sections = [
         dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
+        *_sources(results),
         joined("By month", "months", tables.get("Slopes")),
         joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
         dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
@@ -82,10 +86,12 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
         ),
     ]
     stale = results["months"][results["stale"]]
+    against = "a control" if _has_control(results) else "themselves on equally frequent words"
     lead = [
-        f"{len(results['months'])} models against a control, on {sum(stale['documents']):,.0f} "
-        f"documents of {stale['labels'][0]} to {stale['labels'][-1]}; "
-        f"{results['words'][ALL]:,.0f} words.",
+        f"{labels.count(len(results['months']), 'model')} against {against}, on "
+        f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
+        f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
+        *cutoff_sentences(results),
         told,
     ]
     title = "How fast the model goes stale"
@@ -103,8 +109,10 @@ def tables_of(results: Results) -> dict[str, Section]:
 
 def _models(results: Results) -> Section:
     """Tables 2 and 4 of the paper: each model, over the control, and under the stale model."""
-    headers = ["Model", "Perplexity", "Over control (%)", "Under stale (%)"]
-    rows = [[CONTROL, _plain(results["perplexity"][CONTROL][ALL]), None, None]]
+    headers = ["Model", "Perplexity", _over(results), "Under stale (%)"]
+    rows = []
+    if _has_control(results):
+        rows.append([CONTROL, _plain(results["perplexity"][CONTROL][ALL]), None, None])
     for name, curve in results["months"].items():
         reduction = results["reduction"].get(name, {}).get(ALL)
         over = _estimate(curve["overall"])
@@ -125,7 +133,7 @@ def _slopes(results: Results) -> Section:
 
 def _groups(results: Results) -> Section:
     """The stale model by part of speech and topic."""
-    headers = ["Words", "Number", "Over control (%)", _slope_title(results)]
+    headers = ["Words", "Number", _over(results), _slope_title(results)]
     rows = [
         [name, whole(results["words"][name]), _estimate(curve["overall"]), _slope(curve)]
         for curves in results["groups"].values()
@@ -179,6 +187,56 @@ def _past(results: Results) -> Section:
         for name, mine in forgetting.items()
     ]
     return Section("The past", ["Model", *(f"{period} (%)" for period in periods)], rows)
+
+
+def _has_control(results: Results) -> bool:
+    return CONTROL in results["perplexity"]
+
+
+def _over(results: Results) -> str:
+    return "Over control (%)" if _has_control(results) else "Over expected (%)"
+
+
+def cutoff_sentences(results: Results) -> list[str]:
+    """Says of each model from when on it gets worse, if it does."""
+    sentences = []
+    for name, found in results["cutoffs"].items():
+        line = results["months"][name]["line"]
+        if found:
+            sentences.append(
+                f"{name}: perplexity rises from {found['month']} on ({found['low']} to "
+                f"{found['high']}), by {found['slope']:.2f} points a bin."
+            )
+        elif not line["low"] > 0:
+            sentences.append(f"{name}: no rise of perplexity with time is found.")
+    return sentences
+
+
+def _sources(results: Results) -> list[Section]:
+    """The words and documents that a model loses most on, beyond equally frequent words."""
+    return [
+        Section(
+            f"Where {name} loses most",
+            ["Word", "Number", "Excess (nats)", "In all (nats)"],
+            [
+                [w["word"], whole(w["count"]), f"{w['nats']:.2f}", f"{w['total']:.1f}"]
+                for w in found["words"]
+            ],
+            ["From the month of the rise on, or of all documents where none is found."],
+            sections=[
+                Section(
+                    "",
+                    ["Document", "Date", "Excess a word (nats)", "Its beginning"],
+                    [
+                        [d["id"], d["date"], f"{d['nats']:.2f}", d["text"]]
+                        for d in found["documents"]
+                    ],
+                )
+            ],
+            anchor=f"sources-{name}",
+        )
+        for name, found in results["sources"].items()
+    ]
 
 
 def _slope_title(results: Results) -> str:

@@ -234,6 +234,7 @@ class Curve:
       low, high: [N] the 95 % interval of a bootstrap over each bin's documents; NaN of a bin where
         one document alone has words of the group, which says nothing on the spread of documents.
       documents, words: [N] how many a bin has.
+      samples: [B, N] values of each bootstrap sample.
       slopes: [B] of the line through each bootstrap sample.
       overall: of all bins together: "value", "low", "high", NaN where each has one such document.
     """
@@ -245,6 +246,7 @@ class Curve:
     high: np.ndarray
     documents: np.ndarray
     words: np.ndarray
+    samples: np.ndarray
     slopes: np.ndarray
     overall: Mapping[str, float]
 
@@ -321,6 +323,7 @@ def relative_increase(
         high=high,
         documents=documents,
         words=counts,
+        samples=several * curves.T,
         slopes=several * _slopes(curves.T, positions),
         overall={"value": value, "low": whole[0], "high": whole[1]},
     )

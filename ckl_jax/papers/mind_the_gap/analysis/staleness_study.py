@@ -1,7 +1,8 @@
 """Compares the dumps of several models: the numbers of Tables 2 to 4, and all curves.
 
 One model is the control, which has seen the test period's time; the first of the others is the
-stale one, and what comes after it are updates of it, or models beside it.
+stale one, and what comes after it are updates of it, or models beside it. Without a control each
+model is compared with itself on equally frequent words (`frequency_control`).
 """
 
 import dataclasses
@@ -18,6 +19,11 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.options import Models, named_folders
 from ckl_jax.papers.mind_the_gap.analysis import emerging, staleness
+from ckl_jax.papers.mind_the_gap.analysis.frequency_control import (
+    FrequencyControl,
+    documents_of,
+    estimate_cutoff,
+)
 from ckl_jax.papers.mind_the_gap.analysis.word_groups import PartsOfSpeech, Topics
 
 CONTROL = "control"
@@ -28,8 +34,10 @@ class StalenessStudy:
     """Settings of a comparison.
 
     Attributes:
-      control: Dump of word losses of the control model.
-      models: Dumps of the other models, the stale one first, NAME=DUMP each, or {name: dump}.
+      models: Models, the stale one first, NAME=PLACE each: a dump of word losses, or with
+        --documents a Hugging Face folder or name.
+      control: The same of the control model, which has seen the time of the documents; without
+        one, losses are compared with those on equally frequent words.
       train: JSONL file of the stale model's training documents; without it there are no emerging
         words and no topics.
       tagger: Tagger of parts of speech: heuristic, textblob, spacy[:PIPELINE], nltk or none.
@@ -46,8 +54,8 @@ class StalenessStudy:
       seed: Random seed of bootstrap and topics.
     """
 
-    control: str
     models: Models
+    control: str | None = None
     train: str | None = None
     tagger: str = "heuristic"
     topics: int = 0
@@ -70,8 +78,8 @@ class StalenessStudy:
             object.__setattr__(self, "tagger", "")
         if not self.models or CONTROL in self.models:
             raise UserError(
-                "Give a control and one model or more, of which none is called 'control': "
-                "--control DUMP --model NAME=DUMP."
+                "Give one model or more, of which none is called 'control': --model NAME=DUMP, "
+                "and --control DUMP if there is one."
             )
         checks.require_int(0, **{"--topics": self.topics})
         checks.require_size(**{"--bin-months": self.bin_months})
@@ -81,7 +89,12 @@ class StalenessStudy:
 
     @property
     def dumps(self) -> dict[str, str]:
-        return {CONTROL: self.control, **self.models}
+        return {**({} if self.control is None else {CONTROL: self.control}), **self.models}
+
+    @property
+    def words_of(self) -> str:
+        """Any dump: all are of the same documents."""
+        return next(iter(self.dumps.values()))
 
     @property
     def stale(self) -> str:
@@ -110,8 +123,14 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         mentions = [emerging.EmergingMentions([w.word for w in new_words], memory)]
     groupings = [*speech, *topics, *mentions]
     totals = staleness.read_totals(study.dumps, groupings)
-    curves = _Curves(study, totals)
+    frequencies = {}
+    if study.control is None:
+        frequencies = {name: FrequencyControl(dump) for name, dump in study.models.items()}
+    expected = {name: control.totals(groupings) for name, control in frequencies.items()}
+    curves = _Curves(study, totals, expected)
     months = {name: curves.of(name) for name in study.models}
+    cutoffs = {name: estimate_cutoff(curve) for name, curve in months.items()}
+    every = totals[study.stale]
     # The first model is the stale one.
     updates = list(study.models)[1:]
     results = {
@@ -119,10 +138,13 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "about": about,
         "stale": study.stale,
         "perplexity": {name: t.perplexity() for name, t in totals.items()},
-        "words": dict(
-            zip(totals[CONTROL].groups, totals[CONTROL].words.sum(1).tolist(), strict=True)
-        ),
+        "words": dict(zip(every.groups, every.words.sum(1).tolist(), strict=True)),
         "months": {name: curve.as_dict() for name, curve in months.items()},
+        "cutoffs": cutoffs,
+        "sources": {
+            name: control.sources((cutoffs[name] or {}).get("month", ""))
+            for name, control in frequencies.items()
+        },
         "reduction": {name: curves.reduction(name) for name in updates},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
@@ -143,10 +165,15 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
 class _Curves:
     """Curves of models by month and week, relative to the control or to the stale model."""
 
-    def __init__(self, study: StalenessStudy, totals: Mapping[str, staleness.Totals]):
-        self._study, self._totals = study, totals
+    def __init__(
+        self,
+        study: StalenessStudy,
+        totals: Mapping[str, staleness.Totals],
+        expected: Mapping[str, staleness.Totals],
+    ):
+        self._study, self._totals, self._expected = study, totals, expected
         # All dumps have the same documents, which `read_totals` checks.
-        self._dates = totals[CONTROL].dates
+        self._dates = totals[study.stale].dates
         self._months = staleness.bins_of(
             self._dates, months=study.bin_months, first=study.first_month
         )
@@ -158,12 +185,13 @@ class _Curves:
         base: str = CONTROL,
         bins: staleness.Bins | None = None,
     ) -> staleness.Curve:
-        both = self._totals[model], self._totals[base]
+        expected = self._expected.get(model) if base == CONTROL else None
+        both = self._totals[model], expected or self._totals[base]
         options = {"samples": self._study.samples, "seed": self._study.seed}
         return staleness.relative_increase(*both, bins or self._months, group, **options)
 
     def _has_words(self, group: str) -> bool:
-        return self._totals[CONTROL].group(group).words.any()
+        return self._totals[self._study.stale].group(group).words.any()
 
     def of_group(self, group: str) -> dict[str, Any] | None:
         """The stale model's curve on a group of words; None if no test document has one."""
@@ -219,9 +247,7 @@ def _forgetting(dump: str) -> dict[str, Any] | None:
 
 
 def _test_words(study: StalenessStudy) -> Iterator[Sequence[str]]:
-    for shard in read_dump(study.control):
-        # Any dump would do: all hold the same test documents.
-        yield from (document.words for document in shard.documents())
+    return (document.words for document in documents_of(study.words_of))
 
 
 def _train_texts(study: StalenessStudy) -> Iterator[str]:
@@ -255,7 +281,7 @@ def _emerging(
     study: StalenessStudy, counts: emerging.WordCounts, new_words: Sequence[emerging.EmergingWord]
 ) -> dict[str, Any]:
     by_month: dict[str, set[str]] = {}
-    for shard in read_dump(study.control):
+    for shard in read_dump(study.words_of):
         by_month.setdefault(shard.month, set()).update(shard.words)
     return {
         "words": [dataclasses.asdict(word) for word in new_words],

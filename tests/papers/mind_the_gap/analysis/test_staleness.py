@@ -214,7 +214,7 @@ def test_weeks_are_seven_days_and_the_first_lasting_one_below_zero_is_named(tmp_
     values = np.array([1.0, -1, 2, -1, -2, -3, -1])
     none = np.zeros(0)
     curve = staleness.Curve(
-        tuple("abcdefg"), tuple(range(7)), values, none, none, none, none, none, {}
+        tuple("abcdefg"), tuple(range(7)), values, none, none, none, none, none, none, {}
     )
     assert staleness.overtakes(curve) == "d"
 

@@ -1,0 +1,102 @@
+"""Losses of words by models of Hugging Face's, and the command that compares them."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tokenizers
+
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.cli.ckl import main
+from ckl_jax.data.tasks.word_losses import read_dump
+from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.models import decoder
+from tests.updates.test_job import save_llama
+
+WORDS = "Rome is a city in Italy France Paris zoom".split()
+WINDOW, STRIDE = 24, 7
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return save_llama(tmp_path_factory.mktemp("model") / "llama")
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    generator = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("text") / "posts.jsonl"
+    sizes = [3, 40, 1, 12] + [8] * 20
+    texts = [" ".join(generator.choice(WORDS, size)) for size in sizes]
+    dates = [f"2020-{1 + i // 3:02d}-{1 + i % 3:02d}" for i in range(len(texts))]
+    write_documents(path, [Document(str(i), dates[i], "", t) for i, t in enumerate(texts)])
+    return path
+
+
+def alone(folder, tokens, start):
+    """Losses of `tokens` after `start`, by one pass of the module."""
+    config, params = load_hf(folder)
+    ids = jnp.array([[start, *tokens]])
+    logits = decoder.Transformer(config).apply({"params": params}, ids, ids, enable_dropout=False)
+    log_probs = jax.nn.log_softmax(logits[0, :-1].astype(jnp.float32))
+    return -np.asarray(log_probs)[np.arange(len(tokens)), np.array(tokens)]
+
+
+def test_words_are_scored_in_sliding_windows(llama, documents, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["staleness", "--documents", str(documents), "--out", str(out), "--tagger=none"]
+    command += [f"--window={WINDOW}", f"--stride={STRIDE}", "--batch-size=3", "--bootstrap=20"]
+    assert main([*command, "--model", f"llama={llama}"]) == 0
+    assert "a rise of" in capsys.readouterr().out
+    rows = [json.loads(line) for line in documents.read_text().splitlines()]
+    (shards,) = [list(read_dump(out / "scored" / "llama" / "dump"))]
+    scored = {d.id: d for shard in shards for d in shard.documents()}
+    assert {k: " ".join(d.words) for k, d in scored.items()} == {r["id"]: r["text"] for r in rows}
+
+    tokenizer = json.loads((llama / "tokenizer.json").read_text())["model"]["vocab"]
+    start = tokenizer["<s>"]
+    longest = scored["1"]
+    vocabulary = tokenizers.Tokenizer.from_file(str(llama / "tokenizer.json"))
+    by_word = [vocabulary.encode(f" {w}", add_special_tokens=False).ids for w in longest.words]
+    assert list(map(len, by_word)) == longest.tokens.tolist()
+    tokens = sum(by_word, [])
+    assert len(tokens) > 2 * WINDOW
+    # What the first window holds, and what follows it by STRIDE tokens.
+    losses = alone(llama, tokens[: WINDOW - 1], start).tolist()
+    while len(losses) < len(tokens):
+        end = min(len(losses) + STRIDE, len(tokens))
+        seen = [start, *tokens][end + 1 - WINDOW : end + 1]
+        losses += alone(llama, seen[1:], seen[0])[-(end - len(losses)) :].tolist()
+    ends = np.cumsum(longest.tokens)
+    expected = [sum(losses[e - n : e]) for e, n in zip(ends, longest.tokens, strict=True)]
+    np.testing.assert_allclose(longest.nll, expected, atol=1e-4)
+    assert longest.context_start[0] == 0 and longest.context_start[-1] == len(tokens) - WINDOW
+
+    results = json.loads((out / "results.json").read_text())
+    assert results["perplexity"]["llama"]["all"] > 1 and "control" not in results["perplexity"]
+    assert results["sources"]["llama"]["words"][0]["word"] in WORDS
+    page = (out / "report.html").read_text()
+    assert "themselves on equally frequent words" in page and "Where llama loses most" in page
+    made = {p: p.stat().st_mtime for p in (out / "scored" / "llama" / "dump").glob("*.npz")}
+    assert main([*command, "--model", f"llama={llama}"]) == 0  # the dump is complete
+    assert made == {p: p.stat().st_mtime for p in made}
+    assert main([*command, f"--model=llama={llama}", "--stride=5"]) == 2
+    assert "other settings (stride)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv, sentence",
+    [
+        (["--model=llama={llama}"], "give --documents"),
+        (["--model=llama={llama}", "--documents={text}", "--window=9999"], "256 positions"),
+        (["--model=llama={llama}", "--documents={text}", "--window=9", "--stride=9"], "smaller"),
+        (["--model=llama={llama}", "--documents=nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_bad_input_is_one_sentence(llama, documents, tmp_path, argv, sentence, capsys):
+    given = [a.format(llama=llama, text=documents) for a in argv]
+    assert main(["staleness", "--out", str(tmp_path / "out"), *given]) == 2
+    told = capsys.readouterr().err
+    assert sentence in told and told.count("\n") == 1
