@@ -1,9 +1,9 @@
 """A control without a second model: what the model itself loses on equally frequent words.
 
 The perplexity of a month depends on its words. Without a control of the same time, each word is
-compared with the model's mean loss on words of the same frequency class over all months,
-floor(log2(occurrences)). What a model loses beyond that, later more than earlier, is staleness, or
-a change of the text that frequencies do not show; a control tells these apart.
+compared with the model's mean loss, over all months, on words of the same frequency class,
+floor(log2(occurrences)), and the same number of tokens. What a model loses beyond that, later more
+than earlier, is staleness, or a change of the text that neither shows; a control tells these apart.
 """
 
 import collections
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.analysis.statistics import interval
-from ckl_jax.data.tasks.word_losses import WordLosses, read_dump
+from ckl_jax.data.tasks.word_losses import Shard, WordLosses, read_dump
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.analysis.staleness import ALL, Curve, Grouping, Totals
 
-_CLASSES = 64
+_MOST_TOKENS = 32  # more count as so many
+_CLASSES = 64 * _MOST_TOKENS
 _POWER = 1.96 + 0.84  # standard errors: two-sided 5 %, detected in 80 % of corpora
 _SHOWN, _DOCUMENT_WORDS = 50, 30
 
@@ -34,17 +35,19 @@ class FrequencyControl:
             self.counts.update(shard.words)
         sums = np.zeros((2, _CLASSES))
         for shard in read_dump(dump):
-            classes = self._classes(shard.words)
+            classes = self._classes(shard)
             sums[0] += np.bincount(classes, shard.nll, _CLASSES)
             sums[1] += np.bincount(classes, minlength=_CLASSES)
         self._means = sums[0] / np.maximum(sums[1], 1)
 
-    def _classes(self, words: Sequence[str]) -> np.ndarray:
-        return np.array([self.counts[word].bit_length() - 1 for word in words], np.int64)
+    def _classes(self, scored: Shard | WordLosses) -> np.ndarray:
+        frequency = [self.counts[word].bit_length() - 1 for word in scored.words]
+        tokens = np.clip(scored.tokens, 1, _MOST_TOKENS) - 1
+        return np.array(frequency, np.int64) * _MOST_TOKENS + tokens
 
-    def expected(self, words: Sequence[str]) -> np.ndarray:
+    def expected(self, document: WordLosses) -> np.ndarray:
         """[W] nats."""
-        return self._means[self._classes(words)]
+        return self._means[self._classes(document)]
 
     def totals(self, groupings: Sequence[Grouping] = ()) -> Totals:
         """The expected losses of the dump's documents, in place of a control's."""
@@ -54,7 +57,7 @@ class FrequencyControl:
             every = np.ones((1, len(document.words)))
             weights = np.concatenate([every, *(g.weights(document) for g in groupings)])
             dates.append(document.date)
-            nll.append(weights @ self.expected(document.words))
+            nll.append(weights @ self.expected(document))
             counts.append(weights.sum(1))
         return Totals(tuple(dates), names, np.stack(nll, 1), np.stack(counts, 1))
 
@@ -65,7 +68,7 @@ class FrequencyControl:
         for document in documents_of(self._dump):
             if document.date < since or not len(document.words):
                 continue
-            excess = document.nll - self.expected(document.words)
+            excess = document.nll - self.expected(document)
             for word, value in zip(document.words, excess.tolist(), strict=True):
                 words[word][0] += 1
                 words[word][1] += value

@@ -1,13 +1,17 @@
 """Staleness without a control: planted drift is found, and none where there is none."""
 
+import collections
+
 import numpy as np
 import pytest
 
+from ckl_jax.data.tasks.word_losses import DumpWriter, WordLosses
 from ckl_jax.errors import UserError
 from ckl_jax.papers.mind_the_gap.analysis import frequency_control, staleness
 from tests.papers.mind_the_gap.analysis.dumps import write_scored
 
 MONTHS, PER_MONTH, WORDS = 18, 12, 40
+ONE = np.ones(2, np.int32)
 KINDS = np.arange(60)
 CHANCES = 1 / (1 + KINDS) / (1 / (1 + KINDS)).sum()
 
@@ -48,7 +52,8 @@ def test_a_planted_rise_is_found_where_it_begins(tmp_path):
     assert found["low"] <= "2019-09" <= found["high"] and "2019-06" <= found["month"] <= "2019-12"
     # The last month is 9 after the rise begins: exp(0.03) - 1 a month, from a mean above the start.
     assert found["slope_low"] < 3.3 < found["slope_high"]
-    expected = control.expected(["w0", "w59"])
+    pair = WordLosses("d", "2019-01-01", ["w0", "w59"], np.zeros(2), ONE, ONE)
+    expected = control.expected(pair)
     assert expected[0] < expected[1]  # w59 is rarer, and was made harder
     rising = control.sources(found["month"])["documents"]
     assert all(document["date"] >= found["month"] for document in rising)
@@ -62,20 +67,40 @@ def test_nothing_is_found_where_nothing_rises(tmp_path):
     assert sum(found) <= 2
 
 
-def test_words_of_one_frequency_are_their_own_control(tmp_path):
-    """A brute force over frequency classes."""
-    dump = write_scored(tmp_path, corpus(1), lambda date, word: np.exp(int(word[1:]) % 7))
-    control = frequency_control.FrequencyControl(dump)
-    every = [
-        (w, float(n))
-        for d in frequency_control.documents_of(dump)
-        for w, n in zip(d.words, d.nll, strict=True)
+def test_words_of_one_frequency_and_length_are_their_own_control(tmp_path):
+    """A brute force over classes."""
+    generator = np.random.default_rng(2)
+    documents = [
+        WordLosses(
+            str(i),
+            date,
+            words,
+            generator.uniform(1, 9, len(words)).astype(np.float32),
+            np.array([1 + int(word[1:]) % 3 for word in words], np.int32),
+            np.zeros(len(words), np.int32),
+        )
+        for i, (date, words) in enumerate(corpus(1))
     ]
-    counts = {w: sum(v == w for v, _ in every) for w in {w for w, _ in every}}
-    for word in ("w0", "w3", "w40"):
-        alike = [n for w, n in every if int(np.log2(counts[w])) == int(np.log2(counts[word]))]
-        assert control.expected([word])[0] == pytest.approx(np.mean(alike), abs=1e-6)
-    assert control.totals().nll.sum() == pytest.approx(sum(n for _, n in every), rel=1e-6)
+    writer = DumpWriter(tmp_path, {})
+    for document in documents:
+        writer.add(document)
+    writer.flush()
+    control = frequency_control.FrequencyControl(tmp_path)
+    every = [
+        (word, tokens, float(nll))
+        for d in documents
+        for word, tokens, nll in zip(d.words, d.tokens.tolist(), d.nll, strict=True)
+    ]
+    counts = collections.Counter(word for word, *_ in every)
+
+    def kind(word, tokens):
+        return int(np.log2(counts[word])), tokens
+
+    expected = control.expected(documents[0])
+    for word, tokens, value in zip(documents[0].words, documents[0].tokens, expected, strict=True):
+        alike = [nll for w, t, nll in every if kind(w, t) == kind(word, int(tokens))]
+        assert value == pytest.approx(np.mean(alike), abs=1e-5)
+    assert control.totals().nll.sum() == pytest.approx(sum(nll for *_, nll in every), rel=1e-6)
 
 
 def test_the_detectable_slope_is_that_of_least_squares():
