@@ -23,6 +23,7 @@ _MOST_TOKENS = 32  # more count as so many
 _CLASSES = 64 * _MOST_TOKENS
 _POWER = 1.96 + 0.84  # standard errors: two-sided 5 %, detected in 80 % of corpora
 _SHOWN, _DOCUMENT_WORDS = 50, 30
+_MIN_COUNT = 3  # of a word that is listed: addresses occur once
 
 
 class FrequencyControl:
@@ -75,7 +76,8 @@ class FrequencyControl:
             documents = sorted([*documents, (float(excess.mean()), document)], key=lambda d: -d[0])[
                 :_SHOWN
             ]
-        largest = sorted(words.items(), key=lambda item: -item[1][1])[:_SHOWN]
+        frequent = [(word, found) for word, found in words.items() if found[0] >= _MIN_COUNT]
+        largest = sorted(frequent, key=lambda item: -item[1][1])[:_SHOWN]
         return {
             "words": [
                 {"word": word, "count": count, "nats": total / count, "total": total}

@@ -25,6 +25,7 @@ from ckl_jax.papers.mind_the_gap.analysis.staleness_study import CONTROL, Stalen
 
 Results = Mapping[str, Any]
 _SHOWN_WORDS = 40
+_SHOWN_LETTERS = 40  # of a word, which may be a long address
 _LEGEND = (
     "Perplexity of words (not of tokens, of which each model has its own). Below a number the 95 % "
     "interval of a bootstrap over documents, which says nothing on the choice of the seed."
@@ -68,8 +69,8 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
 
     sections = [
         dataclasses.replace(tables["Perplexity"], anchor="perplexity"),
-        *_sources(results),
         joined("By month", "months", tables.get("Slopes")),
+        *_sources(results),
         joined("Parts of speech and topics", "groups", tables.get("Groups of words")),
         dataclasses.replace(tables.get("Emerging new words", Section()), anchor="emerging"),
         joined("By week", "weeks", Section(notes=_overtakes(results))),
@@ -86,9 +87,9 @@ def write_report(study: StalenessStudy, out: str | Path, more: Section | None = 
         ),
     ]
     stale = results["months"][results["stale"]]
-    against = "a control" if _has_control(results) else "themselves on equally frequent words"
+    against = "a control" if _has_control(results) else "the loss on equally frequent words"
     lead = [
-        f"{labels.count(len(results['months']), 'model')} against {against}, on "
+        f"{labels.count(len(results['months']), 'model')} compared with {against}, on "
         f"{sum(stale['documents']):,.0f} documents of {stale['labels'][0]} to "
         f"{stale['labels'][-1]}; {results['words'][ALL]:,.0f} words.",
         *cutoff_sentences(results),
@@ -219,7 +220,12 @@ def _sources(results: Results) -> list[Section]:
             f"Where {name} loses most",
             ["Word", "Number", "Excess (nats)", "In all (nats)"],
             [
-                [w["word"], whole(w["count"]), f"{w['nats']:.2f}", f"{w['total']:.1f}"]
+                [
+                    w["word"][:_SHOWN_LETTERS],
+                    whole(w["count"]),
+                    f"{w['nats']:.2f}",
+                    f"{w['total']:.1f}",
+                ]
                 for w in found["words"]
             ],
             ["From the month of the rise on, or of all documents where none is found."],
