@@ -61,6 +61,7 @@ class Size:
 LEGACY_SIZES = {
     "tiny": Size(4),
     "small": Size(24),
+    "wide": Size(60),
     "medium": Size(120, shape=Shape(chunk_words=60, max_spans=4, per_document=3, small=0.25)),
     "large": Size(
         420, events=26.0, shape=Shape(chunk_words=200, max_spans=12, per_document=16, small=0.1)
@@ -73,10 +74,17 @@ def _disjoint(countries: int, **fields: Any) -> Size:
     return Size(
         countries,
         **{"new": 0.1, "events": 3.2, "past_events": 14.5, "changes": 0.45, "late": 0.3}
-        | {"namesakes": 0.67, "shape": Shape(chunk_words=40, max_spans=3, small=0.1)}
+        | {"namesakes": 0.67, "shape": _rows(small=0.1)}
         | fields,
     )
 
+
+def _rows(small: float) -> Shape:
+    return Shape(chunk_words=40, max_spans=3, small=small)
+
+
+# So little that D0 has twenty times as many rows as D1.
+_NEWS_OF_20 = {"new": 0.04, "events": 2.0, "changes": 0.2, "late": 0.1}
 
 SIZES = {
     "tiny": _disjoint(
@@ -85,12 +93,13 @@ SIZES = {
         events=8.0,
         changes=0.8,
         late=1.0,
-        shape=Shape(chunk_words=40, max_spans=3, small=0.5),
+        shape=_rows(small=0.5),
     ),
     "small": _disjoint(28),
-    # A tenth of its D1 holds too few questions on SMALL's halves.
-    "medium": _disjoint(120, shape=Shape(chunk_words=40, max_spans=3, small=0.3)),
-    "large": _disjoint(420),
+    # A tenth of a D1 so small would hold too few questions on SMALL's halves.
+    "wide": _disjoint(60, **_NEWS_OF_20 | {"events": 2.6}, shape=_rows(small=0.5)),
+    "medium": _disjoint(120, **_NEWS_OF_20, shape=_rows(small=0.5)),
+    "large": _disjoint(420, **_NEWS_OF_20, shape=_rows(small=0.2)),
 }
 
 # Share of the subjects that have a relation: at the cut; of new subjects; of old ones without it.

@@ -23,7 +23,7 @@ from ckl_jax.world.timeline import LEGACY_SIZES, SIZES, check_size
 CUT, HALF, END = "2021-12-31", "2024-01-01", "2024-04-01"
 _SNAPSHOTS = (("2021-12-30", "2000-01-01"), ("2023-12-30", "2023-12-30"), ("2024-03", "2024-03-15"))
 _FACTS = "probes/wikidata-facts-2021-2023-2024.jsonl.gz"
-_PER_RELATION = {"tiny": 8, "small": 75, "medium": 400, "large": 10_000}
+_PER_RELATION = {"tiny": 8, "small": 75, "wide": 150, "medium": 400, "large": 10_000}
 
 # T-REx relations whose objects are names and (nearly always) single.
 _INVARIANT = (

@@ -127,7 +127,7 @@ def _gin_files(demo: Demo, name: str) -> list[str]:
     # Initial replays nothing, which legacy.gin would change.
     legacy = ["data/legacy.gin"] if demo.world == "legacy" and name != INITIAL else []
     facts = [f"data/{demo.source}.gin"] if demo.source != "simulated" else []
-    size = [f"{demo.size}.gin"] if demo.size in ("medium", "large") else []
+    size = [f"{demo.size}.gin"] if demo.size not in ("tiny", "small") else []
     model = [demo.imported.gin_file] if demo.imported else []
     return [f"ckl_{name}.gin", *size, *legacy, *facts, *model]
 

@@ -27,7 +27,8 @@ class Running(StudySettings):
     Attributes:
       out: Folder of all experiments; by default runs/experiments-SIZE.
       size: Size of models and data: tiny takes seconds a cell and its numbers mean nothing, small
-        is the demo's, medium and large have 4 and 15 times its facts, full is the paper's.
+        is the demo's, wide, medium and large have 2, 4 and 14 times its facts, full is the
+        paper's.
       data: For full, folder of the published files; for wikidata and factbook, of the real facts
         (docs/real_facts.md).
       model: Folder of `ckl import-hf`: its model and vocabulary in place of the size's.
