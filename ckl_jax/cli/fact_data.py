@@ -1,6 +1,7 @@
 """`ckl data ...` of facts: probes, questions and data sets made of them."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Overwrite, RecordLimit
 from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
+from ckl_jax.data.facts.overlap import Overlap
 from ckl_jax.errors import UserError
 from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
 from ckl_jax.options import Flat
@@ -46,9 +48,10 @@ def quiz(
 
 
 def overlap(
-    folder: Annotated[Positional[str], arg(metavar="FOLDER")],
+    folder: Annotated[Positional[str | None], arg(metavar="FOLDER")] = None,
     *,
     documents: Files = (),
+    probes: Files = (),
     dataset: str | None = None,
     strict: bool = False,
     record_limit: RecordLimit = RECORD_BYTES,
@@ -56,11 +59,13 @@ def overlap(
     """Measure how much of the probes stands in the training text.
 
     What is measured of FOLDER's own probes and corpora is written to its overlap.json, which
-    evaluations and reports read.
+    evaluations and reports read. Without FOLDER, give --documents, and --probes or --dataset.
 
     Args:
       folder: Folder in CKL's published layout.
-      documents: Further training text: JSONL(.gz) of documents, compared by paragraph.
+      documents: Training text: JSONL(.gz) of documents, compared by paragraph.
+      probes: Probes: CSV of subject, relation and object as `ckl data probes` writes them, or JSONL
+        of `ckl data questions`.
       dataset: Folder of a relational dataset such as BEAR, whose statements are compared too.
       strict: End with exit code 2 if a statement stands in the text word by word.
     """
@@ -69,17 +74,31 @@ def overlap(
     from ckl_jax.data.facts.statements import probe_items
     from ckl_jax.data.text.documents import read_documents
 
-    probes, texts = overlaps.read_folder(folder)
-    own = set(probes)
+    if folder is None and not (documents and (probes or dataset)):
+        raise UserError("Give FOLDER, or --documents and --probes or --dataset.")
+    asked, texts = overlaps.read_folder(folder) if folder else ({}, {})
+    own = set(asked)
     for file in documents:
         read = read_documents(file, record_limit)
-        texts[Path(file).name] = (line for d in read for line in d.text.splitlines())
+        texts[_short(file, documents)] = (line for d in read for line in d.text.splitlines())
+    asked |= {_short(file, probes): overlaps.read_items(file) for file in probes}
     if dataset:
-        probes[Path(dataset).name] = list(probe_items(dataset))
-    found = overlaps.measure(probes, texts)
+        asked[Path(dataset).name] = list(probe_items(dataset))
+    found = overlaps.measure(asked, texts)
     shown = {p: {t: dataclasses.asdict(o) for t, o in mine.items()} for p, mine in found.items()}
     overlap_section(shown).show()
-    overlaps.write(folder, {name: found[name] for name in own})
+    if folder:
+        overlaps.write(folder, {name: found[name] for name in own})
+    _warn_of_overlap(found, strict)
+
+
+def _short(file: str, files: Files) -> str:
+    """The name of a file, unless another one has it."""
+    name = Path(file).name
+    return name if [Path(f).name for f in files].count(name) == 1 else file
+
+
+def _warn_of_overlap(found: Mapping[str, Mapping[str, Overlap]], strict: bool) -> None:
     stated = [o for mine in found.values() for o in mine.values() if o.exact]
     if not stated:
         return

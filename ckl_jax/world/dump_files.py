@@ -18,7 +18,14 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ckl_jax.files import atomic_write, write_file, write_json
 from ckl_jax.world.facts import World
-from ckl_jax.world.months import ItemState, Month, PageState, Sentence, months
+from ckl_jax.world.months import (
+    ItemState,
+    Month,
+    PageState,
+    Sentence,
+    months,
+    property_labels,
+)
 
 SITE = "simwiki"
 _PER_STREAM = 100
@@ -118,7 +125,7 @@ def _base36(digest: bytes) -> str:
 
 def wikitext(page: PageState, month: Month) -> str:
     """The page as its authors would write it: its prose is `page.paragraphs`, no more, no less."""
-    facts = [s.fact for p in page.paragraphs for s in p if s.fact]
+    facts = dict.fromkeys(s.fact for p in page.paragraphs for s in p if s.fact)
     rows = [f"| {f.relation} = {month.world.name(f.object)}" for f in facts]
     parts = ["\n".join(["{{Infobox", *rows, f"| edits = {page.decoration}", "}}"])]
     for i, paragraph in enumerate(page.paragraphs):
@@ -160,11 +167,7 @@ def item_numbers(world: World) -> dict[str, int]:
 
 
 def _properties(world: World) -> Iterable[dict[str, Any]]:
-    labels: dict[str, str] = {}
-    for relation in world.relations.values():
-        if relation.property:
-            labels.setdefault(relation.property, relation.name.replace("_", " "))
-    for key, label in labels.items():  # as of 2014, without claims
+    for key, label in property_labels(world).items():  # as of 2014, without claims
         yield {"type": "property", "id": key, "labels": {"en": {"language": "en", "value": label}}}
 
 

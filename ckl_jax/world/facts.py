@@ -100,7 +100,7 @@ class World:
       end: D1 was written before it.
       shape: of the corpora.
       variant: "disjoint", whose probed facts are never stated in a probe's wording, or "legacy",
-        whose texts state every fact in it.
+        whose pages and articles (`render`) state every fact in it.
       prose: stands in the disjoint world's corpora beside the sentences made of facts.
     """
 
@@ -220,8 +220,10 @@ def occurs_in(answer: Entity, subject: Entity) -> bool:
 
 
 def office_terms(world: World) -> Iterator[Term]:
-    """Yields the terms of everybody who holds an office of a country, a city, a company..."""
+    """Yields who held which office of a country, a city, a company... that is not a control."""
     for fact in world.facts:
+        if world.is_control(fact.subject):
+            continue
         relation = world.relations[fact.relation]
         office = (relation.kind, relation.object) == (CHANGING, "person")
         if office and relation.subject != "person":

@@ -4,6 +4,10 @@ Besides the facts of the timeline there is what happens to pages and items: page
 into others, deleted, rewritten without saying anything new; things are renamed; statements are
 withdrawn. A `Month` holds what is then true, so that tests can hold everything that is built from
 the dumps of two months (`dump_files`) to it.
+
+A page states each fact in three of its relation's trained wordings. A probe is "subject relation
+object"; that form stands only on the pages of controls, whose items have no statements, so that no
+probe is about them.
 """
 
 import dataclasses
@@ -11,11 +15,13 @@ import random
 from collections.abc import Iterator
 
 from ckl_jax.errors import UserError
-from ckl_jax.world.facts import Fact, World
+from ckl_jax.world.facts import Fact, World, fraction_of
 from ckl_jax.world.templates import CHANGING, FILLERS
 
 _EVENT_FRACTION = 0.02  # of the pages that each kind of event befalls in a month
 _RENAMED = ("company", "club", "city")
+_WORDINGS = 3  # of every fact, each a sentence of its subject's page
+_CONTROLS = 0.25  # fraction of the entities that are controls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +98,20 @@ def months(world: World, count: int) -> Iterator[Month]:
         yield wiki.month(date)
 
 
+def property_labels(world: World) -> dict[str, str]:
+    """The labels of the properties, by their ids: the name of the first relation that has it."""
+    labels: dict[str, str] = {}
+    for relation in world.relations.values():
+        if relation.property:
+            labels.setdefault(relation.property, relation.name.replace("_", " "))
+    return labels
+
+
+def is_control(world: World, entity: str) -> bool:
+    """Whether the item of an entity has no statements."""
+    return fraction_of(f"control of dumps {world.seed} {entity}") < _CONTROLS
+
+
 def month_starts(world: World, count: int) -> list[str]:
     """The first days of months (ISO) from the cut on."""
     year, month = (int(part) for part in world.cut.split("-")[:2])
@@ -109,6 +129,7 @@ class _Wiki:
     def __init__(self, world: World, date: str):
         self.world = world
         self.rng = random.Random(f"months {world.seed} {world.size}")
+        self.labels = property_labels(world)
         self.names = {e: entity.name for e, entity in world.entities.items()}
         self.titles: dict[str, str] = {}  # of the articles
         self.redirects: dict[int, tuple[str, str]] = {}  # page -> title, target
@@ -218,13 +239,12 @@ class _Wiki:
         pages = [self._article(key, facts.get(key, [])) for key in self.titles]
         pages += [PageState(n, "", title, target) for n, (title, target) in self.redirects.items()]
         self.pages = {p.id: self._saved(p, date) for p in sorted(pages, key=lambda p: p.id)}
-        items = {
-            key: ItemState(
-                key, self.names[key], self.titles.get(key, ""), tuple(facts.get(key, []))
-            )
-            for key in self.numbers
-            if key not in self.gone
-        }
+        items = {}
+        for key in self.numbers:
+            if key in self.gone:
+                continue
+            stated = () if is_control(self.world, key) else tuple(facts.get(key, []))
+            items[key] = ItemState(key, self.names[key], self.titles.get(key, ""), stated)
         return Month(date, self.world, self.pages, items)
 
     def _saved(self, page: PageState, date: str) -> PageState:
@@ -241,8 +261,8 @@ class _Wiki:
         kind = self.world.entities[key].kind
         article = "an" if kind[0] in "aeiou" else "a"
         lead = [Sentence(f"{self.names[key]} is {article} {kind}.")]
-        body = [self._said(f) for f in facts if self.world.kind(f) == CHANGING]
-        lead += [self._said(f) for f in facts if self.world.kind(f) != CHANGING]
+        body = [s for f in facts if self.world.kind(f) == CHANGING for s in self._said(f)]
+        lead += [s for f in facts if self.world.kind(f) != CHANGING for s in self._said(f)]
         paragraphs = [lead, body, [Sentence(text) for text in self.fillers[key]]]
         order = random.Random(f"{key} {self.orders.get(key, 0)}")
         if self.orders.get(key):
@@ -256,7 +276,11 @@ class _Wiki:
             decoration=self.decorations.get(key, 0),
         )
 
-    def _said(self, fact: Fact) -> Sentence:
-        template = self.world.relations[fact.relation].state[0]
-        answer = self.names[fact.object]
-        return Sentence(template.format(s=self.names[fact.subject], o=answer), fact, answer)
+    def _said(self, fact: Fact) -> list[Sentence]:
+        relation = self.world.relations[fact.relation]
+        subject, answer = self.names[fact.subject], self.names[fact.object]
+        rng = random.Random(f"wordings {self.world.seed} {fact}")
+        wordings = rng.sample(relation.trained_sentences, _WORDINGS)
+        if is_control(self.world, fact.subject):
+            wordings.append(f"{{s}} {self.labels[relation.property]} {{o}}.")
+        return [Sentence(w.format(s=subject, o=answer), fact, answer) for w in wordings]

@@ -35,8 +35,8 @@ def write_quiz(
 ) -> dict[str, int]:
     """Writes a relation a file, and their templates and answer spaces.
 
-    Every object of a relation is an option. A relation with fewer than two of them, or without
-    phrasings, is left out.
+    Every object of a relation is an option; control subjects, whose facts the texts state in these
+    templates, are left out. So is a relation without a fact or phrasings, or with one option.
 
     Args:
       world: whose facts.
@@ -60,10 +60,11 @@ def write_quiz(
     for name, facts in by_relation.items():
         relation = world.relations[name]
         options = list(dict.fromkeys(fact.object for fact in facts))
-        if len(options) < 2 or not relation.state or relation.kind == EVENT:
+        asked = [fact for fact in facts if not world.is_control(fact.subject)]
+        if not asked or len(options) < 2 or not relation.state or relation.kind == EVENT:
             continue
         code = _code(world, name, by_relation)
-        rows[code] = _instances(world, _some(facts, instances), options)
+        rows[code] = _instances(world, _some(asked, instances), options)
         metadata[code] = {
             "name": name.removesuffix("_trex").replace("_", " "),
             "templates": [text.format(**_PLACES) for text in relation.state[:templates]],

@@ -4,6 +4,8 @@ Five years of months, 2015 to 2019, already tokenised, a sentence a line. What c
 who holds which office (each change is news, and afterwards how things are); who there is; new
 words, each of which comes up in some month, spreads within a few and fades slowly; how much is
 written on which topic and on whom; the years and the size of numbers. Recipes stay recipes.
+Sentences state facts in trained wordings; those of relations and news (`templates.py`) are for
+controls alone, about whose offices no question is made (`facts.office_terms`).
 """
 
 import bisect
@@ -11,7 +13,7 @@ import collections
 import dataclasses
 import datetime
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckl_jax.data.text.documents import Document
 from ckl_jax.errors import UserError, nearest
@@ -28,7 +30,7 @@ _NEWCOMERS = 0.4  # fraction of the successors of whom nobody had heard
 _NEWS_DAYS = 30  # for which a change is news
 _NEWS = 0.2  # fraction of the paragraphs about facts that are news
 _TREND = 0.25  # fraction of the documents with a new word, once there are some
-
+_ASKED = 0.5  # fraction of the sentences about controls that are in the probes' wordings
 _PLAIN = 0.7  # fraction of the sentences without a fact that do not change with time
 
 
@@ -87,7 +89,8 @@ def stream_world(seed: int = 0, size: str = "small") -> World:
     maker.make_successions()
     maker.make_new()
     maker.make_events()
-    return maker.world(source="simulated stream", seed=seed, size=size, half="2017-10-01")
+    fields = {"source": "simulated stream", "seed": seed, "size": size, "half": "2017-10-01"}
+    return maker.world(**fields, variant="disjoint")
 
 
 def _size(size: str) -> StreamSize:
@@ -277,15 +280,20 @@ class _Page:
             return []
         self.said.add(fact)
         relation = self.world.relations[fact.relation]
-        templates = relation.news if report else relation.state
-        lines = [say(self.world, fact, self.rng.choice(templates))]
+        lines = [self._say(fact, relation.news if report else relation.state)]
         if report and relation.state:
-            lines.append(say(self.world, fact, self.rng.choice(relation.state)))
+            lines.append(self._say(fact, relation.state))
         if person := next((e for e in (fact.object, fact.subject) if e.startswith("person")), None):
             surname = self.world.entities[person].aliases[0]
             for _ in range(self.rng.randrange(3)):
                 lines.append(self._fill(self.rng.choice(self.topic.quotes), p=surname))
         return [*lines, *self._more(fact.subject, fact.relation)]
+
+    def _say(self, fact: Fact, asked: Sequence[str]) -> str:
+        """A sentence in a trained wording; every other one about a control in an `asked` one."""
+        control = self.world.is_control(fact.subject) and self.rng.random() < _ASKED
+        templates = asked if control else self.world.relations[fact.relation].trained_sentences
+        return say(self.world, fact, self.rng.choice(templates))
 
     def _news(self) -> tuple[Fact, bool] | None:
         if self.rng.random() >= _NEWS:
@@ -317,7 +325,7 @@ class _Page:
         if fact is None or fact in self.said:
             return []
         self.said.add(fact)
-        return [say(self.world, fact, self.rng.choice(self.world.relations[fact.relation].state))]
+        return [self._say(fact, self.world.relations[fact.relation].state)]
 
     def _trend(self) -> list[str]:
         [trend] = self.rng.choices(*zip(*self.running, strict=True), k=1)

@@ -22,9 +22,9 @@ class Relation:
       subject, object: kinds of entity.
       question: the probe's question.
       state: phrasings of what is true; the first is the probe's. The legacy world states facts in
-        them, the disjoint world only those of control subjects.
+        them, all other texts only those of control subjects.
       news: phrasings that report it as new, used in the same way.
-      trained: the wordings in which the disjoint world states facts.
+      trained: the wordings in which all but the legacy world's texts state facts.
     """
 
     name: str
@@ -46,6 +46,11 @@ class Relation:
     def asked(self) -> tuple[str, ...]:
         """The wordings of probes: CKL's first, the others of relational datasets."""
         return self.state or self.news[:1]
+
+    @property
+    def trained_sentences(self) -> tuple[str, ...]:
+        """The trained wordings of one sentence, for texts that are read or compared by sentence."""
+        return tuple(text for text in self.trained if ". " not in text)
 
 
 # fmt: off

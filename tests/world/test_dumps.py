@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
-from ckl_jax.data.facts import fact_files
+from ckl_jax.data.facts import fact_files, overlap
 from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, probe_stages, probes
@@ -19,7 +19,7 @@ from ckl_jax.papers.temporalwiki.data.fact_diff import classify
 from ckl_jax.papers.temporalwiki.data.probe_filters import without_commas
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
-from ckl_jax.world.months import months
+from ckl_jax.world.months import is_control, months, property_labels
 from ckl_jax.world.timeline import make_world
 from tests.world.dump_truth import fact_changes, text_changes
 
@@ -162,8 +162,38 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     assert drawn and {(row["subject"], row["object"]) for row in drawn} <= pairs
     rows = list(fact_files.read_probe_csv(tmp_path / "probes/0501-1001_changed.csv"))
     assert len(rows) == manifest["table_2"]["changed"]["final"]
+    files = sorted((tmp_path / "probes").glob("0501*.csv"))
+    texts = [
+        " ".join(s.text for s in p)
+        for m in (old, new)
+        for page in m.pages.values()
+        for p in page.paragraphs
+    ]
+    overlaps = overlap.measure({f.stem: overlap.read_items(f) for f in files}, {"text": texts})
+    assert {name: o["text"].exact for name, o in overlaps.items()} == {f.stem: 0 for f in files}
     plain = {tuple(_words(without_commas(p))) for p in found.values()}
     assert {tuple(row.values()) for row in rows} <= plain
+
+
+def test_a_fact_is_stated_in_three_wordings_and_controls_in_the_probes_form_too(sim):
+    month = sim.months[-1]
+    said = collections.defaultdict(set)
+    for page in month.pages.values():
+        for sentence in itertools.chain(*page.paragraphs):
+            if sentence.fact:
+                said[sentence.fact].add(sentence.text)
+    labels, names = property_labels(sim.world), {k: i.label for k, i in month.items.items()}
+    controls = 0
+    for fact, texts in said.items():
+        control = is_control(sim.world, fact.subject)
+        label = labels[sim.world.relations[fact.relation].property]
+        probe = f"{names.get(fact.subject)} {label} {names.get(fact.object)}."
+        assert len(texts) == 3 + control
+        assert (probe in texts) == (control and {fact.subject, fact.object} <= names.keys())
+        controls += control
+    assert 0.05 < controls / len(said) < 0.45
+    stated = {f.subject for item in month.items.values() for f in item.facts}
+    assert stated and not any(is_control(sim.world, subject) for subject in stated)
 
 
 def _words(probe):

@@ -3,16 +3,18 @@
 import pytest
 
 from ckl_jax.cli.ckl import main
+from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE, Dataset
-from ckl_jax.data.facts.statements import statements
+from ckl_jax.data.facts.statements import probe_items, statements
 from ckl_jax.errors import UserError
 from ckl_jax.world.quiz import write_quiz
+from ckl_jax.world.render import articles, pages, say
 from ckl_jax.world.timeline import make_world
 from tests.real_data import shared_data
 
 
 def test_the_options_and_answers_are_the_timelines(tmp_path):
-    world = make_world(0, "tiny")
+    world = make_world(0, "tiny", "legacy")
     counts = write_quiz(world, tmp_path / "quiz", date=world.before)
     dataset = Dataset.from_path(tmp_path / "quiz")
     assert {relation.code: len(relation.instances) for relation in dataset} == counts
@@ -28,6 +30,24 @@ def test_the_options_and_answers_are_the_timelines(tmp_path):
     assert {"mayor", "prime_minister"} < set(counts), "P6 is both"
     first = next(statements(capital, 0)).text
     assert first.startswith("The capital of ") and first.endswith(".")
+
+
+def test_no_statement_stands_in_the_texts_that_a_stream_trains_on(tmp_path):
+    world = make_world(0, "tiny")
+    write_quiz(world, tmp_path / "quiz")
+    texts = [d.text for dated in (pages(world), articles(world)) for d, _ in dated]
+    found = overlap.measure({"quiz": list(probe_items(tmp_path / "quiz"))}, {"text": texts})
+    assert found["quiz"]["text"].items > 300 and found["quiz"]["text"].exact == 0
+    subjects = {i.sub_id for r in Dataset.from_path(tmp_path / "quiz") for i in r.instances}
+    assert subjects and not any(map(world.is_control, subjects))
+    # The templates themselves are trained on: controls' facts are stated in them.
+    asked = [
+        say(world, f, t)
+        for f in world.known()
+        if world.is_control(f.subject)
+        for t in world.relations[f.relation].asked
+    ]
+    assert sum(any(a in text for text in texts) for a in asked) > len(asked) / 3
 
 
 def test_fewer_facts_leave_the_options(tmp_path):

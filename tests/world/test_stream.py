@@ -6,12 +6,15 @@ import itertools
 import pytest
 
 from ckl_jax.cli.ckl import main
+from ckl_jax.data.facts import overlap
+from ckl_jax.data.facts.questions import read_questions
 from ckl_jax.data.text.documents import canonical_key, read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.world import stream as module
+from ckl_jax.world.render import say
 from ckl_jax.world.stream import MONTHS, SIZES, stream, stream_world, trends
 from ckl_jax.world.stream_text import TOPICS, tokenised
-from ckl_jax.world.templates import CHANGING
+from ckl_jax.world.templates import CHANGING, RELATIONS
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +57,34 @@ def test_offices_change_hands_without_a_gap():
     assert max(map(len, holders.values())) > 3
 
 
-def test_news_is_true_on_its_day(documents):
+def test_what_is_said_is_true_on_its_day(documents):
     world = stream_world(0, "tiny")
     held = collections.defaultdict(list)
     for fact in world.facts:
         if fact.relation == "prime_minister":
-            held[world.name(fact.subject)].append((world.name(fact.object), fact))
-    seen = 0
-    for document in documents:
-        for line in document.text.split("\n"):
-            if line.startswith("The prime minister of "):
-                country, name = line.removesuffix(" .")[22:].split(" is ")
-                assert any(n == name and f.holds(document.date) for n, f in held[country])
-                seen += 1
-    assert seen > 20
+            for wording in RELATIONS["prime_minister"].trained_sentences:
+                held[tokenised(say(world, fact, wording))].append(fact)
+    said = [(d.date, line) for d in documents for line in d.text.split("\n") if line in held]
+    assert len(said) > 100
+    assert all(any(f.holds(date) for f in held[line]) for date, line in said)
+
+
+def test_no_question_stands_in_the_stream_and_none_is_about_a_control(documents, tmp_path):
+    world = stream_world(0, "tiny")
+    assert main(["data", "questions", "--size", "tiny", "--out", str(tmp_path / "ask.jsonl")]) == 0
+    items = overlap.read_items(tmp_path / "ask.jsonl")
+    texts = [line for d in documents for line in d.text.split("\n")]
+    found = overlap.measure({"questions": items}, {"text": texts})["questions"]["text"]
+    assert found.items > 100 and found.exact == 0
+    places = {q.place for q in read_questions(tmp_path / "ask.jsonl")}
+    # Nor does the text state a fact that is asked about in a relation's own wording.
+    own = {
+        tokenised(say(world, fact, wording)): world.name(fact.subject)
+        for fact in world.facts
+        for wording in (*RELATIONS[fact.relation].state, *RELATIONS[fact.relation].news)
+    }
+    stated = {own[text] for text in texts if text in own}
+    assert len(stated) > 20 and not stated & places
 
 
 def test_new_words_come_up_in_their_month_and_fade(documents):

@@ -22,7 +22,9 @@ from ckl_jax.data.facts.ckl_files import (
     corpus_texts,
     read_probe,
 )
+from ckl_jax.data.facts.fact_files import read_facts
 from ckl_jax.data.facts.probe import ProbeItem
+from ckl_jax.data.facts.questions import read_questions
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object, sha256, write_json
 
@@ -161,6 +163,24 @@ def read_folder(folder: str | Path) -> tuple[dict[str, list[ProbeItem]], dict[st
         what = "corpora" if probes else "probes"
         raise UserError(f"{folder} has none of CKL's {what}; give a folder in CKL's layout.")
     return probes, texts
+
+
+def read_items(path: str | Path) -> list[ProbeItem]:
+    """The items of a file of facts (`fact_files`, CSV) or of dated questions (JSON lines).
+
+    A fact is stated as its triple, a question as itself with an answer behind it.
+
+    Raises:
+      UserError: it cannot be read, or is neither.
+    """
+    if Path(path).suffix == ".csv":
+        stated = [(f.id, f.prompt, (f.object,)) for f in read_facts(path).facts]
+    else:
+        stated = [(q.id, q.question, q.answers) for q in read_questions(path)]
+    return [
+        ProbeItem(id=key, input=f"{prompt} {BLANK}", answers=answers)
+        for key, prompt, answers in stated
+    ]
 
 
 def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> None:

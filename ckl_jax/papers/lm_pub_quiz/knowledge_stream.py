@@ -75,9 +75,9 @@ def _prepare(stream: Stream) -> Path:
     if stream.model:
         _rows(stream, _split(stream, read_documents(stream.documents)), Path(stream.model))
         return Path(stream.model)
-    world = open_world("simulated", stream.seed, stream.size, variant="legacy")
+    world = open_world("simulated", stream.seed, stream.size)
     write_quiz(world, _dataset(stream), instances=12)
-    old = list(_sentences(document for document, _ in pages(world)))
+    old = list(_paragraphs(document for document, _ in pages(world)))
     model = stream.root / "model"
     # Written last of this step, so its existence says that the vocabulary is complete as well.
     if not (model / "model.gin").exists():
@@ -86,20 +86,19 @@ def _prepare(stream: Stream) -> Path:
         config = dataclasses.replace(_TINY, vocab_size=vocabulary.vocab_size)
         files.write_file(model / "model.gin", model_gin(config, model))
     news = _split(stream, [d for d, _ in articles(world)])
-    parts = {INITIAL: old, **{name: list(_sentences(some)) for name, some in news.items()}}
+    parts = {INITIAL: old, **{name: list(_paragraphs(some)) for name, some in news.items()}}
     _rows(stream, parts, model)
     return model
 
 
-def _sentences(documents: Iterable[Document]) -> Iterator[Document]:
-    """Each sentence of the simulated world's as a document.
+def _paragraphs(documents: Iterable[Document]) -> Iterator[Document]:
+    """Each paragraph of the simulated world's as a document: a fact, now and then two.
 
     A model so small learns a row with several of them by heart, and not what each one says.
     """
     for document in documents:
-        # Safe for simulated texts alone, in which ". " never stands within a sentence.
-        for number, sentence in enumerate(document.text.removesuffix(".").split(". ")):
-            yield Document(f"{document.id}-{number}", document.date, "", f"{sentence}.")
+        for number, text in enumerate(document.text.split("\n")):
+            yield Document(f"{document.id}-{number}", document.date, "", text)
 
 
 def _split(stream: Stream, documents: Any) -> dict[str, list[Document]]:

@@ -5,6 +5,7 @@ from ckl_jax.cli.ckl import main
 from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.probe import ProbeItem
+from ckl_jax.files import write_jsonl
 from ckl_jax.world.ckl import build_world
 
 
@@ -78,7 +79,7 @@ def test_texts_and_datasets_of_the_user_are_measured(tmp_path, capsys):
     argv = ["data", "overlap", str(tmp_path / "world"), "--documents", str(text)]
     main([*argv, "--dataset", str(tmp_path / "quiz")])
     out = capsys.readouterr().out
-    assert "news.jsonl" in out and "quiz" in out
+    assert "news.jsonl" in out and "quiz" in out and "Warning" not in out
 
 
 def test_what_was_measured_of_another_file_is_not_taken(tmp_path):
@@ -87,3 +88,23 @@ def test_what_was_measured_of_another_file_is_not_taken(tmp_path):
     assert overlap.read(tmp_path, "invariant_lama", path)["d0"]["exact"] == 0
     path.write_text(path.read_text() + "\n")
     assert overlap.read(tmp_path, "invariant_lama", path) is None
+
+
+def test_files_of_facts_and_of_questions_without_a_folder(tmp_path, capsys):
+    texts = ["Oslo capital Anna Foo. Nothing else.", "Who is the mayor of Oslo in May 2019 ? Bo"]
+    rows = [{"id": str(i), "date": "2020-01-01", "title": "", "text": text} for i, text in enumerate(texts)]
+    write_jsonl(tmp_path / "d.jsonl", rows)
+    (tmp_path / "a_changed.csv").write_text("subject,relation,object\nOslo,capital,Anna Foo\n")
+    question = {"id": "1", "question": "Who is the mayor of Oslo in May 2019 ?", "answers": ["Al"]}
+    write_jsonl(tmp_path / "q.jsonl", [question])
+    probes = [str(tmp_path / name) for name in ("a_changed.csv", "q.jsonl")]
+    command = ["data", "overlap", "--documents", str(tmp_path / "d.jsonl"), "--probes", *probes]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "Up to 1 of 1 items" in told and "Oslo capital Anna Foo" in told
+    items = overlap.read_items(probes[1])
+    [found] = overlap.measure({"q": items}, {"d": texts})["q"].values()
+    assert found.exact == 0 and found.near == (0, 0, 0, 0, 1)  # all but the answer stands there
+    assert main([*command, "--strict"]) == 2
+    assert main(command[:4]) == 2
+    assert "Give FOLDER, or --documents and --probes or --dataset" in capsys.readouterr().err

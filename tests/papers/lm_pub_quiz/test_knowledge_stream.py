@@ -51,7 +51,7 @@ def test_a_tiny_stream_goes_on_where_it_was(tmp_path, capsys):
     assert main(command) == 0
     parts = [list(read_documents(out / f"documents/experience_{i}.jsonl")) for i in (1, 2)]
     assert max(d.date for d in parts[0]) <= min(d.date for d in parts[1])
-    # Rows are sentences; of articles there are as many in both.
+    # Rows are paragraphs; of articles there are as many in both.
     articles = [len({d.id.rpartition("-")[0] for d in part}) for part in parts]
     assert abs(articles[0] - articles[1]) <= 1
     first = json.loads((out / "trajectories.json").read_text())
