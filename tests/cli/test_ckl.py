@@ -87,7 +87,7 @@ def test_help_lists_the_commands_by_group(capsys):
             "'ckl data nondiffset --help'. It is --fraction now.",
         ),
         (["data", "benchmark", "--wordings=x"], "--help'. It is --templates now."),
-        (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, medium, large."),
+        (["demo", "--size", "huge"], "--size is 'huge'; choose from tiny, small, wide, medium,"),
         (["ledger", "x", "--state", "old"], "choose from kept, updated, learned, stale,"),
         (["demo", "--source", "wikidat"], "Did you mean 'wikidata'?"),
         (["demo", "--seed", "x"], "--seed is 'x'; give a whole number."),

@@ -69,7 +69,7 @@ def test_every_temporalwiki_file_with_its_overlays(job, capsys, tmp_path, monkey
     names = {name for name in bundled_files() if name.startswith("temporalwiki_")}
     overlays = ["temporalwiki_released.gin", "temporalwiki_paper.gin", "temporalwiki_tiny.gin"]
     jobs, tuned = {"temporalwiki_eval.gin", "temporalwiki_infer.gin"}, "temporalwiki_light_tune.gin"
-    sizes = ["temporalwiki_medium.gin", "temporalwiki_large.gin"]
+    sizes = [f"temporalwiki_{size}.gin" for size in ("wide", "medium", "large")]
     methods = sorted(names - {*overlays, *jobs, *sizes, tuned})
     assert len(methods) == 8
     own = [f"temporalwiki_{job}.gin"] if f"temporalwiki_{job}.gin" in jobs else []

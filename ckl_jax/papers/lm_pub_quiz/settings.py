@@ -35,8 +35,8 @@ class Stream(StudySettings):
     model: str | None = None
     dataset: str | None = None
     experiences: int = 5
-    epochs: int = 3
-    initial_epochs: int = 40
+    epochs: int = 6
+    initial_epochs: int = 20
     jobs: Annotated[int, Suppress] = 1
 
     def __post_init__(self) -> None:

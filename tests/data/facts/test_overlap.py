@@ -92,7 +92,10 @@ def test_what_was_measured_of_another_file_is_not_taken(tmp_path):
 
 def test_files_of_facts_and_of_questions_without_a_folder(tmp_path, capsys):
     texts = ["Oslo capital Anna Foo. Nothing else.", "Who is the mayor of Oslo in May 2019 ? Bo"]
-    rows = [{"id": str(i), "date": "2020-01-01", "title": "", "text": text} for i, text in enumerate(texts)]
+    rows = [
+        {"id": str(i), "date": "2020-01-01", "title": "", "text": text}
+        for i, text in enumerate(texts)
+    ]
     write_jsonl(tmp_path / "d.jsonl", rows)
     (tmp_path / "a_changed.csv").write_text("subject,relation,object\nOslo,capital,Anna Foo\n")
     question = {"id": "1", "question": "Who is the mayor of Oslo in May 2019 ?", "answers": ["Al"]}

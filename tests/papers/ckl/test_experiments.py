@@ -20,7 +20,7 @@ from ckl_jax.papers.ckl.methods import NEWER, PAPER
 from ckl_jax.train import subprocess_runs
 from ckl_jax.world.ckl import build_world
 from ckl_jax.world.probe_files import probe_files
-from ckl_jax.world.render import articles
+from ckl_jax.world.render import articles, pages
 from ckl_jax.world.timeline import make_world
 from tests.helpers import TINY, TINY_GPT2, random_params
 from tests.papers.ckl.test_experiment_files import MODEL_GIN
@@ -413,7 +413,7 @@ def test_an_imported_model_to_its_table(imported, tmp_path, monkeypatch, size):
 
 
 @pytest.mark.parametrize(
-    "size, width", [("tiny", 32), ("small", 128), ("medium", 256), ("large", 512)]
+    "size, width", [("tiny", 32), ("small", 128), ("wide", 128), ("medium", 256), ("large", 512)]
 )
 def test_sizes_have_a_model_each(size, width, tmp_path):
     running = job.Running(out=str(tmp_path), size=size, methods=("modular",))
@@ -425,8 +425,12 @@ def test_sizes_have_a_model_each(size, width, tmp_path):
             assert settings["WORLD_SIZE"] == size and settings[f"{config}.emb_dim"] == width
 
 
-def test_small_of_the_medium_world_has_questions_for_both_halves(tmp_path):
-    world = make_world(0, "medium")
-    writers = probe_files(world, list(articles(world)))
+@pytest.mark.parametrize("size", ["wide", pytest.param("medium", marks=pytest.mark.slow)])
+def test_d0_of_larger_worlds_is_twenty_times_d1_and_both_halves_have_questions(size, tmp_path):
+    world = make_world(0, size)
+    news = list(articles(world))
+    writers = probe_files(world, news)
     halves = [f"newlama/newLAMA_easy_small_split{half}.csv" for half in (1, 2)]
     assert min(writers[name](tmp_path / name) for name in halves) > 25
+    d0, d1 = (sum(d.text.count("\n") + 1 for d, _ in dated) for dated in (pages(world), news))
+    assert 20 < d0 / d1 < 26

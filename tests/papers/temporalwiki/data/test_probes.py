@@ -139,7 +139,7 @@ def test_published_files_are_read_as_text(tmp_path):
 @pytest.fixture(scope="module")
 def sim(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sim")
-    dates = write_dumps(make_world(3, "tiny", "legacy"), folder, 3)["dates"]
+    dates = write_dumps(make_world(1, "tiny", "legacy"), folder, 3)["dates"]
     names = [dates["20200501"], dates["20200701"]]
     old, new = ({k: str(folder / d[k]) for k in ("wikipedia", "wikidata")} for d in names)
     out = folder / "diff"
