@@ -85,8 +85,7 @@ def overlap(
     if dataset:
         asked[Path(dataset).name] = list(probe_items(dataset))
     found = overlaps.measure(asked, texts)
-    shown = {p: {t: dataclasses.asdict(o) for t, o in mine.items()} for p, mine in found.items()}
-    overlap_section(shown).show()
+    overlap_section(overlaps.as_json(found)).show()
     if folder:
         overlaps.write(folder, {name: found[name] for name in own})
     _warn_of_overlap(found, strict)

@@ -137,6 +137,14 @@ def _contains(words: Sequence[str], wanted: Sequence[str]) -> bool:
     return any(words[i : i + length] == wanted for i in range(len(words) - length + 1))
 
 
+def as_json(overlaps: Mapping[str, Mapping[str, Overlap]]) -> dict[str, dict[str, Any]]:
+    """What `measure` found, as JSON has it."""
+    return {
+        probe: {name: dataclasses.asdict(found) for name, found in mine.items()}
+        for probe, mine in overlaps.items()
+    }
+
+
 def measure_folder(folder: str | Path) -> dict[str, dict[str, Overlap]]:
     """Measures all probes of a folder in CKL's layout against the corpora in it.
 
@@ -187,12 +195,9 @@ def write(folder: str | Path, overlaps: Mapping[str, Mapping[str, Overlap]]) -> 
     """Writes the overlaps of a CKL folder into it, where evaluations read them."""
     folder = Path(folder)
     record = {
-        probe: {
-            # Which file it was, so that another one put in its place is not taken for it.
-            "sha256": sha256(PROBES[probe].path(folder)),
-            "corpora": {name: dataclasses.asdict(found) for name, found in mine.items()},
-        }
-        for probe, mine in overlaps.items()
+        # Which file it was, so that another one put in its place is not taken for it.
+        probe: {"sha256": sha256(PROBES[probe].path(folder)), "corpora": corpora}
+        for probe, corpora in as_json(overlaps).items()
     }
     write_json(folder / FILE, record)
 

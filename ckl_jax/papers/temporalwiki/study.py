@@ -209,6 +209,8 @@ def build(data: Data, settings: dict[str, Any]) -> None:
             f"No fact passed the alignment and the filters (see {updates.root}/data/*/probes/"
             "manifest.json); give a larger --unchanged-fraction, or snapshots with more in them."
         )
+    if not updates.snapshots:  # real dumps would take hours
+        data.measure_overlap(first)
 
 
 def _vocabulary(updates: Updates, settings: Mapping[str, Any]) -> Any:

@@ -6,6 +6,7 @@ ROOT/data/<date>/              the text of a whole snapshot
 ROOT/data/rows/<interval>/     cached tasks: d1, what is new; whole, all of the new snapshot
 ROOT/data/rows/first/          cached task d0: the first snapshot
 ROOT/data/rows/nouns/          cached tasks in which proper nouns are looked for, where asked for
+ROOT/data/overlap.json         how much of the simulated world's probes stands in its text
 ROOT/probes/                   the probes of all intervals, by the files' published columns
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 
 from ckl_jax import files
 from ckl_jax.analysis import labels
+from ckl_jax.data.facts import overlap
 from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
@@ -28,7 +30,7 @@ from ckl_jax.data.text.documents import read_documents
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
-from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT
+from ckl_jax.papers.temporalwiki.analysis.results import NEW_TEXT, OLD_TEXT, OVERLAP
 from ckl_jax.papers.temporalwiki.data import diffsets, probes
 from ckl_jax.papers.temporalwiki.data.nondiffset import write_nondiffset
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
@@ -222,6 +224,17 @@ class Data:
                 f"BATCH_SIZE exceeds the rows of text to train on ({sizes}); give --gin.BATCH_SIZE="
                 f"{min(short.values())} or less, a smaller ROW_LENGTH, or snapshots further apart."
             )
+
+    def measure_overlap(self, first: Path) -> None:
+        """Compares all probes with the first snapshot and all diffsets, on one core."""
+        texts = {self.snapshots[0].date: first}
+        texts |= {interval.name: self.new_documents(interval) for interval in self.intervals}
+        lines = {
+            name: (line for d in read_documents(path) for line in d.text.splitlines())
+            for name, path in texts.items()
+        }
+        items = {Path(path).stem: overlap.read_items(path) for path in self.fact_files()}
+        files.write_json(self.root / OVERLAP, overlap.as_json(overlap.measure(items, lines)))
 
     def make_noun_rows(self, vocabulary: Any, length: int) -> None:
         """Makes cached tasks of the new text of intervals and of the rest of their snapshots."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.analysis import figures
+from ckl_jax.analysis.changes import overlap_section
 from ckl_jax.analysis.perplexity import rounded
 from ckl_jax.analysis.report import configs, versions
 from ckl_jax.analysis.sections import (
@@ -20,12 +21,13 @@ from ckl_jax.analysis.sections import (
     ratio,
     write_page,
 )
-from ckl_jax.files import atomic_write, write_file, write_json
+from ckl_jax.files import atomic_write, read_json, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
 from ckl_jax.papers.temporalwiki.analysis.results import (
     INITIAL,
     KINDS_OF_TEXT,
+    OVERLAP,
     Study,
     load,
     method_label,
@@ -124,6 +126,9 @@ def write_report(root: str | Path, out_dir: str | Path | None = None) -> Path:
         misalignment,
         _corpora(made["table_1"]),
         _facts(study, made["table_2"], made["table_7"]),
+        overlap_section(
+            read_json(measured) if (measured := Path(root) / OVERLAP).is_file() else {}
+        ),
         *(drawn[name] for name in ("relations", "types") if name in drawn),
         _settings(study),
     ]

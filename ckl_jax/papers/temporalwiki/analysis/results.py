@@ -15,6 +15,7 @@ from ckl_jax.analysis.rows import Run, read_rows
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 
+OVERLAP = "data/overlap.json"  # of the probes with the text, in the folder of a study
 RECORD = "temporalwiki.json"
 INITIAL = "initial"
 LATER = "later"  # in a run's folder: its rows for the probes of later intervals
