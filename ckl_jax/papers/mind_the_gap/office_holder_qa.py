@@ -1,4 +1,4 @@
-"""`ckl ask`: questions of one time, put to models whose training ends at different times.
+"""`ckl ask`: evaluates questions of one time on models with different training cut-offs.
 
 Mind the Gap (Lazaridou et al. 2021, section 5): each model is tuned on questions of another year,
 which teach it the form and not the answers, and then asked. Closed-book questions show how far its
@@ -48,7 +48,7 @@ def ask(
     settings: Settings = Settings(),  # noqa: B008 (a frozen record)
     trusted: Sequence[str] = (),
 ) -> Path:
-    """Answers the questions by every model; writes answers, a table and a figure.
+    """Evaluates every model on the questions; writes answers, a table and a figure.
 
     Args:
       models: {name: MODEL_DIR or checkpoint}, in the order of the figure.
@@ -159,7 +159,9 @@ def _tuned(
     settings: Settings,
     name: str,
 ) -> Any:
-    """The parameters after `epochs` passes, the loss of the answers alone; all of them train."""
+    """The parameters after `epochs` passes with the loss of the answers only; all parameters
+    train.
+    """
     vocabulary = restored.model.vocabulary
     rows = _encoded(restored, questions, settings.length)
     # One width for all batches: one compilation.

@@ -25,7 +25,7 @@ SIZES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gap(StudySettings, Options):
-    """What is made, and where, and how the corpus is split.
+    """Settings of `ckl mind-the-gap`.
 
     Attributes:
       out: Folder of everything.
@@ -87,7 +87,7 @@ class Gap(StudySettings, Options):
 
     @property
     def options(self) -> Options:
-        """Of the splits alone."""
+        """The options of the splits."""
         names = [field.name for field in dataclasses.fields(Options)]
         return Options(**{name: getattr(self, name) for name in names})
 
@@ -103,18 +103,19 @@ class Gap(StudySettings, Options):
         return self.data / f"{arm}.model"
 
     def task(self, arm: str, text: str) -> Path:
-        """The cached task of a text in the vocabulary of an arm."""
+        """The cached task of a text in an arm's vocabulary."""
         return self.data / "tasks" / f"{arm}_{text}"
 
     def evaluation(self, arm: str, name: str, mask: str, rate: float | None = None) -> Path:
-        """Where the losses of a text go; of a model that learns, at a rate."""
+        """The folder of a text's losses, for an updated model also by mask and rate."""
         at = "" if rate is None else f"-{rate:g}"
         return self.root / "losses" / f"{arm}-{name}-{mask}{at}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of fine-tuning and question answering, with those that the paper does not state.
+    """Settings of fine-tuning and question answering, including those that the paper does not
+    state.
 
     Attributes:
       epochs: Passes over the questions of --tune; 0 does not tune.

@@ -68,7 +68,7 @@ def run(gap: Gap, progress: Progress = no_progress) -> Path:
 
 
 def _free(gap: Gap) -> set[str]:
-    """Settings that may change; the folder of the splits keeps their options."""
+    """Settings that may change; the folder of the splits records their options."""
     free = {"masks", "rates", "tagger", "topics", "emerging_min_count"}
     free |= set(dataclasses.asdict(gap.options)) - {"seed"}
     return free if gap.skip_bad else {*free, "skip_bad"}
@@ -83,7 +83,7 @@ def _gin_values(gap: Gap) -> dict[str, Any]:
 
 
 def prepare(gap: Gap, progress: Progress = no_progress) -> None:
-    """Makes the splits, vocabularies and tasks that are missing."""
+    """Makes the missing splits, vocabularies and tasks."""
     data = gap.data
     corpus = _corpus(gap, progress)
     if gap.past_documents:
@@ -136,7 +136,7 @@ def _corpus(gap: Gap, progress: Progress) -> Path:
 
 
 def gin_files(gap: Gap) -> list[str]:
-    """The gin files of the trainings, from the general to the particular."""
+    """The gin files of the trainings, most general first."""
     return [_TRAIN, *SIZES[gap.size][0]]
 
 
@@ -163,7 +163,7 @@ def training(gap: Gap, arm: str) -> Training:
 
 
 def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = None) -> Training:
-    """The losses of a text under the model of an arm, updated or not."""
+    """The evaluation of a text with an arm's model, updated or not."""
     tuning = text == _TUNING
     macros = {"MIXTURE_OR_TASK_NAME": gap.task(arm, text), "MASK": mask}
     if rate is not None:
@@ -182,7 +182,7 @@ def evaluation(gap: Gap, arm: str, text: str, mask: str, rate: float | None = No
 
 
 def choose_rates(gap: Gap) -> dict[str, float]:
-    """{mask: the rate with the lowest perplexity of validation text}; kept in `rates.json`.
+    """{mask: the rate with the lowest validation perplexity}; stored in `rates.json`.
 
     Raises:
       UserError: all rates of a mask diverged.

@@ -1,4 +1,4 @@
-"""Scores dated documents with a causal model of Hugging Face's: a dump of word losses, no training.
+"""Scores dated documents with a Hugging Face causal model and writes a dump of word losses.
 
 Words are what lies between blanks, each encoded by itself (`data.tasks.dated_task`), so that models
 with different vocabularies are compared on the same words. A document that is longer than a window
@@ -58,7 +58,7 @@ class _Window(NamedTuple):
 def score_models(
     study: StalenessStudy, scoring: Scoring, out: Path, progress: Progress
 ) -> StalenessStudy:
-    """Returns the study with a dump in place of each model that is none yet.
+    """Returns the study with a dump in place of each model that is not one yet.
 
     Raises:
       UserError: see `score`; or there are models and no documents.
@@ -80,7 +80,7 @@ def score_models(
 
 
 def _what_shows(documents: str) -> str:
-    """A sentence on the slope that the documents can show, as far as their words tell."""
+    """A sentence on the slope that these documents can show."""
     counts: collections.Counter[str] = collections.Counter()
     months: collections.Counter[str] = collections.Counter()
     for document in read_documents(documents):
@@ -102,7 +102,7 @@ def _what_shows(documents: str) -> str:
 
 
 def score(model: str, out: Path, scoring: Scoring, progress: Progress) -> Path:
-    """Writes the dump `out/dump` of a model on documents; an interrupted one is continued.
+    """Writes the dump `out/dump` of a model's losses on documents; resumes an interrupted one.
 
     Args:
       model: Hugging Face folder or name of a decoder-only model.

@@ -1,4 +1,4 @@
-"""Evaluations of finished models of `ckl temporalwiki`: later probes, and what the settings want.
+"""Evaluations of finished models of `ckl temporalwiki`: later probes, and requested extras.
 
 Later probes: those of the intervals that came after a model was trained. Light-tuning
 (TemporalWiki, appendices E and F): each model is tuned on facts of a class that are not probes, and
@@ -34,7 +34,7 @@ _BATCH = "LIGHT_TUNE_BATCH"
 
 
 def check(updates: Updates) -> None:
-    """Refuses settings of light-tuning that it does not have.
+    """Refuses unsupported settings of light-tuning.
 
     Raises:
       UserError: a binding is unknown, or there is no light-tuning.
@@ -58,7 +58,7 @@ def _wanted_batch(updates: Updates) -> int:
 
 
 def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
-    """Evaluations that finished models lack because their interval came later."""
+    """Evaluations that finished models lack because the interval came later."""
     trainings = []
     for model in models:
         folder = data.updates.model_dir(model)
@@ -71,7 +71,7 @@ def later_probes(data: Data, models: Sequence[Model]) -> list[Training]:
 
 
 def wanted(data: Data, models: Sequence[Model]) -> list[Training]:
-    """The tunings and evaluations of finished models; none that was not asked for."""
+    """The requested tunings and evaluations of finished models."""
     trainings, batch = [], _wanted_batch(data.updates)
     for model in models:
         # Initial is asked of every interval, an updated model of its own.

@@ -42,7 +42,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Updates(StudySettings):
-    """What is made, and where.
+    """Settings of `ckl temporalwiki`.
 
     Attributes:
       out: Folder of everything.
@@ -120,7 +120,7 @@ class Updates(StudySettings):
         return self.root / (model.interval.name if model.interval else "") / model.method
 
     def gin_files(self, method: str) -> list[str]:
-        """Of a method, or of the Initial model, from the general to the particular."""
+        """The gin files of a method or of the Initial model, most general first."""
         names = [f"temporalwiki_{method}.gin", "data/temporalwiki_snapshots.gin"]
         if not self.model:
             return [*names, *SIZES[self.size]]
@@ -129,5 +129,5 @@ class Updates(StudySettings):
         return [*names, "methods/initial.gin"] if self.is_untrained(method) else names
 
     def is_untrained(self, method: str) -> bool:
-        """Whether the Initial model is --model as it is."""
+        """Whether the Initial model is --model without further training."""
         return method == INITIAL and self.initial_epochs == 0

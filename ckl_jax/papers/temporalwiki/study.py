@@ -1,4 +1,4 @@
-"""`ckl temporalwiki`: dumps of several months to updated models, and what each of them knows.
+"""`ckl temporalwiki`: from dumps of several months to updated models, and what each of them knows.
 
 Snapshots -> diffsets, probes, rows -> Initial model on the first snapshot -> every method, interval
 by interval, each from its own last model -> probes of all intervals -> report (TemporalWiki,
@@ -53,7 +53,7 @@ def run(updates: Updates, progress: Progress = no_progress) -> Path:
 
 
 def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """How the folder keeps the settings, for `studies.open_study`."""
+    """The settings as the folder records them, for `studies.open_study`."""
     # The record compares names and sizes of dumps, not the paths that they were given by.
     replaced = {
         "snapshots": [snapshot.describe() for snapshot in snapshots],
@@ -64,7 +64,7 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
 
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
-    """Whether a study may go on with a setting that has changed so."""
+    """Whether a study may continue although a setting changed in this way."""
     if name == "proper_nouns":  # may be asked later
         return not before
     if name == "light_tuning" and before is None:  # of a folder from before there was any
@@ -90,7 +90,7 @@ def _train(study: studies.Study, data: Data) -> None:
 
 
 def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
-    """Refuses what would fail later, before anything is written.
+    """Refuses settings that would fail later, before anything is written.
 
     Returns:
       The snapshots (of the simulated world by their dates alone), and the value of each gin macro
@@ -139,7 +139,7 @@ def _check_model(updates: Updates, settings: Mapping[str, Any]) -> None:
 
 
 def _known(updates: Updates, method: str) -> list[str]:
-    """The gin files of a method, of which the first is there."""
+    """The gin files of a method, of which the first must exist."""
     from ckl_jax.config import gin_files
 
     names = updates.gin_files(method)
@@ -226,7 +226,7 @@ def _vocabulary(updates: Updates, settings: Mapping[str, Any]) -> Any:
 
 
 def models(data: Data) -> list[Model]:
-    """All models, the Initial model first, each after the one that it is updated from."""
+    """All models, Initial first, each after the one from which it is updated."""
     made = [Model(INITIAL)]
     last = dict.fromkeys(data.updates.methods, made[0])
     for interval in data.intervals:
@@ -237,7 +237,7 @@ def models(data: Data) -> list[Model]:
 
 
 def training(data: Data, model: Model) -> Training:
-    """The training of a model; an update of an update waits for that."""
+    """The training of a model, which waits for that of its base model."""
     updates, waits = data.updates, model.base is not None and model.base.interval is not None
     return Training.of(
         model.name,
@@ -273,7 +273,7 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
 
 
 def describe(updates: Updates) -> list[str]:
-    """What `run` would do, a line each; writes nothing.
+    """The steps that `run` would take, one line each; writes nothing.
 
     Raises:
       UserError: as `run`.

@@ -1,4 +1,4 @@
-"""Training and evaluation data of `ckl temporalwiki`, built from snapshots, each file once.
+"""Training and evaluation data of `ckl temporalwiki`, built once from snapshots.
 
 ROOT/dumps/                    the simulated world's, where no snapshots are given
 ROOT/data/<interval>/diffset, probes    see docs/dumps.md
@@ -59,7 +59,7 @@ class Drawn:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The files, and how they are made.
+    """The files of a study and how they are built.
 
     Attributes:
       updates: the settings.
@@ -92,7 +92,7 @@ class Data:
         return self.root / "data" / interval.name / kind
 
     def fact_files(self) -> list[str]:
-        """The probes of all intervals that hold a fact."""
+        """The probe files of all intervals that contain a fact."""
         # Of all intervals, also those after a model's own: they measure its misalignment in time.
         paths = [self.fact_file(i, c) for i in self.intervals for c in CLASSES]
         return [str(path) for path in paths if path.is_file()]
@@ -109,7 +109,7 @@ class Data:
     # --- making them
 
     def build_interval(self, interval: Interval) -> None:
-        """Makes the diffset and the probes of an interval, and says what they hold."""
+        """Builds the diffset and the probes of an interval, and prints their sizes."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
         # Deleted text is needed for the class of deleted facts, which the paper does not have.
         options = diffsets.Options(deletions=True)
@@ -142,7 +142,7 @@ class Data:
         return _anew(plan.out, lambda: diffsets.build(plan, self.workers, progress=self.progress))
 
     def _publish(self, interval: Interval, names: Sequence[str]) -> None:
-        """Puts the probes of an interval beside those of the others, under names of full dates."""
+        """Copies the probes of an interval beside the others', under names with full dates."""
         for name in names:
             kind = name.rpartition("_")[2]
             source = self.folder(interval, "probes") / name
@@ -250,7 +250,7 @@ class Data:
 
 
 def _has_rows(path: Path) -> bool:
-    """Whether a file of facts holds any."""
+    """Whether a file of facts is not empty."""
     if path.suffix != ".csv":
         return os.path.getsize(path) > 0
     with files.os_errors(path, "read"), open(path, encoding="utf-8", newline="") as f:
@@ -259,7 +259,7 @@ def _has_rows(path: Path) -> bool:
 
 
 def _anew(folder: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Makes what a folder holds, once more if it was begun with a file that has changed since."""
+    """Builds a folder, again if it was begun with a file that has changed since."""
     try:
         return make()
     except ChangedFile as e:

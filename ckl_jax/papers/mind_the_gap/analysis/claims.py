@@ -1,4 +1,4 @@
-"""What Mind the Gap claims, and the numbers of `ckl mind-the-gap` that test it.
+"""The claims of Mind the Gap, and the numbers of `ckl mind-the-gap` that test them.
 
 Log perplexities by group of words and model, slopes in percentage points a bin, and what was
 forgotten of past text in percent. The bootstrap draws documents within each bin of time, the same
@@ -53,7 +53,7 @@ _claim = functools.partial(Claim, published=PUBLISHED)
 
 
 def _gap(group: str) -> Effect:
-    """By how many percent the stale model is above the control, on a group of words."""
+    """By how many percent the stale model exceeds the control, on a group of words."""
     return excess(number(group, STALE), number(group, CONTROL))
 
 
@@ -139,7 +139,7 @@ def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
 
 
 def _found(folder: Path, recorded: str) -> Path:
-    """A file or folder in `folder`, by its path when the results were written."""
+    """A file or folder in `folder`, given its path when the results were written."""
     parts = Path(recorded).parts
     inside = (folder.joinpath(*parts[i:]) for i in reversed(range(1, len(parts))))
     for path in (*inside, Path(recorded)):

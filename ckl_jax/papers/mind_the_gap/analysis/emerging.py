@@ -98,7 +98,7 @@ class WordCounts:
 
 
 class EmergingMentions:
-    """The mentions of emerging words, as groups of `papers.mind_the_gap.analysis.staleness`.
+    """The mentions of emerging words, as groups of words for `staleness`.
 
     Args:
       words: the emerging new words.

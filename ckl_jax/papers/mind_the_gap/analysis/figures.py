@@ -70,7 +70,7 @@ def _plot(
     order: Sequence[str] = (),
     logarithmic: bool = False,
 ):
-    """The relative increase of models (Figures 1, 3 and 5), a line for each.
+    """One line per model: its relative increase (Figures 1, 3 and 5).
 
     Args:
       curves: {name: labels, places, values, and the ends of a 95 % band}.
@@ -111,7 +111,7 @@ def _plot(
 
 
 def _positions(curves: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """{label of a bin: its place in time}: a group may lack a bin that others have."""
+    """{label of a bin: its position in time}; a group may lack bins that others have."""
     pairs = (zip(curve["labels"], curve["places"], strict=True) for curve in curves)
     return dict(sorted(set(itertools.chain.from_iterable(pairs)), key=lambda pair: pair[1]))
 

@@ -1,4 +1,4 @@
-"""A control without a second model: what the model itself loses on equally frequent words.
+"""A control without a second model: the model's own loss on equally frequent words.
 
 The perplexity of a month depends on its words. Without a control of the same time, each word is
 compared with the model's mean loss, over all months, on words of the same frequency class,
@@ -121,7 +121,8 @@ def detectable_slope(spread: float, months: Mapping[str, int]) -> float:
 
 
 def estimate_cutoff(curve: Curve) -> dict[str, Any] | None:
-    """The bin at which a curve begins to rise: a flat line, then a rising one (least squares).
+    """Estimates the bin at which a curve begins to rise: a flat line, then a rising one (least
+    squares).
 
     Returns:
       {"month", "low", "high": bins, "slope": points a bin after it, "slope_low", "slope_high"},

@@ -109,7 +109,7 @@ def tables_of(results: Results) -> dict[str, Section]:
 
 
 def _models(results: Results) -> Section:
-    """Tables 2 and 4 of the paper: each model, over the control, and under the stale model."""
+    """Tables 2 and 4: each model, relative to the control and to the stale model."""
     headers = ["Model", "Perplexity", _over(results), "Under stale (%)"]
     rows = []
     if _has_control(results):
@@ -122,7 +122,9 @@ def _models(results: Results) -> Section:
 
 
 def _slopes(results: Results) -> Section:
-    """The line through each curve, and whether an update's rises less than the stale model's."""
+    """The line through each curve, and whether an update's line rises less than the stale
+    model's.
+    """
     tests = ["p (slope is 0)", "p (as the stale one's)", "p (paired)"]
     rows = []
     for name, curve in results["months"].items():
@@ -199,7 +201,7 @@ def _over(results: Results) -> str:
 
 
 def cutoff_sentences(results: Results) -> list[str]:
-    """Says of each model from when on it gets worse, if it does."""
+    """For each model, the month from which its perplexity rises, if it does."""
     sentences = []
     for name, found in results["cutoffs"].items():
         line = results["months"][name]["line"]
@@ -280,7 +282,7 @@ def _overtakes(results: Results) -> list[str]:
 
 
 def few_documents(results: Results) -> str:
-    """A sentence on points of the curve that are one document each; "" if there are none."""
+    """A note on points of the curve with a single document each, or ""."""
     counts = results["months"][results["stale"]]["documents"]
     single = sum(n < 2 for n in counts)
     if not single:

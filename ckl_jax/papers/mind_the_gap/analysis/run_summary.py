@@ -1,4 +1,4 @@
-"""Summary of what `ckl mind-the-gap` made: documents, arms, learning rates."""
+"""Summary of a `ckl mind-the-gap` run: documents, arms, learning rates."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,14 +52,14 @@ def _models(root: Path) -> Section:
 
 
 def word_perplexity(model_dir: Path) -> float | None:
-    """Perplexity of held text after training; None if there was none."""
+    """Perplexity of held-out text after training, or None."""
     rows = read_jsonl(model_dir / "metrics.jsonl")
     perplexities = [row["word_perplexity"] for row in rows if "word_perplexity" in row]
     return perplexities[-1] if perplexities else None
 
 
 def _rates(rates: Mapping[str, Mapping[str, float]]) -> Section:
-    """Perplexity of validation text by mask and rate; the lowest is taken."""
+    """Validation perplexity by mask and rate; the lowest is used."""
     tried = sorted({rate for perplexities in rates.values() for rate in perplexities}, key=float)
     rows, ends = [], []
     for mask, perplexities in rates.items():

@@ -74,7 +74,7 @@ class Totals:
 def read_totals(
     dumps: Mapping[str, str | os.PathLike], groupings: Sequence[Grouping] = ()
 ) -> dict[str, Totals]:
-    """Reads several dumps side by side; holds a few numbers for each document, and no words.
+    """Reads several dumps side by side, keeping a few numbers per document and no words.
 
     Args:
       dumps: {model: folder}, all of the same documents.
@@ -255,7 +255,7 @@ class Curve:
         return fit_line(self.values, self.positions)
 
     def as_dict(self) -> dict:
-        """For a JSON file."""
+        """As JSON values."""
         columns = ("values", "low", "high", "documents", "words")
         low, high = interval(self.slopes)
         return {
@@ -332,7 +332,9 @@ def relative_increase(
 def _draw(
     part: np.ndarray, samples: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums [B, 2] over samples of a bin's documents [D, 2]; and of those that have words alone."""
+    """Bootstrap sums [B, 2] over a bin's documents [D, 2], and those of resamples with words
+    only.
+    """
     n = len(part)
 
     def draw(count: int) -> np.ndarray:
@@ -382,7 +384,7 @@ def _t_test(slope: float, error: float, degrees: int) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class SlopeTest:
-    """Whether two curves rise differently.
+    """A test of whether two curves rise differently.
 
     Attributes:
       difference: of the slopes, first less second, percentage points a bin.
@@ -425,7 +427,7 @@ def compare_slopes(a: Curve, b: Curve, paired: bool = False) -> SlopeTest:
 
 
 def overtakes(curve: Curve, stays: int = 3) -> str | None:
-    """The first bin from which on a model is better than the control for `stays` bins or more."""
+    """The first bin from which a model is better than the control for at least `stays` bins."""
     better = curve.values < 0
     for i in range(len(better) - stays + 1):
         if better[i : i + stays].all():

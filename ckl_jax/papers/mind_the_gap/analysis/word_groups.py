@@ -15,7 +15,7 @@ _TOP_WORDS = 8
 
 
 class PartsOfSpeech:
-    """The classes that a tagger knows, and the words that are of none.
+    """The classes of a tagger, and the words of no class.
 
     Attributes:
       names: of the groups.
@@ -52,7 +52,7 @@ class PartsOfSpeech:
 
 
 def require_scikit_learn() -> None:
-    """Raises `UserError` if topics cannot be learned, because the library for them is not there."""
+    """Raises `UserError` if scikit-learn, which learns topics, is not installed."""
     try:
         import sklearn  # noqa: F401
     except ImportError as e:

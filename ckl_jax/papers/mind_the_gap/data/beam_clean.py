@@ -105,7 +105,9 @@ def _build(
 
 
 def read_task(task: ReadTask) -> Iterator[tuple[str, Any]]:
-    """Yields what stays of a part of a file, with signatures if near-duplicates are to go."""
+    """Yields the documents kept from a part of a file, with signatures if near-duplicates are
+    removed.
+    """
     counts: collections.Counter[str] = collections.Counter()
     documents = list(clean.documents_of(task, counts))
     yield from counted(counts)
@@ -151,7 +153,7 @@ def pairs_of(
 def finish(
     group: tuple[str, Iterable[tuple[str, Document]]], options: Options
 ) -> Iterator[tuple[str, Any]]:
-    """Yields (month, document) of the documents that stay and have one id, and their number."""
+    """Yields (month, document) of the kept documents that share an id, and their number."""
     tokenize = make_tokenizer(options.tokenizer, options.language)
     rows = sorted(group[1], key=lambda row: row[0])
     for repetition, (_, document) in enumerate(rows, 1):

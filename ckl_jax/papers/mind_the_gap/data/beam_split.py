@@ -120,7 +120,7 @@ def index_part(part: Part, seed: int) -> np.ndarray:
 
 
 def write_index(parts: list[np.ndarray], path: str) -> None:
-    """Writes the rows of all documents, by key, whatever order they came in."""
+    """Writes the rows of all documents by key, independent of their order of arrival."""
     rows = np.concatenate([*parts, np.empty(0, time_index.ROW)])
     # By key, so that the index does not depend on Beam's order.
     _save(path, rows[np.argsort(rows["key"])])
@@ -146,7 +146,7 @@ def _save(path: str | os.PathLike, array: np.ndarray) -> None:
 def places_of(
     part: Part, out: str, folders: list[list[str]], seed: int
 ) -> Iterator[tuple[str, tuple[str, bytes]]]:
-    """Yields (file, (what it is sorted by, line)) for each split that a document is in."""
+    """Yields (file, (sort key, line)) for each split that contains a document."""
     # Memory-mapped: 9 bytes a document, shared by the processes of a machine.
     keys = np.load(Path(out) / _KEYS, mmap_mode="r")
     bits = np.load(Path(out) / _BITS, mmap_mode="r")

@@ -63,7 +63,7 @@ _FAN_IN = 200  # files that are merged at once
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings of the cleaning, those that the paper leaves open among them.
+    """Settings of cleaning, including those that the paper leaves open.
 
     Attributes:
       source: Format of the documents: jsonl (id, date, text, lang?), wmt (News Crawl by documents)
@@ -112,7 +112,7 @@ class Options:
 
 
 def _work_folder(folder: Path, settings: dict[str, Any]) -> Path:
-    """The folder of unfinished work: one begun with the same settings, or a new one.
+    """The folder of unfinished work: an existing one with the same settings, or a new one.
 
     It is this command's own and nobody's result, so what it left there of other settings or other
     input is not a reason to stop.
@@ -190,7 +190,7 @@ def clean(
 
 
 def latest_of(options: Options) -> str:
-    """The last date that a document may have."""
+    """The latest permitted date of a document."""
     return options.latest or datetime.date.today().isoformat()
 
 
@@ -237,7 +237,7 @@ def _shards(folder: Path) -> list[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class ReadTask:
-    """Records of one file to make a shard of; `stem` is its path without an ending."""
+    """Records of one file that become a shard; `stem` is its path without suffix."""
 
     path: str
     records: list[Record]
@@ -309,7 +309,7 @@ class _OutOfRange(BadRecord):
 
 
 def documents_of(task: ReadTask, counts: collections.Counter[str]) -> Iterator[Document]:
-    """Yields the documents of records that stay, and counts records by outcome."""
+    """Yields the documents of the records that are kept, and counts records by outcome."""
     options, source = task.options, SOURCES[task.options.source]
     identify = _identifier(options.language_id)
     for record in task.records:
@@ -358,7 +358,7 @@ def _check_date(date: str, options: Options) -> None:
 
 
 def _mark(folder: Path, options: Options, progress: Progress) -> dict[str, int]:
-    """Writes which documents stay, by shard, and new ids where one is repeated."""
+    """Writes which documents are kept, by shard, and new ids for repeated ones."""
     shards = [path.with_suffix(".npz") for path in _shards(folder / "read")]
     days, keys, first = (
         np.concatenate([_array(path, name) for path in shards])
@@ -403,7 +403,7 @@ def _gathered(shards: list[Path], path: Path, shape: tuple[int, int]) -> np.ndar
 
 
 def _repetition(keys: np.ndarray, order: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The number of kept documents with the same id up to each one: 1 for the first."""
+    """The number of kept documents with the same id up to and including each."""
     rows = order[kept[order]]
     # Stable: within an id the order stays that of the stream.
     by_key = rows[np.argsort(keys[rows], kind="stable")]
@@ -418,7 +418,7 @@ def _repetition(keys: np.ndarray, order: np.ndarray, kept: np.ndarray) -> np.nda
 
 
 def finish_shard(task: tuple[Path, int, Options]) -> None:
-    """Tokenises the documents of a shard that stay, and sorts them."""
+    """Tokenises and sorts the kept documents of a shard."""
     folder, number, options = task
     out, read = (folder / step / f"{number:06d}.jsonl" for step in ("done", "read"))
     if out.is_file():
@@ -441,7 +441,7 @@ def finished(document: Document, repetition: int, tokenize) -> Document:
 
 
 def _merge(shards: list[Path], out: Path) -> None:
-    """Merges sorted shards; what comes before the tab is what they are sorted by."""
+    """Merges sorted shards; the text before the tab is the sort key."""
     # In rounds: a process may not open thousands of files.
     while len(shards) > _FAN_IN:
         merged = []

@@ -1,4 +1,4 @@
-"""A vocabulary for one arm of a comparison: SentencePiece on a random part of the arm's text."""
+"""A SentencePiece vocabulary for one arm of a comparison, trained on a random part of its text."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ MAX_BYTES = 15_000_000_000  # of text that the paper's were trained on, at most
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DatedVocabulary:
-    """Settings of a vocabulary, those that the paper leaves open among them.
+    """Settings of a vocabulary, including those that the paper leaves open.
 
     Attributes:
       size: Tokens, of which 256 are bytes and three are special; a small corpus can yield fewer.

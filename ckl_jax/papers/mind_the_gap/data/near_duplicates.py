@@ -22,7 +22,7 @@ T = TypeVar("T")
 def first_of_each(
     signatures: np.ndarray, order: np.ndarray, bands: int = BANDS, threshold: float = THRESHOLD
 ) -> np.ndarray:
-    """Goes through texts in order and keeps each text that is like no earlier kept one.
+    """Goes through texts in order and keeps each that resembles no earlier kept one.
 
     Args:
       signatures: uint32 [N, permutations], may be a memory map.
@@ -47,7 +47,7 @@ def first_of_each(
 
 
 def not_kept(pairs: Iterable[Sequence[T]]) -> set[T]:
-    """Returns which texts go: those that are like one that is before them and stays.
+    """Returns which texts are dropped: those that resemble an earlier kept one.
 
     Args:
       pairs: (later, earlier) near-duplicates, sorted.

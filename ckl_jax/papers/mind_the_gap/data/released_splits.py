@@ -1,4 +1,4 @@
-"""The splits that were published as lists of ids, joined to a corpus (Mind the Gap's release).
+"""Splits published as lists of ids, joined to a corpus (Mind the Gap's release).
 
 Every file is text, gzip or not, a document a line: its date (YYYYMMDD) and its id, in either order,
 with blanks or a comma between them.

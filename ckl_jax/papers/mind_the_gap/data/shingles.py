@@ -33,7 +33,7 @@ _OF_PLACE = _random_words(64) | np.uint64(1)
 
 
 class _Powers:
-    """Powers of an odd number and of its inverse modulo 2^64, as many as were asked for."""
+    """Powers of an odd number and of its inverse modulo 2^64, computed on demand."""
 
     def __init__(self):
         self._up = self._down = np.ones(1, np.uint64)
@@ -98,7 +98,9 @@ def _word_hashes(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
-    """A permutation of 64-bit numbers that leaves no bit to itself (the end of MurmurHash3)."""
+    """A bijection of 64-bit numbers in which every output bit depends on all input bits
+    (MurmurHash3's finaliser).
+    """
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))

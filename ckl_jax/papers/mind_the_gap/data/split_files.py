@@ -1,4 +1,4 @@
-"""Splits as files: two passes over a corpus, of which the first reads dates and ids only."""
+"""Writes splits as files in two passes over a corpus; the first reads dates and ids only."""
 
 import contextlib
 import dataclasses
@@ -123,7 +123,7 @@ def settings_of(options: Options, variant: str, steps: int | None) -> dict[str, 
 
 
 def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """Writes `split.json` where there is one to write; returns what they say."""
+    """Writes the `split.json` files; returns their contents."""
     for p in plans:
         if p.report:
             write_json(out / p.folder / "split.json", p.report)
@@ -133,7 +133,7 @@ def write_reports(out: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
 def _write(
     corpus: str | os.PathLike, folders: dict[Path, Plan], total: int, progress: Progress
 ) -> None:
-    """Copies the lines of a corpus to where they belong."""
+    """Copies the lines of a corpus to the files of their splits."""
     with contextlib.ExitStack() as stack:
         targets = []  # of each folder, a file for each bit
         for folder, p in folders.items():
@@ -155,8 +155,7 @@ def _write(
 
 @contextlib.contextmanager
 def gzip_lines(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """A gzip file to write to, which is there when the block ends; its bytes depend on what is
-    written alone."""
+    """Opens a gzip file that appears when the block ends; its bytes depend on its content only."""
     with atomic_write(path, "wb") as raw:
         # No name and no time in the header: equal content gives equal bytes.
         with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0, compresslevel=_LEVEL) as f:

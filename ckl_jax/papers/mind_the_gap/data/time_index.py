@@ -72,7 +72,7 @@ def rows_of(documents: Iterable[Document], seed: int) -> np.ndarray:
 
 
 def same_id(rows: np.ndarray) -> tuple[int, int] | None:
-    """Two documents of one id, by number from 0; None if there are none."""
+    """The numbers (from 0) of two documents with the same id, or None."""
     order = np.argsort(rows["key"], kind="stable")
     same = np.flatnonzero(np.diff(rows["key"][order]) == 0)
     return (int(order[same[0]]), int(order[same[0] + 1])) if len(same) else None

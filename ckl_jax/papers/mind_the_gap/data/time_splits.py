@@ -1,4 +1,4 @@
-"""Which document is in which split: TIME-STRATIFIED and CONTROL, of equal size (Mind the Gap).
+"""Assigns documents to splits: TIME-STRATIFIED and CONTROL, of equal size (Mind the Gap).
 
 The test documents are drawn from the last months; TIME-STRATIFIED trains on what is older than the
 validation months before them, CONTROL on as much, of which a fraction comes from the test months
@@ -32,7 +32,7 @@ PER_MONTH = 1000  # test documents of a month in the paper
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """Settings of the splits, those that the paper leaves open among them.
+    """Settings of the splits, including those that the paper leaves open.
 
     Attributes:
       test_period: Length of the test period, in --unit.
@@ -97,7 +97,9 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Period:
-    """Months: `first` and `last` of the test period, how many of validation before it, of a bin."""
+    """Months: the `first` and `last` of the test period, validation months before it, months per
+    bin.
+    """
 
     first: int
     last: int
@@ -106,7 +108,7 @@ class Period:
 
     @property
     def train_stop(self) -> int:
-        """The first month that TIME-STRATIFIED does not train on."""
+        """The first month after TIME-STRATIFIED's training months."""
         return self.first - self.validation
 
     def last_training_day(self) -> str:
@@ -133,7 +135,7 @@ class Period:
 
 
 def period_of(index: Index, options: Options) -> Period:
-    """The test period, and that there are documents in each of its months and before it.
+    """The test period; checks that there are documents in each of its months and before it.
 
     Raises:
       UserError: there are not.
@@ -202,7 +204,7 @@ def assign(index: Index, options: Options, period: Period) -> np.ndarray:
 
 
 def _drawn(index: Index, rows: np.ndarray) -> np.ndarray:
-    """Rows in an order that is random, but depends on ids and seed alone."""
+    """Rows in a random order that depends on ids and seed only."""
     return rows[np.argsort(index.keys[rows])]
 
 
@@ -232,7 +234,7 @@ def _test_quotas(drawn: list[np.ndarray], options: Options, period: Period) -> l
 def _draw_validation(
     index: Index, bits: np.ndarray, rest: list[np.ndarray], wanted: int
 ) -> list[np.ndarray]:
-    """Draws CONTROL's validation documents; returns what is left of each bin.
+    """Draws CONTROL's validation documents; returns the rest of each bin.
 
     There are as many as TIME-STRATIFIED's, but a quarter of what is left at most.
     """
@@ -247,7 +249,9 @@ def _draw_validation(
 def _fill_control(
     index: Index, bits: np.ndarray, rest: list[np.ndarray], options: Options, period: Period
 ) -> None:
-    """Gives CONTROL as much to train on as TIME-STRATIFIED: of each bin, then before them."""
+    """Gives CONTROL as much training text as TIME-STRATIFIED: from each bin, then from before
+    them.
+    """
     sizes = index.sizes(options.measure)
     target = int(sizes[bits & TS_TRAIN > 0].sum())
     chosen = _chosen(sizes, rest, target, options, period)
@@ -295,7 +299,7 @@ def _chosen(
 
 
 def newest_first(index: Index, rows: np.ndarray) -> np.ndarray:
-    """Rows by day, the last first; those of one day in a random but fixed order."""
+    """Rows by day, latest first; within a day in a random but fixed order."""
     return rows[np.lexsort((index.keys[rows], -index.days[rows].astype(np.int64)))]
 
 

@@ -1,4 +1,4 @@
-"""Who held which office when, out of a Wikidata JSON dump: a table for `data.offices.read_terms`.
+"""Extracts office-holders with their terms from a Wikidata JSON dump.
 
 A statement such as (Norway, head of government, Erna Solberg) has the start and the end of the time
 as qualifiers (P580, P582), and often the office (P39). The dump is read twice, for statements and
@@ -126,7 +126,7 @@ def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]
 
 
 def _time(snaks: list[dict[str, Any]] | None) -> str:
-    """A date as `data.offices.Term` has it: 00 for what is unknown; "" for none or before 1 AD."""
+    """A date as `offices.Term` holds it: 00 for unknown parts; "" for none or before 1 AD."""
     value = ((snaks or [{}])[0].get("datavalue") or {}).get("value") or {}
     match = _TIME.match(value.get("time", ""))
     precision = value.get("precision", 0)  # 9 is a year, 10 a month, 11 a day

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: score a chunk of the stream, then learn from it.
+"""Dynamic evaluation: scores each chunk of a stream, then trains on it.
 
 Begin with `dynamic_eval.py` (`t5x dynamic_eval`), then `step.py`, the compiled step.
 """

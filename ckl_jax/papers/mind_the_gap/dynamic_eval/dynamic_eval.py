@@ -1,4 +1,4 @@
-"""`t5x dynamic_eval`: score dated text in its order while the model learns from what it scored.
+"""`t5x dynamic_eval`: scores dated text in order while the model trains on what was scored.
 
 Mind the Gap (Lazaridou et al. 2021, section 6): parameters go on from document to document; every
 token is scored before it is learned from. Without a mask ("none") the same code is the static
@@ -33,12 +33,14 @@ from ckl_jax.train.vocabulary_check import check_task_vocabulary
 
 
 def output_folder(folder: str, mask: Mask) -> str:
-    """`folder`/dynamic_eval/<mask>: gin files derive EVAL_OUTPUT_DIR by it."""
+    """`folder`/dynamic_eval/<mask>, from which gin files derive EVAL_OUTPUT_DIR."""
     return str(Path(folder) / "dynamic_eval" / (mask if isinstance(mask, str) else "patterns"))
 
 
 def mesh_of(mesh_shape: Mapping[str, int] | Sequence[int] | None = None) -> Partitioner:
-    """A mesh of all devices of that shape, or of the first device alone: a stream is one row."""
+    """A mesh of all devices with that shape, or of the first device only, since a stream is one
+    row.
+    """
     if mesh_shape is None:
         return Partitioner(devices=jax.local_devices()[:1])
     return Partitioner(mesh_shape=mesh_shape)
@@ -63,7 +65,7 @@ def dynamic_eval(
     cache_dirs: Sequence[str] = (),
     progress: str = "auto",
 ) -> dict[str, Any]:
-    """Scores a dated task, going on where an earlier call was stopped.
+    """Scores a dated task; resumes an interrupted run.
 
     Args:
       model: the base model; the method is put into it here.

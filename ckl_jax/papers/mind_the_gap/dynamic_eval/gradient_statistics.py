@@ -63,7 +63,7 @@ class GradientStatistics:
 
 
 def sum_of_squares() -> optax.GradientTransformation:
-    """Moves nothing; its state is the sum of the squares of all gradients."""
+    """An optax transformation with zero updates whose state sums the squares of all gradients."""
 
     # A transformation, so that the compiled step of the stream serves unchanged.
     def update(grads, state, params=None):
@@ -151,7 +151,7 @@ def _put(flat: dict[str, np.ndarray], like: Any) -> Any:
 
 
 def _documents(task: CachedTask, batches: int, chunk_len: int) -> Iterator[StreamDocument]:
-    """Rows of a task, spread evenly, that make `batches` chunks together, if it has so many."""
+    """Evenly spread rows of a task that amount to `batches` chunks, if it has so many."""
     mean = task.manifest["features"]["targets"]["tokens"] / len(task)
     rows = min(len(task), batches)  # every row is a chunk at least
     left = batches

@@ -1,4 +1,4 @@
-"""The loss of held documents, read as running text with a memory, while a model trains."""
+"""The loss of held-out documents, read as running text with a memory, during training."""
 
 import dataclasses
 from collections.abc import Callable
@@ -78,7 +78,7 @@ class StreamLoss(HeldOutTasks):
         return evaluate
 
     def _source(self, name: str, model: BaseTransformerModel) -> tuple[ContiguousSource, int]:
-        """The contiguous batches of a task, and how many words they have (0: it does not tell)."""
+        """The contiguous batches of a task, and its number of words (0 if unknown)."""
         checks.require_lengths(self.task_feature_lengths, features=("targets",))
         task = self.dataset(name).open(name)
         check_task_vocabulary(task, name, model.output_vocabulary)

@@ -1,4 +1,4 @@
-"""One run of dynamic evaluation: where it begins, the stream, its checkpoints, and its summary."""
+"""One run of dynamic evaluation: start, stream, checkpoints and summary."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ _PROGRESS_SECONDS = 0.5
 
 
 class KeepSnapshots(KeepBest):
-    """The checkpoints that are kept along with the newest: those of the ends of months."""
+    """Keeps the checkpoints at the ends of months besides the newest."""
 
     def stay(self, values: Mapping[int, float | None]) -> list[int]:
         return [step for step, value in values.items() if value]
@@ -57,7 +57,7 @@ class KeepSnapshots(KeepBest):
 
 @dataclasses.dataclass
 class DynamicRun:
-    """A configured run; arguments as those of `dynamic_eval.dynamic_eval`.
+    """A configured run; arguments as for `dynamic_eval.dynamic_eval`.
 
     Raises:
       UserError: the settings do not fit the model.
@@ -288,7 +288,7 @@ class DynamicRun:
         self.store.save(segment.end, tree, metadata, position, metrics)
 
     def _about(self) -> dict[str, Any]:
-        """Everything that the numbers of the dump depend on."""
+        """All settings on which the numbers of the dump depend."""
         updates = {}
         if self.tx is not None:
             optimizer = {"optimizer": _name(self.updates.optimizer)}
@@ -348,7 +348,7 @@ class DynamicRun:
 
 
 class _Meter:
-    """Updates the progress bar now and then; counts seconds without checkpoints."""
+    """Updates the progress bar periodically; measures time without checkpoints."""
 
     def __init__(self, bar: ProgressBar, done: int):
         self._bar, self._done, self._told = bar, done, (0.0, 0)
@@ -384,7 +384,7 @@ def _perplexity(documents: float, words: float, nll: float) -> dict[str, Any]:
 
 
 def _name(function: Any) -> str:
-    """Of an optimizer: "optax.adam"."""
+    """The name of an optimizer, such as "optax.adam"."""
     if isinstance(function, functools.partial):
         return f"{_name(function.func)} {sorted(function.keywords.items())}"
     inner = getattr(function, "__wrapped__", function)

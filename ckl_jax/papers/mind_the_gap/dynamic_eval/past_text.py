@@ -1,4 +1,4 @@
-"""Perplexity on past text while a model learns from a stream (Mind the Gap, Figure 9)."""
+"""Perplexity of past text while a model trains on a stream (Mind the Gap, Figure 9)."""
 
 import dataclasses
 from collections import defaultdict

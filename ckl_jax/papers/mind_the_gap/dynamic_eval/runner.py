@@ -1,4 +1,4 @@
-"""Reads a dated task through a model chunk by chunk, and returns its losses."""
+"""Runs a dated task through a model chunk by chunk and returns its losses."""
 
 import collections
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ _BLOCKS_BEHIND = 2  # blocks that the host reads behind the device, so that neit
 
 
 class DivergedError(UserError):
-    """The loss of a chunk is not finite, or far above that of guessing.
+    """The loss of a chunk is not finite, or far above that of a uniform guess.
 
     Attributes:
       document: the number of its document.
@@ -38,7 +38,7 @@ class DivergedError(UserError):
 
 
 class StreamRunner:
-    """A model, the compiled step, and how blocks get through it.
+    """A model with its compiled step, and the loop over blocks.
 
     Args:
       model: with its method in it.
@@ -126,7 +126,7 @@ class StreamRunner:
         segments: Iterator[chunks.Segment],
         take: Callable[[WordLosses, int], None],
     ) -> Iterator[tuple[chunks.Segment, StreamState]]:
-        """Scores segments, and learns from them.
+        """Scores segments and trains on them.
 
         Args:
           state: donated.

@@ -1,4 +1,4 @@
-"""Settings and compiled step of dynamic evaluation: scores chunks, each before it is learned.
+"""Settings and compiled step of dynamic evaluation: each chunk is scored before it is trained on.
 
 One call runs over all rows of a block. Of each row, one forward and backward pass gives the losses
 under the parameters before the update, the gradient that the update is made of, and the memory for
@@ -62,7 +62,7 @@ class StreamConfig:
         checks.require_bool(RESET_AT_DOC=self.reset_at_doc, SCORE_EOS=self.score_eos)
 
     def for_model(self, model: BaseTransformerModel) -> "StreamConfig":
-        """The same with the memory's length; 0 is none.
+        """The same settings with the memory length of a model; 0 means none.
 
         Raises:
           UserError: the model has fewer positions than a chunk, or has no memory where the settings
@@ -91,7 +91,7 @@ class StreamConfig:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateConfig:
-    """Settings for learning from the chunk that was scored last.
+    """Settings for training on the last scored chunk.
 
     Attributes:
       optimizer: `learning rate -> optax transformation`, such as `optax.sgd`, `optax.adam` or
@@ -142,7 +142,7 @@ class UpdateConfig:
 
 @struct.dataclass
 class StreamState:
-    """The state that a stream carries from chunk to chunk. Donated to every step.
+    """The state carried from chunk to chunk; donated to every step.
 
     Attributes:
       params: the trainable leaves, float32; {} trains nothing.
@@ -219,7 +219,7 @@ def make_stream_step(
         return value, (losses, memory)
 
     def by_length(function: Callable) -> Callable:
-        """`function(length, *operands)` of the length that the row is of."""
+        """Calls `function(length, *operands)` with the length of the row."""
 
         def call(row, *operands):
             # `length=length` binds the loop variable, which the lambda would read too late.
@@ -251,7 +251,9 @@ def make_stream_step(
         return optax.apply_updates(params, changes), opt_state
 
     def learn(state, grads, row, frozen):
-        """The state after a chunk whose gradient is `grads`; its memory is still the old one."""
+        """The state after training on a chunk with gradient `grads`; its memory is still the old
+        one.
+        """
         if update_every > 1:
             return _wait(state, grads, update, update_every, updates.reduction)
         params, opt_state = update(state.params, state.opt_state, grads)
@@ -301,7 +303,7 @@ def make_stream_step(
 
 
 def _wait(state, grads, update, update_every: int, reduction: str) -> StreamState:
-    """Adds a gradient to those that wait; the last of them makes the step."""
+    """Accumulates a gradient; the last of a group triggers the optimizer step."""
     total = jax.tree.map(jnp.add, state.gradients, grads)
     waiting = state.waiting + 1
 
@@ -321,7 +323,7 @@ def _wait(state, grads, update, update_every: int, reduction: str) -> StreamStat
 
 
 def _batch_axes(model: BaseTransformerModel, length: int | None) -> Any:
-    """Which axis of each array of a memory is that of rows: the one that grows with them."""
+    """The batch axis of each array of a memory, found by which axis grows with the batch."""
     one, two = (jax.eval_shape(lambda n=n: model.initial_memory(n, length)) for n in (1, 2))
 
     def axis(a, b):
@@ -331,7 +333,7 @@ def _batch_axes(model: BaseTransformerModel, length: int | None) -> Any:
 
 
 def _reset(begins: jax.Array, initial: Any, memory: Any, axes: Any) -> Any:
-    """The memory, replaced by the initial one in the rows [B] where a document begins."""
+    """Resets the memory in the rows [B] where a document begins."""
 
     def one(new, old, axis):
         # [B] -> broadcastable along the row axis of each leaf.

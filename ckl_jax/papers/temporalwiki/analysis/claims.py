@@ -1,4 +1,4 @@
-"""What TemporalWiki's paper claims, and the numbers of `ckl temporalwiki` that test it.
+"""The claims of TemporalWiki's paper, and the numbers of `ckl temporalwiki` that test them.
 
 All numbers are logarithms, so that a difference of two is a ratio: of perplexities, means over the
 intervals, each of the model after it; and of the cost of an update.
@@ -53,7 +53,7 @@ _claim = functools.partial(Claim, published=_published())
 
 
 def _above(name: str, a: str, b: str) -> Effect:
-    """By how many percent a number of the method `a` is above that of `b`."""
+    """By how many percent a number of method `a` exceeds that of method `b`."""
     return excess(number(name, a), number(name, b))
 
 
@@ -132,7 +132,7 @@ CLAIMS = (
 
 
 def read_numbers(folder: Path, samples: int, seed: int) -> Numbers:
-    """The numbers of a folder of `ckl temporalwiki`, of methods that are done with all intervals.
+    """The numbers of a `ckl temporalwiki` folder, for the methods that have finished all intervals.
 
     Args:
       folder: of one seed.

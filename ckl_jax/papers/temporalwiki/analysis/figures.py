@@ -19,7 +19,7 @@ Rows = Sequence[dict[str, Any]]
 
 @png
 def plot_matrices(study: Study, matrices: Mapping[str, Any]):
-    """The temporal misalignment matrix of each method as a heat map (Figure 4), darker: better."""
+    """Heat map of each method's temporal misalignment matrix (Figure 4); darker is better."""
     nothing = {"value": np.nan}
     values = {
         method: np.array(
@@ -64,7 +64,7 @@ def plot_averages(study: Study, three: Rows):
 
 
 def _bars(ax: Any, study: Study, rows: Rows, cell: Callable) -> None:
-    """A group of bars for each interval, one for each row that has a cell there."""
+    """A group of bars per interval, one for each row with a cell there."""
     width = 0.8 / len(rows)
     for n, row in enumerate(rows):
         cells = {x: c for x, i in enumerate(study.intervals) if (c := cell(row, i))}
@@ -94,7 +94,7 @@ def plot_nouns(study: Study, rows: Rows):
 
 @png
 def plot_course(study: Study, three: Rows):
-    """Un and C of each model from update to update."""
+    """Un and C of each model over the updates."""
     if len(study.intervals) < 2:
         return None
     figure, axes = panels(2)
@@ -113,7 +113,9 @@ def plot_course(study: Study, three: Rows):
 
 @png
 def plot_fractions(counts: Mapping[str, Iterable[Mapping[str, int]]]):
-    """Horizontal bars of what is most frequent in percent, a panel a group (Figures 6 and 7)."""
+    """Horizontal bars of the most frequent entries in percent, a panel per group (Figures 6 and
+    7).
+    """
     totals: dict[str, Counter[str]] = {name: Counter() for name in counts}
     for name, parts in counts.items():
         for part in parts:

@@ -75,7 +75,7 @@ class Verdict:
 def ratios(
     new: Mapping[Key, Losses], last: Mapping[Key, Losses], interval: str
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """The new model's perplexity over the last one's, of each class of one interval's facts.
+    """The new model's perplexity over the last one's, for each class of an interval's facts.
 
     Returns:
       The ratios by name, and their 95 % intervals of the paired bootstrap over facts.
@@ -137,7 +137,7 @@ def judge(
 def compare_runs(
     model: str | Path, last: str | Path, condition: Comparison | Condition, interval: str = ""
 ) -> Verdict:
-    """The verdict on a finished run relative to another, by the facts of the last interval.
+    """The verdict on a finished run against another, on the facts of the last interval.
 
     Args:
       model, last: MODEL_DIRs with rows of facts.
@@ -162,7 +162,7 @@ def compare_runs(
 def compare_study(
     root: str | Path, condition: Comparison | Condition, methods: tuple[str, ...] = ()
 ) -> list[Verdict]:
-    """The verdict on each method's newest model relative to its last, on the newest interval.
+    """The verdict on each method's newest model against its previous one, on the newest interval.
 
     Args:
       root: folder of `ckl temporalwiki`.

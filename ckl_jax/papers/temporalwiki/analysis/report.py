@@ -152,7 +152,7 @@ def _write_csv(path: Path, matrices: dict[str, Any]) -> None:
 
 
 def _by_method(title: str, headers: list[str], found: Rows, cells: Callable, **about) -> Section:
-    """A row for each method, of its label and `cells` of its numbers."""
+    """One row per method: its label and the `cells` of its numbers."""
     rows = [[method_label(row["method"]), *cells(row)] for row in found]
     return Section(title, ["Method", *headers], rows, **about)
 
@@ -197,7 +197,7 @@ def _perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
 
 
 def _kinds(study: Study, three: Rows) -> Section:
-    """Perplexity of updated, new and deleted facts, apart."""
+    """Perplexity of updated, new and deleted facts separately."""
     columns = [
         (i, k)
         for i in study.intervals
@@ -271,7 +271,7 @@ def _corpora(found: Rows) -> Section:
 
 
 def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
-    """Facts after each step of alignment and filters; how they are spread over relations."""
+    """Facts left after each alignment step and filter, and their distribution over relations."""
     steps = ("initial", "aligned", "final")
     columns = [(c, s) for c in ("unchanged", "changed", "deleted") for s in steps]
     headers = ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)]

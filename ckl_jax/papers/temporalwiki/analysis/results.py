@@ -75,12 +75,12 @@ class Study:
             yield from after.values()
 
     def before(self, model: Model) -> Model | None:
-        """The model that `model` was trained from: its method's last one, or Initial."""
+        """The model from which `model` was trained: its method's previous one, or Initial."""
         i = self.intervals.index(model.interval)
         return self.models[model.method].get(self.intervals[i - 1]) if i else self.initial
 
     def label(self, interval: str) -> str:
-        """The interval by months and days, as the paper has it, where that names it."""
+        """The interval in months, as in the paper where the paper names it."""
         # "20210801-20210901" -> "0801-0901", unless two years have the same months.
         shown = ["-".join(date[4:] for date in name.split("-")) for name in self.intervals]
         short = shown[self.intervals.index(interval)]
@@ -122,7 +122,7 @@ def _in_order(methods: Iterable[str]) -> list[str]:
 
 
 def _model(folder: Path, method: str, interval: str) -> Model | None:
-    """The model of a run; None while it is not trained or not probed."""
+    """The model of a run; None until it is trained and probed."""
     if not (folder / "summary.json").is_file() or not _probed(folder):
         return None
     summary = read_json(folder / "summary.json")
@@ -130,7 +130,7 @@ def _model(folder: Path, method: str, interval: str) -> Model | None:
 
 
 def losses_of(folder: str | Path) -> dict[Key, Losses]:
-    """Losses on facts at the end of a run, by interval and class, and by kind of changed facts.
+    """Losses on facts at the end of a run, by interval and class, and by kind of changed fact.
 
     Raises:
       UserError: the folder has no rows of facts.
@@ -152,7 +152,7 @@ def losses_of(folder: str | Path) -> dict[Key, Losses]:
 
 
 def _probed(folder: Path) -> list[Run]:
-    """The run, and its later evaluations."""
+    """The run and its later evaluations."""
     # Later evaluations hold the probes of intervals that came after the training.
     places = (folder, *sorted((folder / LATER).glob("*")))
     return [Run.open(path) for path in places if any(path.glob("probes/rows_*.jsonl"))]
@@ -167,7 +167,7 @@ def probes_of(folder: str | Path) -> set[str]:
 
 
 def manifests(study: Study, kind: str) -> dict[str, dict[str, Any]]:
-    """{interval: manifest} of the diffsets or the probes, where they are there."""
+    """{interval: manifest} of the diffsets or probes that exist."""
     return _manifests({i: study.root / "data" / i / kind for i in study.intervals})
 
 

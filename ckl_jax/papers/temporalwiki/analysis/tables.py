@@ -77,7 +77,7 @@ class Perplexities:
 
 
 def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
-    """Un, C and Avg of each model on the facts of the interval that it was updated by last.
+    """Un, C and Avg of each model on the facts of its latest interval.
 
     Returns:
       [{"method", "trainable", "total", "flops": {interval: n}, "cpu_seconds": {interval: s},
@@ -183,7 +183,7 @@ def _over_time(study: Study, models: Sequence[Model | None]) -> dict[str, float 
 
 
 def table_1(study: Study) -> list[dict[str, Any]]:
-    """Articles, words and tokens of the snapshots and diffsets, in the order of their dates."""
+    """Articles, words and tokens of the snapshots and diffsets, by date."""
     tokens = _tokens(study)
     kinds = {"Wikipedia": text_of(study), "Diffset": manifests(study, "diffset")}
     rows = [
@@ -201,7 +201,7 @@ def table_1(study: Study) -> list[dict[str, Any]]:
 
 
 def _tokens(study: Study) -> dict[str, int]:
-    """{date or interval: tokens} of the rows that there are."""
+    """{date or interval: tokens} of the existing rows."""
     from ckl_jax.data.tasks.cached import read_manifest
 
     rows = study.root / "data" / "rows"
@@ -215,7 +215,7 @@ def _tokens(study: Study) -> dict[str, int]:
 
 
 def of_probes(study: Study, table: str) -> list[dict[str, Any]]:
-    """The numbers of "table_2" or "table_7" that the probes' manifests have.
+    """The numbers of "table_2" or "table_7" in the probes' manifests.
 
     Returns:
       [{"interval", "unchanged", "changed", ...}]: of Table 2 {"initial", "aligned", "final"} of
@@ -270,7 +270,7 @@ def proper_nouns(study: Study) -> list[dict[str, Any]]:
 
 
 def _rows(study: Study, kinds: tuple[str, str], number: Any) -> list[dict[str, Any]]:
-    """A row for each method with a number, Initial first; its models at their own intervals."""
+    """One row per method with a number, Initial first, with each model at its own interval."""
     models = {study.initial.method: dict.fromkeys(study.intervals, study.initial), **study.models}
     rows = []
     for method, after in models.items():

@@ -18,7 +18,7 @@ _LEGACY_IGNORED = re.compile(r"[^\w\s]")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A piece of text and what it is.
+    """A piece of text and its kind.
 
     Attributes:
       kind: one of `KINDS`: a new article, a paragraph without any known sentence, the sentences of
@@ -32,7 +32,7 @@ class Change:
 
 
 def diff(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
-    """Algorithm 1 (p. 4) on two versions of an article that was there before.
+    """Algorithm 1 (p. 4) on two versions of an article.
 
     For each new paragraph: nothing if the old version has it or all of its sentences; the whole
     paragraph if the old version has none of its sentences; else the sentences that it has not.
@@ -64,7 +64,7 @@ def _change(paragraph: str, known: "_Known", split: Split) -> Change | None:
 
 
 class _Known:
-    """The paragraphs and sentences of an old version, of which few are ever needed.
+    """The paragraphs and sentences of an old version, computed on demand.
 
     Most of a page stays. So only the paragraphs that went are split into sentences; what is not
     among those is looked for in the letters of the others, and those that have it (perhaps as a
@@ -100,7 +100,7 @@ class _Known:
         return key in self._sentences or self._look_for(key) and key in self._sentences
 
     def _look_for(self, key: str) -> bool:
-        """Adds the paragraphs that may have `key`; whether there are any."""
+        """Adds the paragraphs that may contain `key`; returns whether there are any."""
         if self._letters is None:
             self._letters = list(map(letters, self._stayed))
             self._all_letters = b"\n".join(self._letters)
@@ -126,7 +126,8 @@ def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Chan
 
 
 def legacy_diff(old: str, new: str) -> str:
-    """The released function: loses what is new before the first and after the last known paragraph.
+    """The released function, which loses new text before the first and after the last known
+    paragraph.
 
     Args:
       old, new: texts with a paragraph on each line.

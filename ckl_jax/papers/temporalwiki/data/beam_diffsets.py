@@ -25,7 +25,7 @@ Ids = Sequence[tuple[int, int | None]]
 
 
 def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
-    """Builds a diffset, or the shards that it lacks.
+    """Builds a diffset, or its missing shards.
 
     Args:
       todo: what `diffsets.plan` made; every worker can read its dumps and write to its folder.
@@ -92,7 +92,7 @@ def pages(
 
 
 def pack(page: Page) -> bytes:
-    """A page for the shuffle, in two fifths of its bytes."""
+    """Compresses a page for the shuffle, to two fifths of its bytes."""
     return zlib.compress(json.dumps(dataclasses.asdict(page), ensure_ascii=False).encode(), 1)
 
 

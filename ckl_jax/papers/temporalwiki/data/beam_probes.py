@@ -110,7 +110,7 @@ def _write(beam, pipeline, lines, job: Job, name: str) -> None:
 
 
 def _facts(beam, pipeline, job: Job) -> None:
-    """From the dumps to the facts that may become probes, in words."""
+    """From the dumps to candidate facts in words."""
     read = beam_runs.outputs(
         beam,
         pipeline | "Parts" >> beam.Create(_parts(job)) | "Spread" >> beam.Reshuffle(),
@@ -193,7 +193,7 @@ def _aligner(job: Job) -> probe_rows.PageAligner:
 
 
 def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
-    """Yields the rows of an item, and what labels they need."""
+    """Yields the rows of an item and the labels that they need."""
     _, versions = group
     old, new = pair = tuple(
         _version(versions[side], path) for side, path in (("old", job.old), ("new", job.new))
@@ -225,7 +225,7 @@ def _label(side: str, item: str) -> Label:
 
 
 def answers(group: Group) -> Iterator[tuple[str, Any]]:
-    """Yields the label of an item to the rows that asked for it, and which type an object has."""
+    """Yields the label of an item to the rows that need it, and the type of each object."""
     (side, _), grouped = group
     for label, kind in grouped["labels"]:
         for row, role in grouped["asked"]:
@@ -260,7 +260,7 @@ def put_in_words(
 
 
 def _texts(beam, pipeline, job: Job) -> None:
-    """From rows, diffset and the new Wikipedia to the rows whose text names the object."""
+    """From rows, diffset and new Wikipedia dump to the rows whose text names the object."""
     dump = open_dump(job.wikipedia)
     rows = pipeline | "Buckets" >> beam.Create(
         [os.fspath(bucket_path(job.out / "rows", b)) for b in range(job.buckets)]
@@ -294,7 +294,7 @@ def _texts(beam, pipeline, job: Job) -> None:
 
 
 def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any]]:
-    """Yields (page, (source, text)) of the pages of a piece that rows need."""
+    """Yields (page, (source, text)) for the pages of a piece that rows need."""
     count = 0
     pages = read_pages(piece.path, piece.start, piece.stop, site)
     for key, source, text in probe_rows.page_texts(job, pages, site):
@@ -304,7 +304,7 @@ def read_texts(piece: Span, job: Job, site: SiteInfo) -> Iterator[tuple[str, Any
 
 
 def read_records(path: str, job: Job) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yields the same of a file of the diffset."""
+    """Yields the same for a file of the diffset."""
     for key, source, text in probe_rows.diffset_texts(job, read_jsonl(path)):
         yield key, (source, text)
 

@@ -1,4 +1,4 @@
-"""TWiki-Diffsets: two dumps of one Wikipedia to the text that is new in the later one.
+"""TWiki-Diffsets: from two dumps of one Wikipedia to the text that is new in the later one.
 
 Compared with nothing, all text of a dump is new: so whole snapshots are made too. A streaming merge
 join by page id. The dumps are cut into ranges of page ids (shards); a finished
@@ -126,7 +126,7 @@ class Plan:
 
 
 def shard_of(shards: Sequence[tuple[int, int | None]], page: int) -> int:
-    """Number of the shard of a page id; `shards` as in `Plan`."""
+    """The shard number of a page id; `shards` as in `Plan`."""
     if len(shards) > 1 and shards[0][1] is None:  # buckets
         return page % len(shards)
     return bisect.bisect_right(shards, page, key=lambda ids: ids[0]) - 1
@@ -264,7 +264,7 @@ def write_shard(
     records: Iterable[dict[str, Any]],
     counts: Mapping[str, int],
 ) -> None:
-    """Writes records, then the marker with `counts` of pages, which may grow as they are read."""
+    """Writes records, then the marker with the page `counts`, which may grow during writing."""
     write_jsonl(path, records)
     # Last: the marker says that the records are whole.
     write_json(marker, {"pages": dict(sorted(counts.items()))})
@@ -298,7 +298,7 @@ def _sorted_bucket(path: Path, dump: str | os.PathLike) -> Iterator[Page]:
 
 
 def join(old: Iterable[Page], new: Iterable[Page]) -> Iterator[Pair]:
-    """Pairs of equal ids of two streams in the order of ids; None where one has no such page."""
+    """Merge join of two streams sorted by id; None where one lacks the page."""
     old, new = iter(old), iter(new)
     a, b = next(old, None), next(new, None)
     # The merge step of a merge join: the smaller id goes first, alone.
@@ -341,7 +341,7 @@ def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]],
 
 
 def finish(todo: Plan) -> dict[str, Any]:
-    """Makes of finished shards the tables, and the manifest that it returns."""
+    """Combines finished shards into tables; returns the manifest."""
     path = todo.out / "manifest.json"
     if path.is_file():
         return read_json(path)
@@ -380,7 +380,7 @@ def record_files(folder: str | os.PathLike) -> list[Path]:
 
 
 def read_manifest(folder: str | os.PathLike) -> dict[str, Any]:
-    """The result of `finish` for a diffset that is finished already."""
+    """The result of `finish` for a diffset that is already finished."""
     manifest = Path(folder) / "manifest.json"
     if not manifest.is_file():
         raise UserError(f"{folder} holds no finished diffset; make it with `ckl data diffsets`.")
@@ -412,7 +412,7 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
 
 
 def _articles(todo: Plan, kinds: collections.Counter[str]) -> Iterator[tuple[int, str, str]]:
-    """(page id, title, all its new text) of the articles that have any; counts the records."""
+    """(page id, title, its whole new text) of each article with any; counts the records."""
     rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
     # Records of a page follow each other.
     for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):

@@ -46,7 +46,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class Dump:
-    """A pages-articles dump: where it is, what it says of itself, its spans in order of page ids.
+    """A pages-articles dump: its files, its site information, its spans in order of page ids.
 
     Attributes:
       path: file or folder, as given.
@@ -80,7 +80,7 @@ class Dump:
         return self._select(ascending(self.unsorted_pages(low, high), self.path), low, high)
 
     def unsorted_pages(self, low: int = 0, high: int | None = None) -> Iterator[Page]:
-        """Yields all pages of the spans that may hold such ids, in the order of the dump."""
+        """Yields all pages of the spans that may contain such ids, in dump order."""
         for i, span in enumerate(self.spans):
             # Spans are in order of page ids, so the next one's first id bounds this one's.
             following = self.spans[i + 1].first if i + 1 < len(self.spans) else None
@@ -171,7 +171,7 @@ def _spans(path: Path, first: int) -> list[Span]:
 
 
 def read_index(path: str | os.PathLike) -> Iterator[tuple[int, int]]:
-    """Yields (byte offset, first page id) of each stream that a multistream index lists.
+    """Yields (byte offset, first page id) of each stream listed in a multistream index.
 
     Raises:
       UserError: a line is not `offset:page id:title`, or offsets or ids do not grow.
@@ -213,7 +213,7 @@ def id_ranges(dump: Dump, shards: int) -> list[tuple[int, int | None]]:
 
 
 def pieces(dump: Dump, size: int) -> list[Span]:
-    """The spans of a dump, those of one file put together up to about `size` compressed bytes."""
+    """The spans of a dump, with those of one file joined up to about `size` compressed bytes."""
     spans: list[Span] = []
     for span in dump.spans:
         last = spans[-1] if spans else None
@@ -232,7 +232,7 @@ def _sizes(spans: Sequence[Span]) -> Iterator[int]:
 
 
 def check_pair(old: Dump, new: Dump) -> None:
-    """Checks that two dumps are of one wiki and in order.
+    """Checks that two dumps are of the same wiki and in chronological order.
 
     Raises:
       UserError: they are not.

@@ -1,4 +1,4 @@
-"""The classes of one item's facts: TemporalWiki's Algorithm 2, and deleted facts."""
+"""Classifies the facts of one item: TemporalWiki's Algorithm 2, and deleted facts."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""One Wikidata dump as buckets of items by number, with an index of labels.
+"""One Wikidata dump, partitioned by item number, with an index of labels.
 
 A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
 [number, label, title of its page, revision, [[property, item], ...], line of the dump].
@@ -39,7 +39,7 @@ class Item:
 
     @property
     def kind(self) -> str:
-        """What it is an instance of (the first); "" if the dump does not say."""
+        """The first class of which it is an instance; "" if the dump has none."""
         return next((q for p, q in self.facts if p == INSTANCE_OF), "")
 
     @staticmethod
@@ -57,7 +57,7 @@ def extract(
     workers: int = 1,
     progress: Progress = lambda *unused: None,
 ) -> dict[str, Any]:
-    """Reads a dump into `folder` unless that is done already.
+    """Reads a dump into `folder` unless that is already done.
 
     Returns:
       Counts: items, properties, facts, pages, labels.
@@ -119,7 +119,7 @@ def entities(
     rules: FactRules,
     counts: collections.Counter[str],
 ) -> Iterator[Entity]:
-    """Yields the items and properties of lines, and counts what is in them."""
+    """Yields the items and properties of lines, and counts them."""
     counts.update(properties=0)
     for line in lines:
         entity = parse_entity(path, line, rules)
@@ -142,7 +142,7 @@ def row_of(entity: Entity) -> str:
 
 
 def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
-    """Reads a bucket as item number -> line, and writes the index of its labels.
+    """Reads a bucket as item number -> line, and writes its label index.
 
     Raises:
       UserError: an item is there twice.
@@ -166,7 +166,7 @@ def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:
 
 
 def twice(dump: str, rows: Iterable[str | bytes]) -> UserError:
-    """The error of an item that is in a dump twice, from its rows."""
+    """The error for an item that occurs twice in a dump, from its rows."""
     (first, number), (second, _), *_ = sorted((row[-1], row[0]) for row in map(parse_json, rows))
     return UserError(
         f"{dump}, line {second}: item Q{number} was there before, in line {first}; a dump has "
@@ -216,6 +216,6 @@ class Labels:
 def merge(
     old: dict[int, bytes], new: dict[int, bytes]
 ) -> Iterator[tuple[Item | None, Item | None]]:
-    """Pairs of the two versions of each item of a bucket, by number; None where there is none."""
+    """Pairs the two versions of each item in a bucket, by number; None where one is missing."""
     for number in sorted(itertools.chain(old, (n for n in new if n not in old))):
         yield tuple(Item.of(side[number]) if number in side else None for side in (old, new))

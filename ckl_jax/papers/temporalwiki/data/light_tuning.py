@@ -1,4 +1,4 @@
-"""Facts to tune a model on before it is probed; none is a probe (TemporalWiki, appendix E)."""
+"""Facts for light-tuning before a model is probed; none is a probe (TemporalWiki, appendix E)."""
 
 import collections
 import heapq
@@ -16,7 +16,7 @@ Keys = tuple[str, str]
 
 
 def draw(pool: Iterable[Probe], probes: Sequence[Probe], count: int, seed: int = 0) -> list[Probe]:
-    """Draws facts that have the probes' relations in the probes' proportions.
+    """Samples facts with the probes' relations in the probes' proportions.
 
     No subject occurs twice, and none has the relation that a probe asks of it. Filters 1 and 2 of
     the probes hold. Where a relation has too few facts, others take their place by lot.
@@ -61,7 +61,9 @@ def quotas(sizes: collections.Counter[str], count: int) -> dict[str, int]:
 def _lots(
     pool: Iterable[Probe], asked: set[Keys], wanted: dict[str, int], count: int, seed: int
 ) -> dict[str, list[tuple[int, Probe]]]:
-    """The first facts of each relation, with their lots, which fact and seed decide."""
+    """The first facts of each relation with their random keys, which depend on fact and seed
+    only.
+    """
     heaps: dict[str, list] = {relation: [] for relation in wanted}
     for probe in map(without_commas, pool):
         heap = heaps.get(probe.relation)
@@ -78,7 +80,7 @@ def _lots(
 
 
 def _distinct(probes: Iterable[Probe], subjects: set[str], most: int) -> list[Probe]:
-    """The first `most` facts of subjects that had none; their subjects are added."""
+    """The first `most` facts with subjects that are new; adds their subjects."""
     facts: list[Probe] = []
     for probe in probes:
         if len(facts) >= most:

@@ -24,7 +24,7 @@ _HASHES = 2**63
 
 
 def remaining(text: str, new: Iterable[dict[str, Any]], split: Split) -> str:
-    """The text of a page without its new text, as the diffset lists it.
+    """The text of a page without the new text that the diffset lists.
 
     Args:
       text: of the page, a paragraph a line.
@@ -69,7 +69,7 @@ def _cut(paragraph: str, pieces: Sequence[str], split: Split) -> str:
 
 
 def _consumed(sentences: Sequence[str], piece: str) -> set[int]:
-    """Which of the sentences make up a piece, in order; none if they do not make up all of it."""
+    """The sentences that make up a piece, in order; none unless they make up all of it."""
     used, at = set(), 0
     for k, sentence in enumerate(sentences):
         if piece.startswith(f"{sentence} ", at):
@@ -146,7 +146,7 @@ def _new_text(folder: str | os.PathLike) -> Iterator[tuple[int, list[dict[str, A
 
 
 def _in_order(items: Iterable[Any], key, path: str | os.PathLike) -> Iterator[tuple[int, Any]]:
-    """(page id, item) of a stream that has to be in the order of ids."""
+    """(page id, item) of a stream that must be sorted by id."""
     before = -1
     for item in items:
         try:
@@ -163,7 +163,7 @@ def _in_order(items: Iterable[Any], key, path: str | os.PathLike) -> Iterator[tu
 
 
 def _join(pages: Iterator[tuple[int, Document]], new) -> Iterator[tuple[int, Document, list]]:
-    """Each page with the diffset's records of it."""
+    """Each page with its records in the diffset."""
     page, pair = next(new, (None, None))
     for number, document in pages:
         # Both streams ascend: a merge join, in which every page is kept.

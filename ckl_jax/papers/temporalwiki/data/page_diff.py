@@ -1,4 +1,4 @@
-"""From the two versions of one page to the records of the diffset. Pure functions."""
+"""From the two versions of one page to its diffset records. Pure functions."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ def tools(rules: Rules) -> tuple[Extractor, Split]:
 
 
 def drop_reason(page: Page, rules: Rules) -> str:
-    """Why a page does not count, by what is known without reading its text; "" if it does."""
+    """Why a page does not count, without reading its text; "" if it does."""
     if page.namespace not in rules.namespaces:
         return f"namespace {page.namespace}"
     if page.redirect:
@@ -50,7 +50,7 @@ def drop_reason(page: Page, rules: Rules) -> str:
 
 
 def same_revision(old: Page, new: Page) -> str:
-    """Says how two pages are known to be equal without parsing them; "" if they are not."""
+    """How two pages are known to be equal without parsing; "" if they may differ."""
     if old.revision and old.revision == new.revision:
         return "same revision"
     # Equal texts under another revision: an edit and its revert.
@@ -60,7 +60,8 @@ def same_revision(old: Page, new: Page) -> str:
 
 
 def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
-    """Decides without parsing: (what is to be compared, "") or (None, why not).
+    """Decides without parsing: (the versions to compare, "") or (None, the reason for no
+    comparison).
 
     A version that does not count is None in the pair that is returned.
     """
@@ -78,7 +79,7 @@ def triage(pair: Pair, rules: Rules) -> tuple[Pair | None, str]:
 
 
 def for_triage(page: Page, rules: Rules) -> Page:
-    """The page without its text if it does not count: nothing will read it."""
+    """The page, without its text if it does not count."""
     return dataclasses.replace(page, text="") if drop_reason(page, rules) else page
 
 
@@ -89,7 +90,7 @@ def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
 
 
 def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
-    """Compares the pages that `triage` could not decide.
+    """Compares pages that `triage` cannot decide.
 
     Returns:
       The records (page_id, title, kind, text) and the page's outcome.
@@ -117,7 +118,7 @@ def _counts(page: Page, rules: Rules) -> bool:
 
 
 def _whole(before: list[str], after: list[str], rules: Rules, split: Split) -> Iterator[d.Change]:
-    """Of an article that only one of the dumps has."""
+    """The record of an article that only one of the dumps has."""
     if after:
         # The released code joins paragraphs without a line break.
         yield d.Change(d.NEW, ("" if rules.legacy else "\n").join(after))

@@ -1,4 +1,4 @@
-"""Which page belongs to which item: files of (page id, Q-id), as two sorted columns of numbers."""
+"""Maps pages to items: files of (page id, Q-id), as two sorted columns of numbers."""
 
 import csv
 import os

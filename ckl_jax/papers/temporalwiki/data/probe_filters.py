@@ -56,7 +56,7 @@ def distinct(probes: Iterable[Probe]) -> list[Probe]:
 
 
 def gives_itself_away(probe: Probe) -> bool:
-    """Rule 1: the subject's name is in the object's or the other way round."""
+    """Rule 1: the subject's name contains the object's or is contained in it."""
     subject, answer = probe.subject.lower(), probe.object.lower()
     # In both directions, so a model cannot answer by copying from the prompt.
     return subject in answer or answer in subject
@@ -128,7 +128,7 @@ def apply(
 
 
 def table_7(probes: Sequence[Probe]) -> dict[str, Any]:
-    """Relations, subjects and objects that there are, and the most facts that share a relation.
+    """Numbers of relations, subjects and objects, and the most facts of one relation.
 
     The counts by relation are those of Figure 7, the counts by type those of Figure 6.
     """

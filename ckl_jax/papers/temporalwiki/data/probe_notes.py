@@ -1,4 +1,4 @@
-"""Checks that dumps, diffset and probes belong together; one-sentence notes for the user.
+"""Checks that dumps, diffset and probes belong together, and notes for the user.
 
 Dumps of another wiki or date are refused; dates that only look wrong, and classes that end with
 nothing, are told.
@@ -29,7 +29,7 @@ def check_wikipedia(job: Job) -> None:
 
 
 def misdated(job: Job) -> str:
-    """A sentence on a Wikidata dump that is nearer to the diffset's other date; "" if none is.
+    """A note on a Wikidata dump that is nearer to the diffset's other date, or "".
 
     Wikidata's dumps are of other days than Wikipedia's, so no date is wrong for sure.
     """
@@ -57,7 +57,7 @@ def _day(date: str) -> int | None:
 def emptied(
     job: Job, title: str, kinds: Sequence[str], steps: Mapping[str, int], filters: Mapping[str, int]
 ) -> str:
-    """A sentence on a set of classes that lost all its facts; "" if there were none.
+    """A note on classes that lost all their facts, or "".
 
     Nor is one due on deleted facts of a diffset that keeps no deletions.
 
@@ -88,7 +88,7 @@ def emptied(
 
 
 def _reasons(job: Job, source: str, total, filters: Mapping[str, int]) -> dict[str, int]:
-    """Counts the facts that each step dropped, by what they lacked."""
+    """Counts the facts dropped by each step, by the reason."""
     place = "in the page map" if job.page_map else f"on {job.rules.site}"
     lost = {f"no page of their subject {place}": total("initial") - total("with a page")}
     if source != "page":

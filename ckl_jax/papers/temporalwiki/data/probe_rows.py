@@ -68,7 +68,7 @@ class Job:
     buckets: int = 0
 
     def sized(self) -> "Job":
-        """The same with a number of buckets."""
+        """The same job with a number of buckets."""
         size = os.path.getsize(self.new) // _BUCKET_BYTES
         # At most 512, as each bucket is an open file.
         return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
@@ -85,7 +85,7 @@ class Job:
 
 
 def check_inputs(job: Job) -> None:
-    """Raises `UserError` for what is missing, before anything is written."""
+    """Raises `UserError` for missing inputs, before anything is written."""
     for path in filter(None, (job.old, job.new, job.properties)):
         if not os.path.isfile(path):
             raise UserError(
@@ -97,7 +97,7 @@ def check_inputs(job: Job) -> None:
 
 
 def check_pages(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if no item of the new dump, by these counts, names its page."""
+    """Raises `UserError` if, by these counts, no item of the new dump names its page."""
     if not counts.get("pages"):
         raise UserError(
             f"{job.new} has no sitelinks to {job.rules.site}, so the pages of its items are not "
@@ -106,7 +106,9 @@ def check_pages(job: Job, counts: Mapping[str, int]) -> None:
 
 
 def check_revisions(job: Job, counts: Mapping[str, int]) -> None:
-    """Raises `UserError` if items of the new dump are older, by these counts, than in the old."""
+    """Raises `UserError` if, by these counts, items of the new dump are older than in the old
+    one.
+    """
     if counts.get("revisions backward", 0) > counts.get("revisions forward", 0):
         raise UserError(
             f"Most items have an older revision in {job.new} than in {job.old}; give the older "
@@ -127,7 +129,7 @@ def page_key(job: Job, number: int, title: str) -> str:
 def candidates(
     job: Job, old: Item | None, new: Item | None, aligner: "PageAligner", counts
 ) -> Iterator[list[Any]]:
-    """The facts of one item that go on: kind, subject, its label, page, relation, object, old."""
+    """The candidate facts of one item: kind, subject, label, page, relation, object, old object."""
     for change, item in _changes(job, old, new, counts):
         if key := aligner.of(change, item, counts):
             yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
@@ -192,7 +194,7 @@ def relation_labels(
 
 
 def side_of(kind: str) -> str:
-    """Which dump names the object of a fact, and the types."""
+    """Which dump names the object of a fact, and its types."""
     return "old" if kind == fact_diff.DELETED else "new"
 
 
@@ -253,7 +255,7 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
 
 
 def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
-    """Whether the lower-case texts of a row's page (None: there are none) name its object."""
+    """Whether the lower-case texts of a row's page name its object; None means no text."""
     counts[f"{row['kind']} text found"] += texts is not None
     # A substring, lower-case, as in the released alignment.
     named = bool(texts) and any(row["object"].lower() in text for text in texts)

@@ -1,4 +1,4 @@
-"""The steps from two Wikidata dumps to aligned probes; each is done once and leaves a marker.
+"""The steps from two Wikidata dumps to aligned probes; each runs once and leaves a marker.
 
 stores/{old,new}   facts, names and pages of items, in buckets by item
 candidates         facts by class whose subject has a page (alignment steps 1 and 2)
@@ -59,7 +59,7 @@ class Run:
         return read_json(path)
 
     def each(self, name: str, function: Callable, tasks: dict[str, Any]) -> dict[str, int]:
-        """Calls `function` for the tasks that are not done; returns the sum of their counts."""
+        """Calls `function` for the unfinished tasks; returns the sum of their counts."""
         folder = self.job.out / "steps" / name
         todo = [(folder, key, function, task) for key, task in tasks.items()]
         todo = [t for t in todo if not (folder / f"{t[1]}.json").is_file()]
@@ -110,7 +110,7 @@ def map_pages(run: Run) -> dict[str, int]:
 
 
 def diffset_keys(run: Run) -> dict[str, int]:
-    """Writes which pages the diffset has new text of, and which it says of that text is gone."""
+    """Writes the pages with new text in the diffset, and those with deleted text."""
     job = run.job
 
     def write() -> dict[str, int]:
@@ -127,7 +127,7 @@ def diffset_keys(run: Run) -> dict[str, int]:
 
 
 def compare(run: Run) -> dict[str, int]:
-    """Classifies all facts; keeps those whose subject has a page that is in the right text."""
+    """Classifies all facts; keeps those whose subject's page is in the right text."""
     tasks = {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
     counts = run.each("candidates", _compare_bucket, tasks)
     check_revisions(run.job, counts)
@@ -167,7 +167,7 @@ def label(run: Run) -> dict[str, int]:
 
 
 def page_keys(job: Job) -> dict[str, int]:
-    """Writes which pages of the new Wikipedia the rows need."""
+    """Writes the pages of the new Wikipedia dump that the rows need."""
     rows = read_rows(job.out / "rows", job.buckets)
     pages = {row["page"] for row in rows if TEXT_OF[row["kind"]] == "page"}
     KeySet.write(job.keys("page"), pages)
@@ -199,7 +199,7 @@ def _label_bucket(task: tuple[Job, int]) -> dict[str, int]:
 
 
 def texts(run: Run) -> dict[str, int]:
-    """Collects the texts of the pages that candidates are about, in buckets by page."""
+    """Collects the texts of the candidates' pages, in buckets by page."""
     job = run.job
     dump = open_dump(job.wikipedia)
     ranges = id_ranges(dump, -(-dump.bytes // _WIKIPEDIA_SHARD_BYTES))
@@ -231,7 +231,7 @@ def _texts(job: Job, shards: int) -> Iterator[list[str]]:
 
 
 def align(run: Run) -> dict[str, int]:
-    """Alignment step 3: the object's name stands in the text of the subject's page."""
+    """Alignment step 3: the text of the subject's page contains the object's name."""
     return run.each(
         "aligned", _align_bucket, {f"{b:05d}": (run.job, b) for b in range(run.job.buckets)}
     )

@@ -1,4 +1,5 @@
-"""TWiki-Probes: two Wikidata dumps and a diffset to unchanged, changed and deleted facts in words.
+"""TWiki-Probes: from two Wikidata dumps and a diffset to unchanged, changed and deleted facts in
+words.
 
 Facts are compared in buckets by item, joined with texts in buckets by page; neither dump is ever in
 memory. Labels come from the snapshot itself.
@@ -28,7 +29,7 @@ FORMAT = 1
 
 
 def check(job: Job) -> None:
-    """Checks the inputs before anything is written, and warns of dates that do not fit.
+    """Checks the inputs before anything is written, and warns of dates that do not match.
 
     Raises:
       UserError: one is missing, they are not of one wiki, or the dumps are not in order.
@@ -97,7 +98,7 @@ def build(
 
 
 def settings_of(job: Job, fix_point: bool = False, light_tuning: int = 0) -> dict[str, Any]:
-    """What the folder of a `sized` job remembers."""
+    """The settings that the folder of a `sized` job records."""
     settings = dataclasses.asdict(job)
     del settings["out"]
     for name in ("old", "new", "wikipedia", "page_map", "properties", "diffset"):

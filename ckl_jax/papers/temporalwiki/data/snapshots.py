@@ -1,4 +1,4 @@
-"""Snapshots: the dumps of Wikipedia and of Wikidata of one date, found where they lie."""
+"""Snapshots: a Wikipedia and a Wikidata dump of one date, found by their paths."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ class Snapshot:
     wikidata: str
 
     def describe(self) -> str:
-        """Date, and names and sizes of its files if there are any: they tell it from others."""
+        """Date, and names and sizes of its files, which identify it."""
         if not self.wikipedia:
             return self.date
         parts = (
@@ -45,7 +45,7 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """Two snapshots that follow each other."""
+    """Two consecutive snapshots."""
 
     old: Snapshot
     new: Snapshot
@@ -107,7 +107,7 @@ def _one(path: str | os.PathLike, kind: str, files: list[Path]) -> Path:
 
 
 def check_series(snapshots: Sequence[Snapshot]) -> None:
-    """Checks that snapshots follow each other, and are of one wiki.
+    """Checks that snapshots are in order and of one wiki.
 
     Raises:
       UserError: they do not.

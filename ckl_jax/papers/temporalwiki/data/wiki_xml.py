@@ -53,7 +53,7 @@ _SITE_FIELDS = {"sitename", "dbname", "base", "generator"}
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """One page with the last of its revisions in the dump.
+    """One page with its last revision in the dump.
 
     Attributes:
       id, title, namespace: of the page; namespace 0 are articles.
@@ -139,7 +139,7 @@ def read_pages(
     stop: int | None = None,
     site: SiteInfo | None = None,
 ) -> Iterator[Page]:
-    """Yields the pages of a dump in the order in which they are.
+    """Yields the pages of a dump in dump order.
 
     Args:
       path: XML, plain or compressed by gzip or bzip2.
@@ -160,7 +160,7 @@ def read_pages(
 
 
 def ascending(pages: Iterable[Page], path: str | os.PathLike) -> Iterator[Page]:
-    """Passes pages on while their ids grow.
+    """Passes pages on and checks that their ids ascend.
 
     Raises:
       UserError: an id appears twice or pages are not in order.
@@ -179,7 +179,7 @@ def ascending(pages: Iterable[Page], path: str | os.PathLike) -> Iterator[Page]:
 
 
 def twice(path: str | os.PathLike, first: Page, second: Page) -> UserError:
-    """The error of a page id that is in a dump twice."""
+    """The error for a page id that occurs twice in a dump."""
     return UserError(
         f"{path}, line {second.line}: page id {second.id} ({second.title!r}) was there before, in "
         f"line {first.line} ({first.title!r}); a dump has every page once."
@@ -187,7 +187,7 @@ def twice(path: str | os.PathLike, first: Page, second: Page) -> UserError:
 
 
 class _Parser:
-    """Expat with handlers that keep what `Page` and `SiteInfo` hold and skip the rest."""
+    """Expat handlers that keep the fields of `Page` and `SiteInfo` and skip the rest."""
 
     def __init__(self, path, start: int = 0, site: SiteInfo | None = None):
         self.path, self.start = path, start
@@ -222,7 +222,7 @@ class _Parser:
             raise too_long(self.path, f"line {self.expat.CurrentLineNumber}", RECORD_BYTES)
 
     def close(self, whole: bool = True) -> None:
-        """Checks that the input ended where it may."""
+        """Checks that the input ended at a valid place."""
         if self.depth > 1 or (whole and self.depth):
             inside = f" inside page {self.page['title']!r}" if "title" in self.page else ""
             raise self._error(f"the XML stops{inside}, before its end: the file was cut")

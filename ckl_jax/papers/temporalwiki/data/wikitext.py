@@ -1,4 +1,4 @@
-"""Prose of a page: wikitext to paragraphs, by the tokenizer of mwparserfromhell.
+"""Converts wikitext to paragraphs of prose with mwparserfromhell's tokenizer.
 
 Kept is what reads as running text: paragraphs with the labels of their links. Dropped are
 templates, tables, lists, headings, references, files, categories, galleries and formulae, as
@@ -239,7 +239,7 @@ class Extractor:
 
 
 def _skip(rest: Iterator, opening: type, closings: tuple[type, ...]) -> str:
-    """Goes behind the end of a construct, over others of its type that are in it."""
+    """Moves past the end of a construct, including nested ones of its type."""
     depth = 1
     for token in rest:
         kind = type(token)
@@ -293,14 +293,14 @@ def _defused(text: str) -> str:
 
 
 def _without_tags(text: str) -> str:
-    """The same without the tags that belong to no pair; those of blocks end a paragraph."""
+    """Removes unpaired tags; unpaired block tags end a paragraph."""
     if "<" not in text:
         return text
     return _LEFT_TAG.sub(lambda tag: "\n\n" * (tag[1].lower() in _BLOCK_TAGS), text)
 
 
 def _without_comments(text: str) -> str:
-    """As MediaWiki does it: a comment that is not closed hides the rest."""
+    """Removes comments as MediaWiki does: an unclosed one hides the rest."""
     kept, start = [], 0
     while (begin := text.find("<!--", start)) >= 0:
         kept.append(text[start:begin])
@@ -332,7 +332,7 @@ def _clean(text: str) -> Iterator[str]:
 
 
 def _unquoted(line: str) -> str:
-    """Removes the marks of bold and italics, which end with the line whatever their number."""
+    """Removes bold and italic marks, which end with the line."""
     runs = collections.Counter(min(len(run), 5) for run in _QUOTES.findall(line))
     if runs[3] % 2 and runs[2] % 2:  # italics, then an apostrophe
         line = _POSSESSIVE.sub("'", line, count=1)
@@ -340,7 +340,7 @@ def _unquoted(line: str) -> str:
 
 
 def _tidy(paragraph: str) -> str:
-    """Removes what dropped templates left: empty brackets, blanks before a full stop."""
+    """Removes remains of dropped templates: empty brackets, blanks before a full stop."""
     if "(" in paragraph or "[" in paragraph:
         paragraph = _OPENING_REST.sub(r"\1", _EMPTY_BRACKETS.sub("", paragraph))
     paragraph = _BEFORE_STOP.sub(r"\1", paragraph)
