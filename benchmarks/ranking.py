@@ -221,7 +221,7 @@ def main() -> None:
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     measure.use_cores(1)
     from ckl_jax.data.facts.relational import Dataset
-    from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+    from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = Dataset.from_path(args.dataset)

@@ -58,7 +58,7 @@ def _dataset(args, count):
 
 def one(args, count):
     """Scores one size in this process."""
-    from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+    from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
     from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 
     dataset = _dataset(args, count)

@@ -1,23 +1,38 @@
 """Continual knowledge learning in JAX: update a language model, and measure what it kept,
 updated, learned and forgot. `api` has what is offered here."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# ruff: noqa: F401, I001
 if TYPE_CHECKING:
-    from ckl_jax.api import Model, Run, Update, Updates, compare, load, plot, update
+    from ckl_jax.api import Model, Plots, Run, Staleness, Update, Updates, compare, diffsets
+    from ckl_jax.api import load, probe, splits, staleness, train, update
+    from ckl_jax.data.facts.relational import Dataset
     from ckl_jax.errors import UserError
+    from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+    from ckl_jax.papers.lm_pub_quiz.trainer_callback import PubQuizCallback
 
-__all__ = ["Model", "Run", "Update", "Updates", "UserError", "compare", "load", "plot", "update"]
+_PLACES = {
+    "Dataset": "data.facts.relational",
+    "DatasetResults": "papers.lm_pub_quiz.ranking_results",
+    "Evaluator": "papers.lm_pub_quiz.ranking",
+    "PubQuizCallback": "papers.lm_pub_quiz.trainer_callback",
+    "UserError": "errors",
+    **dict.fromkeys(("Model", "Plots", "Run", "Staleness", "Update", "Updates"), "api"),
+    **dict.fromkeys(("compare", "diffsets", "load", "probe", "splits"), "api"),
+    **dict.fromkeys(("staleness", "train", "update"), "api"),
+}
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
     # On first use, so that the command line and jobs import nothing that they do not need.
-    if name in __all__:
-        from ckl_jax import api
-
-        return getattr(api, name)
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"ckl_jax.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'ckl_jax' has no attribute {name!r}")
 
 

@@ -1,13 +1,13 @@
 """What `import ckl_jax as ckl` offers to scripts and notebooks.
 
 Tables are pandas' DataFrames. Bad input raises `UserError`, in one sentence. JAX is not imported
-until a model is asked or trained.
+until a model is queried or trained.
 """
 
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,49 +16,137 @@ from ckl_jax.analysis import rows as probe_rows
 from ckl_jax.errors import UserError
 
 if TYPE_CHECKING:
-    import matplotlib.figure
     import pandas
+    from matplotlib.axes import Axes
+
+    from ckl_jax.analysis.study import Study
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+    from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 
 Folder = str | os.PathLike
-BLANK = "____"
 
 
-def load(folder: Folder) -> "Run | Update | Updates":
+def load(folder: Folder) -> "Run | Update | Updates | Staleness":
     """Opens what a command has written.
 
     Args:
-      folder: a MODEL_DIR of `t5x train` that was probed, the --out of `ckl update`, or one update
-        in it.
+      folder: a MODEL_DIR of `t5x train` that was probed; the --out of `ckl update`, or one update
+        in it; that of `ckl mind-the-gap`.
 
     Raises:
       UserError: it is none of these, or damaged.
     """
+    from ckl_jax.papers.mind_the_gap.analysis.seeds import is_study
+
     path = Path(folder)
     if (path / "registry.json").is_file():
         return Updates(path)
     if (path / "verdict.json").is_file() and (path / "ledger.jsonl").is_file():
         return Update(path)
-    return Run(path)
+    if is_study(path) and (path / "results.json").is_file():
+        return Staleness(files.read_json_object(path / "results.json", files.ANY_NUMBER))
+    run = Run(path)
+    _ = run._run  # says what is wrong with it, if anything is
+    return run
 
 
-class Run:
-    """A run of `t5x train` with its probes.
+class Model:
+    """A model that answers, scores and ranks; it is opened when it is first used.
+
+    Args:
+      model: a Hugging Face folder or name, a MODEL_DIR, or a live model of transformers.
+      tokenizer: of a live model.
+      **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.opening.Settings`).
+
+    Raises:
+      UserError: when it is opened: there is no such model, it has no tokenizer, or it is of an
+        unknown kind.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None, **settings: Any):
+        self._source, self._tokenizer, self._options = model, tokenizer, settings
+
+    @functools.cached_property
+    def _evaluator(self) -> "Evaluator":
+        from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
+
+        return Evaluator.from_model(self._source, self._tokenizer, **self._options)
+
+    def ask(self, text: str, *, length: int = 10, beams: int = 2) -> str:
+        """What the model writes in place of the blank, or behind a text without one.
+
+        Args:
+          text: with one blank, ____ or _X_; a decoder reads only what is before it.
+          length: tokens of the answer, at most.
+          beams: of the search.
+
+        Raises:
+          UserError: the model writes no text, or the text does not have one blank.
+        """
+        from ckl_jax.probes.closed_book import answer
+
+        scorer = self._evaluator.scorer
+        with self._evaluator.on_mesh():
+            return answer(scorer.model, scorer.params, text, length, beams)
+
+    def log_prob(self, text: str) -> float:
+        """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
+        return self._evaluator.evaluate_item("[Y]", [text], capitalize=False)[0]
+
+    def rank(self, question: str, answers: Sequence[str]) -> "pandas.DataFrame":
+        """Answers by the probability of the sentence with each, best first (LM-PUB-QUIZ).
+
+        Args:
+          question: a sentence with one blank, ____ or _X_.
+          answers: two or more to choose from.
+
+        Returns:
+          answer and log_prob (nats).
+
+        Raises:
+          UserError: there is no blank, or more than one, or fewer than two answers.
+        """
+        import pandas
+
+        from ckl_jax.data.facts.ckl_files import BLANK, normalize_blank
+
+        template = normalize_blank(question, "rank()").replace(BLANK, "[Y]")
+        if isinstance(answers, str) or len(answers) < 2:
+            raise UserError("Give a list of two answers or more to choose from.")
+        sums = self._evaluator.evaluate_item(template, answers, capitalize=False)
+        table = pandas.DataFrame({"answer": list(answers), "log_prob": sums})
+        return table.sort_values("log_prob", ascending=False, ignore_index=True, kind="stable")
+
+    def __repr__(self) -> str:
+        live = hasattr(self._source, "save_pretrained")
+        return f"Model({type(self._source).__name__ if live else repr(str(self._source))})"
+
+
+class Run(Model):
+    """A run of `t5x train`: its tables, and its model at the newest checkpoint.
 
     Attributes:
       path: its MODEL_DIR.
       is_finished: whether its training has ended; else its rows are those so far.
+      plot: its figures, `Plots`.
     """
 
     def __init__(self, folder: Folder):
         """See `load`."""
-        self._run = probe_rows.Run.open(folder)
-        self.path = self._run.path
-        self.is_finished = bool(self._run.summary)
+        super().__init__(folder)
+        self.path = Path(folder)
+        self.is_finished = (self.path / "summary.json").is_file()
+        self.plot = Plots(self.path)
+
+    @functools.cached_property
+    def _run(self) -> probe_rows.Run:
+        return probe_rows.Run.open(self.path)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """After how many steps it was probed."""
-        return self._run.steps
+        """After how many steps it was probed; () if it never was."""
+        return self._run.steps if (self.path / "probes").is_dir() else ()
 
     def scores(self, step: int | None = None) -> "pandas.DataFrame":
         """A row for each probe: means over items in 0..1, with 95 % intervals of EM.
@@ -84,7 +172,7 @@ class Run:
         return pandas.DataFrame.from_dict(found, orient="index").rename_axis("probe")
 
     def rows(self, step: int | None = None) -> "pandas.DataFrame":
-        """A row for each item of each probe: what was asked and answered.
+        """A row for each item of each probe: question and answers, best first.
 
         Args:
           step: of the evaluation; None is the last.
@@ -136,11 +224,126 @@ class Run:
         return self._run.last if step is None else self._run.at(step)
 
     def __repr__(self) -> str:
+        probed = f"step {self.steps[-1]:,}" if self.steps else "not probed"
         partial = "" if self.is_finished else ", not finished"
-        return f"Run({str(self.path)!r}, step {self.steps[-1]:,}{partial})"
+        return f"Run({str(self.path)!r}, {probed}{partial})"
 
     def _repr_html_(self) -> str:
-        return f"<p>{_escaped(self)}</p>{self.scores()._repr_html_()}"
+        return _html(self, self.scores() if self.steps else None)
+
+
+class Plots:
+    """Figures. Each method draws into `ax`, or into a new figure, and returns its Axes.
+
+    With several probes and no `ax` there is a panel for each, and an array of Axes is returned.
+    `UserError` is raised if there is no such probe or nothing to draw.
+
+    Args:
+      runs: as of `compare`.
+      staleness: of Mind the Gap.
+    """
+
+    def __init__(self, runs: Any = (), staleness: "Staleness | None" = None):
+        self._runs, self._staleness = runs, staleness
+
+    @functools.cached_property
+    def _study(self) -> "Study":
+        return _study(self._runs)
+
+    def curves(self, probe: str | None = None, ax: "Axes | None" = None) -> Any:
+        """Exact match of a probe (or of each) by epoch; dashed, the Initial model."""
+        from ckl_jax.analysis.figures import draw_curves, read_curves
+
+        curves = {k: c for k, c in read_curves(self._study).items() if len(c) > 1}
+        probes = self._study.probes if curves else []
+        return _panels(lambda at, p: draw_curves(at, self._study, curves, p), probes, probe, ax)
+
+    def fates(self, probe: str | None = None, ax: "Axes | None" = None) -> Any:
+        """Percent of a probe's facts (or of each probe's) kept, updated, learned, forgotten, ..."""
+        from ckl_jax.analysis.figures import draw_ledger
+
+        study = self._study
+        return _panels(lambda at, p: draw_ledger(at, study, p), study.compared, probe, ax)
+
+    def pareto(self, ax: "Axes | None" = None) -> "Axes":
+        """What was forgotten against what was gained, a point for each updated model."""
+        from ckl_jax.analysis.figures import draw_balance
+        from ckl_jax.analysis.main_table import compute_table
+
+        table = compute_table(self._study)
+        known = any(row["fuar"] for row in table["rows"])
+        return _panels(lambda at, _: draw_balance(at, table), [""] * known, None, ax)
+
+    def staleness(self, ax: "Axes | None" = None) -> "Axes":
+        """Perplexity over the control's by month, with 95 % bands (Mind the Gap, Figure 1)."""
+
+        def draw(ax: "Axes", _: str) -> None:
+            table = self._staleness.months()
+            for name in self._staleness.results["months"]:
+                (line,) = ax.plot(table.index, table[name], marker=".", label=name)
+                ends = table[f"{name}_low"], table[f"{name}_high"]
+                ax.fill_between(table.index, *ends, alpha=0.15, lw=0, color=line.get_color())
+            ax.axhline(0.0, color="#808080", lw=1.0)
+            ax.set(xlabel="month", ylabel="perplexity over the control's (%)")
+            ax.tick_params(axis="x", rotation=45)
+
+        return _panels(draw, [""] * bool(self._staleness), None, ax)
+
+
+def _panels(
+    draw: Callable[["Axes", str], None],
+    probes: Sequence[str],
+    probe: str | None,
+    ax: "Axes | None",
+) -> Any:
+    from ckl_jax.analysis import figures
+
+    if not probes or probe not in (None, *probes):
+        known = ", ".join(filter(None, probes)) or "none"
+        raise UserError(f"There is nothing of this to draw; probes that can be drawn: {known}.")
+    # An `ax` has room for one.
+    chosen = [probe] if probe is not None else probes[:1] if ax is not None else probes
+    with figures.style():
+        import matplotlib.pyplot as plt  # so that a notebook shows the figure
+
+        size = (7.4, 4.2) if len(chosen) == 1 else None
+        axes = [ax] if ax is not None else figures.panels(len(chosen), 2, size, plt.figure)[1]
+        for at, one in zip(axes, chosen, strict=True):
+            draw(at, one)
+        if ax is not None:
+            ax.legend(fontsize=8)
+        else:
+            figures.legend(axes[0].figure, axes, beside=len(axes) == 1)
+    return axes[0] if len(chosen) == 1 else axes
+
+
+class Staleness:
+    """How perplexity grows with time after training (Mind the Gap).
+
+    Attributes:
+      results: all numbers, as in results.json.
+      plot: `plot.staleness(ax)`.
+    """
+
+    def __init__(self, results: dict[str, Any]):
+        self.results, self.plot = results, Plots(staleness=self)
+
+    def months(self) -> "pandas.DataFrame":
+        """Percent of perplexity over the control's by month: MODEL, MODEL_low, MODEL_high."""
+        import pandas
+
+        columns = {
+            name + end: pandas.Series(curve[of], index=curve["labels"])
+            for name, curve in self.results["months"].items()
+            for end, of in (("", "values"), ("_low", "low"), ("_high", "high"))
+        }
+        return pandas.DataFrame(columns).rename_axis("month")
+
+    def __repr__(self) -> str:
+        return f"Staleness({', '.join(self.results['months'])})"
+
+    def _repr_html_(self) -> str:
+        return _html(self, self.months())
 
 
 class Update:
@@ -180,8 +383,7 @@ class Update:
         return f"Update({str(self.path)!r}, {self.verdict})"
 
     def _repr_html_(self) -> str:
-        told = _escaped(f"{self!r}: {'; '.join(self.reasons)}")
-        return f"<p>{told}</p>{self.scores()._repr_html_()}"
+        return _html(f"{self!r}: {'; '.join(self.reasons)}", self.scores())
 
 
 class Updates(Sequence[Update]):
@@ -223,74 +425,15 @@ class Updates(Sequence[Update]):
         return f"Updates({str(self.path)!r}, {len(self)}, current {str(self.current)!r})"
 
     def _repr_html_(self) -> str:
-        return f"<p>{_escaped(self)}</p>{self.history()._repr_html_()}"
+        return _html(self, self.history())
 
 
-class Model:
-    """A model in Hugging Face's format, to be asked.
-
-    Args:
-      folder: of the model, or its name on the hub.
-
-    Raises:
-      UserError: there is no such model, it has no tokenizer, or it is of an unknown kind.
-    """
-
-    def __init__(self, folder: Folder):
-        from ckl_jax.checkpoints.hub import folder_of
-
-        self.path = Path(folder_of(str(folder)))
-
-    @functools.cached_property
-    def _scorer(self) -> Any:
-        from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
-
-        return open_scorer(self.path)
-
-    def log_prob(self, text: str) -> float:
-        """The log probability of a text, in nats; of a decoder without BOS, from its 2nd token."""
-        from ckl_jax.data.facts.statements import Statement
-
-        whole = Statement(text, (), ((0, len(text)),))
-        return float(self._scorer.token_scores([whole]).values.sum())
-
-    def rank(self, question: str, answers: Sequence[str]) -> "pandas.DataFrame":
-        """Answers by the probability of the sentence with each, best first (LM-PUB-QUIZ).
-
-        Args:
-          question: a sentence with one blank, ____.
-          answers: two or more to choose from.
-
-        Returns:
-          answer and log_prob (nats).
-
-        Raises:
-          UserError: there is no blank, or more than one, or fewer than two answers.
-        """
-        import pandas
-
-        from ckl_jax.data.facts.statements import Statement
-
-        before, blank, after = question.partition(BLANK)
-        if not blank or BLANK in after:
-            raise UserError(f"The question {question[:80]!r} must have one blank, {BLANK}.")
-        if len(answers) < 2:
-            raise UserError("Give two answers or more to choose from.")
-        span = len(before)
-        filled = [Statement(before + a + after, (), ((span, span + len(a)),)) for a in answers]
-        sums = self._scorer.token_scores(filled).values.sum(1)
-        table = pandas.DataFrame({"answer": list(answers), "log_prob": sums.astype(float)})
-        return table.sort_values("log_prob", ascending=False, ignore_index=True, kind="stable")
-
-    def __repr__(self) -> str:
-        return f"Model({str(self.path)!r})"
-
-
-def compare(runs: Folder | Sequence[Folder], metric: str = "em") -> "pandas.DataFrame":
+def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pandas.DataFrame":
     """The main table of CKL: a row for each run, scores in percent with intervals, and FUAR.
 
     Args:
-      runs: MODEL_DIRs, the Initial model first; or one folder that holds them, as of `ckl demo`.
+      runs: MODEL_DIRs or `Run`s, the Initial model first; or one folder that holds them, as of
+        `ckl demo`.
       metric: "em" or "f1".
 
     Returns:
@@ -321,40 +464,107 @@ def compare(runs: Folder | Sequence[Folder], metric: str = "em") -> "pandas.Data
     return pandas.DataFrame.from_dict(found, orient="index").rename_axis("run")
 
 
-def plot(runs: Folder | Sequence[Folder], kind: str = "balance") -> "matplotlib.figure.Figure":
-    """A figure of the report, for a notebook or `savefig`.
-
-    Args:
-      runs: as of `compare`.
-      kind: "curves" (scores by epoch), "balance" (forgotten against gained), "cost" (forgotten
-        against FLOPs), "fuar" or "ledger" (states of facts).
-
-    Raises:
-      UserError: there is no such kind, or nothing to draw it of.
-    """
-    from ckl_jax.analysis import figures
-    from ckl_jax.analysis.main_table import compute_table
-
-    study = _study(runs)
-    kinds = {
-        "curves": lambda: figures.plot_curves.figure(study, figures.read_curves(study)),
-        "balance": lambda: figures.plot_balance.figure(compute_table(study)),
-        "cost": lambda: figures.plot_cost.figure(compute_table(study)),
-        "fuar": lambda: figures.plot_fuar.figure(compute_table(study)),
-        "ledger": lambda: figures.plot_ledger.figure(study),
-    }
-    if kind not in kinds:
-        raise UserError(f"There is no figure {kind!r}; there are {', '.join(kinds)}.")
-    if (drawn := kinds[kind]()) is None:
-        raise UserError(f"The runs have nothing to draw {kind!r} of.")
-    return drawn
-
-
-def _study(runs: Folder | Sequence[Folder]) -> Any:
+def _study(runs: "Folder | Sequence[Folder | Run]") -> "Study":
     from ckl_jax.analysis.report import find_runs
     from ckl_jax.analysis.study import load_study
 
-    return load_study(find_runs([runs] if isinstance(runs, str | os.PathLike) else runs))
+    several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
+    return load_study(find_runs([getattr(run, "path", run) for run in several]))
+
+
+def probe(
+    model: Any,
+    dataset: "Folder | Dataset" = "BEAR",
+    *,
+    templates: int | Sequence[int] | None = None,
+    tokenizer: Any = None,
+    **settings: Any,
+) -> "DatasetResults":
+    """Ranks the answers of a relational dataset, as `ckl probe bear` does (LM-PUB-QUIZ).
+
+    Args:
+      model: what `Model` takes, or a `Model` or a `Run`.
+      dataset: "BEAR", "BEAR-big", another folder in their layout, or a `Dataset`.
+      templates: one, several, or None for all.
+      tokenizer: of a live model.
+      **settings: fields of `papers.lm_pub_quiz.probe.Settings`, such as `subsample=10` (instances
+        of each relation) or `out="folder"`; bad ones raise `UserError`.
+    """
+    from ckl_jax.cli.progress_line import ProgressLine
+    from ckl_jax.data.facts.relational import Dataset
+    from ckl_jax.papers.lm_pub_quiz import probe as job
+
+    chosen = (templates,) if isinstance(templates, int) else templates and tuple(templates)
+    options = _settings("probe", job.Settings, {**settings, "templates": chosen})
+    if isinstance(model, Model):
+        model, tokenizer = model._source, tokenizer or model._tokenizer
+    data = dataset if isinstance(dataset, Dataset) else Dataset.from_path(dataset)
+    with ProgressLine() as line:
+        show = lambda code, done, whole: line(done + 1, whole, f"relations: {code}")  # noqa: E731
+        return job.probe(model, data, options, show, tokenizer)
+
+
+def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
+    """Trains in this process, as `t5x train` does; raises `UserError`.
+
+    Args:
+      gin_files: such as "ckl_lora.gin".
+      **macros: such as `EPOCHS=2` or `MODEL_DIR="runs/mine"`; values are Python's.
+    """
+    from ckl_jax.cli import t5x
+    from ckl_jax.train import studies, subprocess_runs
+
+    names = [gin_files] if isinstance(gin_files, str) else list(gin_files)
+    folder = macros.get("MODEL_DIR") or studies.gin_values(names, macros)["MODEL_DIR"]
+    t5x.run(list(subprocess_runs.t5x("train", names, {**macros, "MODEL_DIR": folder})[3:]))
+    return Run(folder)
+
+
+def diffsets(old: Folder | None, new: Folder, out: Folder, **options: Any) -> dict[str, Any]:
+    """Writes the new text between two Wikipedia dumps; returns the manifest, with its counts.
+
+    As `ckl data diffsets` does, whose options are taken by name. `old` None takes all text of
+    `new`. Bad dumps or options raise `UserError`.
+    """
+    from ckl_jax.cli.progress_line import ProgressLine
+    from ckl_jax.cli.work import count_workers
+    from ckl_jax.papers.temporalwiki.data import diffsets as job
+
+    todo = job.plan(old, new, out, _settings("diffsets", job.Options, options))
+    with ProgressLine() as progress:
+        return job.build(todo, count_workers(0), progress=progress)
+
+
+def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame":
+    """Writes TIME-STRATIFIED and CONTROL splits of dated text; returns a row for each split.
+
+    As `ckl data split` does, whose options are taken by name. `documents` is a JSONL(.gz) file.
+    Bad documents or options raise `UserError`.
+    """
+    import pandas
+
+    from ckl_jax.cli.progress_line import ProgressLine
+    from ckl_jax.papers.mind_the_gap.data import split_files, time_splits
+
+    wanted = _settings("splits", time_splits.Options, options)
+    with ProgressLine() as progress:
+        (made,) = split_files.split(documents, out, wanted, progress=progress)
+    return pandas.DataFrame.from_dict(made["counts"], orient="index").rename_axis("split")
+
+
+def staleness(control: Folder, models: Mapping[str, Folder], **options: Any) -> Staleness:
+    """Compares word losses of models with a control's, as `ckl drift` does.
+
+    Args:
+      control: dump of `t5x dynamic_eval` of the model that has seen the test period's time.
+      models: {name: dump} of the others, the stale one first.
+      **options: options of `ckl drift`; bad ones, and bad dumps, raise `UserError`.
+    """
+    from ckl_jax.papers.mind_the_gap.analysis import staleness_study as job
+
+    named = {name: str(dump) for name, dump in models.items()}
+    given = {"control": str(control), "models": named, **options}
+    return Staleness(job.compute(_settings("staleness", job.StalenessStudy, given)))
 
 
 def update(
@@ -377,19 +587,26 @@ def update(
     from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.updates import job
 
-    known = {field.name for field in dataclasses.fields(job.Update)}
-    if unknown := sorted(settings.keys() - known):
-        raise UserError(f"update() has no {unknown[0]!r}; there are {', '.join(sorted(known))}.")
     given = {"model": None if model is None else str(model), "documents": str(documents)}
+    options = _settings("update", job.Update, {**given, "out": str(out), **settings})
     with ProgressLine() as progress:
-        job.update(job.Update(**given, out=str(out), **settings), progress)
+        job.update(options, progress)
     done = Updates(out)
     if not done:
         raise UserError(f"{documents} has nothing to learn, and {out} no update yet.")
     return done[-1]
 
 
-def _escaped(shown: Any) -> str:
+def _settings(function: str, cls: Any, given: Mapping[str, Any]) -> Any:
+    known = {field.name for field in dataclasses.fields(cls)}
+    if unknown := sorted(given.keys() - known):
+        raise UserError(
+            f"{function}() has no {unknown[0]!r}; there are {', '.join(sorted(known))}."
+        )
+    return cls(**given)
+
+
+def _html(told: Any, table: "pandas.DataFrame | None") -> str:
     from markupsafe import escape
 
-    return str(escape(str(shown)))
+    return f"<p>{escape(str(told))}</p>{'' if table is None else table._repr_html_()}"

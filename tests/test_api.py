@@ -10,6 +10,7 @@ import pytest
 
 import ckl_jax as ckl
 from tests.analysis.helpers import make_demo, make_run
+from tests.papers.temporalwiki.data.dump_files import dump, page, write
 from tests.updates import planted
 from tests.updates.test_job import save_llama
 
@@ -58,11 +59,50 @@ def test_runs_are_compared_as_in_the_report(demo):
     assert np.isnan(table.loc["Initial", "fuar"]) and table.loc["LoRA", "fuar"] >= 0
 
 
-def test_figures_are_those_of_the_report(demo):
-    for kind in ("curves", "balance", "cost", "fuar", "ledger"):
-        assert ckl.plot(demo, kind).axes
-    with pytest.raises(ckl.UserError, match="no figure 'pareto'; there are curves"):
-        ckl.plot(demo, "pareto")
+def test_figures_are_axes(demo):
+    from matplotlib import pyplot
+
+    run, plots = ckl.load(demo / "lora"), ckl.Plots(demo)
+    probes = list(run.scores().index)
+    assert len(plots.fates()) == len(run.plot.curves()) == len(probes)
+    (initial, lora) = run.plot.curves("new_lama").get_lines()
+    assert initial.get_label() == "Initial" and lora.get_label() == "LoRA"
+    assert lora.get_ydata()[-1] == pytest.approx(100 * run.scores().loc["new_lama", "em"])
+    ax = pyplot.figure().subplots()
+    assert plots.pareto(ax) is ax and {"Vanilla", "LoRA"} <= {
+        text.get_text().split(",")[0] for text in ax.get_legend().get_texts()
+    }
+    with pytest.raises(ckl.UserError, match="probes that can be drawn: invariant_lama, "):
+        plots.curves("pareto")
+    with pytest.raises(ckl.UserError, match="nothing of this to draw"):
+        run.plot.staleness()
+    pyplot.close("all")
+
+
+def test_staleness_is_a_table_and_a_curve():
+    curve = {"labels": ["2020-01", "2020-02"], "values": [1.0, 3.0], "low": [0.0, 2.0]}
+    found = ckl.Staleness({"months": {"stale": {**curve, "high": [2.0, 4.0]}}})
+    assert found.months().loc["2020-02"].tolist() == [3.0, 2.0, 4.0]
+    line = found.plot.staleness().get_lines()[0]
+    assert line.get_label() == "stale" and list(line.get_ydata()) == [1.0, 3.0]
+    assert "<table" in found._repr_html_() and repr(found) == "Staleness(stale)"
+
+
+def test_dumps_and_dated_text_are_split_as_by_the_commands(tmp_path):
+    from ckl_jax.cli import ckl as command
+
+    paths = [tmp_path / f"enwiki-20200{month}01.xml.bz2" for month in (1, 2)]
+    pages = [page(1, "Rome", "Rome is a city.")]
+    old = write(paths[0], dump(pages))
+    new = write(paths[1], dump([*pages, page(2, "Oslo", "Oslo is a city. Really.")]))
+    made = ckl.diffsets(old, new, tmp_path / "diffset")
+    assert made["articles"] == 1 and (tmp_path / "diffset" / made["csv"]).is_file()
+    with pytest.raises(ckl.UserError, match="has no 'shard'; there are deletions, "):
+        ckl.diffsets(old, new, tmp_path / "other", shard=1)
+    text = tmp_path / "stream.jsonl"
+    assert command.main(["data", "stream", "--size", "tiny", "--out", str(text)]) == 0
+    table = ckl.splits(text, tmp_path / "splits", test_end="2019")
+    assert table.loc["test", "documents"] > 0 and len(table) == 5
 
 
 def test_a_run_still_training_is_marked_and_others_are_refused(tmp_path):
@@ -83,9 +123,18 @@ def test_a_model_ranks_as_it_scores(llama):
     best = table.iloc[0]
     said = model.log_prob(f"Rome is a city in {best.answer}.")
     assert said == pytest.approx(best.log_prob, rel=1e-5)
-    for question, answers in (("no blank", ["a", "b"]), ("____ or ____", "ab"), ("is ____", ["a"])):
+    assert model.rank("Rome is a city in _X_.", table.answer).equals(table)
+    pairs = (
+        ("no blank", ["a", "b"]),
+        ("____ or ____", ["a", "b"]),
+        ("is ____", ["a"]),
+        ("_X_", "ab"),
+    )
+    for question, answers in pairs:
         with pytest.raises(ckl.UserError):
             model.rank(question, answers)
+    asked = model.ask("Rome is a city in _X_.", length=4)
+    assert asked == model.ask("Rome is a city in", length=4) and len(asked.split()) <= 4
 
 
 def test_an_update_from_a_notebook(llama, tmp_path):

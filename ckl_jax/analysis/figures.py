@@ -6,6 +6,7 @@ Colours are Okabe and Ito's; markers differ too, so that figures survive a grey 
 import functools
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -44,35 +45,29 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
     """Decorator: renders the matplotlib figure that a function returns as PNG.
 
     The figure is drawn in the style of all figures, without pyplot, which would keep global state.
-    The function's attribute `figure` is one that returns the figure itself.
     """
 
     @functools.wraps(draw)
-    def figure(*args: Any, **options: Any) -> Any:
-        # Imported late: `--help` and tables need no matplotlib.
-        import matplotlib
+    def drawn(*args: Any, **options: Any) -> bytes | None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-        # The user's own matplotlibrc must not change figures.
-        with matplotlib.rc_context(_STYLE):
-            made = draw(*args, **options)
-            if made is not None:
-                FigureCanvasAgg(made)
-            return made
-
-    @functools.wraps(draw)
-    def drawn(*args: Any, **options: Any) -> bytes | None:
-        import matplotlib
-
-        if (made := figure(*args, **options)) is None:
-            return None
-        buffer = io.BytesIO()
-        with matplotlib.rc_context(_STYLE):
+        with style():
+            if (made := draw(*args, **options)) is None:
+                return None
+            FigureCanvasAgg(made)
+            buffer = io.BytesIO()
             made.savefig(buffer, format="png", facecolor="white")
         return buffer.getvalue()
 
-    drawn.figure = figure
     return drawn
+
+
+def style() -> AbstractContextManager[None]:
+    """A `with` block in which figures look alike, whatever the user's own matplotlibrc says."""
+    # Imported late: `--help` and tables need no matplotlib.
+    import matplotlib
+
+    return matplotlib.rc_context(_STYLE)
 
 
 def sections(
@@ -93,23 +88,33 @@ def save(drawn: Mapping[str, Section], folder: Path) -> None:
 
 
 def panels(
-    n: int, columns: int = 2, size: tuple[float, float] | None = None
+    n: int,
+    columns: int = 2,
+    size: tuple[float, float] | None = None,
+    make: Callable[..., Any] | None = None,
 ) -> tuple[Any, np.ndarray]:
-    """A figure of `size` inches and its first `n` axes, [n]."""
+    """A figure and its first `n` axes, [n].
+
+    Args:
+      n: how many.
+      columns: of axes, at most.
+      size: of the figure in inches.
+      make: makes the figure; None makes one without pyplot.
+    """
     from matplotlib.figure import Figure
 
     columns = min(n, columns)
     # Rounded up.
     rows = -(-n // columns)
-    figure = Figure(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
+    figure = (make or Figure)(figsize=size or (_PANEL[0] * columns, _PANEL[1] * rows + 0.7))
     axes = np.atleast_1d(figure.subplots(rows, columns)).ravel()
     for spare in axes[n:]:
         spare.set_visible(False)
     return figure, axes[:n]
 
 
-def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
-    """One legend for all panels, below or to their right."""
+def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> None:
+    """One legend for all panels, below them or to their right."""
     handles: dict[str, Any] = {}
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
@@ -119,7 +124,9 @@ def legend(figure: Any, axes: Iterable[Any], beside: bool = False) -> Any:
     if not beside:
         columns = len(handles) if len(handles) <= 6 else 4
         place = {"loc": "outside lower center", "ncols": columns}
-    return figure.legend(handles.values(), handles, **place)
+    for handle in figure.legend(handles.values(), handles, **place).legend_handles:
+        if hasattr(handle, "set_sizes"):  # of a scatter plot, whose areas say something
+            handle.set_sizes([60])
 
 
 def bars(ax: Any, at: Sequence[float], cells: Sequence[Mapping[str, float]], **look: Any) -> None:
@@ -190,23 +197,28 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
         return None
     figure, axes = panels(len(study.probes))
     for ax, probe in zip(axes, study.probes, strict=True):
-        if study.initial and probe in study.initial.scores:
-            value = 100.0 * float(study.initial.scores[probe].em.mean())
-            ax.axhline(value, color=labels.COLORS["initial"], ls="--", lw=1.4, label="Initial")
-        for i, entry in enumerate(study.methods):
-            points = [
-                (epoch if axis == "epoch" else step, scores[probe])
-                for step, epoch, scores in drawn.get(entry.key, ())
-                if probe in scores
-            ]
-            if points:
-                ax.plot(*zip(*points, strict=True), **look(entry.key, i), label=entry.label)
-        ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
-        # From 0, so that small differences do not look large.
-        ax.set_ylim(bottom=0)
-        ax.locator_params(axis="x", integer=True, nbins=7)
+        draw_curves(ax, study, drawn, probe, axis)
     legend(figure, axes)
     return figure
+
+
+def draw_curves(ax: Any, study: Study, curves: Curves, probe: str, axis: str = "epoch") -> None:
+    """The curves of one probe."""
+    if study.initial and probe in study.initial.scores:
+        value = 100.0 * float(study.initial.scores[probe].em.mean())
+        ax.axhline(value, color=labels.COLORS["initial"], ls="--", lw=1.4, label="Initial")
+    for i, entry in enumerate(study.methods):
+        points = [
+            (epoch if axis == "epoch" else step, scores[probe])
+            for step, epoch, scores in curves.get(entry.key, ())
+            if probe in scores
+        ]
+        if points:
+            ax.plot(*zip(*points, strict=True), **look(entry.key, i), label=entry.label)
+    ax.set(title=study.records[probe].long, xlabel=axis, ylabel="EM (%)")
+    # From 0, so that small differences do not look large.
+    ax.set_ylim(bottom=0)
+    ax.locator_params(axis="x", integer=True, nbins=7)
 
 
 @png
@@ -247,10 +259,17 @@ def _with_fuar(table: Mapping[str, Any]) -> list[dict[str, Any]]:
 @png
 def plot_balance(table: Mapping[str, Any]):
     """Forgetting against gain; a point's area is the FLOPs of its training."""
-    rows = _with_fuar(table)
-    if not rows:
+    if not _with_fuar(table):
         return None
     figure, (ax,) = panels(1, size=(7.4, 4.8))
+    draw_balance(ax, table)
+    legend(figure, [ax], beside=True)
+    return figure
+
+
+def draw_balance(ax: Any, table: Mapping[str, Any]) -> None:
+    """A point for each row of the table that has a FUAR, of which there must be one."""
+    rows = _with_fuar(table)
     # `or 1.0`: runs without recorded FLOPs must not divide by 0.
     largest = max((row["flops"] or 0) for row in rows) or 1.0
     gains, losses = ([row["fuar"][name] for row in rows] for name in ("gained", "lost"))
@@ -286,9 +305,6 @@ def plot_balance(table: Mapping[str, Any]):
             textcoords="offset points",
         )
     ax.set(xlabel="gained: updated + new (points)", ylabel="forgotten (points)")
-    for handle in legend(figure, [ax], beside=True).legend_handles:
-        handle.set_sizes([60])
-    return figure
 
 
 _COSTS = {
@@ -353,22 +369,25 @@ def _fuar_bar(ax: Any, i: int, row: dict, top: float) -> None:
 @png
 def plot_ledger(study: Study):
     """States of the facts of each probe, as stacked bars."""
-    if study.initial is None or not study.methods:
+    if not (probes := study.compared):
         return None
-    # States are relative to Initial, which must have answered the probe.
-    probes = [p for p in study.probes if p in study.initial.scores]
     figure, axes = panels(len(probes))
     for ax, probe in zip(axes, probes, strict=True):
-        entries = [e for e in study.methods if probe in e.scores]
-        items = len(study.initial.scores[probe].items)
-        totals = [counts(study.states(e, probe)) for e in entries]
-        percents = {s: [100.0 * t[s] / items for t in totals] for s in STATES}
-        stack(ax, percents, [labels.STATE_COLORS[s] for s in STATES], height=0.7)
-        rows_of_bars(ax, [e.label for e in entries], fontsize=9.5)
-        ax.grid(visible=False)
-        ax.set(title=study.records[probe].long, xlim=(0, 100), xlabel="facts (%)")
+        draw_ledger(ax, study, probe)
     legend(figure, axes)
     return figure
+
+
+def draw_ledger(ax: Any, study: Study, probe: str) -> None:
+    """The bars of one of the probes that can be compared with Initial."""
+    entries = [e for e in study.methods if probe in e.scores]
+    items = len(study.initial.scores[probe].items)
+    totals = [counts(study.states(e, probe)) for e in entries]
+    percents = {s: [100.0 * t[s] / items for t in totals] for s in STATES}
+    stack(ax, percents, [labels.STATE_COLORS[s] for s in STATES], height=0.7)
+    rows_of_bars(ax, [e.label for e in entries], fontsize=9.5)
+    ax.grid(visible=False)
+    ax.set(title=study.records[probe].long, xlim=(0, 100), xlabel="facts (%)")
 
 
 def draw(study: Study, table: Mapping[str, Any]) -> dict[str, Section]:

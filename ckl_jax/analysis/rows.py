@@ -78,6 +78,9 @@ class Scored:
     losses: Losses | None = None
     score: np.ndarray | None = None
 
+    def __repr__(self) -> str:
+        return f"Scored({self.probe.name!r}, {len(self.items):,} items)"
+
     @property
     def answered(self) -> bool:
         """Whether the items have decoded answers, not only losses."""

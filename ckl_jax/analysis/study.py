@@ -34,6 +34,9 @@ class Entry:
     def label(self) -> str:
         return labels.method_label(self.key)
 
+    def __repr__(self) -> str:
+        return f"Entry({self.key!r})"
+
     @property
     def summary(self) -> dict:
         return dict(self.run.summary) if self.run else {}
@@ -70,9 +73,18 @@ class Study:
         return list(self.records)
 
     @property
+    def compared(self) -> list[str]:
+        """The probes of updated models that the Initial model answered too."""
+        before = self.initial.scores if self.initial and self.methods else {}
+        return [probe for probe in self.probes if probe in before]
+
+    @property
     def vanilla(self) -> Entry | None:
         """The baseline of the significance marks."""
         return next((e for e in self.methods if e.key == "vanilla"), None)
+
+    def __repr__(self) -> str:
+        return f"Study({', '.join(entry.label for entry in self.entries)})"
 
     def values(self, probe: str, metric: str) -> tuple[list[str], np.ndarray]:
         """Keys [M] of the models with rows of a probe, and their scores [M, N]."""

@@ -20,7 +20,14 @@ import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.facts import overlap
-from ckl_jax.data.facts.ckl_files import PROBES, prompt_of, read_probe
+from ckl_jax.data.facts.ckl_files import (
+    BLANK,
+    PROBES,
+    has_blank,
+    normalize_blank,
+    prompt_of,
+    read_probe,
+)
 from ckl_jax.data.facts.probe import SCORES, Probe, ProbeItem
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json_object
@@ -126,13 +133,7 @@ class ClosedBookEvaluator:
           UserError: a probe file is missing or malformed.
         """
         self.config, self.model = config, model
-        # Chosen by what the model reads ("inputs", "targets"), not by its class.
-        kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
-        if model.task_features not in kinds or hasattr(model, "masking"):
-            raise UserError(
-                "Closed-book probes ask for text in place of a blank, which a "
-                f"{type(model.config).__name__} does not write; set PROBES to None."
-            )
+        generator_cls = _generator_of(model)
         # All checks and all files before the first training step: an evaluation comes hours later.
         self._check_beams()
         self._check_lengths()
@@ -142,7 +143,6 @@ class ClosedBookEvaluator:
             raise UserError(f"No probe in {config.data_dir} has items; set PROBES to None.")
         self._overlaps = {probe: self._measured(probe) for probe in self._items}
         self._check_overlap()
-        generator_cls = kinds[model.task_features]
         self._continues = generator_cls is DecoderOnlyGenerator
         self._generator = generator_cls(
             model, config.batch_size, config.rule, config.search_options, put_batch
@@ -270,6 +270,34 @@ class ClosedBookEvaluator:
         if self._continues:
             return prompt_of(item, self.config.questions)
         return item.question if self.config.questions else item.input
+
+
+def _generator_of(model: BaseTransformerModel) -> type[EncoderDecoderGenerator]:
+    # Chosen by what the model reads ("inputs", "targets"), not by its class.
+    kinds = {cls.task_features: cls for cls in (EncoderDecoderGenerator, DecoderOnlyGenerator)}
+    if model.task_features not in kinds or hasattr(model, "masking"):
+        raise UserError(
+            "Closed-book probes ask for text in place of a blank, which a "
+            f"{type(model.config).__name__} does not write; set PROBES to None."
+        )
+    return kinds[model.task_features]
+
+
+def answer(model: BaseTransformerModel, params: Any, text: str, length: int, beams: int) -> str:
+    """What a model writes in place of the blank of one text, or behind a text without one.
+
+    Raises:
+      UserError: the model writes no text, there are several blanks, or an encoder-decoder, which
+        writes nothing behind a text, is given none.
+    """
+    generator = _generator_of(model)(model, batch_size=1)
+    continues = isinstance(generator, DecoderOnlyGenerator)
+    if not continues or has_blank(text):
+        text = normalize_blank(text, "ask()")
+        text = text.partition(BLANK)[0].rstrip() if continues else text
+    ids = [*model.input_vocabulary.encode(text), model.input_vocabulary.eos_id]
+    ((best, *_),) = generator.answers(params, [ids], len(ids), length + 1, beams)
+    return until_stop(best) if continues else best
 
 
 def until_stop(text: str) -> str:

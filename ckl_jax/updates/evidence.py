@@ -16,7 +16,7 @@ from ckl_jax.data.process_pool import batches
 from ckl_jax.data.text.documents import Document, spread
 from ckl_jax.data.text.spans import chunk
 from ckl_jax.data.text.taggers import HeuristicFinder
-from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.train import compile_cache
 from ckl_jax.updates.items import Item
 

@@ -8,7 +8,7 @@ import pytest
 from ckl_jax.cli import ckl
 from ckl_jax.data.facts.statements import Statement
 from ckl_jax.errors import UserError
-from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from tests.updates.test_job import save_llama
 
 pytest.importorskip("lm_eval")

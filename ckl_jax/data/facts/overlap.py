@@ -51,10 +51,6 @@ class Overlap:
     near: tuple[int, ...]
     examples: tuple[str, ...]
 
-    @property
-    def percent(self) -> float:
-        return 100.0 * self.exact / self.items
-
 
 def measure(
     probes: Mapping[str, Sequence[ProbeItem]], corpora: Mapping[str, Iterable[str]]

@@ -189,6 +189,17 @@ class Dataset:
             },
         )
 
+    @classmethod
+    def from_name(cls, name: str, **options: Any) -> "Dataset":
+        """`from_path` of the copy of "BEAR" or "BEAR-big" that lm-pub-quiz has downloaded.
+
+        Raises:
+          UserError: there is no such name, or no copy.
+        """
+        if name.lower() not in _KNOWN:
+            raise UserError(f"There is no dataset {name!r}; give BEAR, BEAR-big, or from_path.")
+        return cls.from_path(name, **options)
+
     def filter_subset(
         self,
         rows: Mapping[str, Sequence[int]],
@@ -208,6 +219,10 @@ class Dataset:
         """Every relation with generic subjects; see `Relation.about`."""
         relations = {code: relation.about(subjects) for code, relation in self.relations.items()}
         return dataclasses.replace(self, name=f"{self.name} (generic)", relations=relations)
+
+    def __repr__(self) -> str:
+        instances = sum(len(relation.instances) for relation in self)
+        return f"Dataset({self.name!r}, {len(self)} relations, {instances:,} instances)"
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(self.relations.values())

@@ -1,14 +1,16 @@
 """The tables of LM-PUB-QUIZ, a file a relation: JSON lines, or parquet if pyarrow is there."""
 
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ckl_jax import checks
 from ckl_jax.data.json_rows import numbered_rows
 from ckl_jax.errors import UserError
-from ckl_jax.files import os_errors
+from ckl_jax.files import atomic_write, os_errors
 
 _KINDS = re.compile(r"\.(jsonl|parquet(\.\w+)?)$")  # P36.jsonl, P36.parquet, P36.parquet.gzip
 
@@ -39,15 +41,37 @@ def table_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{file}, row {number}", row
 
 
-def _parquet(file: Path) -> list[dict[str, Any]]:
+def write_table(stem: Path, rows: Iterable[dict[str, Any]], fmt: str = "jsonl") -> None:
+    """Writes rows to `<stem>.jsonl`, non-ASCII escaped, or to `<stem>.parquet`; atomically.
+
+    Raises:
+      UserError: the format is neither, or pyarrow is not installed.
+    """
+    checks.require_choice(("jsonl", "parquet"), fmt=fmt)
+    file = stem.with_name(f"{stem.name}.{fmt}")
+    if fmt == "parquet":
+        pyarrow, parquet = _pyarrow(file)
+        with atomic_write(file, "wb") as f:
+            parquet.write_table(pyarrow.Table.from_pylist(list(rows)), f)
+        return
+    with atomic_write(file) as f:
+        f.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _pyarrow(file: Path) -> tuple[Any, Any]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as e:
         raise UserError(
-            f"{file}: parquet is read by pyarrow, which is not installed; pip install "
+            f"{file}: parquet needs pyarrow, which is not installed; pip install "
             "'ckl-jax[parquet]', or save the table as JSON lines."
         ) from e
+    return pyarrow, parquet
+
+
+def _parquet(file: Path) -> list[dict[str, Any]]:
+    pyarrow, parquet = _pyarrow(file)
     try:
         with os_errors(file, "read"):
             return parquet.read_table(file).to_pylist()

@@ -5,10 +5,13 @@ into every template with every option, and an option's score is the sum, or the 
 statement's token scores. `Dataset`, `Evaluator` and `DatasetResults` are the field's three nouns.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,9 @@ from ckl_jax.checkpoints.layout import tree_digest
 from ckl_jax.data.facts.relational import Dataset, Relation
 from ckl_jax.data.facts.statements import Statement, fill
 from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
+from ckl_jax.papers.lm_pub_quiz import opening
+from ckl_jax.papers.lm_pub_quiz.ranking_metrics import Metric, named
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from ckl_jax.papers.lm_pub_quiz.scorers import StatementError, TokenScores
 
@@ -34,11 +40,58 @@ class Evaluator:
       scorer: a model that scores tokens, see `papers.lm_pub_quiz.scorers`.
       model_name: for the results.
       conditional_score: only tokens from the first one of the answer on are scored.
+      on_mesh: makes the `with` block in which the model scores.
     """
 
     scorer: Any
     model_name: str = "model"
     conditional_score: bool = False
+    on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
+
+    @classmethod
+    def from_model(cls, model: Any, tokenizer: Any = None, **settings: Any) -> "Evaluator":
+        """The evaluator of a model.
+
+        Args:
+          model: a Hugging Face name or folder, a MODEL_DIR, or a live model of transformers.
+          tokenizer: of a live model.
+          **settings: fields of `opening.Settings`, such as `conditional_score`, `bos`,
+            `pll_metric` or `batch_size`.
+
+        Raises:
+          UserError: see `opening.open_model`.
+        """
+        opened = opening.open_model(model, opening.Settings(**settings), tokenizer)
+        conditional = settings.get("conditional_score", False)
+        return cls(opened.scorer, opened.name, conditional, opened.on_mesh)
+
+    def evaluate_item(
+        self,
+        template: str,
+        answers: Sequence[str],
+        subject: str = "",
+        reduction: str | None = "sum",
+        capitalize: bool = True,
+    ) -> list[Any]:
+        """Scores the answers of one statement.
+
+        Args:
+          template: with `[Y]` for the answer, and `[X]` for the subject.
+          answers: one or more.
+          subject: its label.
+          reduction: "sum", "mean", or None for token scores.
+          capitalize: begin the statement with a capital letter, as those of datasets do.
+
+        Returns:
+          A score for each answer, or a list of token scores.
+        """
+        checks.require_choice(REDUCTIONS, reduction=reduction)
+        part = [fill(template, subject, answer, capitalize) for answer in answers]
+        with self.on_mesh():
+            found = self.scorer.token_scores(part, self.conditional_score)
+        if reduction is None:
+            return self._raw(found, part, len(part))[0]["pll_scores"]
+        return _reduced(found, reduction).tolist()
 
     def evaluate_dataset(
         self,
@@ -48,6 +101,9 @@ class Evaluator:
         subsample: int | None = None,
         save_path: str | os.PathLike | None = None,
         reduction: str | None = "sum",
+        metric: Metric | Sequence[Metric] = (),
+        create_instance_table: bool = True,
+        fmt: str = "jsonl",
         progress: Callable[[str, int, int], None] | None = None,
     ) -> DatasetResults:
         """Scores every relation.
@@ -62,6 +118,10 @@ class Evaluator:
           save_path: a folder in LM-PUB-QUIZ's layout of results; they name the parameters of the
             scorer by a digest.
           reduction: "sum", "mean", or None for token scores.
+          metric: names, or functions of scores [R, K] and answers [R], computed at once and kept
+            in the metadata.
+          create_instance_table: False keeps the metrics alone, and no scores.
+          fmt: of the files: "jsonl" or "parquet".
           progress: called before a relation is scored: its code, its number, relations in all.
 
         Raises:
@@ -70,18 +130,24 @@ class Evaluator:
         """
         checks.require_choice(REDUCTIONS, reduction=reduction)
         checks.require_int(subsample=subsample)
+        metrics = named(metric)
+        if not create_instance_table and not metrics:
+            raise UserError("Without an instance table there must be a metric: give metric=...")
         for relation in dataset:
             _templates(relation, template_index)
-        results = DatasetResults(dataset.name)
+        results = DatasetResults(dataset.name, fmt=fmt)
         parameters = None
         if save_path is not None:
-            results = DatasetResults.open(save_path, dataset.name)
+            with os_errors(save_path):  # before anything is scored, which can take minutes
+                Path(save_path).mkdir(parents=True, exist_ok=True)
+            results = DatasetResults.open(save_path, dataset.name, fmt)
             # What other parameters scored is not taken for theirs, whatever the model is called.
             parameters = tree_digest(self.scorer.params)[:16]
         for number, relation in enumerate(dataset):
             metadata = {
                 **self._metadata(dataset, relation, template_index, reduction, subsample),
                 "parameters": parameters,
+                "metric_only": None if create_instance_table else sorted(metrics),
             }
             # Scored before with the same settings; only what the dataset says of it, such as its
             # domains, may be newer.
@@ -90,15 +156,14 @@ class Evaluator:
                 continue
             if progress:
                 progress(relation.code, number, len(dataset))
-            results.add(
-                self.evaluate_relation(
-                    relation,
-                    template_index,
-                    subsample=subsample,
-                    reduction=reduction,
-                    metadata=metadata,
-                )
-            )
+            result = self.evaluate_relation(
+                relation,
+                template_index,
+                subsample=subsample,
+                reduction=reduction,
+                metadata=metadata,
+            ).measured(metrics)
+            results.add(result if create_instance_table else result.without_table())
         return results
 
     def evaluate_relation(
@@ -164,7 +229,8 @@ class Evaluator:
     ) -> TokenScores:
         """Token scores of the statements of the instances from `start` on."""
         try:
-            found = self.scorer.token_scores(statements, self.conditional_score)
+            with self.on_mesh():
+                found = self.scorer.token_scores(statements, self.conditional_score)
         except StatementError as e:
             where = _where(relation, templates, start, e.number)
             raise UserError(f"{where}: {e}; shorten the label or leave it out.") from e

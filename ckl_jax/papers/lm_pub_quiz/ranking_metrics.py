@@ -13,6 +13,7 @@ import numpy as np
 from ckl_jax.errors import UserError, nearest
 
 Array = np.ndarray
+Metric = str | Callable[[Array, Array], Any]  # a name, or a function such as those below
 
 
 def correct(scores: Array, answers: Array) -> Array:
@@ -109,12 +110,27 @@ METRICS: dict[str, Callable[[Array, Array], Any]] = {
 }
 
 
-def metric(name: str) -> Callable[[Array, Array], Any]:
+def named(metrics: Metric | Sequence[Metric]) -> dict[str, Metric]:
+    """{name: metric}; a function is called by its own name, and "support" is the number of rows.
+
+    Raises:
+      UserError: there is none of a name.
+    """
+    several = [metrics] if isinstance(metrics, str) or callable(metrics) else metrics
+    for one in several:
+        if one != "support":
+            metric(one)
+    return {m if isinstance(m, str) else m.__name__: m for m in several}
+
+
+def metric(name: Metric) -> Callable[[Array, Array], Any]:
     """Returns a metric by name.
 
     Raises:
       UserError: there is none of that name.
     """
+    if callable(name):
+        return name
     if name not in METRICS:
         raise UserError(
             f"There is no metric {name!r}; choose from {', '.join(METRICS)}."

@@ -8,7 +8,6 @@ and so are the forms of before 2024-12.
 
 import collections
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.facts.relational import MULTIPLE, SINGLE
-from ckl_jax.data.facts.tables import table_files, table_rows
+from ckl_jax.data.facts.tables import table_files, table_rows, write_table
 from ckl_jax.errors import UserError, nearest
-from ckl_jax.files import as_json, atomic_write, read_json, write_json
+from ckl_jax.files import as_json, read_json, write_json
 from ckl_jax.papers.lm_pub_quiz import ranking_metrics as metrics
 
 METADATA = "metadata_results.json"
@@ -147,11 +146,42 @@ class RelationResult:
         }
         return RelationResult(self.code, table, scores, {**self.metadata, **space})
 
-    def get_metric(self, name: str) -> Any:
-        """A metric of `ranking_metrics` by name, or "support"; token scores are summed first."""
+    @property
+    def support(self) -> int:
+        """How many rows there are, or were where only metrics are kept."""
+        return len(self.table) or self.metadata.get("metric_values", {}).get("support", 0)
+
+    def get_metric(self, name: metrics.Metric) -> Any:
+        """A metric of `ranking_metrics` by name, a function of scores [R, K] and answers [R], or
+        "support"; token scores are summed first.
+
+        Raises:
+          UserError: only other metrics are kept, or there is none of that name.
+        """
         if name == "support":
-            return len(self.table)
-        return metrics.metric(name)(self.reduced().scores, self.answers)
+            return self.support
+        if self.table:
+            return metrics.metric(name)(self.reduced().scores, self.answers)
+        kept = self.metadata.get("metric_values", {})
+        (key,) = metrics.named(name)
+        if key not in kept:
+            raise UserError(f"{self.code} keeps no scores, but {', '.join(kept)}; not {key}.")
+        return kept[key]
+
+    def measured(self, wanted: Mapping[str, metrics.Metric]) -> "RelationResult":
+        """The same with the values of metrics in its metadata, as JSON."""
+        if not wanted:
+            return self
+        values = {name: _plain(self.get_metric(of)) for name, of in wanted.items()}
+        values |= {"support": self.support}
+        return dataclasses.replace(self, metadata={**self.metadata, "metric_values": values})
+
+    def without_table(self) -> "RelationResult":
+        """The metadata alone."""
+        return dataclasses.replace(self, table=[], scores=np.zeros((0, 0)))
+
+    def __repr__(self) -> str:
+        return f"RelationResult({self.code!r}, {self.support:,} rows)"
 
     def answer_bias(self) -> dict[int, np.ndarray]:
         """Mean probability of each option over all subjects (Ploner et al. 2024, section 3.2).
@@ -208,6 +238,13 @@ class RelationResult:
             yield {**row, "pll_scores": _rounded(scores)}
 
 
+def _plain(value: Any) -> Any:
+    """The value of a metric as JSON has it."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _rounded(scores: Any) -> list:
     if isinstance(scores, np.ndarray):
         # LM-PUB-QUIZ writes 10 decimals; float32 sums need no more, and files stay small.
@@ -219,9 +256,13 @@ class DatasetResults:
     """Results by relation."""
 
     def __init__(
-        self, name: str, relations: Sequence[RelationResult] = (), path: Path | None = None
+        self,
+        name: str,
+        relations: Sequence[RelationResult] = (),
+        path: Path | None = None,
+        fmt: str = "jsonl",
     ):
-        self.name, self.path = name, path
+        self.name, self.path, self.fmt = name, path, fmt
         self.relations = {relation.code: relation for relation in relations}
 
     @classmethod
@@ -251,19 +292,21 @@ class DatasetResults:
             # Metadata without a table are skipped, as LM-PUB-QUIZ does with a dataset's relations.
             if code in tables:
                 found.append(_read_relation(tables[code], code, own))
+            elif own.get("metric_only"):
+                found.append(RelationResult(code, [], np.zeros((0, 0)), own))
         names = [r.metadata.get("dataset_name") for r in found]
         # The first name that is not empty; older files say none, and are called after the folder.
         return cls(next(filter(None, names), folder.name), found, folder)
 
     @classmethod
-    def open(cls, path: str | os.PathLike, name: str) -> "DatasetResults":
+    def open(cls, path: str | os.PathLike, name: str, fmt: str = "jsonl") -> "DatasetResults":
         """A folder to write to: with the relations that are finished, or new."""
         folder = Path(path)
         if (folder / METADATA).exists():
             found = cls.from_path(folder)
-            found.name = name
+            found.name, found.fmt = name, fmt
             return found
-        return cls(name, path=folder)
+        return cls(name, path=folder, fmt=fmt)
 
     def has(self, code: str, settings: Mapping[str, Any]) -> bool:
         """Whether a relation is there, scored with these settings.
@@ -300,16 +343,20 @@ class DatasetResults:
         if self.path is not None:
             self._write(self.path, result)
 
-    def save(self, path: str | os.PathLike, development: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike, development: bool = False, fmt: str | None = None
+    ) -> None:
         """Writes all relations.
 
         Args:
           path: the folder.
+          fmt: "jsonl" or "parquet"; None is that of the results.
           development: in the layout of LM-PUB-QUIZ's development version instead.
 
         Raises:
           UserError: the folder cannot be written.
         """
+        self.fmt = fmt or self.fmt
         if development:
             return self._save_development(Path(path))
         for result in self.relations.values():
@@ -320,9 +367,8 @@ class DatasetResults:
         first: Mapping[str, Any] = {}
         for code, result in self.relations.items():
             own = result.metadata
-            with atomic_write(folder / f"{code}{SUFFIX}") as f:
-                for row in result.rows():
-                    f.write(json.dumps(_developed(row, own)) + "\n")
+            rows = (_developed(row, own) for row in result.rows())
+            write_table(folder / f"{code}{_SUFFIX}", rows, self.fmt)
             known[code] = {k: v for k, v in own.items() if k not in _WHOLE}
             # The development version computes metrics when they are asked for, and writes none.
             known[code]["metric_values"] = {}
@@ -336,14 +382,15 @@ class DatasetResults:
         write_json(folder / _DEVELOPMENT[1], known)
 
     def _write(self, folder: Path, result: RelationResult) -> None:
-        with atomic_write(folder / f"{result.code}{SUFFIX}") as f:
-            for row in result.rows():
-                f.write(json.dumps(row) + "\n")
+        values = {}
+        if result.table:
+            write_table(folder / f"{result.code}{_SUFFIX}", result.rows(), self.fmt)
+            values = {"accuracy": result.get_metric("accuracy"), "support": result.support}
         # Last: what the metadata name is complete.
-        values = {"accuracy": result.get_metric("accuracy"), "support": len(result.table)}
+        values |= result.metadata.get("metric_values", {})
         # Relations are written one by one, as they are done, into one file of metadata.
         known = _read_metadata(folder) or {}
-        known[result.code] = {"metric_values": values, **result.metadata}
+        known[result.code] = {**result.metadata, "metric_values": values}
         write_json(folder / METADATA, known)
 
     def filter_subset(
@@ -374,14 +421,15 @@ class DatasetResults:
 
     def get_metrics(
         self,
-        names: str | Sequence[str],
+        names: metrics.Metric | Sequence[metrics.Metric],
         accumulate: bool | str | None = True,
         divide_support: bool = True,
     ) -> dict[str, dict[str, Any]]:
         """Metrics of relations, or their means.
 
         Args:
-          names: of metrics, see `ranking_metrics.METRICS`; "support" is there without being named.
+          names: of metrics, see `ranking_metrics.METRICS`, or functions of scores [R, K] and
+            answers [R]; "support" is there without being named.
           accumulate: True is the mean over all, weighted by support; "domains", "cardinality" or
             another key of the relation info is the mean by group; False or None is none.
           divide_support: a relation of several groups counts in each with a fraction of its
@@ -393,13 +441,12 @@ class DatasetResults:
         Raises:
           UserError: a metric or key is unknown, or there are no relations.
         """
-        names = [names] if isinstance(names, str) else list(names)
         if not self.relations:
             raise UserError("There are no results to take a metric of.")
-        support = {code: len(r.table) for code, r in self.relations.items()}
+        support = {code: r.support for code, r in self.relations.items()}
         found: dict[str, dict[str, Any]] = {}
-        for name in names:
-            values = {code: r.get_metric(name) for code, r in self.relations.items()}
+        for name, metric in metrics.named(names).items():
+            values = {code: r.get_metric(metric) for code, r in self.relations.items()}
             for group, entry in self._groups(values, support, accumulate, divide_support).items():
                 found.setdefault(group, {})[name] = entry["value"]
                 # The same for every metric of a group.
@@ -413,6 +460,26 @@ class DatasetResults:
         if accumulate is not True:
             groups = {code: r.groups(accumulate) for code, r in self.relations.items()}
         return metrics.accumulate(values, support, groups, divide_support)
+
+    def scores(self, by: str | None = None) -> Any:
+        """Accuracies as a pandas DataFrame, a row for each group, or for each relation.
+
+        Args:
+          by: "domains", "cardinality", another key of the relation info, or None.
+        """
+        import pandas
+
+        found = self.get_metrics("accuracy", accumulate=by)
+        return pandas.DataFrame.from_dict(found, orient="index").rename_axis(by or "relation")
+
+    def __repr__(self) -> str:
+        accuracy = self.get_metrics("accuracy")["overall"]["accuracy"] if self.relations else 0.0
+        return f"DatasetResults({self.name!r}, {len(self)} relations, accuracy {accuracy:.1%})"
+
+    def _repr_html_(self) -> str:
+        from markupsafe import escape
+
+        return f"<p>{escape(repr(self))}</p>{self.scores()._repr_html_()}"
 
     def __getitem__(self, code: str) -> RelationResult:
         return self.relations[code]

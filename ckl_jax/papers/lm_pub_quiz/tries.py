@@ -67,10 +67,6 @@ class Trie:
         """[N] bool: whether something follows a node."""
         return self.ends > np.arange(len(self.ends)) + 1
 
-    def sum_over_paths(self, values: Array) -> Array:
-        """Sums [N] values of nodes along each sequence, in float64: [S]."""
-        return np.where(self.paths >= 0, values.astype(np.float64)[self.paths], 0.0).sum(axis=1)
-
 
 def _shared_with_previous(padded: Array) -> Array:
     """The number of first tokens that each sorted row has in common with the row before it. [S]"""

@@ -16,7 +16,7 @@ from ckl_jax.convert.hugging_face import model_gin
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.text.vocabularies import train_vocabulary
 from ckl_jax.errors import UserError
-from ckl_jax.papers.lm_pub_quiz.probe import open_scorer
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer

@@ -51,12 +51,6 @@ def test_rows_hold_every_edge_once_behind_its_own_ancestors(sequences, width, ed
     assert sorted(scored) == np.flatnonzero(trie.parents >= 0).tolist()
 
 
-def test_sums_over_paths():
-    trie = Trie.of([[5, 6], [5, 6, 7], [8]])
-    values = trie.tokens.astype(np.float32)
-    np.testing.assert_array_equal(trie.sum_over_paths(values), [11.0, 18.0, 8.0])
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_equal_sequences_share_all(count):
     trie = Trie.of([[1, 2]] * count)

@@ -1,0 +1,254 @@
+"""Opens the model that ranks: of Hugging Face, live from transformers, or of a run."""
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from ckl_jax import checks
+from ckl_jax.checkpoints import architectures
+from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.hub import folder_of
+from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
+from ckl_jax.errors import UserError
+from ckl_jax.methods.method import Method, vanilla
+from ckl_jax.models.base import BaseTransformerModel
+from ckl_jax.models.decoder_only import DecoderOnlyModel
+from ckl_jax.models.encoder_decoder import EncoderDecoderModel
+from ckl_jax.models.masked import MaskedModel
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, EncoderDecoderScorer
+from ckl_jax.papers.lm_pub_quiz.masked_scorer import SCHEMES, MaskedScorer
+from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.parallel.mesh import Partitioner
+from ckl_jax.train import compile_cache
+from ckl_jax.train.configs import RestoreCheckpointConfig
+from ckl_jax.train.restore import RestoredModel
+
+JOB = "jobs/ranking.gin"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a model is opened and scores tokens.
+
+    Attributes:
+      target: "answer" or "statement", what an encoder-decoder is to write; see
+        `papers.lm_pub_quiz.fill_scorer`.
+      bos: see `scorers.CausalScorer`.
+      conditional_score: see `ranking.Evaluator`.
+      pll_metric: what a masked model has hidden beside a token; see
+        `papers.lm_pub_quiz.masked_scorer`.
+      batch_size: rows of the model at once.
+      dtype: of the activations; None is float32.
+      bindings: gin bindings over those of a run, such as another place of its vocabulary.
+      trusted: modules of the user's own that the run's gin file may import.
+    """
+
+    bos: bool | None = None
+    conditional_score: bool = False
+    target: str = TARGETS[0]
+    pll_metric: str = SCHEMES[0]
+    batch_size: int | None = None
+    dtype: str | None = None
+    bindings: tuple[str, ...] = ()
+    trusted: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.require_choice(TARGETS, **{"--target": self.target})
+        checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
+        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A model that scores.
+
+    Attributes:
+      name: for results.
+      scorer: see `papers.lm_pub_quiz.scorers`; it has the model and its parameters.
+      on_mesh: makes the `with` block in which it scores.
+    """
+
+    name: str
+    scorer: Any
+    on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
+
+
+def open_model(model: Any, settings: Settings = Settings(), tokenizer: Any = None) -> Opened:  # noqa: B008
+    """Opens a model.
+
+    Args:
+      model: a Hugging Face folder or name, a MODEL_DIR, a checkpoint in one, or a live model of
+        transformers, whose weights are copied as they are now.
+      settings: how.
+      tokenizer: of a live model.
+
+    Raises:
+      UserError: it is none of these, of a kind that does not rank, a live model without tokenizer,
+        or a setting is not for its kind.
+    """
+    if hasattr(model, "save_pretrained"):
+        if tokenizer is None:
+            raise UserError("A live model needs its tokenizer: give tokenizer=...")
+        with saved(model, tokenizer) as folder:
+            return dataclasses.replace(_open_hugging_face(folder, settings), name=_name(model))
+    folder = Path(folder_of(str(model)))
+    # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
+    if (folder / "config.json").exists():
+        return _open_hugging_face(folder, settings)
+    if not folder.exists() and not is_remote(str(model)):
+        raise UserError(
+            f"There is no folder {model}; give that of a Hugging Face model, a MODEL_DIR or a "
+            "checkpoint."
+        )
+    if folder.is_dir() and not is_checkpoint(folder) and not complete_steps(folder):
+        raise UserError(
+            f"{model} is not a model: it has neither Hugging Face's config.json nor a folder "
+            "checkpoint_<step>; give one that has, or a checkpoint."
+        )
+    return _open_run(folder, settings)
+
+
+def open_scorer(folder: str | Path, **settings: Any) -> Any:
+    """The scorer of a model; see `open_model` and `Settings`."""
+    return open_model(folder, Settings(**settings)).scorer
+
+
+@contextlib.contextmanager
+def saved(model: Any, tokenizer: Any = None):
+    """A `with` block with a live model in a folder of Hugging Face's format."""
+    with tempfile.TemporaryDirectory(prefix="ckl_live_") as folder:
+        model.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        yield Path(folder)
+
+
+def _name(model: Any) -> str:
+    return getattr(model, "name_or_path", "") or type(model).__name__
+
+
+def _open_hugging_face(folder: Path, settings: Settings) -> Opened:
+    compile_cache.enable()  # a gin run enables it itself
+    # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
+    # to the first option.
+    config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
+    architecture = architectures.of_config(config)
+    files = architecture.vocabulary
+    model = architecture.build(config, files.reader(files.path(folder)))
+    return Opened(str(folder), make_scorer(model, jax.device_put(params), None, settings))
+
+
+def _open_run(folder: Path, settings: Settings) -> Opened:
+    from ckl_jax.config import gin_config
+
+    # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
+    checkpoint = Path(str(find_checkpoint(folder)))
+    opened = gin_config.run(
+        open_checkpoint,
+        files=_gin_files(checkpoint.parent, settings.trusted),
+        # The user's bindings come last, and win.
+        bindings=[
+            f"CHECKPOINT_PATH = {str(checkpoint)!r}",
+            *_method(checkpoint.parent),
+            f"ACTIVATION_DTYPE = {settings.dtype or 'float32'!r}",
+            *settings.bindings,
+        ],
+        trusted=settings.trusted,
+        settings=settings,
+    )
+    return dataclasses.replace(opened, name=str(folder))
+
+
+def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
+    """The gin files that describe the model of a run."""
+    from ckl_jax.config import gin_config
+
+    if (run / "config.gin").exists():
+        return [str(run / "config.gin"), JOB]
+    if (run / "model.gin").exists():
+        path = str(run / "model.gin")
+        # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
+        # architecture's own gin file builds it.
+        bound = gin_config.load(
+            [path], trusted=trusted
+        ).selectors()  # imports the modules of the file
+        return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
+    raise UserError(
+        f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
+        "such a folder, or one from Hugging Face with config.json."
+    )
+
+
+def _method(run: Path) -> list[str]:
+    # A run's config.gin says its method; an imported model has none, and the job needs the macro.
+    return [] if (run / "config.gin").exists() else ["METHOD = None"]
+
+
+def open_checkpoint(
+    *,
+    model: BaseTransformerModel,
+    restore_checkpoint_cfg: RestoreCheckpointConfig,
+    settings: Settings,
+    method: Method | None = None,
+    partitioner: Partitioner | None = None,
+) -> Opened:
+    """Opens one checkpoint; raises `UserError` if it does not fit the model.
+
+    Args:
+      model: the base model; the method is put into it here.
+      restore_checkpoint_cfg: which checkpoint.
+      settings: how.
+      method: the one that trained the checkpoint; None is none.
+      partitioner: mesh and rules.
+    """
+    restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
+    with restored.on_mesh():
+        params = restored.load(restored.paths[-1])
+    # Every device gets the whole batch: ranking needs no sharded data.
+    scorer = make_scorer(restored.model, params, restored.partitioner.put_whole, settings)
+    return Opened(restored.paths[-1], scorer, restored.on_mesh)
+
+
+def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
+    """The scorer of a kind of model; `put` places a batch on the devices, None as it is."""
+    # Refused, not ignored: a score with a setting that had no effect would be reported as one with
+    # it.
+    _check_fit(model, settings)
+    size = settings.batch_size
+    if isinstance(model, DecoderOnlyModel):
+        return CausalScorer(model, params, settings.bos, batch_size=size, put_batch=put)
+    if isinstance(model, MaskedModel):
+        return MaskedScorer(model, params, settings.pll_metric, batch_size=size, put_batch=put)
+    if isinstance(model, EncoderDecoderModel):
+        return EncoderDecoderScorer(model, params, settings.target, size, put)
+    raise UserError(
+        f"No scorer ranks by a {type(model).__name__}; derive it from DecoderOnlyModel, "
+        "MaskedModel or EncoderDecoderModel."
+    )
+
+
+def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
+    """Refuses settings that this kind of model has no use for."""
+    # A setting that has its default was not given, as far as can be seen here.
+    default = Settings()
+    kinds = {
+        "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
+        "--target": ("target", EncoderDecoderModel, "encoder-decoders (T5)"),
+        "--no-bos": ("bos", DecoderOnlyModel, "causal models (GPT-2)"),
+    }
+    for flag, (name, kind, called) in kinds.items():
+        if getattr(settings, name) != getattr(default, name) and not isinstance(model, kind):
+            raise UserError(f"{flag} is of {called}; leave it out for this {type(model).__name__}.")
+    if isinstance(model, EncoderDecoderModel) and settings.conditional_score:
+        # With target "answer" all scored tokens but the last sentinel are the answer's already.
+        if settings.target == TARGETS[0]:
+            raise UserError(
+                "--conditional is of whole statements; an encoder-decoder's answers are scored "
+                "given their statement anyway: leave it out, or add --target statement."
+            )

@@ -1,0 +1,157 @@
+"""Evaluators of folders and live models, single items, own metrics, parquet; a Trainer."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckl_jax as ckl
+from ckl_jax.papers.lm_pub_quiz.opening import open_scorer
+
+GOLDEN = Path(__file__).parents[2] / "parity" / "golden" / "lm_pub_quiz.zip"
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("golden")
+    with zipfile.ZipFile(GOLDEN) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(golden):
+    return ckl.Dataset.from_path(golden / "dataset")
+
+
+@pytest.fixture(scope="module")
+def evaluator(golden):
+    return ckl.Evaluator.from_model(golden / "model")
+
+
+class Live:
+    """Something with `save_pretrained`, which writes some files of a folder."""
+
+    def __init__(self, folder, *names):
+        self.files = [path for path in folder.iterdir() if path.name in names]
+
+    def save_pretrained(self, folder):
+        for path in self.files:
+            shutil.copy(path, folder)
+
+
+def test_one_item_scores_as_in_its_dataset(dataset, evaluator):
+    relation = dataset["P1"]
+    whole = evaluator.evaluate_relation(relation, 0)
+    item = relation.templates[0], relation.answer_labels, relation.instances[2].sub_label
+    np.testing.assert_allclose(evaluator.evaluate_item(*item), whole.scores[2], atol=1e-4)
+    tokens = evaluator.evaluate_item(*item, reduction=None)
+    np.testing.assert_allclose([sum(t) for t in tokens], whole.scores[2], atol=1e-4)
+
+
+def test_a_live_model_scores_as_its_folder(golden, dataset, evaluator):
+    model = Live(golden / "model", "config.json", "model.safetensors")
+    tokenizer = Live(golden / "model", "tokenizer.json", "vocab.json", "merges.txt")
+    results = ckl.probe(model, dataset, templates=0, tokenizer=tokenizer)
+    theirs = evaluator.evaluate_dataset(dataset, 0)
+    assert [r.code for r in results] == [r.code for r in theirs]
+    for one, other in zip(results, theirs, strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+    assert repr(ckl.Model(model)) == "Model(Live)"
+    with pytest.raises(ckl.UserError, match="A live model needs its tokenizer"):
+        ckl.probe(model, dataset)
+
+
+def answered_first(scores, answers):
+    return float((answers == 0).mean())
+
+
+def test_metrics_of_ones_own_with_and_without_scores(dataset, evaluator, tmp_path):
+    results = evaluator.evaluate_dataset(dataset, 0)
+    wanted = results.get_metrics(["accuracy", answered_first])["overall"]
+    right = [i.answer_idx == 0 for relation in dataset for i in relation.instances]
+    assert wanted["answered_first"] == pytest.approx(np.mean(right))
+    options = {"metric": ["accuracy", "precision_at_k", answered_first], "save_path": tmp_path}
+    for _ in range(2):  # the second time they are read
+        bare = evaluator.evaluate_dataset(dataset, 0, create_instance_table=False, **options)
+        assert bare.get_metrics(["accuracy", answered_first])["overall"] == wanted
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata_results.json"]
+    kept = json.loads((tmp_path / "metadata_results.json").read_text())["P1"]["metric_values"]
+    np.testing.assert_allclose(kept["precision_at_k"], results["P1"].get_metric("precision_at_k"))
+    with pytest.raises(ckl.UserError, match="P1 keeps no scores, but accuracy, precision_at_k"):
+        bare.get_metrics("brier_score")
+    with pytest.raises(ckl.UserError, match="there must be a metric"):
+        evaluator.evaluate_dataset(dataset, create_instance_table=False)
+    with pytest.raises(ckl.UserError, match="scored with metric_only="):
+        evaluator.evaluate_dataset(dataset, 0, save_path=tmp_path)
+
+
+def test_parquet_comes_back_as_it_was(dataset, evaluator, tmp_path):
+    pytest.importorskip("pyarrow")
+    results = evaluator.evaluate_dataset(dataset, 0, save_path=tmp_path / "a", fmt="parquet")
+    assert {p.suffix for p in (tmp_path / "a").iterdir()} == {".parquet", ".json"}
+    again = ckl.DatasetResults.from_path(tmp_path / "a")
+    assert again["P1"].table == results["P1"].table
+    np.testing.assert_allclose(again["P1"].scores, results["P1"].scores, atol=1e-9)
+    assert again.get_metrics("accuracy", "cardinality") == results.get_metrics(
+        "accuracy", "cardinality"
+    )
+    with pytest.raises(ckl.UserError, match="fmt is 'csv'; choose from jsonl, parquet"):
+        results.save(tmp_path / "b", fmt="csv")
+
+
+def test_results_and_datasets_are_shown_shortly(dataset, evaluator, monkeypatch, tmp_path):
+    results = evaluator.evaluate_dataset(dataset, 0, subsample=2)
+    assert repr(dataset) == "Dataset('dataset', 2 relations, 9 instances)"
+    assert repr(results["P1"]) == "RelationResult('P1', 2 rows)"
+    assert len(repr(results)) < 100 and "<table" in results._repr_html_()
+    assert list(results.scores().index) == ["P1", "P2"]
+    assert results.scores("cardinality").support.sum() == 4
+    monkeypatch.setenv("LM_PUB_QUIZ_CACHE_ROOT", str(tmp_path))
+    with pytest.raises(ckl.UserError, match="lm-pub-quiz has no copy"):
+        ckl.Dataset.from_name("BEAR")
+    with pytest.raises(ckl.UserError, match="There is no dataset 'bare'"):
+        ckl.Dataset.from_name("bare")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # of torch and transformers
+def test_a_trainer_ranks_the_model_that_it_trains(golden, dataset, tmp_path):
+    pytest.importorskip("accelerate")
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(golden / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(golden / "model")
+    tokenizer.pad_token = tokenizer.eos_token
+    text = torch.arange(8)[None]
+    rows = [{"input_ids": row, "labels": row} for row in text.repeat(8, 1)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "run"), max_steps=2, eval_strategy="steps", eval_steps=1, report_to=[],
+        learning_rate=0.05, per_device_train_batch_size=4, use_cpu=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(
+        model, arguments, train_dataset=rows, eval_dataset=rows[:1], processing_class=tokenizer
+    )
+    callback = ckl.PubQuizCallback(
+        trainer, dataset, accumulate="cardinality", save_path=tmp_path / "results"
+    )
+    trainer.add_callback(callback)
+    trainer.train()
+    logged = [row for row in trainer.state.log_history if "eval_dataset_score" in row]
+    assert [row["step"] for row in logged] == [1, 2]
+    model.save_pretrained(tmp_path / "trained")
+    tokenizer.save_pretrained(tmp_path / "trained")
+    after = ckl.probe(tmp_path / "trained", dataset, templates=0)
+    assert logged[-1]["eval_dataset_score"] == after.get_metrics("accuracy")["overall"]["accuracy"]
+    assert sum(name.startswith("eval_dataset_") for name in logged[-1]) == 3
+    saved = ckl.DatasetResults.from_path(tmp_path / "results" / "2_dataset_results")
+    np.testing.assert_allclose(saved["P1"].scores, after["P1"].scores, atol=1e-5)
+    first = ckl.DatasetResults.from_path(tmp_path / "results" / "1_dataset_results")
+    assert np.abs(first["P1"].scores - saved["P1"].scores).max() > 0.01
+    with pytest.raises(ckl.UserError, match="P1 of dataset has no 'regions'"):
+        ckl.PubQuizCallback(trainer, dataset, accumulate="regions")
+    assert open_scorer(tmp_path / "trained").bos
