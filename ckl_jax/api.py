@@ -57,7 +57,7 @@ class Model:
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, or a live model of transformers.
       tokenizer: of a live model.
-      **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.opening.Settings`).
+      **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.settings.Scoring`).
 
     Raises:
       UserError: when it is opened: there is no such model, it has no tokenizer, or it is of an
@@ -487,8 +487,8 @@ def probe(
       dataset: "BEAR", "BEAR-big", another folder in their layout, or a `Dataset`.
       templates: one, several, or None for all.
       tokenizer: of a live model.
-      **settings: fields of `papers.lm_pub_quiz.probe.Settings`, such as `subsample=10` (instances
-        of each relation) or `out="folder"`; bad ones raise `UserError`.
+      **settings: fields of `papers.lm_pub_quiz.settings.Settings`, such as `subsample=10` or
+        `out="folder"`; bad ones raise `UserError`.
     """
     from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.data.facts.relational import Dataset

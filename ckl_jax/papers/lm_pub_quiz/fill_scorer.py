@@ -22,8 +22,8 @@ from ckl_jax.data.text.spans import mask_spans
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.papers.lm_pub_quiz.scorers import Array, TokenScores, from_answers_on, tokens_of_spans
+from ckl_jax.papers.lm_pub_quiz.settings import TARGETS
 
-TARGETS = ("answer", "statement")
 # Sizes are rounded up to powers of two from here on, so that few shapes are compiled.
 _MIN_SIZE = 8
 

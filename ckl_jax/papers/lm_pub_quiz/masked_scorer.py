@@ -32,8 +32,8 @@ from ckl_jax.papers.lm_pub_quiz.scorers import (
     tokens_of_spans,
     too_long,
 )
+from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES
 
-SCHEMES = ("within_word_l2r", "original", "sentence_l2r", "answer_l2r+word_l2r")
 _SHORT = 10  # tokens of a pass; says how many a row has room for
 
 

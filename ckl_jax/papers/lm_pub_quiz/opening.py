@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 
-from ckl_jax import checks
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.checkpoints.hub import folder_of
@@ -21,47 +20,16 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
 from ckl_jax.models.masked import MaskedModel
-from ckl_jax.papers.lm_pub_quiz.fill_scorer import TARGETS, EncoderDecoderScorer
-from ckl_jax.papers.lm_pub_quiz.masked_scorer import SCHEMES, MaskedScorer
+from ckl_jax.papers.lm_pub_quiz.fill_scorer import EncoderDecoderScorer
+from ckl_jax.papers.lm_pub_quiz.masked_scorer import MaskedScorer
 from ckl_jax.papers.lm_pub_quiz.scorers import CausalScorer
+from ckl_jax.papers.lm_pub_quiz.settings import TARGETS, Scoring
 from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.train.restore import RestoredModel
 
 JOB = "jobs/ranking.gin"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How a model is opened and scores tokens.
-
-    Attributes:
-      target: "answer" or "statement", what an encoder-decoder is to write; see
-        `papers.lm_pub_quiz.fill_scorer`.
-      bos: see `scorers.CausalScorer`.
-      conditional_score: see `ranking.Evaluator`.
-      pll_metric: what a masked model has hidden beside a token; see
-        `papers.lm_pub_quiz.masked_scorer`.
-      batch_size: rows of the model at once.
-      dtype: of the activations; None is float32.
-      bindings: gin bindings over those of a run, such as another place of its vocabulary.
-      trusted: modules of the user's own that the run's gin file may import.
-    """
-
-    bos: bool | None = None
-    conditional_score: bool = False
-    target: str = TARGETS[0]
-    pll_metric: str = SCHEMES[0]
-    batch_size: int | None = None
-    dtype: str | None = None
-    bindings: tuple[str, ...] = ()
-    trusted: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        checks.require_choice(TARGETS, **{"--target": self.target})
-        checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
-        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +47,7 @@ class Opened:
     on_mesh: Callable[[], AbstractContextManager] = contextlib.nullcontext
 
 
-def open_model(model: Any, settings: Settings = Settings(), tokenizer: Any = None) -> Opened:  # noqa: B008
+def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None) -> Opened:  # noqa: B008
     """Opens a model.
 
     Args:
@@ -115,8 +83,8 @@ def open_model(model: Any, settings: Settings = Settings(), tokenizer: Any = Non
 
 
 def open_scorer(folder: str | Path, **settings: Any) -> Any:
-    """The scorer of a model; see `open_model` and `Settings`."""
-    return open_model(folder, Settings(**settings)).scorer
+    """The scorer of a model; see `open_model` and `settings.Scoring`."""
+    return open_model(folder, Scoring(**settings)).scorer
 
 
 @contextlib.contextmanager
@@ -133,7 +101,7 @@ def _name(model: Any) -> str:
     return getattr(model, "name_or_path", "") or type(model).__name__
 
 
-def _open_hugging_face(folder: Path, settings: Settings) -> Opened:
+def _open_hugging_face(folder: Path, settings: Scoring) -> Opened:
     compile_cache.enable()  # a gin run enables it itself
     # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
     # to the first option.
@@ -144,7 +112,7 @@ def _open_hugging_face(folder: Path, settings: Settings) -> Opened:
     return Opened(str(folder), make_scorer(model, jax.device_put(params), None, settings))
 
 
-def _open_run(folder: Path, settings: Settings) -> Opened:
+def _open_run(folder: Path, settings: Scoring) -> Opened:
     from ckl_jax.config import gin_config
 
     # The newest checkpoint of a MODEL_DIR, or the checkpoint itself.
@@ -194,7 +162,7 @@ def open_checkpoint(
     *,
     model: BaseTransformerModel,
     restore_checkpoint_cfg: RestoreCheckpointConfig,
-    settings: Settings,
+    settings: Scoring,
     method: Method | None = None,
     partitioner: Partitioner | None = None,
 ) -> Opened:
@@ -215,7 +183,7 @@ def open_checkpoint(
     return Opened(restored.paths[-1], scorer, restored.on_mesh)
 
 
-def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Settings) -> Any:
+def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Scoring) -> Any:
     """The scorer of a kind of model; `put` places a batch on the devices, None as it is."""
     # Refused, not ignored: a score with a setting that had no effect would be reported as one with
     # it.
@@ -233,10 +201,10 @@ def make_scorer(model: BaseTransformerModel, params: Any, put: Any, settings: Se
     )
 
 
-def _check_fit(model: BaseTransformerModel, settings: Settings) -> None:
+def _check_fit(model: BaseTransformerModel, settings: Scoring) -> None:
     """Refuses settings that this kind of model has no use for."""
     # A setting that has its default was not given, as far as can be seen here.
-    default = Settings()
+    default = Scoring()
     kinds = {
         "--pll-metric": ("pll_metric", MaskedModel, "masked models (BERT)"),
         "--target": ("target", EncoderDecoderModel, "encoder-decoders (T5)"),

@@ -16,27 +16,10 @@ from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.models.masked import MaskedModel
 from ckl_jax.papers.lm_pub_quiz import opening
 from ckl_jax.papers.lm_pub_quiz.mask_filling import MaskFiller, fill_dataset
-from ckl_jax.papers.lm_pub_quiz.masked_scorer import SCHEMES
 from ckl_jax.papers.lm_pub_quiz.ranking import Evaluator
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
+from ckl_jax.papers.lm_pub_quiz.settings import SCHEMES, Scoring, Settings
 from ckl_jax.parallel.mesh import Partitioner
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(opening.Settings):
-    """Settings of ranking.
-
-    Attributes:
-      out: folder of the results.
-      templates: numbers, or None for all.
-      reduction, subsample: see `ranking.Evaluator.evaluate_dataset`.
-    """
-
-    out: str | None = None
-    templates: tuple[int, ...] | None = None
-    reduction: str | None = "sum"
-    subsample: int | None = None
-
 
 Progress = Callable[[str, int, int], None]
 
@@ -66,7 +49,7 @@ def probe(
         settings.templates,
         subsample=settings.subsample,
         save_path=settings.out,
-        reduction=settings.reduction,
+        reduction=None if settings.reduction == "none" else settings.reduction,
         progress=progress,
     )
 
@@ -104,7 +87,7 @@ class Ranking:
         if self.dataset is None:
             return lambda params, step, last: {}
         dataset = Dataset.from_path(self.dataset, self.relation_info, self.relations)
-        settings = opening.Settings(
+        settings = Scoring(
             bos=self.bos,
             target=self.target,
             pll_metric=self.pll_metric,

@@ -26,6 +26,7 @@ from ckl_jax.papers.lm_pub_quiz import opening
 from ckl_jax.papers.lm_pub_quiz.ranking_metrics import Metric, named
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults, RelationResult
 from ckl_jax.papers.lm_pub_quiz.scorers import StatementError, TokenScores
+from ckl_jax.papers.lm_pub_quiz.settings import Scoring
 
 REDUCTIONS = ("sum", "mean", None)
 # Statements that are held at once: what bounds the memory of a relation with 1,000 options.
@@ -55,13 +56,13 @@ class Evaluator:
         Args:
           model: a Hugging Face name or folder, a MODEL_DIR, or a live model of transformers.
           tokenizer: of a live model.
-          **settings: fields of `opening.Settings`, such as `conditional_score`, `bos`,
+          **settings: fields of `settings.Scoring`, such as `conditional_score`, `bos`,
             `pll_metric` or `batch_size`.
 
         Raises:
           UserError: see `opening.open_model`.
         """
-        opened = opening.open_model(model, opening.Settings(**settings), tokenizer)
+        opened = opening.open_model(model, Scoring(**settings), tokenizer)
         conditional = settings.get("conditional_score", False)
         return cls(opened.scorer, opened.name, conditional, opened.on_mesh)
 

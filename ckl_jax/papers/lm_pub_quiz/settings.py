@@ -1,14 +1,83 @@
-"""How `ckl stream` is run, and where."""
+"""Settings of `ckl probe bear` and `ckl stream`."""
 
 import dataclasses
 from typing import Annotated, Literal
 
-from tyro.conf import Suppress
+from tyro.conf import Suppress, arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 from ckl_jax import checks
 from ckl_jax.errors import UserError
+from ckl_jax.options import Bindings, Names
 from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.timeline import SIZES
+
+TARGETS = ("answer", "statement")
+SCHEMES = ("within_word_l2r", "original", "sentence_l2r", "answer_l2r+word_l2r")
+
+
+def _templates(words: list[str]) -> tuple[int, ...] | None:
+    numbers = words[0].split(",")
+    if words[0] != "all" and not all(number.strip().isdigit() for number in numbers):
+        raise ValueError(f"{words[0]!r}; give numbers from 0, such as 0,2, or all")
+    return None if words[0] == "all" else tuple(map(int, numbers))
+
+
+_TEMPLATES = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="M,N",
+    instance_from_str=_templates,
+    is_instance=lambda value: value is None or isinstance(value, tuple),
+    str_from_instance=lambda value: ["all" if value is None else ",".join(map(str, value))],
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How a model is opened, and scores tokens.
+
+    Attributes:
+      bos: Begin with BOS; None does so where the vocabulary has one.
+      conditional_score: Score from the start of the answer on.
+      target: What a T5 is scored on.
+      pll_metric: Tokens hidden from a BERT together with the scored one: within_word_l2r, original,
+        sentence_l2r or answer_l2r+word_l2r.
+      dtype: Of activations: bfloat16 or float32.
+      batch_size: Rows of the model at once.
+      bindings: Gin bindings over the run's, such as DATA_DIR="'elsewhere'".
+      trusted: Modules of yours that the run's gin file may import; all is any.
+    """
+
+    bos: Suppress[bool | None] = None
+    conditional_score: Annotated[bool, arg(name="conditional")] = False
+    target: Literal[*TARGETS] = TARGETS[0]
+    pll_metric: str = SCHEMES[0]
+    dtype: str | None = None
+    batch_size: int | None = None
+    bindings: Bindings = ()
+    trusted: Annotated[Names, arg(name="trust-imports")] = ()
+
+    def __post_init__(self) -> None:
+        checks.require_choice(TARGETS, **{"--target": self.target})
+        checks.require_choice(SCHEMES, **{"--pll-metric": self.pll_metric})
+        checks.require_choice((None, "bfloat16", "float32"), **{"--dtype": self.dtype})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings(Scoring):
+    """Settings of a ranking.
+
+    Attributes:
+      out: Folder of the results; by default MODEL/bear/DATASET.
+      templates: Numbers of the templates from 0, such as 0 or 0,2, or all.
+      reduction: How token scores make a score; none keeps the token scores.
+      subsample: Instances of each relation, drawn at random.
+    """
+
+    out: str | None = None
+    templates: Annotated[tuple[int, ...] | None, _TEMPLATES] = None
+    reduction: Literal["sum", "mean", "none"] = "sum"
+    subsample: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
