@@ -52,16 +52,14 @@ def load(folder: Folder) -> "Run | Update | Updates | Staleness":
 
 
 class Model:
-    """A model that answers, scores and ranks; it is opened when it is first used.
+    """A model that answers, scores and ranks.
+
+    It is opened when it is first used, which raises `UserError` for what is no model.
 
     Args:
       model: a Hugging Face folder or name, a MODEL_DIR, or a live model of transformers.
       tokenizer: of a live model.
       **settings: such as `bos`, `dtype` or `batch_size` (`papers.lm_pub_quiz.settings.Scoring`).
-
-    Raises:
-      UserError: when it is opened: there is no such model, it has no tokenizer, or it is of an
-        unknown kind.
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, **settings: Any):
@@ -80,9 +78,6 @@ class Model:
           text: with one blank, ____ or _X_; a decoder reads only what is before it.
           length: tokens of the answer, at most.
           beams: of the search.
-
-        Raises:
-          UserError: the model writes no text, or the text does not have one blank.
         """
         from ckl_jax.probes.closed_book import answer
 
@@ -102,10 +97,7 @@ class Model:
           answers: two or more to choose from.
 
         Returns:
-          answer and log_prob (nats).
-
-        Raises:
-          UserError: there is no blank, or more than one, or fewer than two answers.
+          Columns answer and log_prob (nats).
         """
         import pandas
 
@@ -233,14 +225,10 @@ class Run(Model):
 
 
 class Plots:
-    """Figures. Each method draws into `ax`, or into a new figure, and returns its Axes.
+    """Figures of `runs`, as of `compare`, or of a `Staleness`.
 
-    With several probes and no `ax` there is a panel for each, and an array of Axes is returned.
-    `UserError` is raised if there is no such probe or nothing to draw.
-
-    Args:
-      runs: as of `compare`.
-      staleness: of Mind the Gap.
+    Each method draws into `ax`, or into a new figure, and returns its Axes. With several probes and
+    no `ax` there is a panel for each, and an array of Axes is returned.
     """
 
     def __init__(self, runs: Any = (), staleness: "Staleness | None" = None):
@@ -290,12 +278,7 @@ class Plots:
         return _panels(draw, [""] * bool(self._staleness), None, ax)
 
 
-def _panels(
-    draw: Callable[["Axes", str], None],
-    probes: Sequence[str],
-    probe: str | None,
-    ax: "Axes | None",
-) -> Any:
+def _panels(draw: Callable, probes: Sequence[str], probe: str | None, ax: "Axes | None") -> Any:
     from ckl_jax.analysis import figures
 
     if not probes or probe not in (None, *probes):

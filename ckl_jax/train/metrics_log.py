@@ -1,22 +1,55 @@
-"""Scalars of a run: TensorBoard events, `metrics.jsonl` and a progress line.
+"""Scalars of a run: `metrics.jsonl`, TensorBoard events, Weights & Biases and MLflow.
 
 Importing this imports no TensorFlow: events are written through tensorboard's own record writer.
 """
 
 import collections
 import dataclasses
+import importlib.util
 import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.analysis.rows import METRICS_FILE, metrics_row
-from ckl_jax.files import atomic_write, os_errors
+from ckl_jax.errors import UserError
+from ckl_jax.files import atomic_write, os_errors, write_file
+
+# What takes the numbers of a run besides its own files: {"train/loss": 1.5, ...} of a step.
+Log = Callable[[int, Mapping[str, float]], Any]
+
+
+def _wandb(folder: Path, known: str | None) -> tuple[str, Log, Callable[[], Any]]:
+    import wandb
+
+    run = wandb.init(dir=str(folder), name=folder.name, id=known, resume="allow")
+    run.define_metric("*", step_metric="step")  # W&B's own steps never go back
+    return run.id, lambda step, values: run.log({"step": step, **values}), run.finish
+
+
+def _mlflow(folder: Path, known: str | None) -> tuple[str, Log, Callable[[], Any]]:
+    import mlflow
+
+    run = mlflow.start_run(run_id=known, run_name=None if known else folder.name)
+    return run.info.run_id, lambda step, values: mlflow.log_metrics(values, step), mlflow.end_run
+
+
+SERVICES = {"wandb": _wandb, "mlflow": _mlflow}
+
+
+def check_services(names: Sequence[str]) -> None:
+    """Raises `UserError` for a service that is not known or not installed."""
+    checks.require_names(SERVICES, empty=True, metric_services=names)
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"{name} is not installed: pip install 'ckl-jax[{name}]'.")
 
 
 class MetricWriter:
@@ -30,9 +63,18 @@ class MetricWriter:
       resume_step: the step that was restored, 0 for a new run: rows of later steps, which the run
         will write again, are dropped from the file, and TensorBoard is told to forget them.
       enabled: False on all processes but the first; then nothing is written.
+      services: names of `SERVICES`, which get the numbers too. One that fails is warned of and left
+        out from then on; training goes on.
     """
 
-    def __init__(self, model_dir: str | os.PathLike, *, resume_step: int = 0, enabled: bool = True):
+    def __init__(
+        self,
+        model_dir: str | os.PathLike,
+        *,
+        resume_step: int = 0,
+        enabled: bool = True,
+        services: Sequence[str] = (),
+    ):
         self.model_dir = Path(model_dir)
         self.enabled = enabled
         self._resume_step = resume_step
@@ -44,6 +86,9 @@ class MetricWriter:
             with os_errors(path):
                 self.model_dir.mkdir(parents=True, exist_ok=True)
                 self._jsonl = open(path, "a", encoding="utf-8")  # noqa: SIM115
+        self._services: dict[str, tuple[str, Log, Callable[[], Any]]] = {}
+        for name in services if enabled else ():
+            self._try(name, lambda n=name: self._start(n))
 
     def __enter__(self) -> "MetricWriter":
         return self
@@ -69,6 +114,9 @@ class MetricWriter:
             # A kill loses no row that was written.
             self._jsonl.flush()
             self._event_file(split).scalars(int(step), values)
+        named = {f"{split}/{name}": value for name, value in values.items()}
+        for name, (_, log, _) in list(self._services.items()):
+            self._try(name, lambda log=log: log(int(step), named))
 
     def text(self, split: str, step: int, name: str, text: str) -> None:
         """Writes a text to TensorBoard (Markdown), such as the gin config."""
@@ -82,6 +130,22 @@ class MetricWriter:
             self._jsonl.close()
             for events in self._events.values():
                 events.close()
+            for name, (_, _, finish) in list(self._services.items()):
+                self._try(name, finish)
+
+    def _start(self, name: str) -> None:
+        """Starts a service's run, or goes on with the one that MODEL_DIR/<name>_run.txt names."""
+        file = self.model_dir / f"{name}_run.txt"
+        known = file.read_text() if file.exists() else None
+        self._services[name] = SERVICES[name](self.model_dir, known)
+        write_file(file, self._services[name][0])
+
+    def _try(self, name: str, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except Exception as e:  # a network's, a server's
+            self._services.pop(name, None)
+            warnings.warn(f"{name} gets no more numbers of this run: {e}", stacklevel=3)
 
     def _event_file(self, split: str) -> "EventFile":
         if split not in self._events:

@@ -1,10 +1,14 @@
 """A progress bar in a terminal; in a log file a line every few seconds."""
 
+import contextlib
+import datetime
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 PLAIN_PERIOD_SECONDS = 10.0
 _MEMORY_SECONDS, _MEMORY_STEPS = 30.0, 20  # what the speed is a mean over: the longer of the two
@@ -22,6 +26,8 @@ class ProgressBar:
       description: what runs, e.g. "train lora".
       start: the step already done (of a resumed run).
       mode: "auto", "rich", "plain" or "silent".
+      log: file that gets the plain lines too, with the time before each, or alone if stdout goes
+        there.
       write: takes a plain line; default: print to stdout.
       clock: seconds, for tests.
     """
@@ -33,6 +39,7 @@ class ProgressBar:
         *,
         start: int = 0,
         mode: str = "auto",
+        log: Path | None = None,
         write: Callable[[str], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -42,6 +49,9 @@ class ProgressBar:
         self.total, self.description, self.mode = total, description, mode
         self.step = start
         self._write = write or (lambda line: print(line, flush=True))
+        self._log = open(log, "a", encoding="utf-8") if log is not None else None  # noqa: SIM115
+        if self._log and _are_same(self._log, sys.stdout):
+            self.mode = "silent"
         self._clock = clock
         self._last_line = clock()
         self._sums = (0.0, 0.0, 0.0)  # steps, seconds and tokens, the newest counting most
@@ -59,8 +69,10 @@ class ProgressBar:
             self._bar.stop()
         # The last line, which is usually not due; not after an exception, whose message should be
         # last.
-        elif self.mode == "plain" and kind is None:
-            self._write(self._line())
+        if kind is None:
+            self._tell(self._line())
+        if self._log is not None:
+            self._log.close()
 
     def update(
         self,
@@ -87,16 +99,23 @@ class ProgressBar:
                 self._fields[name] = value
         if self._bar is not None:
             self._bar.update(self._task, completed=step, details=self.details())
-        elif self.mode == "plain" and self._clock() - self._last_line >= PLAIN_PERIOD_SECONDS:
+        if self._clock() - self._last_line >= PLAIN_PERIOD_SECONDS:
             self._last_line = self._clock()
-            self._write(self._line())
+            self._tell(self._line())
 
     def say(self, text: str) -> None:
         """Prints a line above the bar, or between its lines."""
         if self._bar is not None:
             self._bar.console.print(text, highlight=False, markup=False)
-        elif self.mode == "plain":
-            self._write(text)
+        self._tell(text)
+
+    def _tell(self, line: str) -> None:
+        """A plain line, to stdout where there is no bar, and to the log."""
+        timed = f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S}  {line}"
+        if self._log is not None:
+            print(timed, file=self._log, flush=True)
+        if self.mode == "plain":
+            self._write(line)
 
     def _measure(self, steps: int, seconds: float, tokens: int) -> None:
         self._updates += 1
@@ -156,6 +175,12 @@ class ProgressBar:
             self.description, total=self.total, completed=self.step, details=""
         )
         self._bar.start()
+
+
+def _are_same(a: TextIO, b: TextIO) -> bool:
+    with contextlib.suppress(OSError, ValueError):  # of a stream that is no file
+        return os.path.sameopenfile(a.fileno(), b.fileno())
+    return False
 
 
 def _duration(seconds: float) -> str:

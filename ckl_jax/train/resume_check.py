@@ -44,6 +44,7 @@ FREE_PARAMETERS = {
     "model_dir",
     "progress",
     "log_period",
+    "metric_services",
     "run_name",
     "num_microbatches",
     "partitioner",

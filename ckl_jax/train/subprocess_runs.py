@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 from ckl_jax.parallel import processes
 
+_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ")  # before a line of the log
 SUMMARY = "summary.json"  # the last file that a training writes
 
 
@@ -127,7 +129,7 @@ class Started:
         with open(self.log, "rb") as f:
             f.seek(max(self.start, self.log.stat().st_size - 8192))
             text = f.read().decode("utf-8", "replace")
-        return [line.strip() for line in text.splitlines() if line.strip()]
+        return [_TIME.sub("", line.strip()) for line in text.splitlines() if line.strip()]
 
     def progress(self) -> str:
         """Progress such as "step 20/100  epoch 2  loss 1.235  0:40 left", or ""."""
@@ -161,7 +163,9 @@ class Started:
         if "steps" not in summary:
             return self.say("done")
         steps = labels.count(summary["steps"], "step")
-        self.say(f"done: {steps} in {summary['train_seconds']:.0f} s")
+        told = next((x for x in reversed(self.lines()) if x.startswith("after step ")), "")
+        scores = f"; {told.partition(': ')[2]}" if told else ""
+        self.say(f"done: {steps} in {summary['train_seconds']:.0f} s{scores}")
 
 
 def run_all(

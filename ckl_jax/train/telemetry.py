@@ -1,7 +1,7 @@
 """Progress, metric rows and TensorBoard events of a running training."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +28,7 @@ class Telemetry:
       seconds, cpu_seconds: of training before that.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
+      services: see `metrics_log.MetricWriter`.
       is_boundary: whether a step is followed by an evaluation or a checkpoint.
       diverged: called with the step and a sentence if its metrics are not finite; raises.
 
@@ -49,15 +50,20 @@ class Telemetry:
         cpu_seconds: float,
         log_period: int,
         progress: str,
+        services: Sequence[str],
         is_boundary: Callable[[int], bool],
         diverged: Callable[[int, str], NoReturn],
     ):
         first = jax.process_index() == 0
         self._run, self._log_period = run, log_period
         self._is_boundary, self._diverged = is_boundary, diverged
-        self._writer = MetricWriter(folder, resume_step=step, enabled=first)
+        self._writer = MetricWriter(folder, resume_step=step, enabled=first, services=services)
         self.bar = ProgressBar(
-            run.last_step, f"train {name}", start=step, mode=progress if first else "silent"
+            run.last_step,
+            f"train {name}",
+            start=step,
+            mode=progress if first else "silent",
+            log=Path(folder) / "log.txt" if first else None,
         )
         self._late = LateFetcher(_METRICS_BEHIND)
         self._steps: list[Fetched] = []  # since the last row

@@ -25,6 +25,7 @@ from ckl_jax.parallel.processes import FolderLock, Stopped, StopSignal
 from ckl_jax.train import compile_cache
 from ckl_jax.train.configs import CheckpointConfig, DatasetConfig
 from ckl_jax.train.evaluations import Probes, further_scores, make_evaluator, write_evaluation
+from ckl_jax.train.metrics_log import check_services
 from ckl_jax.train.prepare import Prepared, prepare
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.restore import phase_from
@@ -66,6 +67,7 @@ def train(
     phase: int | None = None,
     log_period: int = 10,
     progress: str = "auto",
+    metric_services: Sequence[str] = (),
     metrics: StepMetrics | None = None,
     legacy_microbatch_means: bool = False,
     make_inputs: Callable[[], Any] | None = None,
@@ -100,6 +102,7 @@ def train(
         checkpoint that training starts from, see `restored.phase_from`.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
+      metric_services: "wandb", "mlflow": get the metrics too, see `metrics_log.SERVICES`.
       metrics: makes the rows of training metrics; None is `StepMetrics()`.
       legacy_microbatch_means: see `step.make_train_step`.
       make_inputs: makes what is missing of what the run reads, such as data of the simulated world.
@@ -119,6 +122,7 @@ def train(
     compile_cache.keep_freed_memory()
     checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
     checks.require_int(0, **{"--profile": profile_steps})
+    check_services(metric_services)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
     run = prepare(
         model=model,
@@ -175,6 +179,7 @@ def train(
             seconds=begun.seconds,
             cpu_seconds=begun.cpu_seconds,
             log_period=log_period,
+            services=metric_services,
             progress=progress,
             is_boundary=lambda step: due.evaluation(step) or due.checkpoint(step),
             diverged=functools.partial(_diverged, run, store),

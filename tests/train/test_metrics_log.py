@@ -1,8 +1,10 @@
 """Metrics survive restarts without doubled rows; the progress line is short and right."""
 
 import json
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import pytest
 
 from ckl_jax.analysis.rows import read_metrics
 from ckl_jax.errors import UserError
+from ckl_jax.train import metrics_log
 from ckl_jax.train.evaluations import further_scores
 from ckl_jax.train.metrics_log import LateFetcher, MetricWriter
 from ckl_jax.train.progress import ProgressBar
@@ -187,3 +190,81 @@ def test_an_evaluation_that_returns_no_scores_is_named(returned):
 def test_scores_may_be_numbers_of_any_kind():
     scores = {"a": {"x": 1, "y": np.float32(2.0), "z": jnp.bfloat16(3.0)}, "b": {}}
     assert further_scores(lambda *_: scores, {}, 0, True) == scores
+
+
+class FakeService(types.ModuleType):
+    """W&B's and MLflow's functions that are called, and what they were called with."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.runs, self.logged, self.fails = [], [], False
+        self.info = types.SimpleNamespace(run_id="7")
+        self.id = "7"
+
+    def init(self, **options):
+        self.runs.append(options["id"])
+        return self
+
+    def start_run(self, run_id, run_name):
+        self.runs.append(run_id)
+        return self
+
+    def define_metric(self, name, step_metric):
+        assert (name, step_metric) == ("*", "step")
+
+    def log(self, values):
+        self.log_metrics({n: v for n, v in values.items() if n != "step"}, values["step"])
+
+    def log_metrics(self, values, step):
+        if self.fails:
+            raise ConnectionError("no network")
+        self.logged.append((step, values))
+
+    def finish(self):
+        self.logged.append("end")
+
+    end_run = finish
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_services_get_the_numbers_and_go_on_with_their_run(tmp_path, monkeypatch, name):
+    fake = FakeService(name)
+    monkeypatch.setitem(sys.modules, name, fake)
+    for step in (1, 2):
+        with MetricWriter(tmp_path, resume_step=step - 1, services=(name,)) as w:
+            w.write("train", step, {"loss": jnp.float32(step)})
+    assert fake.runs == [None, "7"]  # the second start goes on with the first's
+    assert fake.logged == [(1, {"train/loss": 1.0}), "end", (2, {"train/loss": 2.0}), "end"]
+    fake.fails = True
+    with MetricWriter(tmp_path, resume_step=2, services=(name,)) as w:
+        with pytest.warns(UserWarning, match=f"{name} gets no more numbers of this run: no net"):
+            w.write("train", 3, {"loss": 3.0})
+        w.write("train", 4, {"loss": 4.0})  # training goes on
+    assert len(list(read_metrics(tmp_path / "metrics.jsonl"))) == 4
+
+
+def test_services_that_are_not_there_are_refused_before_training(monkeypatch):
+    with pytest.raises(UserError, match="metric_services has 'wandbb', which is none of"):
+        metrics_log.check_services(["wandbb"])
+    monkeypatch.setattr(metrics_log.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"mlflow is not installed: pip install 'ckl-jax\[mlflow\]'"
+    ):
+        metrics_log.check_services(["mlflow"])
+
+
+def test_the_log_has_the_lines_with_their_times(tmp_path):
+    lines, log = [], tmp_path / "log.txt"
+    with ProgressBar(2, "train x", mode="plain", write=lines.append, log=log) as bar:
+        bar.say("after step 1: x em 1.00")
+        bar.update(2, seconds=1.0)
+    told = log.read_text().splitlines()
+    assert [line[21:] for line in told] == lines and len(lines) == 2
+    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", line) for line in told)
+    code = (
+        "import sys; from pathlib import Path; from ckl_jax.train.progress import ProgressBar\n"
+        f"with ProgressBar(1, 'train y', log=Path({str(log)!r})): pass"
+    )
+    with open(log, "a") as f:  # as a study starts its trainings
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=f)
+    assert [line[21:] for line in log.read_text().splitlines()[2:]] == ["train y  step 0/1"]

@@ -64,7 +64,8 @@ def open_model(model: Any, settings: Scoring = Scoring(), tokenizer: Any = None)
         if tokenizer is None:
             raise UserError("A live model needs its tokenizer: give tokenizer=...")
         with saved(model, tokenizer) as folder:
-            return dataclasses.replace(_open_hugging_face(folder, settings), name=_name(model))
+            name = getattr(model, "name_or_path", "") or type(model).__name__
+            return dataclasses.replace(_open_hugging_face(folder, settings), name=name)
     folder = Path(folder_of(str(model)))
     # Hugging Face's file; a MODEL_DIR of this library has config.gin instead.
     if (folder / "config.json").exists():
@@ -97,10 +98,6 @@ def saved(model: Any, tokenizer: Any = None):
         yield Path(folder)
 
 
-def _name(model: Any) -> str:
-    return getattr(model, "name_or_path", "") or type(model).__name__
-
-
 def _open_hugging_face(folder: Path, settings: Scoring) -> Opened:
     compile_cache.enable()  # a gin run enables it itself
     # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
@@ -123,7 +120,8 @@ def _open_run(folder: Path, settings: Scoring) -> Opened:
         # The user's bindings come last, and win.
         bindings=[
             f"CHECKPOINT_PATH = {str(checkpoint)!r}",
-            *_method(checkpoint.parent),
+            # A run's config.gin says its method; an imported model has none.
+            *([] if (checkpoint.parent / "config.gin").exists() else ["METHOD = None"]),
             f"ACTIVATION_DTYPE = {settings.dtype or 'float32'!r}",
             *settings.bindings,
         ],
@@ -143,19 +141,12 @@ def _gin_files(run: Path, trusted: Sequence[str]) -> list[str]:
         path = str(run / "model.gin")
         # Which model a model.gin describes is said by what it binds, e.g. GPT2Config; the
         # architecture's own gin file builds it.
-        bound = gin_config.load(
-            [path], trusted=trusted
-        ).selectors()  # imports the modules of the file
+        bound = gin_config.load([path], trusted=trusted).selectors()  # imports its modules
         return [architectures.of_gin_names(bound, path).gin_file, path, JOB]
     raise UserError(
         f"{run} has neither the config.gin of a run nor the model.gin of an imported model; give "
         "such a folder, or one from Hugging Face with config.json."
     )
-
-
-def _method(run: Path) -> list[str]:
-    # A run's config.gin says its method; an imported model has none, and the job needs the macro.
-    return [] if (run / "config.gin").exists() else ["METHOD = None"]
 
 
 def open_checkpoint(
@@ -166,14 +157,10 @@ def open_checkpoint(
     method: Method | None = None,
     partitioner: Partitioner | None = None,
 ) -> Opened:
-    """Opens one checkpoint; raises `UserError` if it does not fit the model.
+    """Opens one checkpoint of the base model `model`, to which `method` is added.
 
-    Args:
-      model: the base model; the method is put into it here.
-      restore_checkpoint_cfg: which checkpoint.
-      settings: how.
-      method: the one that trained the checkpoint; None is none.
-      partitioner: mesh and rules.
+    Raises:
+      UserError: the checkpoint does not fit.
     """
     restored = RestoredModel(model, method or vanilla(), partitioner, restore_checkpoint_cfg)
     with restored.on_mesh():

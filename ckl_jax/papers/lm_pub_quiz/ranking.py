@@ -51,17 +51,7 @@ class Evaluator:
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any = None, **settings: Any) -> "Evaluator":
-        """The evaluator of a model.
-
-        Args:
-          model: a Hugging Face name or folder, a MODEL_DIR, or a live model of transformers.
-          tokenizer: of a live model.
-          **settings: fields of `settings.Scoring`, such as `conditional_score`, `bos`,
-            `pll_metric` or `batch_size`.
-
-        Raises:
-          UserError: see `opening.open_model`.
-        """
+        """The evaluator of a model; see `opening.open_model`, and `settings.Scoring`."""
         opened = opening.open_model(model, Scoring(**settings), tokenizer)
         conditional = settings.get("conditional_score", False)
         return cls(opened.scorer, opened.name, conditional, opened.on_mesh)

@@ -26,9 +26,6 @@ METADATA = "metadata_results.json"
 _DEVELOPMENT = ("metadata.json", "metadata_relations.json")
 _SUFFIX = "_results"
 SUFFIX = f"{_SUFFIX}.jsonl"
-# What the development version says of all relations at once.
-_WHOLE = ("dataset_name", "dataset_path", "ckl_jax_version")
-_OF_MODEL = ("conditional_score", "ensure_bos_token_added", "pll_metric")
 # Parallel lists: what selects options must select from both.
 _SPACE = ("answer_space_labels", "answer_space_ids")
 # Columns that only results with token scores have, each a list with an entry for each option.
@@ -343,43 +340,15 @@ class DatasetResults:
         if self.path is not None:
             self._write(self.path, result)
 
-    def save(
-        self, path: str | os.PathLike, development: bool = False, fmt: str | None = None
-    ) -> None:
-        """Writes all relations.
-
-        Args:
-          path: the folder.
-          fmt: "jsonl" or "parquet"; None is that of the results.
-          development: in the layout of LM-PUB-QUIZ's development version instead.
+    def save(self, path: str | os.PathLike, fmt: str = "jsonl") -> None:
+        """Writes all relations to a folder, as "jsonl" or "parquet".
 
         Raises:
           UserError: the folder cannot be written.
         """
-        self.fmt = fmt or self.fmt
-        if development:
-            return self._save_development(Path(path))
+        self.fmt = fmt
         for result in self.relations.values():
             self._write(Path(path), result)
-
-    def _save_development(self, folder: Path) -> None:
-        known: dict[str, Any] = {}
-        first: Mapping[str, Any] = {}
-        for code, result in self.relations.items():
-            own = result.metadata
-            rows = (_developed(row, own) for row in result.rows())
-            write_table(folder / f"{code}{_SUFFIX}", rows, self.fmt)
-            known[code] = {k: v for k, v in own.items() if k not in _WHOLE}
-            # The development version computes metrics when they are asked for, and writes none.
-            known[code]["metric_values"] = {}
-            # Settings of the model are alike in all relations of a folder (`has` refuses others),
-            # so any relation's will do.
-            first = own
-        whole = {"dataset_name": self.name, "dataset_path": first.get("dataset_path")}
-        whole |= {f"model_{k}": first[k] for k in _OF_MODEL if k in first}
-        whole["model_name"] = first.get("model_name_or_path")
-        write_json(folder / _DEVELOPMENT[0], whole)
-        write_json(folder / _DEVELOPMENT[1], known)
 
     def _write(self, folder: Path, result: RelationResult) -> None:
         values = {}
@@ -489,23 +458,6 @@ class DatasetResults:
 
     def __len__(self) -> int:
         return len(self.relations)
-
-
-def _developed(row: dict[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A row in the development version's words; the inverse of `_current`."""
-    row = dict(row)
-    subject, template = row.pop("sub_label"), metadata["templates"][row["template_index"]]
-    first = {
-        name: row.pop(name)
-        for name in ("pll_scores", "template_index", "instance_index", "answer_idx")
-    }
-    return {
-        **first,
-        **row,
-        "template": template,
-        "answers": metadata["answer_space_labels"],
-        "subject": subject,
-    }
 
 
 def _read_metadata(folder: Path) -> dict[str, dict[str, Any]] | None:

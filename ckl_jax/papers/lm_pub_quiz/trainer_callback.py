@@ -23,9 +23,8 @@ class PubQuizCallback(TrainerCallback):
       trainer: the model and tokenizer are its own; `trainer.add_callback` takes the callback.
       dataset: a folder, a known name such as "BEAR", or a `Dataset`.
       accumulate: None, "domains", "cardinality" or another key of the relation info.
-      template_index: one template, some, or None for all.
-      subsample: so many instances of each relation.
       save_path: the results go to `<save_path>/<step>_<dataset>_results`.
+      template_index, subsample: see `Evaluator.evaluate_dataset`.
       **settings: see `Evaluator.from_model`.
 
     Raises:

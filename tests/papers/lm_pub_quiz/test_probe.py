@@ -256,14 +256,22 @@ def test_biases_of_generic_subjects_and_what_bfloat16_changes(golden, tmp_path, 
     assert not np.array_equal(scores["P1"].scores, whole["P1"].scores)
 
 
-def test_the_development_versions_layout_is_written_and_read(golden, tmp_path):
+def test_the_development_versions_layout_is_read(golden, tmp_path):
     whole = DatasetResults.from_path(golden / "results" / "sum")
-    whole.save(tmp_path / "new", development=True)
-    row = json.loads((tmp_path / "new/P1_results.jsonl").read_text().splitlines()[1])
-    assert list(row)[:4] == ["pll_scores", "template_index", "instance_index", "answer_idx"]
-    assert row["template"] == whole["P1"].metadata["templates"][1]
-    assert row["answers"] == whole["P1"].answer_space and "sub_label" not in row
-    again = DatasetResults.from_path(tmp_path / "new")
+    relations = {}
+    for code in ("P1", "P2"):
+        of = whole[code].metadata
+        rows = [
+            {**row, "template": of["templates"][row["template_index"]], "subject": row["sub_label"]}
+            | {"answers": of["answer_space_labels"]}
+            for row in whole[code].rows()
+        ]
+        lines = [json.dumps({k: v for k, v in row.items() if k != "sub_label"}) for row in rows]
+        (tmp_path / f"{code}_results.jsonl").write_text("\n".join(lines) + "\n")
+        relations[code] = {**of, "metric_values": {}}
+    (tmp_path / "metadata_relations.json").write_text(json.dumps(relations))
+    (tmp_path / "metadata.json").write_text(json.dumps({"model_name": "mine"}))
+    again = DatasetResults.from_path(tmp_path)
     for code in ("P1", "P2"):
         np.testing.assert_array_equal(again[code].scores, whole[code].scores)
         assert again[code].table[0]["sub_label"] == whole[code].table[0]["sub_label"]
