@@ -536,12 +536,12 @@ def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame"
 
 
 def staleness(control: Folder, models: Mapping[str, Folder], **options: Any) -> Staleness:
-    """Compares word losses of models with a control's, as `ckl drift` does.
+    """Compares word losses of models with a control's, as `ckl staleness` does.
 
     Args:
       control: dump of `t5x dynamic_eval` of the model that has seen the test period's time.
       models: {name: dump} of the others, the stale one first.
-      **options: options of `ckl drift`; bad ones, and bad dumps, raise `UserError`.
+      **options: options of `ckl staleness`; bad ones, and bad dumps, raise `UserError`.
     """
     from ckl_jax.papers.mind_the_gap.analysis import staleness_study as job
 

@@ -12,6 +12,8 @@ import importlib
 import inspect
 import io
 import itertools
+import json
+import os
 import re
 import signal
 import sys
@@ -25,6 +27,7 @@ import ckl_jax
 from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
 
+_OUTPUT = ("--quiet", "--json")
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
@@ -60,7 +63,7 @@ class Command:
     function: str
     summary: str
 
-    def load(self) -> Callable[..., int | None]:
+    def load(self) -> Callable[..., Any]:
         return getattr(importlib.import_module(f"ckl_jax.cli.{self.module}"), self.function)
 
 
@@ -93,13 +96,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(argv: Sequence[str]) -> int:
     try:
         with endings.interruptible(signal.SIGINT, signal.SIGTERM):
-            return parse(list(argv))() or 0
+            return _run([w for w in argv if w not in _OUTPUT], *(w in argv for w in _OUTPUT))
     except KeyboardInterrupt as e:
         endings.complain("ckl: interrupted; start it again to go on")
         return 143 if isinstance(e, endings.Terminated) else 130
 
 
-def parse(argv: list[str]) -> Callable[[], int | None]:
+class _Kept(io.StringIO):
+    """Text that goes to standard error and is kept."""
+
+    def write(self, text: str) -> int:
+        sys.stderr.write(text)
+        return super().write(text)
+
+
+def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
+    """Runs a command, which returns an exit code, its result as a dict, both, or None."""
+    command = parse(argv)
+    with contextlib.ExitStack() as stack:
+        kept = _Kept() if as_json else None
+        if quiet:
+            null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(contextlib.redirect_stderr(null))
+        if quiet or as_json:
+            stack.enter_context(contextlib.redirect_stdout(kept or null))
+        found = command() or 0
+    code, result = found if isinstance(found, tuple) else (found, {})
+    if isinstance(code, dict):
+        code, result = 0, code
+    if kept:
+        told = {"exit_code": code, **result, "output": kept.getvalue().splitlines()}
+        print(json.dumps(told, ensure_ascii=False, default=str))
+    return code
+
+
+def parse(argv: list[str]) -> Callable[[], Any]:
     """Returns what the arguments ask for, ready to be called.
 
     Raises:
@@ -151,6 +182,7 @@ def _help(word: str) -> str:
     lines += ["", "`ckl COMMAND --help` lists the options of a command."]
     if not word:
         lines += ["`ckl --version` and `ckl --print-completion SHELL` (bash, zsh, fish, tcsh) too."]
+        lines += ["With --quiet a command prints errors only, with --json its result as JSON."]
     return "\n".join(lines)
 
 
@@ -167,7 +199,7 @@ def _with_gin(argv: list[str]) -> list[str]:
     return rewritten
 
 
-def _fill_in(command: Command, argv: list[str]) -> Callable[[], int | None]:
+def _fill_in(command: Command, argv: list[str]) -> Callable[[], Any]:
     """The function of a command with the arguments of `argv`, or what prints its help."""
     import tyro
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.work import Beam, Overwrite, RecordLimit, Workers, count_workers
@@ -28,7 +28,7 @@ def diffsets(
     shard: str = "0/1",
     beam: Beam = None,
     dry_run: bool = False,
-) -> None:
+) -> dict[str, Any] | None:
     """Extract the new text between two Wikipedia dumps (TemporalWiki).
 
     Args:
@@ -51,7 +51,7 @@ def diffsets(
         for dump in filter(None, (todo.old, todo.new)):
             print(f"{dump.bytes:16,}  bytes of {dump.name}")
         print(f"{len(todo.shards):16,}  shards, by {_by(beam, processes)}, into {out}")
-        return
+        return None
     if beam is not None:
         from ckl_jax.papers.temporalwiki.data import beam_diffsets
 
@@ -61,7 +61,7 @@ def diffsets(
             manifest = builder.build(todo, processes, part, progress)
     if manifest is None:
         print(f"shards of part {shard} are finished; others are not")
-        return
+        return None
     for reason, pages in manifest["pages"].items():
         print(f"{pages:12,}  pages: {reason}")
     for kind, records in manifest["records"].items():
@@ -70,6 +70,7 @@ def diffsets(
         f"{manifest['articles']:12,}  articles, {manifest['words']:,} words: "
         f"{Path(out) / manifest['csv']}"
     )
+    return manifest
 
 
 def _part(text: str) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -21,7 +21,7 @@ def bear(
     relation_info: str | None = None,
     subjects: Names | None = None,
     no_bos: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Rank the answers of a relational dataset (LM-PUB-QUIZ).
 
     Args:
@@ -53,10 +53,12 @@ def bear(
         results = probe.probe(model, data, settings, show)
     if subjects:
         print(f"{report.biases(results)}\nResults: {out}")
-        return
-    write_json(Path(out) / "summary.json", report.as_json(results))
+        return {"results": out}
+    found = report.as_json(results)
+    write_json(Path(out) / "summary.json", found)
     write_jsonl(Path(out) / "items.jsonl", report.items(results))
     print(f"{report.summary(results)}\nResults: {out}")
+    return {"results": out, **found}
 
 
 def compare(

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -137,7 +137,7 @@ def promote(
     relative_to: str,
     condition: Annotated[Condition, arg(name="if")],
     interval: str = "",
-) -> int:
+) -> tuple[int, dict[str, Any]]:
     """Decide whether an updated model may replace the last one.
 
     Exit code 1: the update should not ship; 2: bad input.

@@ -2,13 +2,14 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.demo import Demo
 from ckl_jax.papers.ckl.settings import Running
@@ -18,12 +19,13 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 from ckl_jax.updates.settings import Update
 
 
-def demo(settings: Flat[Demo]) -> None:
+def demo(settings: Flat[Demo]) -> dict[str, Any]:
     """Run CKL's main experiment at a small size, up to a report."""
     from ckl_jax.papers.ckl import demo as job
 
     data = str(Path(settings.data).absolute()) if settings.data else None
-    job.run(dataclasses.replace(settings, data=data))
+    report = job.run(dataclasses.replace(settings, data=data))
+    return {"report": report, "tables": read_json(report.parent / "table.json")}
 
 
 def experiment(
@@ -59,7 +61,7 @@ def update(
     review: bool = False,
     rollback: bool = False,
     watch: float | None = None,
-) -> int:
+) -> int | tuple[int, dict[str, Any]]:
     """Update your own model on new text, and report what it learned, updated and forgot.
 
     Exit code 0: it may ship, and is current; 1: it should not; 3: not enough evidence; 2: bad
@@ -85,7 +87,9 @@ def update(
             return job.review(settings, progress)
         if watch is not None:
             job.watch(settings, watch, progress)
-        return job.update(settings, progress)
+        code = job.update(settings, progress)
+    last = Registry(settings.out).updates()[-1:]
+    return code, {"update": last[0], **read_json(last[0] / "verdict.json")} if last else {}
 
 
 def temporalwiki(
@@ -93,7 +97,7 @@ def temporalwiki(
     *,
     promote_if: Condition | None = None,
     dry_run: bool = False,
-) -> int:
+) -> int | tuple[int, dict[str, Any]]:
     """Update a GPT-2 dump by dump, and measure what it learned and forgot (TemporalWiki).
 
     Exit code 1: an update should not ship; 2: bad input.

@@ -146,7 +146,7 @@ def clean(
     beam: Beam = None,
     workers: Workers = 0,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Clean dated text: keep one language, drop near-duplicates, tokenise.
 
     Args:
@@ -169,6 +169,7 @@ def clean(
             )
     for what, count in report["documents"].items():
         print(f"{count:12,}  {what}")
+    return report
 
 
 def split(

@@ -8,9 +8,10 @@ from tyro.conf import arg
 Condition = Annotated[str, arg(metavar="CONDITION")]
 
 
-def decide(verdicts: Iterable[Any]) -> int:
+def decide(verdicts: Iterable[Any]) -> tuple[int, dict[str, Any]]:
     """Prints the verdicts; exit code 1 if one is against its model."""
     verdicts = list(verdicts)
     for verdict in verdicts:
         print(verdict.sentence())
-    return 0 if all(verdict.passes for verdict in verdicts) else 1
+    told = [{"passes": v.passes, "sentence": v.sentence()} for v in verdicts]
+    return int(not all(v.passes for v in verdicts)), {"verdicts": told}

@@ -1,7 +1,7 @@
 """Binds gin files and flags to a job function and calls it. The rest of the library reads no gin.
 
 Gin files use dynamic registration: `from __gin__ import dynamic_registration`, then real imports
-(`from ckl_jax.jobs import train`) and bindings of what they import (`train.train.total_steps`).
+(`from ckl_jax.train import train`) and bindings of what they import (`train.train.total_steps`).
 A job function is an ordinary function; gin's configurable version of it is looked up by identity.
 """
 

@@ -214,7 +214,7 @@ def test_a_vocabulary_that_is_a_path(fails):
 def test_a_vocabulary_without_sentinels(fails, tiny, tmp_path):
     overlay = tmp_path / "bare.gin"
     overlay.write_text(
-        "from __gin__ import dynamic_registration\nfrom ckl_jax.data import vocabularies\n"
+        "from __gin__ import dynamic_registration\nfrom ckl_jax.data.text import vocabularies\n"
         "VOCABULARY = @vocabularies.Vocabulary()\n"
         f"vocabularies.Vocabulary.path = '{tiny.root}/world/prepared/vocabulary.model'\n"
         "vocabularies.Vocabulary.extra_ids = 0\n"

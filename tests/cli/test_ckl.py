@@ -2,12 +2,14 @@
 
 import dataclasses
 import importlib
+import json
 import re
 import subprocess
 import sys
 
 import pytest
 
+import ckl_jax
 from ckl_jax.cli import ckl
 
 SETTINGS = {
@@ -139,3 +141,18 @@ def test_settings_are_keyword_only(module):
         settings = getattr(importlib.import_module(f"ckl_jax.{module}"), name)
         assert settings.__dataclass_params__.frozen
         assert all(field.kw_only for field in dataclasses.fields(settings)), settings
+
+
+def test_quiet_prints_errors_only_and_json_one_object(capsys, tmp_path):
+    out = ["data", "quiz", "--size", "tiny", "--out"]
+    assert ckl.main([*out, str(tmp_path / "a"), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert ckl.main([*out, str(tmp_path / "a"), "--quiet"]) == 2
+    assert capsys.readouterr().err.startswith("ckl: ")
+    assert ckl.main(["--json", *out, str(tmp_path / "b")]) == 0
+    told, shown = capsys.readouterr()
+    found = json.loads(told)
+    assert found["exit_code"] == 0 and found["output"] == shown.splitlines() != []
+    assert ckl._run(["--version"], quiet=True, as_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["output"] == [f"ckl_jax {ckl_jax.__version__}"]

@@ -114,7 +114,7 @@ def test_t5x_itself_is_left_alone(monkeypatch):
 MODEL = """
 from __gin__ import dynamic_registration
 {imports}
-from ckl_jax.data import vocabularies
+from ckl_jax.data.text import vocabularies
 from t5x import adafactor
 from t5x import models
 from t5x import utils

@@ -51,7 +51,9 @@ def test_a_hugging_face_folder_and_the_imported_model_score_alike(golden, tmp_pa
     summary = json.loads((tmp_path / "a/summary.json").read_text())
     assert summary["overall"]["accuracy"] == pytest.approx(7 / 23)
     assert summary["cardinality"]["multiple instances per answer"]["support"] == 8
-    assert ckl.main([*argv, str(tmp_path / "a"), "--model", str(golden / "model")]) == 0
+    capsys.readouterr()
+    assert ckl.main([*argv, str(tmp_path / "a"), "--model", str(golden / "model"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["overall"] == summary["overall"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_transformer_xl_is_ranked_by_its_model_gin(golden, tmp_path, capsys):
     with CheckpointStore(str(model)) as store:
         store.save(0, {"params": random_params(config), "step": np.zeros((), np.int32)}, {})
     lines = model_gin(config).splitlines()
-    lines.insert(2, "from ckl_jax.data import vocabularies")
+    lines.insert(2, "from ckl_jax.data.text import vocabularies")
     lines += ["VOCABULARY = @vocabularies.Vocabulary()"]
     lines += [f"vocabularies.Vocabulary.path = {vocabulary.path!r}"]
     (model / "model.gin").write_text("\n".join(lines))
