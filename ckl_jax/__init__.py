@@ -4,7 +4,7 @@ updated, learned and forgot. `api` has what is offered here."""
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # ruff: noqa: F401, I001
 if TYPE_CHECKING:

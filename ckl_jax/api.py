@@ -231,7 +231,7 @@ class Plots:
     no `ax` there is a panel for each, and an array of Axes is returned.
     """
 
-    def __init__(self, runs: Any = (), staleness: "Staleness | None" = None):
+    def __init__(self, runs: Any = (), staleness: Any = None):
         self._runs, self._staleness = runs, staleness
 
     @functools.cached_property
@@ -379,7 +379,7 @@ class Updates(Sequence[Update]):
     def __init__(self, folder: Folder):
         from ckl_jax.updates.registry import Registry
 
-        self.path, self._registry = Path(folder), Registry(folder)
+        self.path, self._registry = Path(folder), Registry(str(folder))
 
     @property
     def current(self) -> Path:
@@ -433,7 +433,7 @@ def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pan
     table = compute_table(_study(runs), metric)
     found = {}
     for row in table["rows"]:
-        cells = {}
+        cells: dict[str, float] = {}
         for probe, score in row["scores"].items():
             cells |= {probe: score["value"]}
             cells |= {f"{probe}_{end}": score[end] for end in ("low", "high")}
@@ -447,7 +447,7 @@ def compare(runs: "Folder | Sequence[Folder | Run]", metric: str = "em") -> "pan
     return pandas.DataFrame.from_dict(found, orient="index").rename_axis("run")
 
 
-def _study(runs: "Folder | Sequence[Folder | Run]") -> "Study":
+def _study(runs: Any) -> "Study":
     from ckl_jax.analysis.report import find_runs
     from ckl_jax.analysis.study import load_study
 
@@ -515,7 +515,7 @@ def diffsets(old: Folder | None, new: Folder, out: Folder, **options: Any) -> di
 
     todo = job.plan(old, new, out, _settings("diffsets", job.Options, options))
     with ProgressLine() as progress:
-        return job.build(todo, count_workers(0), progress=progress)
+        return job.build(todo, count_workers(0), progress=progress) or {}
 
 
 def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame":
