@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint docs bench clean
 
 demo: $(VENV)/.core  ## The CKL paper's main experiment at a small size: runs/demo/report.html
 	$(BIN)/ckl demo $(ARGS)
@@ -19,6 +19,9 @@ test-slow: $(VENV)/.seqio  ## All tests, the seqio bridge and the kill-and-resum
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
+docs: $(VENV)/.docs  ## The documentation as a site, build/docs/site/index.html; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/make_site.py
+
 bench: $(VENV)/.hf  ## Ratios against Hugging Face + PyTorch: benchmarks/results/*.json
 	$(BIN)/python -m benchmarks.train_step $(ARGS)
 
@@ -29,22 +32,34 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# A line that says what is being installed; what pip complains of stays, and its exit code counts.
+install = @echo "Installing $(1) into $(VENV): one to three minutes"; \
+	{ $(BIN)/python -m pip install --progress-bar off $(1); echo $$? > $(VENV)/.status; } | \
+	awk '/^(Collecting|Installing)/ {printf "\r%-78.78s", $$1 " " $$2; fflush()} END {print ""}'; \
+	exit $$(cat $(VENV)/.status)
+
 $(VENV)/.core: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+	$(call install,--editable .)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(call install,--editable '.[dev]')
 	@touch $@
 
 $(VENV)/.seqio: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --editable '.[dev,seqio]'
+	$(call install,--editable '.[dev$(comma)seqio]')
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.made pyproject.toml
+	$(call install,--editable '.[docs]')
 	@touch $@
 
 $(VENV)/.hf: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[hf]'
+	$(call install,torch==2.13.0)
+	$(call install,--editable '.[hf]')
 	@touch $@
+
+comma := ,
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -75,7 +75,7 @@ class Model:
         """What the model writes in place of the blank, or behind a text without one.
 
         Args:
-          text: with one blank, ____ or _X_; a decoder reads only what is before it.
+          text: with one blank, `____` or `_X_`; a decoder reads only what is before it.
           length: tokens of the answer, at most.
           beams: of the search.
         """
@@ -93,7 +93,7 @@ class Model:
         """Answers by the probability of the sentence with each, best first (LM-PUB-QUIZ).
 
         Args:
-          question: a sentence with one blank, ____ or _X_.
+          question: a sentence with one blank, `____` or `_X_`.
           answers: two or more to choose from.
 
         Returns:
@@ -451,7 +451,7 @@ def _study(runs: Any) -> "Study":
     from ckl_jax.analysis.report import find_runs
     from ckl_jax.analysis.study import load_study
 
-    several = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
+    several: Any = [runs] if isinstance(runs, str | os.PathLike | Run) else runs
     return load_study(find_runs([getattr(run, "path", run) for run in several]))
 
 

@@ -23,6 +23,8 @@ from ckl_jax.world.facts import SOURCES
 from ckl_jax.world.timeline import SIZES, VARIANTS
 
 INITIAL = "initial"
+# Minutes on two idle cores: the data and the Initial model; a method. Others were not measured.
+_MINUTES = {"tiny": (0.3, 0.1), "small": (2.0, 0.4)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,7 @@ def run(demo: Demo) -> Path:
     """
     # Everything that can be refused is refused before the first file is written.
     _check(demo)
+    print(plan(demo), flush=True)
     # The folder's record: another start with other settings is refused, but for `methods`.
     with studies.open_study(demo, "demo.json", "demo", free=("methods",)) as study:
         study.step(f"Data: {demo.source}, {demo.world}, seed {demo.seed}")
@@ -88,6 +91,18 @@ def run(demo: Demo) -> Path:
         from ckl_jax.analysis.report import write_report
 
         return study.done(write_report(_finished(demo), demo.root))
+
+
+def plan(demo: Demo) -> str:
+    """A sentence: what will be done, and how long that takes where it was measured."""
+    count = labels.count(len(demo.methods), "method")
+    first, each = _MINUTES.get(demo.size, (0.0, 0.0)) if demo.model is None else (0.0, 0.0)
+    whole = max(1, round(first + each * len(demo.methods)))
+    took = f", about {labels.count(whole, 'minute')} on two idle cores" if first else ""
+    return (
+        f"Plan: data, an Initial model on the old text (D0), {count} on the new (D1), scores as "
+        f"each is done, {demo.root / 'report.html'}{took}. Started again, it goes on where it was."
+    )
 
 
 def _check(demo: Demo) -> None:
