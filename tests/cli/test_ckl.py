@@ -147,7 +147,7 @@ def test_quiet_prints_errors_only_and_json_one_object(capsys, tmp_path):
     out = ["data", "quiz", "--size", "tiny", "--out"]
     assert ckl.main([*out, str(tmp_path / "a"), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-    assert ckl.main([*out, str(tmp_path / "a"), "--quiet"]) == 2
+    assert ckl.main([*out, str(tmp_path / "c"), "--size", "huge", "--quiet"]) == 2
     assert capsys.readouterr().err.startswith("ckl: ")
     assert ckl.main(["--json", *out, str(tmp_path / "b")]) == 0
     told, shown = capsys.readouterr()
