@@ -20,6 +20,8 @@ from ckl_jax.methods.replay import replay
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
+from ckl_jax.models.masked import MaskedModel
+from ckl_jax.models.modernbert import ModernBertConfig
 from ckl_jax.models.stack import StackConfig
 from ckl_jax.models.t5 import T5Config
 from ckl_jax.models.transformer_xl import TransformerXLConfig
@@ -94,7 +96,20 @@ class MaskedTokens:
     mask_id, bos_id, eos_id, vocab_size = 4, 2, 3, 64
 
 
+# With ELECTRA's narrower embeddings.
 TINY_BERT = BertConfig(
+    vocab_size=64,
+    table_dim=8,
+    emb_dim=16,
+    num_heads=2,
+    head_dim=8,
+    mlp_dim=32,
+    num_layers=2,
+    max_positions=16,
+    dropout_rate=0.1,
+)
+
+TINY_MODERNBERT = ModernBertConfig(
     vocab_size=64,
     emb_dim=16,
     num_heads=2,
@@ -102,6 +117,7 @@ TINY_BERT = BertConfig(
     mlp_dim=32,
     num_layers=2,
     max_positions=16,
+    window=3,
     dropout_rate=0.1,
 )
 
@@ -141,7 +157,7 @@ GPT2_METHODS["lora_embedding"] = lora(trunk=(), legacy_train_embedding=True)
 def model_of(config, **fields):
     """The model of a configuration, by its architecture."""
     architecture = architectures.of_config(config)
-    if isinstance(config, BertConfig):
+    if architecture.model is MaskedModel:
         fields = {"vocabulary": MaskedTokens(), "mask_rate": 0.5} | fields
     return architecture.model(architecture.module(config), **fields)
 
@@ -154,7 +170,7 @@ def method_of(name, config):
 def random_batch(config, batch=4, inputs=7, targets=5, seed=0):
     """A padded batch in the form that models take."""
     rng = np.random.RandomState(seed)
-    if isinstance(config, BertConfig):
+    if architectures.of_config(config).model is MaskedModel:
         row = rng.randint(5, config.vocab_size, (batch, inputs)).astype(np.int32)
         real = np.ones((batch, inputs), np.int32)
         real[0, inputs - 2 :] = 0

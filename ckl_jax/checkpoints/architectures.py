@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from ckl_jax.checkpoints import from_haiku, hf_bert, hf_decoder, hf_gpt2, hf_t5
+from ckl_jax.checkpoints import from_haiku, hf_bert, hf_decoder, hf_gpt2, hf_modernbert, hf_t5
 from ckl_jax.checkpoints.architecture import Architecture, Config
 from ckl_jax.errors import UserError
 
@@ -116,5 +116,6 @@ for _architecture in (
     hf_bert.ARCHITECTURE,
     from_haiku.ARCHITECTURE,
     hf_decoder.ARCHITECTURE,
+    hf_modernbert.ARCHITECTURE,
 ):
     register(_architecture)

@@ -1,6 +1,7 @@
-"""BERT, RoBERTa and DistilBERT under Hugging Face's names: configuration, and parameters.
+"""BERT, RoBERTa, DistilBERT and ELECTRA's generator under Hugging Face's names.
 
-XLM-R and CamemBERT are RoBERTa with other vocabularies, under its names.
+XLM-R and CamemBERT are RoBERTa with other vocabularies, under its names. Of ELECTRA only the
+generator is a language model.
 """
 
 import dataclasses
@@ -51,8 +52,16 @@ _DISTIL = {
 }
 # What files hold beside the masked language model: heads of other tasks, and position ids.
 _OTHER = re.compile(
-    r"cls\.seq_relationship\..*|(bert|roberta|distilbert)\.(pooler\..*|embeddings\.position_ids)"
+    r"cls\.seq_relationship\..*|(bert|roberta|distilbert|electra)\.(pooler\..*|embeddings\.position_ids)"
 )
+# By the prefix of its names, which is also the `model_type` of what is exported.
+_CLASSES = {
+    "bert": "BertForMaskedLM",
+    "roberta": "RobertaForMaskedLM",
+    "distilbert": "DistilBertForMaskedLM",
+    "electra": "ElectraForMaskedLM",
+}
+_HEADS = {"bert": "cls.predictions", "roberta": "lm_head", "electra": "generator_lm_head"}
 _OLD = {".gamma": ".weight", ".beta": ".bias"}  # of norms, in files from TensorFlow
 
 
@@ -74,7 +83,7 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
         check_settings(settings, {"sinusoidal_pos_embds": False}, (), "DistilBERT")
     check_settings(settings, _FIXED, _SIZES, "BERT")
     # fairseq counts positions from pad_token_id + 1.
-    counts_from_0 = distilled or model_type == "bert"
+    counts_from_0 = model_type in ("bert", "distilbert", "electra")
     offset = 0 if counts_from_0 else settings.get("pad_token_id", 1) + 1
     if offset not in (0, _ROBERTA):
         raise UserError(
@@ -96,6 +105,8 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> BertConfig:
         dropout_rate=settings.get("hidden_dropout_prob", 0.1),
         layer_norm_epsilon=settings.get("layer_norm_eps", 1e-12),
     )
+    if model_type == "electra":
+        fields["table_dim"] = settings.get("embedding_size", 128)
     return BertConfig(**{**fields, **overrides})
 
 
@@ -110,20 +121,20 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
             f"Hugging Face's BERT needs num_heads * head_dim = emb_dim, but they are "
             f"{config.num_heads}, {config.head_dim} and {config.emb_dim}."
         )
-    if _is_distilled(config):
+    kind = _kind(config)
+    if kind == "distilbert":
         given = config_to_hf(dataclasses.replace(config, token_types=2))
         given["pad_token_id"], given["sinusoidal_pos_embds"] = 0, False
         given["attention_dropout"] = given.pop("attention_probs_dropout_prob")
         for name in ("type_vocab_size", "layer_norm_eps", "position_embedding_type", "is_decoder"):
             del given[name]
         return {_DISTIL.get(k, k): v for k, v in given.items()} | {
-            "architectures": ["DistilBertForMaskedLM"],
-            "model_type": "distilbert",
+            "architectures": [_CLASSES[kind]],
+            "model_type": kind,
         }
-    roberta = _is_roberta(config)
     return {
-        "architectures": ["RobertaForMaskedLM" if roberta else "BertForMaskedLM"],
-        "model_type": "roberta" if roberta else "bert",
+        "architectures": [_CLASSES[kind]],
+        "model_type": kind,
         "vocab_size": config.vocab_size,
         "hidden_size": config.emb_dim,
         "num_attention_heads": config.num_heads,
@@ -134,55 +145,49 @@ def config_to_hf(config: BertConfig) -> dict[str, Any]:
         "hidden_dropout_prob": config.dropout_rate,
         "attention_probs_dropout_prob": config.dropout_rate,
         "layer_norm_eps": config.layer_norm_epsilon,
-        "pad_token_id": 1 if roberta else 0,
+        "pad_token_id": 1 if kind == "roberta" else 0,
+        **({"embedding_size": config.table_dim} if kind == "electra" else {}),
         **_FIXED,
     }
 
 
-def _is_roberta(config: BertConfig) -> bool:
-    return config.position_offset == _ROBERTA
-
-
-def _is_distilled(config: BertConfig) -> bool:
-    return config.token_types == 0
+def _kind(config: BertConfig) -> str:
+    if config.table_dim is not None:
+        return "electra"
+    if config.token_types == 0:
+        return "distilbert"
+    return "roberta" if config.position_offset == _ROBERTA else "bert"
 
 
 def embedding_names(config: BertConfig) -> tuple[str, ...]:
     """The names of the token embedding in files; see `HuggingFace`."""
-    if _is_distilled(config):
-        return "distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"
-    head = "lm_head" if _is_roberta(config) else "cls.predictions"
-    return f"{_prefix(config)}.embeddings.word_embeddings.weight", f"{head}.decoder.weight"
-
-
-def _prefix(config: BertConfig) -> str:
-    if _is_distilled(config):
-        return "distilbert"
-    return "roberta" if _is_roberta(config) else "bert"
+    kind = _kind(config)
+    outputs = {"distilbert": "vocab_projector.weight", "electra": "generator_lm_head.weight"}
+    output = outputs.get(kind) or f"{_HEADS[kind]}.decoder.weight"
+    return f"{kind}.embeddings.word_embeddings.weight", output
 
 
 def entries(config: BertConfig) -> list[Entry]:
     """Every parameter of the model (layers not stacked), in both namings."""
-    d, roberta, prefix = config.emb_dim, _is_roberta(config), _prefix(config)
-    there, rows = f"{prefix}.embeddings", config.max_positions + config.position_offset
-    head = "lm_head" if roberta else "cls.predictions"
-    transform = head if roberta else f"{head}.transform"
+    d, kind = config.emb_dim, _kind(config)
+    e = config.table_dim or d
+    there, rows = f"{kind}.embeddings", config.max_positions + config.position_offset
     table = [
         Entry(
-            embedding_names(config)[0], "token_embedder/embedding", False, (config.vocab_size, d)
+            embedding_names(config)[0], "token_embedder/embedding", False, (config.vocab_size, e)
         ),
         Entry(
             f"{there}.position_embeddings.weight",
             "encoder/position_embedder/pos_embedding",
             False,
-            (rows, d),
+            (rows, e),
         ),
-        *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", d),
+        *norm(f"{there}.LayerNorm", "encoder/embedding_layer_norm", e),
     ]
-    if _is_distilled(config):
+    if kind == "distilbert":
         for i in range(config.num_layers):
             table += _distilled_layer(
-                config, f"{prefix}.transformer.layer.{i}", f"encoder/layers_{i}"
+                config, f"{kind}.transformer.layer.{i}", f"encoder/layers_{i}"
             )
         return [
             *table,
@@ -195,17 +200,21 @@ def entries(config: BertConfig) -> list[Entry]:
             f"{there}.token_type_embeddings.weight",
             "encoder/token_type_embedder/pos_embedding",
             False,
-            (config.token_types, d),
+            (config.token_types, e),
         )
     )
+    if e != d:
+        table += linear(f"{kind}.embeddings_project", "encoder/embed_dense", e, d)
     for i in range(config.num_layers):
-        table += _layer(config, f"{prefix}.encoder.layer.{i}", f"encoder/layers_{i}")
-    last = "layer_norm" if roberta else "LayerNorm"
+        table += _layer(config, f"{kind}.encoder.layer.{i}", f"encoder/layers_{i}")
+    transforms = {"bert": "cls.predictions.transform", "electra": "generator_predictions"}
+    transform = transforms.get(kind, _HEADS[kind])
+    last = "layer_norm" if kind == "roberta" else "LayerNorm"
     return [
         *table,
-        *linear(f"{transform}.dense", "head/dense", d, d),
-        *norm(f"{transform}.{last}", "head/layer_norm", d),
-        Entry(f"{head}.bias", "output_bias/bias", False, (config.vocab_size,)),
+        *linear(f"{transform}.dense", "head/dense", d, e),
+        *norm(f"{transform}.{last}", "head/layer_norm", e),
+        Entry(f"{_HEADS[kind]}.bias", "output_bias/bias", False, (config.vocab_size,)),
     ]
 
 
@@ -235,7 +244,15 @@ def view(state: Mapping[str, np.ndarray], config: Any = None) -> Mapping[str, np
     """A state dict under the current names, without what is not part of the masked language model.
 
     Norms from TensorFlow have `gamma` and `beta`; the head's bias may be there twice.
+
+    Raises:
+      UserError: ELECTRA's discriminator.
     """
+    if any(name.startswith("discriminator_predictions.") for name in state):
+        raise UserError(
+            "This is ELECTRA's discriminator, which has no output for tokens and cannot fill "
+            "masks; give the generator, whose config.json says ElectraForMaskedLM."
+        )
     # `decoder.bias` is the same array as `predictions.bias`; both may be in a file.
     kept = (n for n in state if not _OTHER.fullmatch(n) and not n.endswith(".decoder.bias"))
     return Renamed(state, {_new(name): name for name in kept})
@@ -263,7 +280,7 @@ ARCHITECTURE = Architecture(
     run_gin="models/bert.gin",
     usage="Rank by it: `ckl probe bear --model {}`.",
     hugging_face=HuggingFace(
-        model_types=("bert", "roberta", "xlm-roberta", "camembert", "distilbert"),
+        model_types=("bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"),
         config_from_hf=config_from_hf,
         config_to_hf=config_to_hf,
         entries=entries,

@@ -41,7 +41,7 @@ _SIZES = (
     "num_hidden_layers",
     "num_attention_heads",
 )
-_BIASED = ("query", "key", "value", "out")
+BIASED = ("query", "key", "value", "out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,8 @@ def _rope(settings: Settings, theta: float = 10000.0) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _types(settings: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
+def layer_types(settings: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The types of layers that `config.json` lists, or `default`."""
     given = settings.get("layer_types")
     if given is None:
         return default
@@ -105,7 +106,7 @@ def _llama_fields(settings: Settings) -> dict[str, Any]:
         layer_norm_epsilon=settings.get("rms_norm_eps", 1e-6),
         num_kv_heads=settings.get("num_key_value_heads") or settings["num_attention_heads"],
         ropes={"full": _rope(settings)},
-        attention_bias=_BIASED if settings.get("attention_bias") else (),
+        attention_bias=BIASED if settings.get("attention_bias") else (),
         mlp_bias=bool(settings.get("mlp_bias")),
         mlp_activations=(_activation(settings), "linear"),
         logits_via_embedding=bool(settings.get("tie_word_embeddings", False)),
@@ -125,7 +126,7 @@ def _windowed(settings: Settings, fields: dict[str, Any], types: tuple[str, ...]
 def _mistral_fields(settings: Settings) -> dict[str, Any]:
     fields = _llama_fields({"num_key_value_heads": 8, "sliding_window": 4096, **settings})
     settings = {"sliding_window": 4096, **settings}
-    return _windowed(settings, fields, _types(settings, ("sliding",)))
+    return _windowed(settings, fields, layer_types(settings, ("sliding",)))
 
 
 def _qwen_fields(settings: Settings) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def _qwen_fields(settings: Settings) -> dict[str, Any]:
     fields = _llama_fields(settings)
     if not settings.get("use_sliding_window"):
         settings = {**settings, "sliding_window": None}
-    return _windowed(settings, fields, _types(settings, default))
+    return _windowed(settings, fields, layer_types(settings, default))
 
 
 def _qwen2_fields(settings: Settings) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def _gemma2_fields(settings: Settings) -> dict[str, Any]:
         attention_softcap=settings.get("attn_logit_softcapping", 50.0),
         logits_softcap=settings.get("final_logit_softcapping", 30.0),
     )
-    return _windowed(settings, fields, _types(settings, ("sliding", "full")))
+    return _windowed(settings, fields, layer_types(settings, ("sliding", "full")))
 
 
 def _gemma3_fields(settings: Settings) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def _gemma3_fields(settings: Settings) -> dict[str, Any]:
             f"{settings['attn_logit_softcapping']!r}: only null can be imported."
         )
     period = settings.get("sliding_window_pattern") or settings.get("_sliding_window_pattern") or 6
-    types = _types(settings, ("sliding",) * (period - 1) + ("full",))
+    types = layer_types(settings, ("sliding",) * (period - 1) + ("full",))
     ropes = settings.get("rope_parameters")
     if ropes and "full_attention" in ropes:
         ropes = {_LAYER_TYPES[t]: _rope({"rope_parameters": r}) for t, r in ropes.items()}
@@ -228,7 +229,7 @@ def _head_dim(settings: Settings) -> int:
 
 
 def _biased_layer_norms(settings: Settings) -> dict[str, Any]:
-    return dict(norm_kind="layer", attention_bias=_BIASED, mlp_bias=True)
+    return dict(norm_kind="layer", attention_bias=BIASED, mlp_bias=True)
 
 
 def _neox_fields(settings: Settings) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def _neox_fields(settings: Settings) -> dict[str, Any]:
     return _biased_layer_norms(settings) | dict(
         layer_norm_epsilon=settings.get("layer_norm_eps", 1e-5),
         parallel=settings.get("use_parallel_residual", True),
-        attention_bias=_BIASED if settings.get("attention_bias", True) else (),
+        attention_bias=BIASED if settings.get("attention_bias", True) else (),
         ropes={"full": {k: v for k, v in rope.items() if k != "partial_rotary_factor"}},
         rotary_dim=int(share * _head_dim(settings)),
         mlp_activations=(_activation(settings, default="gelu"),),
@@ -354,16 +355,21 @@ def _scalar(config: DecoderConfig) -> float:
     return int(scalar) if scalar == int(scalar) else scalar
 
 
-def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
+def two_ropes(config: DecoderConfig) -> dict[str, Any]:
+    """Settings of a model whose layers with windows turn by other angles."""
     there = {ours: name for name, ours in _LAYER_TYPES.items()}
     ropes = {k: {"rope_type": "default", **v} for k, v in _plain(config.ropes).items()}
     full = {k: v for k, v in ropes["full"].items() if k != "rope_theta"}
-    return _gemma2_settings(config) | {
+    return {
         "rope_parameters": {there[kind]: rope for kind, rope in ropes.items()},
         "rope_theta": ropes["full"]["rope_theta"],
         "rope_scaling": None if full["rope_type"] == "default" else full,
         "rope_local_base_freq": ropes["sliding"]["rope_theta"],
     }
+
+
+def _gemma3_settings(config: DecoderConfig) -> dict[str, Any]:
+    return _gemma2_settings(config) | two_ropes(config)
 
 
 def _phi3_settings(config: DecoderConfig) -> dict[str, Any]:
@@ -499,8 +505,14 @@ def config_from_hf(settings: Settings, **overrides: Any) -> DecoderConfig:
     Raises:
       UserError: a setting that is not offered.
     """
+    return read(DecoderConfig, FAMILIES[settings["model_type"]], settings, overrides)
+
+
+def read(
+    cls: type[DecoderConfig], family: Family, settings: Settings, overrides: Settings
+) -> DecoderConfig:
+    """`config_from_hf`, of a subclass and its family."""
     model_type = settings["model_type"]
-    family = FAMILIES[model_type]
     if settings.get("quantization_config"):
         raise UserError(
             "config.json has a quantization_config: quantised weights cannot be imported; give the "
@@ -521,12 +533,16 @@ def config_from_hf(settings: Settings, **overrides: Any) -> DecoderConfig:
         num_layers=settings["num_hidden_layers"],
         max_positions=settings.get("max_position_embeddings", 2048),
     )
-    return DecoderConfig(**{**fields, **family.fields(settings), **overrides})
+    return cls(**{**fields, **family.fields(settings), **overrides})
 
 
 def config_to_hf(config: DecoderConfig) -> dict[str, Any]:
     """The `config.json` of a `DecoderConfig`; the inverse of `config_from_hf`."""
-    family = FAMILIES[config.family]
+    return written(config, FAMILIES[config.family])
+
+
+def written(config: DecoderConfig, family: Family) -> dict[str, Any]:
+    """`config_to_hf` of a family."""
     sizes = {
         "vocab_size": config.vocab_size,
         "hidden_size": config.emb_dim,
@@ -550,12 +566,6 @@ def _names(config: DecoderConfig) -> Names:
     return FAMILIES[config.family].names
 
 
-def embedding_names(config: DecoderConfig) -> tuple[str, ...]:
-    """The names of the token embedding in files; see `HuggingFace`."""
-    found = _names(config)
-    return (found.embedding, *((found.output,) if config.logits_via_embedding else ()))
-
-
 ARCHITECTURE = Architecture(
     name="decoder",
     config=DecoderConfig,
@@ -576,7 +586,7 @@ ARCHITECTURE = Architecture(
         config_from_hf=config_from_hf,
         config_to_hf=config_to_hf,
         entries=lambda config: names.entries(_names(config), config),
-        embedding_names=embedding_names,
+        embedding_names=lambda config: names.of_embedding(_names(config), config),
         view=lambda state, config: names.view(_names(config), config, state),
         join=lambda state, config: names.join(_names(config), config, state),
         vocabulary_settings=lambda vocabulary: {

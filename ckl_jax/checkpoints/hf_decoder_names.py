@@ -128,6 +128,27 @@ BLOOM = Names(
     by_head=True,
 )
 _OPT_STACK = "model.decoder."
+MODERNBERT = Names(
+    prefix="model.",
+    embedding="model.embeddings.tok_embeddings.weight",
+    output="decoder.weight",
+    final_norm="model.final_norm",
+    layer="model.layers.{}.",
+    inside={
+        "attn_norm": "pre_self_attention_layer_norm",
+        "attn.Wo": "self_attention/out",
+        "mlp_norm": "pre_mlp_layer_norm",
+        "mlp.Wo": "mlp/wo",
+    },
+    others={
+        "model.embeddings.norm": "encoder/embed_norm",
+        "head.dense": "head/dense",
+        "head.norm": "head/layer_norm",
+        "decoder": "output_bias",
+    },
+    fused={"attn.Wqkv": _QKV, "mlp.Wi": ("mlp/wi_0", "mlp/wi_1")},
+    dropped=r"(model\.)?(classifier|drop)\..*",
+)
 OPT = Names(
     prefix="model.",
     embedding=f"{_OPT_STACK}embed_tokens.weight",
@@ -151,23 +172,29 @@ OPT = Names(
 
 def entries(names: Names, config: DecoderConfig) -> list[Entry]:
     """A row for each parameter, in T5X's order; see `hf_names`."""
-    width = config.table_dim or config.emb_dim
+    width, (stack, _) = config.table_dim or config.emb_dim, config.tapped
     table = [Entry(names.embedding, "token_embedder/embedding", False, (config.vocab_size, width))]
     for there, here in names.others.items():
         table += _leaves(config, there, here)
     for i in range(config.num_layers):
-        there, here = names.layer.format(i), f"decoder/layers_{i}/"
+        there, here = names.layer.format(i), f"{stack}/layers_{i}/"
+        own = (config.first if i == 0 else None) or config
         for name, path in names.inside.items():
-            table += _leaves(config, there + name, here + _placed(config, path))
+            table += _leaves(own, there + name, here + _placed(config, path))
         for name, parts in names.fused.items():
             for part, path in enumerate(parts):
                 table += _leaves(config, there + name, here + path, f"[{part}]")
     if config.final_norm:
-        table += _leaves(config, names.final_norm, "decoder/decoder_norm")
+        table += _leaves(config, names.final_norm, f"{stack}/{stack}_norm")
     if not config.logits_via_embedding:
         shape = (config.emb_dim, config.vocab_size)
         table.append(Entry(names.output, "logits_dense/kernel", True, shape))
     return table
+
+
+def of_embedding(names: Names, config: DecoderConfig) -> tuple[str, ...]:
+    """The names of the token embedding in files; see `HuggingFace`."""
+    return (names.embedding, *((names.output,) if config.logits_via_embedding else ()))
 
 
 def _placed(config: DecoderConfig, path: str) -> str:
@@ -186,6 +213,7 @@ def _leaves(config: DecoderConfig, there: str, here: str, part: str = "") -> Ite
         "out": (config.num_heads * config.head_dim, d),
         **dict.fromkeys(("wi", "wi_0", "wi_1"), (d, config.mlp_dim)),
         "wo": (config.mlp_dim, d),
+        "dense": (d, d),
         "embed_dense": (config.table_dim, d),
         "output_dense": (d, config.table_dim),
     }
@@ -201,13 +229,18 @@ def _leaves(config: DecoderConfig, there: str, here: str, part: str = "") -> Ite
         rows = config.max_positions + config.position_offset
         yield Entry(f"{there}.weight", f"{here}/pos_embedding", False, (rows, d))
         return
+    if last == "output_bias":
+        yield Entry(f"{there}.bias", f"{here}/bias", False, (config.vocab_size,))
+        return
+    if config.norm_place == "mlp" and last == "pre_self_attention_layer_norm":
+        return
     widths = {"query_norm": config.num_heads, "key_norm": config.groups}
     if last in widths:
         if config.qk_norm is None:
             return
         d = config.head_dim * (widths[last] if config.qk_norm == "flat" else 1)
     yield Entry(f"{there}.weight", f"{here}/scale", False, (d,))
-    if config.norm_kind == "layer":
+    if config.norm_kind == "layer" and config.norm_bias:
         yield Entry(f"{there}.bias", f"{here}/bias", False, (d,))
 
 
@@ -218,7 +251,7 @@ def view(
     source = {}
     for name in state:
         full = name
-        if not name.startswith((names.prefix, names.output, "lm_head.")):
+        if not name.startswith((names.prefix, names.output, "lm_head.", *names.others)):
             full = names.prefix + name  # a file of the bare model
         if re.fullmatch(names.dropped, full):
             continue

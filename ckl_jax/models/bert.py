@@ -1,12 +1,14 @@
-"""BERT and RoBERTa in linen: encoders that fill masked tokens.
+"""BERT, RoBERTa and ELECTRA's generator in linen: encoders that fill masked tokens.
 
-Devlin et al. 2019, "BERT"; Liu et al. 2019, "RoBERTa". Norms come after each block and after the
-embeddings, positions are learned, projections have biases, the activation is GELU in its exact
-form, and the output is a transformed state against the embedding. RoBERTa is the same network; its
-first position is row 2 of its table, and it has one type of tokens.
+Devlin et al. 2019, "BERT"; Liu et al. 2019, "RoBERTa"; Clark et al. 2020, "ELECTRA". Norms come
+after each block and after the embeddings, positions are learned, projections have biases, the
+activation is GELU in its exact form, and the output is a transformed state against the embedding.
+RoBERTa is the same network; its first position is row 2 of its table, and it has one type of
+tokens. ELECTRA's embeddings may be narrower than the stack.
 """
 
 import dataclasses
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -29,19 +31,26 @@ class BertConfig(StackConfig):
       position_offset: row of the position table that the first token gets; RoBERTa: 2.
       token_types: kinds of tokens that have an embedding; RoBERTa: 1, DistilBERT: 0.
       layer_norm_epsilon: of all norms; RoBERTa: 1e-5.
+      table_dim: E, width of the embeddings of ELECTRA, and of the state that is compared with
+        them; a projection brings them to D if that is another. None is D, without a projection.
+      head_bias: whether the projection of the head has a bias.
     """
 
     output_is_embedding = False  # there is a bias for each token
+    head_bias: ClassVar[bool] = True
 
     vocab_size: int = 28996
     max_positions: int = 512
     layer_norm_epsilon: float = 1e-12
     position_offset: int = 0
     token_types: int = 2
+    table_dim: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.require_int(0, **{"BertConfig.token_types": self.token_types})
+        if self.table_dim is not None:
+            checks.require_size(**{"BertConfig.table_dim": self.table_dim})
 
     @property
     def tapped(self) -> tuple[str, int]:
@@ -117,23 +126,32 @@ class Encoder(nn.Module):
         deterministic: bool,
         taps: tuple[int, ...] = (),
     ) -> tuple[Array, dict[int, Array]]:
-        """x [B, T, D], positions and types [B, T] or [1, T] -> [B, T, D], {tap: state}.
+        """x [B, T, table width], positions and types [B, T] or [1, T] -> [B, T, D], {tap: state}.
 
-        Hidden state 0 is the normalised sum of the embeddings, j the output of the first j layers.
+        Hidden state 0 is the input of the first layer, j the output of the first j layers.
         """
         cfg = self.config
         # RoBERTa reserves the rows below the offset for padding; they stay in the table, so that
         # its checkpoints import without a change of shape.
         rows = cfg.max_positions + cfg.position_offset
-        place = layers.PositionEmbed(rows, cfg.emb_dim, cfg.dtype, name="position_embedder")
+        place = layers.PositionEmbed(rows, x.shape[-1], cfg.dtype, name="position_embedder")
         if cfg.token_types:
             kind = layers.PositionEmbed(
-                cfg.token_types, cfg.emb_dim, cfg.dtype, name="token_type_embedder"
+                cfg.token_types, x.shape[-1], cfg.dtype, name="token_type_embedder"
             )
             x = x + kind(types)
         x = x + place(positions + cfg.position_offset)
         # BERT normalises the embeddings before the first block, and drops out after the norm.
         x = cfg.dropout(cfg.norm("embedding_layer_norm")(x), deterministic).astype(cfg.dtype)
+        if x.shape[-1] != cfg.emb_dim:
+            x = layers.Dense(
+                cfg.emb_dim,
+                ("joined_kv", "embed"),
+                _INIT,
+                cfg.dtype,
+                use_bias=True,
+                name="embed_dense",
+            )(x)
         return run_layers(
             cfg,
             EncoderLayer,
@@ -152,10 +170,15 @@ class Head(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """[..., D] -> [..., D]."""
+        """[..., D] -> [..., table width]."""
         cfg = self.config
         dense = layers.Dense(
-            cfg.emb_dim, ("embed", "joined_kv"), _INIT, cfg.dtype, use_bias=True, name="dense"
+            cfg.table_dim or cfg.emb_dim,
+            ("embed", "joined_kv"),
+            _INIT,
+            cfg.dtype,
+            use_bias=cfg.head_bias,
+            name="dense",
         )
         # Transform, GELU, norm: `cls.predictions.transform` (BERT), `lm_head.dense` (RoBERTa) in
         # transformers.
@@ -169,12 +192,38 @@ class Transformer(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.token_embedder = layers.Embed(cfg.vocab_size, cfg.emb_dim, cfg.dtype, _INIT)
-        self.encoder = Encoder(cfg)
+        width = cfg.table_dim or cfg.emb_dim
+        self.token_embedder = layers.Embed(cfg.vocab_size, width, cfg.dtype, _INIT)
+        self.encoder = self.make_encoder()
         self.head = Head(cfg)
         self.output_bias = layers.Bias(cfg.vocab_size, "vocab")
         for side in cfg.side:
             setattr(self, side.name, side.build(cfg))
+
+    def make_encoder(self) -> nn.Module:
+        return Encoder(self.config)
+
+    def encode(
+        self,
+        x: Array,
+        positions: Array,
+        types: Array,
+        mask: Array | None,
+        deterministic: bool,
+        taps: tuple[int, ...],
+    ) -> tuple[Array, dict[int, Array], Any]:
+        """The last state, hidden states, and what layers of side networks read beside these.
+
+        Args:
+          x: [B, T, table width], of the tokens.
+          positions: [B or 1, T].
+          types: [B or 1, T].
+          mask: [B, 1, T, T], which keys a query sees, or None.
+          deterministic: no dropout.
+          taps: which hidden states to keep.
+        """
+        bias = None if mask is None else layers.mask_to_bias(mask).astype(self.config.dtype)
+        return *self.encoder(x, positions, types, bias, deterministic, taps), bias
 
     def __call__(
         self,
@@ -205,19 +254,18 @@ class Transformer(nn.Module):
         line = jnp.arange(tokens.shape[1])[None]
         positions = line if encoder_positions is None else encoder_positions
         types = jnp.zeros_like(line) if encoder_token_types is None else encoder_token_types
-        bias, ids = None, encoder_segment_ids
+        mask, ids = None, encoder_segment_ids
         if ids is not None:
             # [B, 1, T, T]: same text, and the key is not padding. Padding queries see nothing, and
             # attend evenly to everything, which no other position reads.
             mask = layers.segment_mask(ids, ids) & (ids > 0)[:, None, None, :]
-            bias = layers.mask_to_bias(mask).astype(cfg.dtype)
         sides = () if cfg.legacy_bypass_side else cfg.side
         taps = tuple(sorted({t for side in sides for t in side.taps}))
-        x, hidden = self.encoder(
-            self.token_embedder(tokens), positions, types, bias, not enable_dropout, taps
+        x, hidden, context = self.encode(
+            self.token_embedder(tokens), positions, types, mask, not enable_dropout, taps
         )
         for side in sides:
-            extra = getattr(self, side.name)(tokens, hidden, bias, not enable_dropout)
+            extra = getattr(self, side.name)(tokens, hidden, context, not enable_dropout)
             x = x + jnp.asarray(side.scale, x.dtype) * extra
         # Before the output projection, which is the larger part of the cost: [B, M, D] instead of
         # [B, T, D].

@@ -9,7 +9,7 @@ the configuration, as they do on GPT-2.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -30,7 +30,7 @@ Array = jax.Array
 Context = tuple[Array | None, Array | None, Array | None]
 
 NORMS = ("rms", "layer")
-PLACES = ("before", "after", "output", "both")
+PLACES = ("before", "after", "output", "both", "mlp")
 POSITIONS = ("rope", "learned", "alibi")
 QK_NORMS = (None, "head", "flat")
 _INIT_STDDEV = 0.02
@@ -45,9 +45,11 @@ class DecoderConfig(StackConfig):
       family: the `model_type` at Hugging Face, which decides the names of parameters there.
       num_kv_heads: K, keys and values of a layer; None is N.
       norm_kind: "rms" or "layer".
+      norm_bias: whether norms of the kind "layer" have one.
       norm_plus_one: factors are 1 + scale, and applied in float32 (Gemma).
       norm_place: of both branches of a layer: "before", "after" the sum with its input, on the
-        branch's "output", or "both" before the branch and on its output.
+        branch's "output", or "both" before the branch and on its output; "mlp" is before the
+        feed-forward alone.
       parallel: attention and feed-forward read the layer's input, and both are added to it.
       embed_norm, final_norm: whether there is a norm after the embedding, and after the last layer.
       qk_norm: norms of queries and keys: None, of each "head", or "flat", of all heads at once.
@@ -67,12 +69,15 @@ class DecoderConfig(StackConfig):
       logits_via_embedding: the output is the token embedding.
     """
 
+    causal: ClassVar[bool] = True  # an encoder's windows reach to both sides
+
     family: str = "llama"
     vocab_size: int = 32000
     layer_norm_epsilon: float = 1e-6
     dropout_rate: float = 0.0
     num_kv_heads: int | None = None
     norm_kind: str = "rms"
+    norm_bias: bool = True
     norm_plus_one: bool = False
     norm_place: str = "before"
     parallel: bool = False
@@ -123,6 +128,11 @@ class DecoderConfig(StackConfig):
                 "DecoderConfig.window is None, and layers of the type 'sliding' need it."
             )
 
+    @property
+    def first(self) -> "DecoderConfig | None":
+        """The configuration of the first layer, if it differs from the others."""
+        return None
+
     def _named(self, name: str) -> dict[str, Any]:
         return {f"DecoderConfig.{name}": getattr(self, name)}
 
@@ -158,7 +168,7 @@ class DecoderConfig(StackConfig):
 
     def norm(self, name: str, axis: str = "embed") -> nn.Module:
         if self.norm_kind == "layer":
-            return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, name=name)
+            return layers.LayerNorm(self.layer_norm_epsilon, self.dtype, self.norm_bias, name=name)
         return layers.RMSNorm(
             self.layer_norm_epsilon,
             self.dtype,
@@ -253,7 +263,8 @@ class DecoderLayer(nn.Module):
     def _branch(self, x: Array, branch: Any, name: str) -> Array:
         cfg = self.config
         place, before, after = cfg.norm_place, f"pre_{name}", f"post_{name}"
-        y = cfg.norm(before)(x) if place in ("before", "both") else x
+        is_before = place in ("before", "both") or (place == "mlp" and name.startswith("mlp"))
+        y = cfg.norm(before)(x) if is_before else x
         y = branch(y)
         if place in ("output", "both"):
             y = cfg.norm(after)(y)
@@ -287,7 +298,7 @@ class Decoder(nn.Module):
         """
         cfg = self.config
         if cfg.table_dim is not None:
-            x = _projection(cfg, cfg.emb_dim, "embed_dense")(x)
+            x = _projection(cfg, cfg.emb_dim, ("joined_kv", "embed"), "embed_dense")(x)
         if cfg.positions == "learned":
             table = layers.PositionEmbed(
                 cfg.max_positions + cfg.position_offset,
@@ -300,22 +311,24 @@ class Decoder(nn.Module):
             x = cfg.norm("embed_norm")(x)
         x = cfg.dropout(x, deterministic).astype(cfg.dtype)
         kinds = jnp.asarray([cfg.kinds.index(t) for t in cfg.types], jnp.int32)
+        stack, count = cfg.tapped
         x, hidden = run_layers(
             cfg,
             DecoderLayer,
-            cfg.num_layers,
-            "decoder",
+            count,
+            stack,
             x,
             args=(*context, deterministic, decode),
             each=(kinds,),
             taps=taps,
+            first=cfg.first,
         )
-        return cfg.norm("decoder_norm")(x) if cfg.final_norm else x, hidden
+        return cfg.norm(f"{stack}_norm")(x) if cfg.final_norm else x, hidden
 
 
-def _projection(cfg: DecoderConfig, features: int, name: str) -> nn.Module:
+def _projection(cfg: DecoderConfig, features: int, axes: tuple[str, str], name: str) -> nn.Module:
     init = nn.initializers.normal(_INIT_STDDEV)
-    return layers.Dense(features, ("embed", "embed"), init, cfg.dtype, name=name)
+    return layers.Dense(features, axes, init, cfg.dtype, name=name)
 
 
 class Transformer(nn.Module):
@@ -330,7 +343,8 @@ class Transformer(nn.Module):
         self.token_embedder = layers.Embed(cfg.vocab_size, width, cfg.dtype, init)
         self.decoder = Decoder(cfg)
         if cfg.table_dim is not None:
-            self.output_dense = _projection(cfg, cfg.table_dim, "output_dense")
+            axes = ("embed", "joined_kv")
+            self.output_dense = _projection(cfg, cfg.table_dim, axes, "output_dense")
         if not cfg.logits_via_embedding:
             self.logits_dense = layers.Dense(
                 cfg.vocab_size, ("embed", "vocab"), init, cfg.dtype, name="logits_dense"
@@ -374,7 +388,7 @@ class Transformer(nn.Module):
             if decoder_positions is not None:
                 positions = decoder_positions
             keys, mask = positions, visible(length, decoder_segment_ids, decoder_causal_attention)
-        context = self._context(positions, keys, mask)
+        context = make_context(self.config, positions, keys, mask)
         deterministic = not enable_dropout
         x = self._states(decoder_input_tokens, positions, context, deterministic, decode)
         return layers.logits_of(self, Transformer._logits, x, per_token)
@@ -389,55 +403,13 @@ class Transformer(nn.Module):
         self, tokens: Array, positions: Array, ends: Array, parents: Array, targets: Array
     ) -> Array:
         """Log probabilities of the edges of trees; see `DecoderOnlyModel.score_tree`."""
-        context = self._context(positions, positions, layers.subtree_mask(ends))
+        context = make_context(self.config, positions, positions, layers.subtree_mask(ends))
         x = self._states(tokens, positions, context, deterministic=True)
         table = self.token_embedder.embedding
         if not self.config.logits_via_embedding:
             table = self.logits_dense.variables["params"]["kernel"].T
         dtype, cap = self.config.dtype, self.config.logits_softcap
         return log_probs(x.astype(dtype), table.astype(dtype), None, parents, targets, cap)
-
-    def _context(self, queries: Array, keys: Array, mask: Array | None) -> Context:
-        """The angles and the bias of each type of layer.
-
-        Args:
-          queries: [B or 1, T], positions.
-          keys: [B or 1, S], positions.
-          mask: broadcastable to [B, 1, T, S], or None.
-        """
-        cfg = self.config
-        cosines, sines = [], []
-        ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
-        size = cfg.rotary_dim or cfg.head_dim
-        for kind in cfg.kinds if cfg.positions == "rope" else ():
-            per_position, factor = np.zeros(size // 2, np.float32), 1.0
-            if kind in ropes:
-                per_position, factor = frequencies(ropes[kind], size, cfg.max_positions)
-            angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
-            cosines.append(jnp.cos(angles) * factor)
-            sines.append(jnp.sin(angles) * factor)
-        far = queries[:, None, :, None] - keys[:, None, None, :]  # [B or 1, 1, T, S]
-        biases = []
-        for kind in cfg.kinds:
-            seen = mask
-            if kind == "sliding":
-                near = far < cfg.window
-                seen = near if mask is None else mask & near
-            bias = None if seen is None else layers.mask_to_bias(seen)
-            if cfg.positions == "alibi":
-                slopes = jnp.asarray(_slopes(cfg.num_heads))[None, :, None, None]
-                linear = -slopes * far.astype(jnp.float32)
-                bias = linear if bias is None else bias + linear
-            biases.append(bias)
-        if any(bias is not None for bias in biases):
-            biases = [jnp.zeros((1, 1, 1, 1)) if bias is None else bias for bias in biases]
-            biases = list(jnp.broadcast_arrays(*biases)) if len(biases) > 1 else biases
-            dtype = jnp.float32 if cfg.positions == "alibi" else cfg.dtype
-            stacked = jnp.stack(biases).astype(dtype)
-        else:
-            stacked = None
-        angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
-        return (*angles, stacked)
 
     def _states(
         self,
@@ -459,6 +431,49 @@ class Transformer(nn.Module):
             extra = getattr(self, side.name)(tokens, hidden, context, deterministic, decode)
             x = x + jnp.asarray(side.scale, x.dtype) * extra
         return x if cfg.table_dim is None else self.output_dense(x)
+
+
+def make_context(cfg: DecoderConfig, queries: Array, keys: Array, mask: Array | None) -> Context:
+    """The angles and the bias of each type of layer.
+
+    Args:
+      cfg: the model.
+      queries: [B or 1, T], positions.
+      keys: [B or 1, S], positions.
+      mask: broadcastable to [B, 1, T, S], or None.
+    """
+    cosines, sines = [], []
+    ropes = {kind: dict(settings) for kind, settings in cfg.ropes}
+    size = cfg.rotary_dim or cfg.head_dim
+    for kind in cfg.kinds if cfg.positions == "rope" else ():
+        per_position, factor = np.zeros(size // 2, np.float32), 1.0
+        if kind in ropes:
+            per_position, factor = frequencies(ropes[kind], size, cfg.max_positions)
+        angles = queries[..., None].astype(jnp.float32) * per_position[None, None]
+        cosines.append(jnp.cos(angles) * factor)
+        sines.append(jnp.sin(angles) * factor)
+    far = queries[:, None, :, None] - keys[:, None, None, :]  # [B or 1, 1, T, S]
+    biases = []
+    for kind in cfg.kinds:
+        seen = mask
+        if kind == "sliding":
+            near = (far if cfg.causal else jnp.abs(far)) < cfg.window
+            seen = near if mask is None else mask & near
+        bias = None if seen is None else layers.mask_to_bias(seen)
+        if cfg.positions == "alibi":
+            slopes = jnp.asarray(_slopes(cfg.num_heads))[None, :, None, None]
+            linear = -slopes * far.astype(jnp.float32)
+            bias = linear if bias is None else bias + linear
+        biases.append(bias)
+    if any(bias is not None for bias in biases):
+        biases = [jnp.zeros((1, 1, 1, 1)) if bias is None else bias for bias in biases]
+        biases = list(jnp.broadcast_arrays(*biases)) if len(biases) > 1 else biases
+        dtype = jnp.float32 if cfg.positions == "alibi" else cfg.dtype
+        stacked = jnp.stack(biases).astype(dtype)
+    else:
+        stacked = None
+    angles = (jnp.stack(cosines), jnp.stack(sines)) if cosines else (None, None)
+    return (*angles, stacked)
 
 
 def _slopes(heads: int) -> np.ndarray:

@@ -265,18 +265,21 @@ class LayerNorm(nn.Module):
 
     epsilon: float = 1e-5
     dtype: Any = jnp.float32
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         scale = param("scale", nn.initializers.ones, (x.shape[-1],), ("embed",))
-        bias = param("bias", nn.initializers.zeros, (x.shape[-1],), ("embed",))
         # Two passes (mean, then squares of the differences): E[x^2] - E[x]^2 would cancel.
         x = x.astype(jnp.float32)
         x = x - jnp.mean(x, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
         x = (x * jax.lax.rsqrt(variance + self.epsilon)).astype(self.dtype)
-        scale, bias = (over_last_axis(v.astype(self.dtype), x) for v in (scale, bias))
-        return x * scale + bias
+        x = x * over_last_axis(scale.astype(self.dtype), x)
+        if not self.use_bias:
+            return x
+        bias = param("bias", nn.initializers.zeros, (x.shape[-1],), ("embed",))
+        return x + over_last_axis(bias.astype(self.dtype), x)
 
 
 class PositionEmbed(nn.Module):

@@ -133,6 +133,7 @@ def run_layers(
     args: tuple = (),
     each: tuple[Array, ...] = (),
     taps: tuple = (),
+    first: Any = None,
 ) -> tuple[Array, dict[int, Array]]:
     """Applies `count` layers in the calling module, by loop or by scan.
 
@@ -145,6 +146,7 @@ def run_layers(
       args: further arguments of every layer.
       each: [L, ...] arguments of which layer i gets the i-th part, before those of `args`.
       taps: which hidden states to keep; state j is the output of the first j layers.
+      first: the configuration of layer 0, where it differs; such layers cannot be scanned.
 
     Returns:
       The last output, and {j: hidden state j}, each [B, T, D].
@@ -157,7 +159,8 @@ def run_layers(
     # Loop: each layer has parameters of its own, under `layers_0`, `layers_1`, ...
     if not config.scan_layers:
         for i in range(count):
-            x = layer_cls(config, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
+            own = first if i == 0 and first is not None else config
+            x = layer_cls(own, name=f"layers_{i}")(x, *(a[i] for a in each), *args)
             if i + 1 in taps:
                 hidden[i + 1] = x
         return x, hidden

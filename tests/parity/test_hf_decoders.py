@@ -233,6 +233,14 @@ def test_scanned_layers_equal_looped_ones(name):
     assert_close(scanned.logits(stacked, batch), model.logits(params, batch))
 
 
+def test_a_narrow_embedding_is_laid_out_on_a_mesh():
+    """No axis of a mesh can split both axes of a kernel."""
+    module = ours("opt-350m")[0].module
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), rows(), rows()))["params_axes"]
+    axes = [names.names for names in paths.flatten(shapes).values()]
+    assert all(len(set(names)) == len(names) for names in axes)
+
+
 def test_answers_are_ranked_as_transformers_scores_them(tmp_path):
     """Sums of log probabilities, by tries here and statement by statement there."""
     dataset = unpack("lm_pub_quiz.zip", tmp_path) / "dataset"

@@ -1,0 +1,88 @@
+"""ModernBERT in linen: an encoder that fills masked tokens, of the parts of today's decoders.
+
+Warner et al. 2024, arXiv:2412.13663. Norms come before each branch and have no bias, positions are
+rotary, most layers see a window to both sides, feed-forwards are gated. The embedding has a norm
+already, so the first layer has none before its attention.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+
+from ckl_jax.errors import UserError
+from ckl_jax.models import bert, decoder
+
+Array = jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ModernBertConfig(decoder.DecoderConfig):
+    """Hyper-parameters beside those of every decoder; the defaults are those of ModernBERT-base.
+
+    A layer of the type "sliding" sees `window` - 1 positions to either side.
+    """
+
+    causal: ClassVar[bool] = False
+    head_bias: ClassVar[bool] = False
+    output_is_embedding: ClassVar[bool] = False  # there is a bias for each token
+
+    family: str = "modernbert"
+    vocab_size: int = 50368
+    mlp_dim: int = 1152
+    num_layers: int = 22
+    max_positions: int = 8192
+    layer_norm_epsilon: float = 1e-5
+    norm_kind: str = "layer"
+    norm_bias: bool = False
+    embed_norm: bool = True
+    layer_types: tuple[str, ...] = ("full", "sliding", "sliding")
+    ropes: Any = (
+        ("full", (("rope_theta", 160000.0),)),
+        ("sliding", (("rope_theta", 10000.0),)),
+    )
+    window: int | None = 65
+    mlp_activations: tuple[str, ...] = ("gelu_exact", "linear")
+    logits_via_embedding: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scan_layers:
+            raise UserError(
+                "SCAN_LAYERS is True, but ModernBERT's first layer has one norm less than the "
+                "others: its layers cannot be stacked; give False."
+            )
+
+    @property
+    def first(self) -> decoder.DecoderConfig:
+        return dataclasses.replace(self, norm_place="mlp")
+
+    @property
+    def tapped(self) -> tuple[str, int]:
+        """The stack whose hidden states side networks read, and its depth."""
+        return "encoder", self.num_layers
+
+
+class Transformer(bert.Transformer):
+    """The whole masked language model; arguments and results are those of BERT's."""
+
+    config: ModernBertConfig
+
+    def make_encoder(self) -> nn.Module:
+        return decoder.Decoder(self.config)
+
+    def encode(
+        self,
+        x: Array,
+        positions: Array,
+        types: Array,
+        mask: Array | None,
+        deterministic: bool,
+        taps: tuple[int, ...],
+    ) -> tuple[Array, dict[int, Array], Any]:
+        """See `bert.Transformer.encode`; there are no types of tokens."""
+        del types
+        context = decoder.make_context(self.config, positions, positions, mask)
+        x, hidden = self.encoder(x, positions, context, deterministic, False, taps)
+        return x, hidden, context
