@@ -55,6 +55,7 @@ class VocabularyFiles:
       is_in: whether a folder holds the vocabulary; None tests whether `file` exists.
       gin_arguments: further arguments of `reader` in `model.gin`.
       legacy_tokens: the tokens that `ckl import-hf --legacy-tokens` adds; () if it does not apply.
+      otherwise: another kind of vocabulary that such models have, in folders that hold it.
     """
 
     reader: Callable[..., Any]
@@ -65,6 +66,15 @@ class VocabularyFiles:
     is_in: Callable[[Path], bool] | None = None
     gin_arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     legacy_tokens: tuple[str, ...] = ()
+    otherwise: "VocabularyFiles | None" = None
+
+    def of(self, folder: Path) -> "VocabularyFiles":
+        """The kind of vocabulary that a folder holds."""
+        return self.otherwise if self.otherwise and self.otherwise.holds(folder) else self
+
+    def holds(self, folder: Path) -> bool:
+        """Whether a folder holds such a vocabulary."""
+        return self.is_in(folder) if self.is_in else self.path(folder).exists()
 
     def path(self, folder: Path) -> Path:
         """The argument of `reader`: a file of `folder`, or `folder` itself."""
@@ -78,8 +88,9 @@ class VocabularyFiles:
         Raises:
           UserError: the files are damaged, or lack special tokens.
         """
-        is_in = self.is_in or (lambda folder: self.path(folder).exists())
-        if not is_in(folder):
+        if self.of(folder) is not self:
+            return self.otherwise.open(folder, added_tokens)
+        if not self.holds(folder):
             return None
         return self.reader(self.path(folder), *([tuple(added_tokens)] if added_tokens else []))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ckl_jax.checkpoints.architecture import Architecture, HuggingFace, Peft, VocabularyFiles
 from ckl_jax.checkpoints.hf_entry import Entry, Renamed, check_settings
+from ckl_jax.data.text import byte_vocabulary
 from ckl_jax.data.text.vocabularies import EXTRA_IDS, Vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.models.encoder_decoder import EncoderDecoderModel
@@ -201,6 +202,13 @@ SENTENCE_PIECE = VocabularyFiles(
     instead="tokenizer.json",
     files=("spiece.model", "tokenizer.json"),
     described="spiece.model or tokenizer.json",
+    otherwise=VocabularyFiles(
+        reader=byte_vocabulary.ByteVocabulary,
+        file=byte_vocabulary.CONFIG,
+        files=(byte_vocabulary.CONFIG,),
+        described=byte_vocabulary.CONFIG,
+        is_in=byte_vocabulary.is_byte_vocabulary,
+    ),
     gin_arguments={"extra_ids": EXTRA_IDS},
 )
 

@@ -19,6 +19,7 @@ _OF_FOLDERS = ("config.gin", "model.gin")
 # What the `model.gin` of an imported model names besides: the readers of vocabularies.
 _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
+    ("ckl_jax.data.text.byte_vocabulary", "ByteVocabulary"),
     ("ckl_jax.data.text.masked_vocabulary", "MaskedVocabulary"),
     ("ckl_jax.data.text.byte_level", "TokenizerVocabulary"),
     ("ckl_jax.data.text.vocabularies", "Vocabulary"),

@@ -49,7 +49,7 @@ def import_checkpoint(
         asked for than there are.
     """
     config, params = load_hf(folder)
-    files_of = architectures.of_config(config).vocabulary
+    files_of = architectures.of_config(config).vocabulary.of(Path(folder))
     added = files_of.legacy_tokens if legacy_tokens else ()
     if legacy_tokens:
         if not added:
@@ -129,7 +129,7 @@ def copy(candidates: Iterable[Path], folder: Path) -> list[str]:
 
 def _usage(out: str, config: Config, vocabulary: Any) -> str:
     architecture = architectures.of_config(config)
-    files_of = architecture.vocabulary
+    files_of = architecture.vocabulary.of(Path(out))
     if vocabulary is None:
         return (
             f"There is no {files_of.described} beside the weights: bind VOCABULARY to the one of "
@@ -165,9 +165,10 @@ def model_gin(config: Config, vocabulary: Path | None = None, added: Sequence[st
         *(f"    {field} = {getattr(config, field)!r}" for field in fields),
     ]
     if vocabulary:
-        reader = architecture.vocabulary.reader
+        files_of = architecture.vocabulary.of(vocabulary.parent)
+        reader = files_of.reader
         name = gin_name(reader)
-        arguments = {"path": str(vocabulary.absolute()), **architecture.vocabulary.gin_arguments}
+        arguments = {"path": str(vocabulary.absolute()), **files_of.gin_arguments}
         if added:
             arguments["added_tokens"] = tuple(added)
         lines.insert(3, _import(reader))
@@ -238,7 +239,8 @@ def _settings(tokenizer: Sequence[Path], config: Config) -> dict[str, Any]:
 
 def tokenizer_files(checkpoint: str, beside: Path, config: Config) -> list[Path]:
     """The files of a tokenizer: those beside `config.json`, else the checkpoint's vocabulary."""
-    found, files_of = find_checkpoint(checkpoint), architectures.of_config(config).vocabulary
+    found = find_checkpoint(checkpoint)
+    files_of = architectures.of_config(config).vocabulary.of(beside)
     trained = read_json_item(found, "metadata").get("vocabulary_digest")
     if trained and (vocabulary := _vocabulary(beside, config)):
         mine = vocabulary.digest

@@ -23,6 +23,7 @@ from tests.helpers import (
     random_batch,
     random_params,
 )
+from tests.tiny import read_rows
 
 
 def test_import_then_export_gives_the_same_weights(tmp_path, capsys):
@@ -97,6 +98,31 @@ def test_an_imported_model_keeps_its_vocabulary(tiny, hf, tmp_path, capsys):
     digest = read_json_item(find_checkpoint(ours), "metadata")["vocabulary_digest"]
     trained = read_json_item(find_checkpoint(tmp_path / "run"), "metadata")
     assert trained["vocabulary_digest"] == digest
+
+
+@pytest.mark.slow
+def test_a_byt5_is_trained_and_answers_in_bytes(tiny, tmp_path):
+    """The vocabulary of its folder is imported, trained and evaluated with, and exported."""
+    config = dataclasses.replace(TINY_V1_1, vocab_size=384, num_decoder_layers=1)
+    there, ours, prepared, run = (tmp_path / n for n in ("hf", "ours", "prepared", "run"))
+    save_hf(there, random_params(config), config)
+    settings = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}
+    (there / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert main(["import-hf", "--model", str(there), "--out", str(ours)]) == 0
+    flags = ["--vocabulary", str(ours), "--out", str(prepared), "--overwrite"]
+    assert main(["data", "prepare", "--dir", str(tiny.probes), *flags]) == 0
+    argv = tiny.argv(
+        "vanilla", run, str(ours / "model.gin"), INITIAL_CHECKPOINT_PATH=str(ours), TRAIN_STEPS=2
+    )
+    argv += [f"--gin.CACHE_DIRS=('{prepared}/tasks',)", "--gin.BATCH_SIZE=8"]
+    assert t5x.main(["train", *argv]) == 0
+    rows = read_rows(run / "probes/rows_000002.jsonl")
+    assert {row["probe"] for row in rows} == {"invariant_lama", "updated_lama"}
+    assert all(isinstance(answer, str) for row in rows for answer in row["predictions"])
+    assert (run / "tokenizer_config.json").is_file()
+    like = ["--like", str(there / "config.json")]
+    assert main(["export-hf", "--model", str(run), *like, "--out", str(tmp_path / "back")]) == 0
+    assert json.loads((tmp_path / "back/tokenizer_config.json").read_text()) == settings
 
 
 def test_an_import_without_a_vocabulary_is_warned_of(tiny, hf, tmp_path, capsys):

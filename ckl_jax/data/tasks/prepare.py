@@ -19,6 +19,7 @@ from typing import Any
 from ckl_jax import checks
 from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS, corpus_texts, read_corpus
 from ckl_jax.data.tasks.cached import CachedTask, Row, is_ours, read_manifest, write_cached
+from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.data.text.vocabularies import EOS_ID, Vocabulary, train_vocabulary
 from ckl_jax.errors import UserError, nearest
 from ckl_jax.files import parse_json, sha256, write_json
@@ -98,8 +99,10 @@ def prepare_ckl(
         }
         lines = itertools.chain.from_iterable(corpus_texts(sources[n]) for n in chosen)
         vocabulary = _trained(out / "vocabulary.model", lines, recipe, extra_ids, replace)
-    elif not isinstance(vocabulary, Vocabulary):
-        vocabulary = Vocabulary(vocabulary, extra_ids)
+    elif isinstance(vocabulary, str | os.PathLike):
+        path = Path(vocabulary)
+        is_bytes = is_byte_vocabulary(path if path.is_dir() else path.parent)
+        vocabulary = ByteVocabulary(path) if is_bytes else Vocabulary(path, extra_ids)
     if legacy_spacing:
         vocabulary = Vocabulary(vocabulary.path, extra_ids, legacy_spacing)
     tasks = {name: out / "tasks" / name for name in sources}

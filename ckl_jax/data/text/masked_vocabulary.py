@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ckl_jax.data.text import byte_level
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, digest_of_tokenizer, load_tokenizer
+from ckl_jax.data.text.byte_vocabulary import ByteVocabulary, is_byte_vocabulary
 from ckl_jax.errors import UserError
 from ckl_jax.files import os_errors, read_json_object, write_file
 
@@ -128,6 +129,8 @@ def open_vocabulary(path: str | os.PathLike) -> Any:
 
     TemporalWiki's GPT-2 has tokens by RoBERTa's names, but behind its pieces.
     """
+    if is_byte_vocabulary(path):
+        return ByteVocabulary(path)
     if Path(path).is_dir() or Path(path).suffix in (".json", ".txt"):
         tokenizer, _ = _load(Path(path))
         mask = any(tokenizer.token_to_id(name) is not None for name in ("[MASK]", "<mask>"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ckl_jax.data.text.byte_level import ByteLevelVocabulary, TokenizerVocabulary
+from ckl_jax.data.text.byte_vocabulary import ByteVocabulary
 from ckl_jax.data.text.masked_vocabulary import MaskedVocabulary
 from ckl_jax.data.text.vocabularies import Vocabulary, model_bytes
 from ckl_jax.errors import UserError
@@ -16,7 +17,13 @@ from ckl_jax.files import os_errors, read_json_object, write_file, write_json
 
 RECORD = "vocabulary.json"
 _SENTENCE_PIECE = "spiece.model"
-_CLASSES = (Vocabulary, ByteLevelVocabulary, MaskedVocabulary, TokenizerVocabulary)
+_CLASSES = (
+    Vocabulary,
+    ByteLevelVocabulary,
+    MaskedVocabulary,
+    TokenizerVocabulary,
+    ByteVocabulary,
+)
 _READERS = {cls.__name__: cls for cls in _CLASSES}
 
 
