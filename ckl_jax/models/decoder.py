@@ -1,9 +1,9 @@
-"""One decoder for Llama, Mistral, Qwen, Gemma, OLMo, Phi, Pythia, OPT and BLOOM.
+"""One decoder for GPT-2, Llama, Mistral, Qwen, Gemma, OLMo, Phi, Pythia, OPT and BLOOM.
 
 What differs between them is fields of `DecoderConfig`: norms and where they stand, rotary, learned
 or linear (ALiBi) positions, heads that share keys, windows, caps, biases, gates. Which values a
 family has is said by its record in `checkpoints.hf_decoder`. Methods enter at `dense` and `side` of
-the configuration, as they do on GPT-2.
+the configuration; the model knows none of them by name.
 """
 
 import dataclasses
@@ -19,7 +19,6 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.models import layers
-from ckl_jax.models.gpt2 import CachePositions, prompt_mask, visible
 from ckl_jax.models.log_probs import log_probs
 from ckl_jax.models.rope import frequencies
 from ckl_jax.models.stack import StackConfig, constrain_embed, run_layers
@@ -369,7 +368,29 @@ class Transformer(nn.Module):
         prefill_width: int = 0,
         per_token: layers.PerToken | None = None,
     ) -> Any:
-        """Logits of the next token at every position, [B, T, V] float32; see `gpt2.Transformer`."""
+        """Logits of the next token at every position.
+
+        Args:
+          decoder_input_tokens: [B, T]; with `decode` the next positions, [B*K, 1] with K beams.
+          decoder_target_tokens: unused; kept for T5X's signature.
+          decoder_segment_ids: [B, T], from 1, of packed rows; 0 is padding, which nothing sees.
+            Without them every position sees those before it: padding on the right needs no more.
+          decoder_positions: [B, T]; None counts from 0 along the row.
+          decoder_causal_attention: [B, T], 1 on a prefix whose positions see each other, as in
+            T5X's prefix language models.
+          enable_dropout: training.
+          decode: use the `cache` collection. The first call only sizes it.
+          max_decode_length: S, the length of the cache; needed with `prefill_lengths`.
+          prefill: unused: a call with `decode` takes any number of positions.
+          prefill_lengths: [B], with `decode`: how many of the first `prefill_width` positions of
+            the cache are a row's prompt. The rest of them is padding: nothing sees it, and
+            positions go on behind the prompt as if it were not there.
+          prefill_width: see `prefill_lengths`.
+          per_token: what to make of the logits.
+
+        Returns:
+          [B, T, V] float32, or what `per_token` makes of it.
+        """
         del decoder_target_tokens, prefill
         length = decoder_input_tokens.shape[1]
         if decode:
@@ -486,3 +507,38 @@ def _slopes(heads: int) -> np.ndarray:
     power = 2 ** math.floor(math.log2(heads))
     # Between the powers of two: every other slope of the next one.
     return np.asarray(of_power(power) + of_power(2 * power)[::2][: heads - power], np.float32)
+
+
+class CachePositions(nn.Module):
+    """The positions of the next tokens in the cache; counts them in `position_embedder_index`."""
+
+    @nn.compact
+    def __call__(self, length: int) -> Array:
+        """[T]; the first call only makes the counter, as in `layers.Attention`."""
+        ready = self.has_variable("cache", "position_embedder_index")
+        index = self.variable("cache", "position_embedder_index", jnp.zeros, (), jnp.int32)
+        positions = index.value + jnp.arange(length)
+        # The call that creates the cache must not advance it: `eval_shape` only asks for its
+        # shapes.
+        if ready:
+            index.value = index.value + length
+        return positions
+
+
+def visible(length: int, segment_ids: Array | None, prefix: Array | None) -> Array:
+    """Which position sees which, broadcastable to [B, 1, T, T]."""
+    mask = layers.causal_mask(length)
+    if prefix is not None:
+        mask = mask | layers.padding_mask(prefix > 0, prefix > 0)
+    if segment_ids is not None:
+        mask = mask & layers.segment_mask(segment_ids, segment_ids)
+        # Segment 0 is padding, which segment_mask alone would let see itself.
+        mask = mask & (segment_ids > 0)[:, None, None, :]
+    return mask
+
+
+def prompt_mask(lengths: Array, width: int, size: int) -> Array:
+    """[B, 1, 1, S]: false on the padding behind each prompt, the first `width` of S positions."""
+    positions = jnp.arange(size)[None]
+    seen = (positions < lengths[:, None]) | (positions >= width)
+    return seen[:, None, None, :]
