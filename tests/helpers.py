@@ -133,6 +133,7 @@ def _methods(**trunk):
         "mix_review": mix_review(),
         "lora": lora(**trunk),
         "lora_phase2": lora(phase=1, **trunk),
+        "dora": lora(dora=True, **trunk),
         "k_adapter_k2": k_adapter(taps=(0, 1), **trunk),
         "k_adapter_k3": k_adapter(taps=(0, 1, 2), **trunk),
         "k_adapter_phase2": k_adapter(taps=(0, 1), phase=1, **trunk),

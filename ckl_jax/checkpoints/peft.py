@@ -1,8 +1,9 @@
 """LoRA adapters in the format of Hugging Face's PEFT: `adapter_config.json` and safetensors.
 
 PEFT computes `x W + (lora_alpha / r) x A B` with A stored as [r, in] and B as [out, r], under the
-name of the layer that they adapt. The entries of several phases become one adapter, of the sum of
-their ranks. Query, key and value may be one layer there: `peft_fused`.
+name of the layer that they adapt, and DoRA's magnitudes as [out]. The entries of several phases
+become one adapter, of the sum of their ranks. Query, key and value may be one layer there:
+`peft_fused`.
 """
 
 import math
@@ -23,9 +24,9 @@ from ckl_jax.trees import paths
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
+_MAGNITUDE, _MAGNITUDES = "/lora_magnitude", ".lora_magnitude_vector"  # here, and there
 # Settings that change what an adapter computes, and the only value that is understood.
 _PLAIN = {
-    "use_dora": False,
     "bias": "none",
     "modules_to_save": None,
     "rank_pattern": {},
@@ -76,16 +77,17 @@ def adapter_to_peft(
     """PEFT's settings and arrays of the low-rank entries in a tree.
 
     Args:
-      params: with leaves `.../lora_<n>/{a,b}`; the others are ignored.
+      params: with leaves `.../lora_<n>/{a,b}`; of the others DoRA needs the kernels of layers that
+        are one there and not all adapted here.
       config: the base model.
       scale: factor of the low-rank path.
 
     Raises:
       UserError: there are no entries, or not all of one rank.
     """
-    adapters = {p: x for p, x in paths.flatten(params).items() if is_adapter(p)}
-    if config.scan_layers:
-        adapters = paths.flatten(paths.scan_to_loop(paths.unflatten(adapters)))
+    flat = paths.flatten(paths.scan_to_loop(params) if config.scan_layers else params)
+    dora = any(path.endswith(_MAGNITUDE) for path in flat)
+    adapters = {p: x for p, x in flat.items() if is_adapter(p) and not p.endswith(_MAGNITUDE)}
     form, entries = require_peft(config, "The model"), _entries(config)
     layer_of = peft_fused.layers(entries)
     pairs, arrays = {}, {}
@@ -99,7 +101,13 @@ def adapter_to_peft(
         a = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/a")], axis=1)
         b = np.concatenate([np.asarray(adapters[p]) for p in mine if p.endswith("/b")], axis=0)
         pairs[path] = a, b
-    layers = peft_fused.fuse(pairs, layer_of, _columns(config, entries))
+    columns = _columns(config, entries)
+    layers = peft_fused.fuse(pairs, layer_of, columns)
+    if dora:
+        norms = {p: x for p in layer_of if (x := _magnitude(flat, p)) is not None}
+        for name, norm in peft_fused.join_vectors(norms, layer_of, columns).items():
+            if name in layers:
+                arrays[f"{_PREFIX}{name}{_MAGNITUDES}"] = norm
     ranks = {a.shape[1] for a, _ in layers.values()}
     for name, (a, b) in layers.items():
         # PEFT stores the weights of nn.Linear: [out, in].
@@ -124,9 +132,18 @@ def adapter_to_peft(
         "base_model_name_or_path": None,
         "inference_mode": True,
         "fan_in_fan_out": form.fan_in_fan_out,
+        "use_dora": dora,
         **_PLAIN,
     }
     return settings, arrays
+
+
+def _magnitude(flat: Mapping[str, Any], path: str) -> np.ndarray | None:
+    """A projection's magnitudes: DoRA's, or the norms of a kernel that is not adapted."""
+    if (own := flat.get(path + _MAGNITUDE)) is not None:
+        return np.asarray(own, np.float32)
+    kernel = flat.get(f"{path}/kernel")
+    return None if kernel is None else np.linalg.norm(np.asarray(kernel, np.float32), axis=0)
 
 
 def _entry(path: str) -> int:
@@ -145,7 +162,8 @@ def adapter_from_peft(
       source: what to call the adapter in an error.
 
     Returns:
-      A tree with `.../lora_0/{a,b}`, and {"rank", "scale", "targets"}.
+      A tree with `.../lora_0/{a,b}` and DoRA's magnitudes, and {"rank", "scale", "targets"}, of
+      DoRA "dora" too.
 
     Raises:
       UserError: not a plain LoRA, or it adapts layers that the model has not.
@@ -169,8 +187,13 @@ def adapter_from_peft(
     scale = alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
     entries = _entries(config)
     layer_of = peft_fused.layers(entries)
-    theirs = _layers(arrays, rank, peft_fused.shapes(entries), source)
-    pairs = peft_fused.split(theirs, layer_of, _columns(config, entries))
+    dora, columns = bool(settings.get("use_dora")), _columns(config, entries)
+    norms = {n: x for n, x in arrays.items() if dora and n.endswith(_MAGNITUDES)}
+    others = {n: x for n, x in arrays.items() if n not in norms}
+    shapes = peft_fused.shapes(entries)
+    theirs = _layers(others, rank, shapes, source)
+    # A part of a fused layer that is not adapted has magnitudes of its own all the same.
+    pairs = peft_fused.split(theirs, layer_of, columns, whole=dora)
     # Splitting a fused layer may change the rank, not the factor.
     rank = next(iter(pairs.values()))[0].shape[1]
     targets = tuple(sorted({path.rpartition("/")[2] for path in pairs}))
@@ -183,10 +206,22 @@ def adapter_from_peft(
         )
     flat = {f"{path}/lora_0/a": a for path, (a, _) in pairs.items()}
     flat |= {f"{path}/lora_0/b": b for path, (_, b) in pairs.items()}
+    if dora:
+        given = {n.removeprefix(_PREFIX).removesuffix(_MAGNITUDES): x for n, x in norms.items()}
+        wrong = [n for n in theirs if n not in given or given[n].size != shapes[n][1]]
+        if wrong or len(given) != len(theirs):
+            raise UserError(
+                f"{source}: {CONFIG} says use_dora, but lora_magnitude_vector of "
+                f"{(wrong or sorted(set(given) - set(theirs)))[0]} does not fit."
+            )
+        cut = peft_fused.split_vectors(given, layer_of, columns)
+        flat |= {path + _MAGNITUDE: x for path, x in cut.items()}
     tree = paths.unflatten(flat)
     if config.scan_layers:
         tree = paths.loop_to_scan(tree)
-    return tree, {"rank": rank, "scale": scale, "targets": targets}
+    return tree, {"rank": rank, "scale": scale, "targets": targets} | (
+        {"dora": True} if dora else {}
+    )
 
 
 def _layers(

@@ -94,14 +94,49 @@ def _filled_up(pair: Pair, rank: int) -> Pair:
     return np.pad(a, ((0, 0), (0, more))), np.pad(b, ((0, more), (0, 0)))
 
 
+def join_vectors(
+    vectors: Mapping[str, np.ndarray], layer_of: Mapping[str, Layer], of_parts: Columns
+) -> dict[str, np.ndarray]:
+    """{layer there: [out]} of {path here: [out]}, which has all parts of a layer or none."""
+    found = {}
+    for path, (layer, part) in layer_of.items():
+        if path in vectors and layer not in of_parts:
+            found[layer] = vectors[path]
+        elif path in vectors:
+            size = sum(map(len, of_parts[layer]))
+            found.setdefault(layer, np.zeros(size, np.float32))[of_parts[layer][part]] = vectors[
+                path
+            ]
+    return found
+
+
+def split_vectors(
+    vectors: Mapping[str, np.ndarray], layer_of: Mapping[str, Layer], of_parts: Columns
+) -> dict[str, np.ndarray]:
+    """The inverse of `join_vectors`."""
+    return {
+        path: np.float32(vectors[layer].ravel())[... if part is None else of_parts[layer][part]]
+        for path, (layer, part) in layer_of.items()
+        if layer in vectors
+    }
+
+
 def split(
-    pairs: Mapping[str, Pair], layer_of: Mapping[str, Layer], of_parts: Columns
+    pairs: Mapping[str, Pair],
+    layer_of: Mapping[str, Layer],
+    of_parts: Columns,
+    whole: bool = False,
 ) -> dict[str, Pair]:
-    """{path here: pair} of {layer there: pair}, all of one rank; the inverse of `fuse`."""
+    """{path here: pair} of {layer there: pair}, all of one rank; the inverse of `fuse`.
+
+    With `whole` every part of a fused layer has a pair, whatever the form of B.
+    """
     where = {layer: path for path, layer in layer_of.items()}
     if not of_parts:
         return {path: pairs[layer] for path, (layer, _) in layer_of.items() if layer in pairs}
     chosen, r = _form(pairs, of_parts)
+    if whole:
+        chosen, r = {}, next(iter(pairs.values()))[0].shape[1]
     found = {}
     for layer, (a, b) in pairs.items():
         if layer not in of_parts:

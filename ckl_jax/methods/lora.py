@@ -1,12 +1,15 @@
 """LoRA: low-rank additions to chosen projections (Hu et al. 2021, arXiv:2106.09685; CKL §4.1).
 
+With DoRA (Liu et al. 2024, arXiv:2402.09353) the sum's direction is learned so, and its magnitude,
+one number for each output, by itself.
+
 Differs from vanilla training in two seams: the projection factory (query and value of every
 attention get `scale * x A B`) and the trainable leaves (the decoder and the new factors).
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -15,8 +18,10 @@ import jax.numpy as jnp
 
 from ckl_jax import checks
 from ckl_jax.methods.method import Method, embedding
-from ckl_jax.models.layers import Dense, DenseFactory, param
+from ckl_jax.models.layers import Dense, DenseFactory, over_last_axis, param
 from ckl_jax.trees.paths import flatten, unflatten
+
+_MAGNITUDE = "lora_magnitude"
 
 
 class LowRank(nn.Module):
@@ -47,24 +52,43 @@ class LowRank(nn.Module):
 
 
 class LoraDense(Dense):
-    """A plain projection plus `scale` times its low-rank entries `lora_0`, `lora_1`, ..."""
+    """A plain projection plus `scale` times its low-rank entries `lora_0`, `lora_1`, ...
+
+    With `dora` its outputs are divided by the norms of the sum of both over the inputs, through
+    which no gradient flows (section 4.3 there), and multiplied by the magnitudes.
+    """
 
     rank: int = 4
     scale: float = 0.25
     entries: int = 1
+    dora: bool = False
 
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def product(self, x: jax.Array) -> jax.Array:
         # Shares its scope with the plain layer: the kernel keeps its path, and base checkpoints
         # restore.
-        y = super().__call__(x)
+        y = super().product(x)
         for i in range(self.entries):
             # Entries of earlier updates add up: W x + s B_0 A_0 x + s B_1 A_1 x.
             low_rank = LowRank(
                 self.features, self.rank, self.kernel_axes, self.dtype, name=f"lora_{i}"
             )
             y = y + jnp.asarray(self.scale, y.dtype) * low_rank(x)
-        return y
+        if not self.dora:
+            return y
+        magnitude = param(_MAGNITUDE, nn.initializers.ones, (self.features,), self.kernel_axes[1:])
+        adapted = _adapted(flatten(self.variables["params"]), "", self.scale)
+        norm = jax.lax.stop_gradient(jnp.linalg.norm(adapted, axis=0))
+        return y * over_last_axis((magnitude / norm).astype(y.dtype), y)
+
+
+def _adapted(flat: Mapping[str, jax.Array], prefix: str, scale: float) -> jax.Array:
+    """The kernel [in, out] or [in, L, out] below a path, plus its low-rank entries."""
+    kernel = jnp.asarray(flat[f"{prefix}kernel"])
+    for path in (p for p in flat if p.startswith(f"{prefix}lora_") and p.endswith("/a")):
+        # Scanned leaves have the layer axis 1 in both factors: a [in, L, R], b [R, L, out].
+        product = "ir,ro->io" if kernel.ndim == 2 else "ilr,rlo->ilo"
+        kernel = kernel + scale * jnp.einsum(product, flat[path], flat[path[:-1] + "b"])
+    return kernel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +99,13 @@ class LoraFactory(DenseFactory):
     scale: float = 0.25
     targets: tuple[str, ...] = ("query", "value")
     entries: int = 1
+    dora: bool = False
 
     def __post_init__(self) -> None:
         checks.require_size(**{"lora.rank": self.rank, "lora.entries": self.entries})
         checks.require_number("a finite number", -math.inf, **{"lora.scale": self.scale})
         checks.require_names(**{"lora.targets": self.targets})
+        checks.require_bool(**{"lora.dora": self.dora})
         # gin gives a list, and the factory must be hashable.
         object.__setattr__(self, "targets", tuple(self.targets))
 
@@ -102,6 +128,7 @@ class LoraFactory(DenseFactory):
             rank=self.rank,
             scale=self.scale,
             entries=self.entries,
+            dora=self.dora,
             **kw,
         )
 
@@ -113,6 +140,7 @@ def lora(
     trunk: tuple[str, ...] = ("^decoder/",),
     phase: int = 0,
     legacy_train_embedding: bool = False,
+    dora: bool = False,
 ) -> Method:
     """LoRA as CKL and TemporalWiki ran it.
 
@@ -128,32 +156,40 @@ def lora(
         frozen in the encoder, and train on in the decoder as part of it.
       legacy_train_embedding: train the token embedding (and so a tied output) too, which the
         released GPT-2 code did by resizing the vocabulary after it had frozen the model.
+      dora: learn the magnitudes of the adapted kernels' columns by themselves, as DoRA does; they
+        start as those of the model that training starts from.
 
     Returns:
       The method.
     """
     checks.require_int(0, **{"lora.phase": phase})
-    factory = LoraFactory(rank, scale, targets, phase + 1)
+    factory = LoraFactory(rank, scale, targets, phase + 1, dora)
     # Of the entries the newest trains; "/lora_<phase>/" is inside of paths, hence without "^".
     trainable = (*trunk, *embedding(legacy_train_embedding), f"/lora_{phase}/")
-    return Method(name="lora", dense=factory, trainable=trainable)
+    if not dora:
+        return Method(name="lora", dense=factory, trainable=trainable)
+
+    def magnitudes(flat: Mapping[str, jax.Array], fresh: Collection[str]) -> dict[str, jax.Array]:
+        prefixes = {p: p.removesuffix(_MAGNITUDE) for p in fresh if p.endswith(_MAGNITUDE)}
+        # [out], or [out, L] of stacked layers, as biases are.
+        return {p: jnp.linalg.norm(_adapted(flat, q, scale), axis=0).T for p, q in prefixes.items()}
+
+    trainable = (*trainable, f"/{_MAGNITUDE}$")
+    return Method(name="dora", dense=factory, trainable=trainable, init_params=magnitudes)
 
 
 def merge_lora(params: Mapping[str, Any], scale: float) -> dict[str, Any]:
-    """Folds every low-rank entry into its kernel: kernel + scale * A B.
+    """Folds every low-rank entry into its kernel: kernel + scale * A B, DoRA's with its magnitude.
 
     Works on looped ([in, out]) and scanned ([in, L, out]) kernels. The result fits the plain
     model, and is the independent check of the adapted one.
     """
     flat = flatten(params)
     out = {path: x for path, x in flat.items() if "/lora_" not in path}
-    for path, a in flat.items():
-        # Visits each entry once, at its factor `a`.
-        if "/lora_" not in path or not path.endswith("/a"):
-            continue
-        kernel = path[: path.index("/lora_")] + "/kernel"
-        b = flat[path[:-1] + "b"]
-        # Scanned leaves have the layer axis 1 in both factors: a [in, L, R], b [R, L, out].
-        product = "ir,ro->io" if a.ndim == 2 else "ilr,rlo->ilo"
-        out[kernel] = out[kernel] + scale * jnp.einsum(product, a, b)
+    for prefix in sorted({p[: p.index("/lora_") + 1] for p in flat if "/lora_" in p}):
+        adapted = _adapted(flat, prefix, scale)
+        if (magnitude := flat.get(f"{prefix}{_MAGNITUDE}")) is not None:
+            factor = magnitude.T / jnp.linalg.norm(adapted, axis=0)
+            adapted = adapted * factor[None]
+        out[f"{prefix}kernel"] = adapted
     return unflatten(out)

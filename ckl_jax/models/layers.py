@@ -96,13 +96,17 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
-        # The kernel is stored in float32 and cast for each product.
-        y = linear(x.astype(self.dtype), kernel.astype(self.dtype))
+        y = self.product(x)
         if not self.use_bias:
             return y
         bias = param("bias", nn.initializers.zeros, (self.features,), self.kernel_axes[1:])
         return y + over_last_axis(bias.astype(self.dtype), y)
+
+    def product(self, x: Array) -> Array:
+        """The map without the bias; a method's subclass may add to it."""
+        kernel = param("kernel", self.kernel_init, (x.shape[-1], self.features), self.kernel_axes)
+        # The kernel is stored in float32 and cast for each product.
+        return linear(x.astype(self.dtype), kernel.astype(self.dtype))
 
 
 @dataclasses.dataclass(frozen=True)

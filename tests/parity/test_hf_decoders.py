@@ -15,7 +15,7 @@ from ckl_jax.cli import ckl
 from ckl_jax.data.facts.relational import Dataset
 from ckl_jax.data.facts.statements import fill
 from ckl_jax.data.text.masked_vocabulary import open_vocabulary
-from ckl_jax.methods.lora import lora
+from ckl_jax.methods.lora import lora, merge_lora
 from ckl_jax.models.decoder import Transformer
 from ckl_jax.models.decoder_only import DecoderOnlyModel
 from ckl_jax.papers.lm_pub_quiz.ranking_results import DatasetResults
@@ -278,13 +278,23 @@ ADAPTED = {
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
-@pytest.mark.parametrize("name", ADAPTED)
-def test_adapters_of_peft_go_in_and_out(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "dora"),
+    [(n, False) for n in ADAPTED] + [(n, True) for n in ("llama-biased", "phi-3", "pythia")],
+)
+def test_adapters_of_peft_go_in_and_out(name, dora, tmp_path):
     """An adapter from PEFT gives its logits here; ours, written in its format, gives ours there."""
     peft = pytest.importorskip("peft")
-    settings = dict(target_modules=ADAPTED[name], lora_alpha=6, init_lora_weights=False)
+    settings = dict(
+        target_modules=ADAPTED[name], lora_alpha=6, init_lora_weights=False, use_dora=dora
+    )
     base = copy.deepcopy(theirs(name))
     adapted = peft.get_peft_model(base, peft.LoraConfig(r=4, task_type="CAUSAL_LM", **settings))
+    if dora:  # else the magnitudes are the norms
+        with torch.no_grad():
+            for name_, p in adapted.named_parameters():
+                if "magnitude" in name_:
+                    p *= 1 + 0.3 * torch.rand_like(p)
     adapted.eval().save_pretrained(tmp_path / "in")
     model, params = ours(name)
     tree, found = load_peft(tmp_path / "in", model.config)
@@ -299,10 +309,32 @@ def test_adapters_of_peft_go_in_and_out(name, tmp_path):
         expected = adapted(given).logits.numpy()
         assert np.abs(expected - theirs(name)(given).logits.numpy()).max() > 0.1
     assert_close(ours_adapted.logits(whole, batch), expected)
+    merged = DecoderOnlyModel(Transformer(model.config), Vocabulary())
+    assert_close(merged.logits(merge_lora(whole, 1.5), batch), expected)
     save_peft(tmp_path / "out", whole, model.config, found["scale"])
     again = peft.PeftModel.from_pretrained(copy.deepcopy(theirs(name)), tmp_path / "out").eval()
     with torch.no_grad():
         assert_close(again(given).logits.numpy(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
+def test_dora_of_some_parts_of_a_fused_layer_goes_out(tmp_path):
+    """The magnitudes of Pythia's keys are the norms of the base's there."""
+    peft = pytest.importorskip("peft")
+    model, params = ours("pythia")
+    method = lora(rank=2, scale=0.5, trunk=(), dora=True)
+    adapted = DecoderOnlyModel(Transformer(method.extend(model.config)), Vocabulary())
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(adapted.init, jax.random.key(0))["params"]
+    whole = {p: rng.uniform(0.2, 1, x.shape) for p, x in paths.flatten(shapes).items()}
+    whole = paths.unflatten(jax.tree.map(np.float32, whole) | paths.flatten(params))
+    save_peft(tmp_path / "out", whole, model.config, 0.5)
+    there = peft.PeftModel.from_pretrained(copy.deepcopy(theirs("pythia")), tmp_path / "out").eval()
+    tokens = rows()[1:2]
+    with torch.no_grad():
+        expected = there(torch.tensor(tokens.astype(np.int64))).logits.numpy()
+    batch = {"decoder_input_tokens": tokens, "decoder_target_tokens": tokens}
+    assert_close(adapted.logits(whole, batch), expected)
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"

@@ -20,7 +20,7 @@ from ckl_jax.parallel.mesh import Partitioner
 from ckl_jax.train import setup
 from ckl_jax.train.configs import RestoreCheckpointConfig
 from ckl_jax.trees.paths import flatten, loop_to_scan, unflatten
-from tests.helpers import TINY, random_params
+from tests.helpers import TINY, TINY_GPT2, model_of, random_batch, random_params
 from tests.parity.golden import packing
 from tests.parity.golden_t5 import GOLDEN
 
@@ -151,3 +151,23 @@ def test_an_adapter_finds_a_base_of_another_form_and_type(tmp_path, params, scan
     with CheckpointStore(tmp_path / "run") as store:
         store.save(1, {"params": trainable}, metadata)
     assert_same(load(config, str(tmp_path / "run"), lora(), complete=True), started)
+
+
+@pytest.mark.parametrize("scan", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(("base", "trunk"), [(TINY, ("^decoder/",)), (TINY_GPT2, ())])
+def test_dora_starts_at_the_base_model(base, trunk, scan, tmp_path):
+    """Its magnitudes are those of the restored kernels, not what initialisers made."""
+    base = dataclasses.replace(base, scan_layers=scan)
+    model, method, params = model_of(base), lora(trunk=trunk, dora=True), random_params(base)
+    with CheckpointStore(str(tmp_path)) as store:
+        store.save(0, {"params": params, "step": jnp.int32(0)}, {"scan_layers": scan})
+    shapes = setup.param_shapes(model, method, Partitioner())
+    adapted = model.with_method(method)
+    started = setup.initial_params(
+        adapted, shapes, jax.random.key(0), str(tmp_path), init=method.init_params
+    )
+    batch = random_batch(base)
+    plain, logits = np.asarray(jax.jit(model.logits)(params, batch)), jax.jit(adapted.logits)
+    np.testing.assert_allclose(logits(started, batch), plain, rtol=1e-4, atol=1e-4)
+    without = setup.initial_params(adapted, shapes, jax.random.key(0), str(tmp_path))
+    assert np.abs(np.asarray(logits(without, batch)) - plain).max() > 1e-2
