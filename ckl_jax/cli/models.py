@@ -1,6 +1,6 @@
 """Commands that convert checkpoints from and to other formats, and average them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -82,14 +82,27 @@ def average(
     *,
     out: str,
     weights: tuple[float, ...] = (),
+    base: str | None = None,
+    rule: Literal["sum", "ties", "dare"] = "sum",
+    density: float = 0.2,
+    scale: float = 1.0,
+    seed: int = 0,
 ) -> None:
-    """Average the weights of models (WiSE-FT).
+    """Average the weights of models (WiSE-FT), or merge several updates of one (TIES, DARE).
 
     Args:
       models: MODEL_DIR or checkpoint_<step> of each.
       out: MODEL_DIR to write.
       weights: Weight of each model, summing to 1; by default all alike.
+      base: MODEL_DIR or checkpoint_<step> that all of them started from; then what each adds to it
+        is merged, LoRA's adapters too.
+      rule: With --base, how: the weighted sum, TIES or DARE.
+      density: Fraction of the numbers of an update that TIES and DARE keep.
+      scale: Factor of the merged update.
+      seed: Of what DARE drops.
     """
+    from ckl_jax.convert.average import Merge
     from ckl_jax.convert.average import average as job
 
-    print(job(models, weights or [1.0 / len(models)] * len(models), out))
+    merge = None if base is None else Merge(base, rule, density, scale, seed)
+    print(job(models, weights or [1.0 / len(models)] * len(models), out, merge))
