@@ -535,19 +535,33 @@ def splits(documents: Folder, out: Folder, **options: Any) -> "pandas.DataFrame"
     return pandas.DataFrame.from_dict(made["counts"], orient="index").rename_axis("split")
 
 
-def staleness(control: Folder, models: Mapping[str, Folder], **options: Any) -> Staleness:
-    """Compares word losses of models with a control's, as `ckl staleness` does.
+def staleness(
+    models: Mapping[str, Folder],
+    documents: Folder | None = None,
+    out: Folder = "runs/staleness",
+    **options: Any,
+) -> Staleness:
+    """Compares perplexities of models by month, as `ckl staleness` does.
 
     Args:
-      control: dump of `t5x dynamic_eval` of the model that has seen the test period's time.
-      models: {name: dump} of the others, the stale one first.
-      **options: options of `ckl staleness`; bad ones, and bad dumps, raise `UserError`.
+      models: {name: place}, the stale one first: dumps of word losses, or with `documents` Hugging
+        Face folders or names.
+      documents: JSONL file of dated documents, on which models are scored.
+      out: folder for dumps of their word losses.
+      **options: options of `ckl staleness`, such as `control`; bad ones raise `UserError`.
     """
+    from ckl_jax.cli.progress_line import ProgressLine
+    from ckl_jax.papers.mind_the_gap import settings, word_scores
     from ckl_jax.papers.mind_the_gap.analysis import staleness_study as job
 
-    named = {name: str(dump) for name, dump in models.items()}
-    given = {"control": str(control), "models": named, **options}
-    return Staleness(job.compute(_settings("staleness", job.StalenessStudy, given)))
+    names = {field.name for field in dataclasses.fields(settings.Scoring)}
+    scoring = {name: options.pop(name) for name in names & options.keys()}
+    scoring |= {"documents": None if documents is None else str(documents)}
+    given = {"models": {name: str(place) for name, place in models.items()}, **options}
+    study = _settings("staleness", job.StalenessStudy, given)
+    with ProgressLine() as progress:
+        study = word_scores.score_models(study, settings.Scoring(**scoring), Path(out), progress)
+    return Staleness(job.compute(study))
 
 
 def update(

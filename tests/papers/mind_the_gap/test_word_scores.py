@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tokenizers
 
+import ckl_jax
 from ckl_jax.checkpoints.from_hf import load_hf
 from ckl_jax.cli.ckl import main
 from ckl_jax.data.tasks.word_losses import read_dump
@@ -82,6 +83,9 @@ def test_words_are_scored_in_sliding_windows(llama, documents, tmp_path, capsys)
     made = {p: p.stat().st_mtime for p in (out / "scored" / "llama" / "dump").glob("*.npz")}
     assert main([*command, "--model", f"llama={llama}"]) == 0  # the dump is complete
     assert made == {p: p.stat().st_mtime for p in made}
+    options = {"window": WINDOW, "stride": STRIDE, "tagger": "none", "samples": 20}
+    found = ckl_jax.staleness({"llama": llama}, documents, out, **options)
+    assert found.months()["llama"].tolist() == results["months"]["llama"]["values"]
     assert main([*command, f"--model=llama={llama}", "--stride=5"]) == 2
     assert "other settings (stride)" in capsys.readouterr().err
 
