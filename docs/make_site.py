@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
 SOURCE = BUILD / "source"
+API = "api.md"  # is made, beside the pages of docs/
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 SECTION = re.compile(r"^## (.+?)(?: \(.*)?$", re.M)
 PUBLIC = {
@@ -76,7 +77,7 @@ def main() -> int:
     for notebook in sorted(ROOT.glob("notebooks/*.ipynb")):
         _write(notebook.with_suffix(".md"), _as_page(json.loads(notebook.read_text())))
     blocks = (f"## {title}\n\n" + _blocks(names) for title, names in PUBLIC.items())
-    _write(ROOT / "docs" / "api.md", "# API\n\n" + "\n".join(blocks))
+    _write(ROOT / "docs" / API, "# API\n\n" + "\n".join(blocks))
     config = CONFIG % (json.dumps(str(ROOT)), json.dumps(_navigation()))
     (BUILD / "mkdocs.yml").write_text(config)
     command = ["-m", "mkdocs", "build", "--strict", "--config-file", BUILD / "mkdocs.yml"]
@@ -132,7 +133,7 @@ def _navigation() -> list:
         pages = [str(p.relative_to(ROOT)) for p in links if p.suffix == ".md"]
         found.append({title: [p for p in dict.fromkeys(pages) if p != "README.md"]})
     notebooks = [f"notebooks/{p.stem}.md" for p in sorted(ROOT.glob("notebooks/*.ipynb"))]
-    return [*found, {"Notebooks": notebooks}, {"API": ["docs/api.md"]}]
+    return [*found, {"Notebooks": notebooks}, {"API": [f"docs/{API}"]}]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Converts wikitext to paragraphs of prose with mwparserfromhell's tokenizer.
 
-Kept is what reads as running text: paragraphs with the labels of their links. Dropped are
-templates, tables, lists, headings, references, files, categories, galleries and formulae, as
-WikiExtractor drops them for the paper's texts.
+Kept is what reads as running text: paragraphs with the labels of their links, and the text of
+templates within sentences (`inline_templates`). Dropped are other templates, tables, lists,
+headings, references, files, categories, galleries and formulae, as WikiExtractor drops them for the
+paper's texts.
 
 mwparserfromhell builds a tree of nodes out of its tokens, in which it spends nine tenths of its
 time. The tokens are enough here; a test holds the result to that of the tree.
@@ -15,6 +16,7 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from ckl_jax.errors import UserError
+from ckl_jax.papers.temporalwiki.data import inline_templates
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
 _DROPPED_TAGS = frozenset(
@@ -23,34 +25,6 @@ _DROPPED_TAGS = frozenset(
     "style script ul ol dl code pre noinclude includeonly".split()
 )
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
-# Templates whose text is read: which of their unnamed parameters. The rest is dropped.
-_SHOWN_TEMPLATES = {
-    "lang": slice(1, 2),
-    "lang-": slice(0, 1),
-    "transl": slice(-1, None),
-    "nowrap": slice(0, 1),
-    "transliteration": slice(-1, None),
-    "nobr": slice(0, 1),
-    "convert": slice(0, 2),
-    "cvt": slice(0, 2),
-}
-_SIGNS = {
-    "mdash": "—",
-    "em dash": "—",
-    "spaced mdash": " — ",
-    "ndash": "–",
-    "en dash": "–",
-    "snd": " – ",
-    "spaced ndash": " – ",
-    "spnd": " – ",
-    "nbsp": " ",
-    "'": "'",
-    "'s": "'s",
-    "=": "=",
-    "!": "|",
-    "zwsp": "",
-    "shy": "",
-}
 # What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag.
 _LIST, _LESS = "\0", "\1"
 _LIST_MARKUP = ("*", "#", ":", ";")
@@ -173,22 +147,21 @@ class Extractor:
     def _template(self, token, rest: Iterator) -> str:
         t = self._t
         ends = (t.TemplateParamSeparator, t.TemplateClose)
-        name = self._read(rest, ends).strip().lower()
-        # A template without parameters: a sign, or nothing.
+        name = self._read(rest, ends).strip().lower().replace("_", " ")
         if self._end is t.TemplateClose:
-            return _SIGNS.get(name, "")
-        shown = _SHOWN_TEMPLATES.get(name) or _SHOWN_TEMPLATES.get(name.partition("-")[0] + "-")
-        if not shown:
+            return inline_templates.sign(name)
+        reader = inline_templates.reader(name)
+        if reader is None:
             return _skip(rest, t.TemplateOpen, (t.TemplateClose,))
-        values: list[str] = []
+        unnamed: list[str] = []
+        named: dict[str, str] = {}
         while self._end is t.TemplateParamSeparator:
-            value = self._read(rest, (*ends, t.TemplateParamEquals))
-            if self._end is t.TemplateParamEquals:  # a named one
-                self._read(rest, ends)
+            value = self._read(rest, (*ends, t.TemplateParamEquals)).strip()
+            if self._end is t.TemplateParamEquals:
+                named[value.lower()] = self._read(rest, ends).strip()
             else:
-                values.append(value.strip())
-        # Unnamed parameters only: {{lang|fr|mot}} shows "mot".
-        return " ".join(values[shown])
+                unnamed.append(value)
+        return reader(unnamed, named)
 
     def _heading(self, token, rest: Iterator) -> str:
         return _skip(rest, self._t.HeadingStart, (self._t.HeadingEnd,)) + "\n\n"

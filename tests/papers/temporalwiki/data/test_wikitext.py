@@ -10,10 +10,49 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from ckl_jax.papers.temporalwiki.data import wikitext
+from ckl_jax.papers.temporalwiki.data import inline_templates, wikitext
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation, sections
 from tests.real_data import wikipedia_excerpt
+
+
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("{{convert|10|to|20|km|mi}}", "10 to 20 kilometres"),
+        ("{{convert|6|ft|2|in|m}}", "6 feet 2 inches"),
+        ("{{Convert|1|mi|km|adj=on}} walk", "1-mile walk"),
+        ("{{convert|3|by|4|m|sp=us}}", "3 by 4 meters"),
+        ("{{cvt|30|C|F}}, {{convert|22|C|F}}", "30 °C, 22 °C"),
+        ("{{convert|7|smoot|m}}", "7 smoot"),
+        ("{{convert|{{x}}|km}} A", "A"),
+        ("{{As of|2021|12}}, she", "As of December 2021, she"),
+        ("{{as of|2021|12|31|lc=y|df=US}}", "as of December 31, 2021"),
+        ("{{As of|2019|alt=By 2019}}", "By 2019"),
+        ("{{US$|9 million}} ({{currency|3|GBP}})", "US$9 million (£3)"),
+        ("{{circa|1850}} to {{circa|1860|1870}}", "c. 1850 to c. 1860 – c. 1870"),
+        ("{{ill|Ada Byron|de|Ada|lt=Ada}}, {{ill|Jo|fr}}", "Ada, Jo"),
+        ("{{nihongo|Tokyo|東京|Tōkyō}}", "Tokyo (東京)"),
+        ("{{USS|Enterprise|CVN-65|6}}, {{ship|HMS|Hood}}", "USS Enterprise, HMS Hood"),
+        ("{{sclass|Nimitz|aircraft carrier}}", "Nimitz-class aircraft carrier"),
+        ("{{frac|1|2}} {{frac|2|1|3}} {{frac|7}}", "1/2 2 1/3 1/7"),
+        ("{{abbr|UN|United Nations}} {{flag|France}}", "UN France"),
+        ("{{val|1.2|0.3|u=km}} {{val|5|e=9}}", "1.2±0.3 km 5×10^9"),
+        ("{{height|ft=6|in=2}}", "6 ft 2 in"),
+        ("{{birth date|1990|5|3}}, {{start date|2021|12}}", "May 3, 1990, December 2021"),
+        ("{{death date and age|2001|2|28|1920|1|1|df=yes}}", "28 February 2001"),
+        ("{{birth_date|1990}} {{Lang|1=fr|2=mot}}", "1990 mot"),
+        ("{{nee|Smith}} {{sic|teh}} {{Lang-el|λ}}", "née Smith teh λ"),
+    ],
+)
+def test_templates_within_sentences(source, expected):
+    """What a reader of the page sees, without the bracket of a conversion."""
+    assert Extractor().paragraphs(source) == [expected]
+
+
+def test_a_quotation_is_a_paragraph():
+    source = "She said:\n{{quote|text=Go [[home]].|author=Ada}}\nThey went."
+    assert Extractor().paragraphs(source) == ["She said:", "Go home.", "They went."]
 
 
 @pytest.mark.parametrize(
@@ -182,14 +221,14 @@ def _tree_text(code):
 
 
 def _shown(node):
-    name = str(node.name).strip().lower()
-    rule = wikitext._SHOWN_TEMPLATES.get(name) or wikitext._SHOWN_TEMPLATES.get(
-        name.split("-")[0] + "-"
-    )
+    name = str(node.name).strip().lower().replace("_", " ")
     if not node.params:
-        return wikitext._SIGNS.get(name, "")
-    values = [_tree_text(p.value).strip() for p in node.params if not p.showkey]
-    return " ".join(values[rule]) if rule else ""
+        return inline_templates.sign(name)
+    reader = inline_templates.reader(name)
+    texts = [(p, _tree_text(p.value).strip()) for p in node.params]
+    unnamed = [text for p, text in texts if not p.showkey]
+    named = {str(p.name).strip().lower(): text for p, text in texts if p.showkey}
+    return reader(unnamed, named) if reader else ""
 
 
 def _tag(node):

@@ -1,0 +1,205 @@
+"""Text of wikitext templates that stand within sentences: measures, dates, names, currencies.
+
+`inline_templates.json` has patterns by name: `{2}` is the second unnamed parameter, `{-1}` the
+last, `{lt|1}` the first of these that is given; the part in brackets `[...]` is left out where a
+parameter in it is missing. A pattern whose parameters outside brackets are missing gives nothing.
+Templates whose text is computed are functions below. Any other template is left out.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ckl_jax.files import read_json
+
+_TABLE = read_json(Path(__file__).with_suffix(".json"))
+_PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
+_CURRENCIES = _TABLE["currencies"]
+_FIELD = re.compile(r"\{([^{}]+)\}")
+_OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
+_NUMBER = re.compile(r"[-−+]?[\d.,]*\d(?:[ +⁄/]*\d+[/⁄]\d+)?$")
+_RANGES = {
+    "-": "–",
+    "–": "–",
+    "to": " to ",
+    "to(-)": " to ",
+    "and": " and ",
+    "and(-)": " and ",
+    "or": " or ",
+    "by": " by ",
+    "x": " by ",
+    "×": " by ",
+    "*": " by ",
+    "+/-": " ± ",
+    "±": " ± ",
+    "+": " + ",
+}
+_SECOND_UNITS = {"ft": ("in",), "yd": ("ft",), "lb": ("oz",), "st": ("lb",), "mi": ("yd", "ch")}
+_AMERICAN = (("metre", "meter"), ("litre", "liter"))
+_MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
+
+Unnamed = Sequence[str]
+Named = Mapping[str, str]
+
+
+def sign(name: str) -> str:
+    """The text of a template without parameters; "" if it is not known."""
+    return _SIGNS.get(name, "")
+
+
+@functools.lru_cache(maxsize=4096)
+def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
+    """The function from parameters to text of the template `name` (lower case), or None."""
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    for key in (name, f"{name.partition('-')[0]}-*", f"{name.partition('/')[0]}/*"):
+        if key in _PATTERNS:
+            return functools.partial(_fill, _PATTERNS[key])
+    return None
+
+
+def _fill(pattern: str, unnamed: Unnamed, named: Named) -> str:
+    def value(field: re.Match) -> str:
+        for name in field[1].split("|"):
+            if found := _parameter(name, unnamed, named):
+                return found
+        raise KeyError(field[1])
+
+    def optional(group: re.Match) -> str:
+        try:
+            return _FIELD.sub(value, group[1])
+        except KeyError:
+            return ""
+
+    try:
+        return _FIELD.sub(value, _OPTIONAL.sub(optional, pattern))
+    except KeyError:
+        return ""
+
+
+def _parameter(name: str, unnamed: Unnamed, named: Named) -> str:
+    if name in named:
+        return named[name]
+    if not name.lstrip("-").isdigit():
+        return ""
+    place = int(name)
+    index = place - 1 if place > 0 else len(unnamed) + place
+    return unnamed[index] if 0 <= index < len(unnamed) else ""
+
+
+# --- measures
+
+
+def _convert(unnamed: Unnamed, named: Named, abbreviated: bool = False) -> str:
+    """{{convert|10|to|20|km|mi}}: "10 to 20 kilometres"; without what it is converted to."""
+    words, i = [unnamed[0]] if unnamed else [], 1
+    while i + 1 < len(unnamed) and unnamed[i] in _RANGES and _NUMBER.match(unnamed[i + 1]):
+        words += [_RANGES[unnamed[i]], unnamed[i + 1]]
+        i += 2
+    if i >= len(unnamed) or not _NUMBER.match(words[0]):
+        return ""
+    value, unit = "".join(words), unnamed[i]
+    style = named | {"abbr": "on"} if abbreviated else named
+    text = _measure(value, unit, style)
+    # Feet and inches, stones and pounds.
+    if i + 2 < len(unnamed) and unnamed[i + 2] in _SECOND_UNITS.get(unit, ()):
+        if _NUMBER.match(unnamed[i + 1]):
+            text += f" {_measure(unnamed[i + 1], unnamed[i + 2], style)}"
+    return text
+
+
+def _measure(value: str, unit: str, named: Named) -> str:
+    one, many, symbol = _UNITS.get(unit) or _UNITS.get(unit.lower()) or (unit, unit, unit)
+    if named.get("sp") == "us":
+        for ours, theirs in _AMERICAN:
+            one, many = one.replace(ours, theirs), many.replace(ours, theirs)
+    adjective = named.get("adj") in ("on", "mid") or named.get("sing") == "on"
+    if adjective and named.get("abbr") != "on":
+        return f"{value}-{one.replace(' ', '-')}"
+    if named.get("abbr") in ("on", "in", "~") or symbol.startswith("°"):
+        blank = "" if symbol.startswith(("/", "°")) else " "
+        return f"{value}{blank or ' ' * symbol.startswith('°')}{symbol}"
+    return f"{value} {one if value == '1' else many}"
+
+
+def _val(unnamed: Unnamed, named: Named) -> str:
+    """{{val|1.2|0.3|e=5|u=km}}: "1.2±0.3×10^5 km"."""
+    if not unnamed or not _NUMBER.match(unnamed[0]):
+        return ""
+    text = unnamed[0] + (f"±{unnamed[1]}" if len(unnamed) == 2 else "")
+    text += f"×10^{named['e']}" if named.get("e") else ""
+    unit = named.get("u") or named.get("ul") or ""
+    return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}"
+
+
+def _height(unnamed: Unnamed, named: Named) -> str:
+    """{{height|ft=6|in=2}}: "6 ft 2 in"."""
+    units = ("m", "cm", "ft", "in")
+    return " ".join(f"{named[unit]} {unit}" for unit in units if named.get(unit))
+
+
+def _fraction(unnamed: Unnamed, named: Named) -> str:
+    """{{frac|2|1|3}}: "2 1/3"."""
+    match list(unnamed):
+        case [below]:
+            return f"1/{below}"
+        case [above, below]:
+            return f"{above}/{below}"
+        case [whole, above, below]:
+            return f"{whole} {above}/{below}"
+    return ""
+
+
+def _currency(unnamed: Unnamed, named: Named) -> str:
+    """{{currency|9 million|GBP}}: "£9 million"."""
+    amount = unnamed[0] if unnamed else named.get("amount", "")
+    code = unnamed[1] if len(unnamed) > 1 else named.get("type", "")
+    symbol = _CURRENCIES.get(code.lower())
+    return f"{symbol}{amount}" if symbol and amount else ""
+
+
+# --- dates
+
+
+def _date(unnamed: Unnamed, named: Named) -> str:
+    """{{start date|2021|12|5}}: "December 5, 2021", or "5 December 2021" with df=y."""
+    if not unnamed or not unnamed[0].isdigit():
+        return unnamed[0] if unnamed else ""
+    year, month, day = [*unnamed[:3], "", ""][:3]
+    if not (month.isdigit() and 1 <= int(month) <= 12):
+        return year
+    name = _MONTHS[int(month) - 1]
+    if not day.isdigit():
+        return f"{name} {year}"
+    if named.get("df", "").lower() in ("y", "yes"):
+        return f"{int(day)} {name} {year}"
+    return f"{name} {int(day)}, {year}"
+
+
+def _as_of(unnamed: Unnamed, named: Named) -> str:
+    """{{as of|2021|12}}: "As of December 2021"."""
+    if named.get("alt"):
+        return named["alt"]
+    if not (when := _date(unnamed, {"df": "" if named.get("df", "").lower() == "us" else "y"})):
+        return ""
+    before = "since" if named.get("since") else "as of"
+    return f"{before if named.get('lc') else before.capitalize()} {when}{named.get('post', '')}"
+
+
+_FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
+    **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
+    "cvt": functools.partial(_convert, abbreviated=True),
+    "val": _val,
+    "height": _height,
+    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
+    **dict.fromkeys(("currency", "fxconvert"), _currency),
+    **dict.fromkeys(("as of", "asof"), _as_of),
+    **dict.fromkeys(
+        "start date;start-date;end date;birth date;birth date and age;death date;"
+        "death date and age;bda;dob;film date;start date and age".split(";"),
+        _date,
+    ),
+}
