@@ -495,11 +495,13 @@ def train(gin_files: str | Sequence[str], **macros: Any) -> Run:
       **macros: such as `EPOCHS=2` or `MODEL_DIR="runs/mine"`; values are Python's.
     """
     from ckl_jax.cli import t5x
-    from ckl_jax.train import studies, subprocess_runs
+    from ckl_jax.config import gin_config
+    from ckl_jax.train import subprocess_runs
 
     names = [gin_files] if isinstance(gin_files, str) else list(gin_files)
-    folder = macros.get("MODEL_DIR") or studies.gin_values(names, macros)["MODEL_DIR"]
-    t5x.run(list(subprocess_runs.t5x("train", names, {**macros, "MODEL_DIR": folder})[3:]))
+    bound = {b.name: b.value for b in gin_config.read(names).scan.bindings}
+    folder = {**bound, **macros}["MODEL_DIR"]
+    t5x.run(list(subprocess_runs.t5x("train", names, {"MODEL_DIR": folder, **macros})[3:]))
     return Run(folder)
 
 

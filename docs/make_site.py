@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "docs"
 SOURCE = BUILD / "source"
-API = "api.md"  # is made, beside the pages of docs/
+API = "api.md"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 SECTION = re.compile(r"^## (.+?)(?: \(.*)?$", re.M)
 PUBLIC = {

@@ -154,3 +154,23 @@ def test_an_update_from_a_notebook(llama, tmp_path):
         ckl.update(documents=text, out=out, epoch=1)
     shutil.rmtree(out / "updates" / "0001" / "model")
     assert ckl.load(out / "updates" / "0001").model is None
+
+
+def test_training_is_called_by_the_name_of_its_package(monkeypatch):
+
+    called = []
+    monkeypatch.setattr("ckl_jax.cli.t5x.run", called.append)
+    run = ckl.train("ckl_lora.gin", MODEL_DIR="runs/mine", EPOCHS=2)
+    assert repr(run) == "Run('runs/mine', not probed, not finished)"
+    words = ["train", "--gin_file=ckl_lora.gin", "--gin.MODEL_DIR='runs/mine'", "--gin.EPOCHS=2"]
+    assert called == [words]
+    assert ckl.train(["ckl_lora.gin"]).path.as_posix() == "runs/ckl_lora"
+
+
+@pytest.mark.slow
+def test_a_training_in_this_process(tmp_path):
+    settings = {"WORLD_SIZE": "tiny", "DATA_DIR": f"{tmp_path}/world", "EPOCHS": 1}
+    folders = {"INITIAL_DIR": f"{tmp_path}/initial", "MODEL_DIR": f"{tmp_path}/lora"}
+    run = ckl.train("ckl_lora.gin", **settings, **folders)
+    row = run.rows().iloc[0]
+    assert run.is_finished and run.ask(row.input, length=7) == row.predictions[0]

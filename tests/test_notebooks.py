@@ -35,3 +35,8 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     ]
     assert any("text/html" in data for data in shown)
     assert any("image/png" in data for data in shown)
+
+
+def test_there_is_one_for_each_paper():
+    papers = {"ckl", "temporalwiki", "lm_pub_quiz", "mind_the_gap"}
+    assert {path.stem for path in NOTEBOOKS} == {"quickstart", *papers}

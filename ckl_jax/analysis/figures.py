@@ -36,6 +36,8 @@ _STYLE = {
     "figure.constrained_layout.h_pad": 0.1,
     "figure.constrained_layout.w_pad": 0.1,
     "font.family": "DejaVu Sans",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ckl_jax",
 }
 _PANEL = (4.1, 3.2)
 _OF_BARS = {"elinewidth": 1.0, "ecolor": "#303030"}
@@ -55,11 +57,20 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
             if (made := draw(*args, **options)) is None:
                 return None
             FigureCanvasAgg(made)
-            buffer = io.BytesIO()
-            made.savefig(buffer, format="png", facecolor="white")
-        return buffer.getvalue()
+            png, svg = io.BytesIO(), io.BytesIO()
+            made.savefig(png, format="png", facecolor="white")
+            made.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+        found = Drawn(png.getvalue())
+        found.svg = svg.getvalue()
+        return found
 
     return drawn
+
+
+class Drawn(bytes):
+    """A PNG, with the same figure as SVG for pages."""
+
+    svg: bytes
 
 
 def style() -> AbstractContextManager[None]:

@@ -299,15 +299,16 @@ def section(table: dict[str, Any], **about: Any) -> Section:
     rows = [
         [
             row["label"],
+            *(_cell(row, column, ranks[column].get(row["key"], 0)) for column in columns),
             compact(row["trainable"]),
             compact(row["total"]),
-            *(_cell(row, column, ranks[column].get(row["key"], 0)) for column in columns),
             *costs(row["flops"], row["cpu_seconds"]),
         ]
         for row in table["rows"]
     ]
-    headers = ["Method", "Trainable", "Total", *columns.values(), *COSTS]
-    return Section(headers=headers, rows=rows, notes=[_legend(table)], wide=headers[1:3], **about)
+    wide = ["Trainable", "Total"]
+    headers = ["Method", *columns.values(), *wide, *COSTS]
+    return Section(headers=headers, rows=rows, notes=[_legend(table)], wide=wide, **about)
 
 
 def _cell(row: dict, column: str, rank: int) -> Cell | float | None:
@@ -325,7 +326,8 @@ def _legend(table: dict[str, Any]) -> str:
         f"Scores in percent ({table['metric'].upper()}); below them, 95 % intervals of a bootstrap "
         f"over items ({table['bootstrap']['samples']} samples): they say how far the choice of "
         "items matters, not how far the random seed does.",
-        "Bold is best of its column, underlined second best.",
+        "EM is exact match of the answer. Bold is best of its column, underlined second "
+        "best. Trainable and Total are parameters; TFLOP and CPU s (seconds) are of the training.",
     ]
     if table["baseline"]:
         test = "exact McNemar test" if table["metric"] == "em" else "paired bootstrap"

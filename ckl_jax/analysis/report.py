@@ -14,6 +14,7 @@ from ckl_jax.analysis import changes, figures, labels
 from ckl_jax.analysis.main_table import compute_table, section
 from ckl_jax.analysis.sections import Section, write_page
 from ckl_jax.analysis.study import Study, load_study, seed_of
+from ckl_jax.data.facts.ckl_files import BLANK
 from ckl_jax.data.facts.probe import ROLES, Probe
 from ckl_jax.errors import UserError
 from ckl_jax.files import read_json, write_file, write_json
@@ -117,11 +118,12 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
     its cost.
     """
     items = {p: len(s.items) for e in study.entries for p, s in e.scores.items()}
-    sizes = [f"{r.long} ({items[p]:,})" for p, r in study.records.items()]
+    short = {p: "" if r.short == r.long else f"{r.short}, " for p, r in study.records.items()}
+    sizes = [f"{r.long} ({short[p]}{items[p]:,})" for p, r in study.records.items()]
     found = [f"{labels.count(len(study.methods), 'updated model')} on {', '.join(sizes)}."]
     roles = {record.role: record for record in reversed(study.records.values())}
     told = (_extremes(table["rows"], roles[role]) for role in ROLES if role in roles)
-    found += [" ".join(filter(None, told))]
+    found += [" ".join(filter(None, told)), _examples(study)]
     ranked = [row for row in table["rows"] if row["fuar"] and row["fuar"]["value"] is not None]
     if ranked:
         best = min(ranked, key=lambda row: row["fuar"]["value"])
@@ -138,6 +140,17 @@ def _lead(study: Study, table: dict[str, Any]) -> list[str]:
             )
         found.append(f"{sentence}.")
     return found
+
+
+def _examples(study: Study) -> str:
+    """What two of the probes ask."""
+    told = []
+    for probe in study.probes[:2]:
+        row = next(e.scores[probe].rows[0] for e in study.entries if probe in e.scores)
+        before = f", before {row['old_answers'][0]}" if row.get("old_answers") else ""
+        asked = row.get("input", row["item"]).replace(BLANK, "____")
+        told.append(f"{study.records[probe].long}, “{asked}” ({row['answers'][0]}{before})")
+    return f"What probes ask, for example: {'; '.join(told)}."
 
 
 def _extremes(rows: Sequence[Mapping[str, Any]], record: Probe) -> str:

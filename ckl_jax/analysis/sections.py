@@ -140,7 +140,9 @@ class Section:
 
     @property
     def data_url(self) -> str:
-        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+        svg = getattr(self.png, "svg", None)
+        kind = "svg+xml" if svg else "png"
+        return f"data:image/{kind};base64,{base64.b64encode(svg or self.png).decode('ascii')}"
 
     def markdown(self, level: int = 3, images: Mapping[bytes, str] | None = None) -> str:
         """The section in Markdown.

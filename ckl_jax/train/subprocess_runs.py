@@ -133,8 +133,10 @@ class Started:
 
     def progress(self) -> str:
         """Progress such as "step 20/100  epoch 2  loss 1.235  0:40 left", or ""."""
-        kinds = ("train ", "dynamic_eval ")
+        kinds = ("train ", "dynamic_eval ", "after step ")
         last = next((line for line in reversed(self.lines()) if line.startswith(kinds)), "")
+        if last.startswith("after"):
+            return last
         fields = [field.strip() for field in last.split("  ")[1:]]
         return "  ".join(field for field in fields if not field.endswith("tokens/s"))
 
