@@ -1,3 +1,4 @@
+import base64
 import html.parser
 import json
 import re
@@ -75,7 +76,7 @@ def test_find_runs_puts_initial_first(demo):
 def test_the_report_is_one_well_formed_page_that_needs_nothing_else(report):
     text = report.read_text()
     page = Balanced(text)
-    outside = [x for x in page.links if x and not x.startswith(("#", "data:image/png"))]
+    outside = [x for x in page.links if x and not x.startswith(("#", "data:image/svg+xml"))]
     assert outside == []
     assert {x[1:] for x in page.links if x.startswith("#")} <= page.ids
     assert "Subject 0 &lt;of&gt; invariant_lama" in text
@@ -86,7 +87,10 @@ def test_figures_are_written_and_embedded(report):
     files = {p.stem: p.read_bytes() for p in (report.parent / "figures").iterdir()}
     assert set(files) == FIGURES
     assert all(png.startswith(b"\x89PNG") for png in files.values())
-    assert report.read_text().count("data:image/png;base64,") == len(FIGURES)
+    shown = re.findall('data:image/svg[+]xml;base64,([^"]+)', report.read_text())
+    assert len(shown) == len(FIGURES)
+    drawn = [base64.b64decode(svg).decode() for svg in shown]
+    assert all("<text" in svg and "DejaVu Sans" in svg for svg in drawn)  # text, and no outlines
 
 
 def test_the_table_is_made_of_the_rows(report, study):
@@ -189,7 +193,8 @@ def test_reports_of_one_run(tmp_path):
     make_run(tmp_path, "lora", sizes={"new_lama": 5})
     text = write_report([tmp_path / "lora"], tmp_path / "b").read_text()
     Balanced(text)
-    assert "1 updated model on NewLAMA (5)." in text
+    assert "1 updated model on NewLAMA (NL, 5)." in text
+    assert "What probes ask, for example: NewLAMA, “" in text
 
 
 def test_runs_on_different_items_are_refused(demo, tmp_path):
