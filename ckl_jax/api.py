@@ -141,11 +141,7 @@ class Run(Model):
         return self._run.steps if (self.path / "probes").is_dir() else ()
 
     def scores(self, step: int | None = None) -> "pandas.DataFrame":
-        """A row for each probe: means over items in 0..1, with 95 % intervals of EM.
-
-        Args:
-          step: of the evaluation; None is the last.
-        """
+        """A row for each probe at a step (None: the last): means in 0..1, 95 % intervals of EM."""
         import pandas
 
         from ckl_jax.analysis.statistics import bootstrap_means, interval
@@ -164,11 +160,7 @@ class Run(Model):
         return pandas.DataFrame.from_dict(found, orient="index").rename_axis("probe")
 
     def rows(self, step: int | None = None) -> "pandas.DataFrame":
-        """A row for each item of each probe: question and answers, best first.
-
-        Args:
-          step: of the evaluation; None is the last.
-        """
+        """A row for each item of each probe at a step: question and answers, best first."""
         import pandas
 
         tables = [
@@ -579,9 +571,6 @@ def update(
 
     Returns:
       The update; without new text, the last one there is.
-
-    Raises:
-      UserError: bad input, with nothing lost; or nothing new and no update yet.
     """
     from ckl_jax.cli.progress_line import ProgressLine
     from ckl_jax.updates import job
