@@ -17,6 +17,7 @@ from ckl_jax.methods.mix_review import mix_review
 from ckl_jax.methods.modular import modular
 from ckl_jax.methods.recadam import recadam
 from ckl_jax.methods.replay import replay
+from ckl_jax.methods.sparse import sparse
 from ckl_jax.models.bert import BertConfig
 from ckl_jax.models.decoder import DecoderConfig
 from ckl_jax.models.gpt2 import GPT2Config
@@ -143,6 +144,7 @@ def _methods(**trunk):
         "ewc": pulled,
         "lwf": lwf(),
         "ema": ema(0.5),
+        "sparse": sparse(0.2),
         "ewc+replay": combine(pulled, replay()),
         "lora+mix_review": combine(lora(**trunk), mix_review()),
         "lora+ema": combine(lora(**trunk), ema(0.5)),

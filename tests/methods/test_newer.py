@@ -15,6 +15,7 @@ from ckl_jax.methods.ewc import ewc
 from ckl_jax.methods.lora import lora
 from ckl_jax.methods.lwf import lwf
 from ckl_jax.methods.method import combine, vanilla
+from ckl_jax.methods.sparse import largest, sparse
 from ckl_jax.models.distillation import Distillation, teacher_losses
 from ckl_jax.optim import gradient_squares
 from ckl_jax.optim.fisher_pull import fisher_pull
@@ -165,3 +166,37 @@ def test_they_combine_with_what_fills_other_seams():
 def test_numbers_out_of_range(make):
     with pytest.raises(UserError):
         make()
+
+
+# --- sparse updates
+
+
+@pytest.mark.parametrize("fraction", [1e-9, 0.03, 0.5, 1.0])
+def test_the_largest_entries_are_those_of_a_sort(fraction):
+    x = np.abs(np.asarray(_numbers(0, 7, 41))) ** 9
+    x[0, :5] = [0.0, 1e-42, 3e38, x[1, 1], x[1, 1]]
+    count = max(1, int(np.ceil(fraction * x.size)))
+    least = np.sort(x.ravel())[::-1][count - 1]
+    found = jax.jit(largest, static_argnums=1)(x, fraction)
+    np.testing.assert_array_equal(found, (x >= least) & (x > 0))
+
+
+@pytest.mark.parametrize("accumulated", [False, True])
+def test_only_the_entries_with_the_largest_gradients_move(accumulated):
+    """The optimizer's own state is that of a run that moves everything by the same gradients."""
+    tx, plain = sparse(0.25, accumulated).wrap(optax.adam(0.1)), optax.adam(0.1)
+    params = {"a": _numbers(0, 8), "b": _numbers(1, 4, 5)}
+    state, dense = tx.init(params), plain.init(params)
+    squares = jax.tree.map(np.zeros_like, params)
+    for i in range(4):
+        grads = {"a": _numbers(2 + i, 8), "b": _numbers(20 + i, 4, 5)}
+        squares = jax.tree.map(lambda s, g: s + np.square(g), squares, grads)
+        updates, state = tx.update(grads, state, params)
+        whole, dense = plain.update(grads, dense, params)
+        for path, size in (squares if accumulated else jax.tree.map(np.abs, grads)).items():
+            kept = np.argsort(-np.ravel(size))[: updates[path].size // 4]
+            wanted = np.zeros(updates[path].size)
+            wanted[kept] = np.ravel(whole[path])[kept]
+            np.testing.assert_allclose(np.ravel(updates[path]), wanted, rtol=1e-6)
+    with pytest.raises(UserError, match="fraction is 0; give a number above 0, up to 1"):
+        sparse(0)
