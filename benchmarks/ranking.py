@@ -1,16 +1,17 @@
-"""Ranking by a GPT-2 or BERT of random weights: ours against lm-pub-quiz, a thread each, one run.
+"""Ranking by models of random weights: ours against lm-pub-quiz, a thread each, in one run.
 
     pip install lm-pub-quiz==0.3.3 requests torch transformers
     python -m benchmarks.ranking --dataset BEAR --tokenizer GPT2_FOLDER
     python -m benchmarks.ranking --dataset BEAR --kind bert
+    python -m benchmarks.ranking --dataset BEAR --kind llama --shape tiny
     python -m benchmarks.ranking --dataset BEAR --shape tiny --relations 60 --instances 150
 
 The tokenizer's folder has encoder.json and vocab.bpe (or vocab.json and merges.txt); without one,
-and for BERT, it is trained on the dataset's statements. Some relations are scored, all templates
-and options of each: by lm-pub-quiz for some instances, evenly spread, whose cost does not depend on
-the others; by ours for all, because options and instances share what begins alike (BERT: for the
-same instances). lm-pub-quiz's seconds for all follow from its seconds a statement, relation by
-relation. The scores of the common instances are compared, option by option. The two take turns,
+for Llama and for BERT, it is trained on the dataset's statements. Some relations are scored, all
+templates and options of each: by lm-pub-quiz for some instances, evenly spread, whose cost does not
+depend on the others; by ours for all, because options and instances share what begins alike (BERT:
+for the same instances). lm-pub-quiz's seconds for all follow from its seconds a statement, relation
+by relation. The scores of the common instances are compared, option by option. The two take turns,
 relation by relation, so that both meet the same machine. The last command compares every statement
 of BEAR.
 """
@@ -39,16 +40,19 @@ def spread(items, count):
     return [items[i] for i in places]
 
 
-def theirs(folder, data, name):
+def theirs(folder, data, name, kind):
     """{relation: rows} -> scores [rows x templates, options]: lm-pub-quiz."""
     import lm_pub_quiz
     import torch
     import transformers
 
     torch.set_num_threads(1)
-    if (folder / "tokenizer.json").exists():
+    if kind == "bert":
         tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
         model, kind = transformers.BertForMaskedLM.from_pretrained(folder), "Masked"
+    elif kind == "llama":
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model, kind = transformers.LlamaForCausalLM.from_pretrained(folder), "Causal"
     else:
         tokenizer = transformers.GPT2TokenizerFast(
             vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt")
@@ -184,6 +188,43 @@ def make_gpt2(folder, dataset, shape, tokenizer, pieces):
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
+def make_llama(folder, dataset, shape, pieces):
+    """A random Llama in Hugging Face's form, with byte-level pieces of the dataset's statements."""
+    import tokenizers
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    trained = tokenizers.ByteLevelBPETokenizer()
+    special = ["<|begin_of_text|>", "<|end_of_text|>"]
+    trained.train_from_iterator(
+        texts(dataset), vocab_size=pieces, special_tokens=special, show_progress=False
+    )
+    trained._tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{special[0]} $A", special_tokens=[(special[0], 0)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer,
+        bos_token=special[0],
+        eos_token=special[1],
+        add_bos_token=True,
+    ).save_pretrained(folder)
+    width, layers, heads = SHAPES[shape]
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=8 * width // 3,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
+        max_position_embeddings=512,
+        vocab_size=trained.get_vocab_size(),
+        bos_token_id=0,
+        eos_token_id=1,
+        initializer_range=_spread_of(width),
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
 def summary(args, found, tokens):
     """The record of a run."""
     total = {
@@ -209,10 +250,12 @@ def summary(args, found, tokens):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--dataset", required=True)
-    parser.add_argument("--kind", choices=("gpt2", "bert"), default="gpt2")
+    parser.add_argument("--kind", choices=("gpt2", "llama", "bert"), default="gpt2")
     parser.add_argument("--tokenizer", type=Path, help="GPT-2's; none: one is trained")
     parser.add_argument(
-        "--pieces", type=int, help="of a tokenizer that is trained (GPT-2 4,000, BERT 28,996)"
+        "--pieces",
+        type=int,
+        help="of a tokenizer that is trained (4,000, BERT 28,996)",
     )
     parser.add_argument("--shape", choices=SHAPES, default="small")
     parser.add_argument("--relations", type=int, default=10)
@@ -230,16 +273,18 @@ def main() -> None:
         folder = Path(name)
         if args.kind == "bert":
             make_bert(folder, dataset, args.shape, args.pieces or 28996)
+        elif args.kind == "llama":
+            make_llama(folder, dataset, args.shape, args.pieces or 4000)
         else:
             make_gpt2(folder, dataset, args.shape, args.tokenizer, args.pieces or 4000)
         evaluator = Evaluator(open_scorer(folder), args.shape)
-        score = theirs(folder, args.dataset, args.shape)
+        score = theirs(folder, args.dataset, args.shape, args.kind)
         for number, relation in enumerate(spread(list(dataset), args.relations)):
             if number == 0:
                 compiling, _ = timed(evaluator.evaluate_relation, relation.subsample(1))
             rows = spread(range(len(relation.instances)), args.instances)
-            found.append(compare(relation, rows, evaluator, score, args.kind == "gpt2"))
-            if args.kind == "gpt2":
+            found.append(compare(relation, rows, evaluator, score, args.kind != "bert"))
+            if args.kind != "bert":
                 tokens += tokens_of(evaluator.scorer, relation)
             print(found[-1], flush=True)
     record = {**summary(args, found, tokens), "cpu_seconds_of_compilation": compiling}

@@ -1,10 +1,12 @@
 """AdamW with TemporalWiki's decay groups against torch's."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from ckl_jax.errors import UserError
 from ckl_jax.optim.adamw import adamw
 
 
@@ -41,3 +43,22 @@ def test_steps_equal_torch_s_with_biases_left_out():
         params = optax.apply_updates(params, updates)
     for (m, n), p in theirs.items():
         np.testing.assert_allclose(params[m][n], p.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_first_moment_may_be_bfloat16():
+    """Half of its memory; a step differs by its rounding, 2^-8 of the step, and no more."""
+    rng = np.random.default_rng(0)
+    params = {"a": jnp.asarray(rng.normal(size=(40,)), jnp.float32)}
+    plain, small = adamw(1e-2), adamw(1e-2, mu_dtype="bfloat16")
+    states = [tx.init(params) for tx in (plain, small)]
+    for i in range(5):
+        grads = {"a": jnp.asarray(rng.normal(size=(40,)), jnp.float32)}
+        both = zip((plain, small), states, strict=True)
+        (exact, first), (rounded, state) = (tx.update(grads, s, params) for tx, s in both)
+        assert rounded["a"].dtype == jnp.float32
+        np.testing.assert_allclose(rounded["a"], exact["a"], atol=(i + 1) * 2**-8 * 2e-2)
+        states = [first, state]
+    dtypes = {str(x.dtype): x.size for x in jax.tree.leaves(state) if x.ndim}
+    assert dtypes == {"bfloat16": 40, "float32": 40}
+    with pytest.raises(UserError, match="adamw.mu_dtype is 'half'"):
+        adamw(1e-2, mu_dtype="half")
