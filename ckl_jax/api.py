@@ -125,7 +125,6 @@ class Run(Model):
     """
 
     def __init__(self, folder: Folder):
-        """See `load`."""
         super().__init__(folder)
         self.path = Path(folder)
         self.is_finished = (self.path / "summary.json").is_file()

@@ -168,9 +168,13 @@ def test_training_is_called_by_the_name_of_its_package(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_in_this_process(tmp_path):
-    settings = {"WORLD_SIZE": "tiny", "DATA_DIR": f"{tmp_path}/world", "EPOCHS": 1}
-    folders = {"INITIAL_DIR": f"{tmp_path}/initial", "MODEL_DIR": f"{tmp_path}/lora"}
-    run = ckl.train("ckl_lora.gin", **settings, **folders)
-    row = run.rows().iloc[0]
-    assert run.is_finished and run.ask(row.input, length=7) == row.predictions[0]
+def test_a_training_in_its_readers_process(tmp_path, monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # one device
+    code = (
+        "import ckl_jax as ckl\n"
+        "run = ckl.train('ckl_lora.gin', WORLD_SIZE='tiny', DATA_DIR='world', EPOCHS=1,\n"
+        "                INITIAL_DIR='initial', MODEL_DIR='lora')\n"
+        "row = run.rows().iloc[0]\n"
+        "assert run.is_finished and run.ask(row.input, length=7) == row.predictions[0]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
