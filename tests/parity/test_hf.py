@@ -108,10 +108,9 @@ def live_model(version, seed=0):
     kind, more = LIVE[version]
     settings = getattr(transformers, f"{kind}Config")(**{**SIZES, **more}, decoder_start_token_id=0)
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(settings).eval()
-    if (
-        version == "umt5"
-    ):  # which transformers 5 scales as a tied one, unlike transformers 4 and T5X
-        model.config.tie_word_embeddings = False
+    if version == "umt5":
+        # transformers 5 scales it as a tied one, unlike transformers 4 and T5X; 5.24 has a field.
+        model.config.tie_word_embeddings = model.config.scale_decoder_outputs = False
     if version in ("mt5", "umt5"):  # otherwise a new one is tied
         model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
     with torch.no_grad():
