@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -60,6 +61,33 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent != str(os.getppid()):  # it ended before it was asked for
         raise SystemExit(128 + signal.SIGKILL)
+
+
+def run_child(command: Sequence[str]) -> int:
+    """Runs a `python -m ckl_jax` subprocess to its end; returns its exit code.
+
+    SIGINT and SIGTERM are passed on to it, and act on this process once it has saved and ended:
+    if this process ended first, the child would be killed.
+    """
+    received: list[int] = []
+
+    def pass_on(number: int, frame: types.FrameType | None) -> None:
+        received.append(number)
+        child.send_signal(number)
+
+    child = subprocess.Popen(command, env=child_environment())
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread: the host program handles signals
+        before = {number: signal.signal(number, pass_on) for number in _STOPS}
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        os.kill(os.getpid(), received[0])
+        time.sleep(1)  # the signal acts within it
+    return code
 
 
 class FolderLock:

@@ -3,6 +3,8 @@
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -90,3 +92,32 @@ def test_processes_that_do_not_meet_are_one_sentence(monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match="DEADLINE_EXCEEDED: waited.; start the same command"):
         processes.initialize("h:1", 2, 1, 30, environment={})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_child_saves_before_its_parent_ends(number, tmp_path):
+    """The signal goes to the parent alone; by a terminal both get it, which is one request."""
+    child = (
+        "import signal, sys, time\n"
+        "def save(*_):\n"
+        "    time.sleep(0.3)\n"
+        f"    open({str(tmp_path / 'saved')!r}, 'w').close()\n"
+        "    sys.exit(3)\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, save)\n"
+        f"open({str(tmp_path / 'ready')!r}, 'w').close()\n"
+        "time.sleep(60)\n"
+    )
+    parent = (
+        "import signal, sys\n"
+        "from ckl_jax.parallel import processes\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"processes.run_child([sys.executable, '-c', {child!r}])\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "ready").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(60) == -number  # not the child's 3, nor 0
+    assert (tmp_path / "saved").exists()

@@ -6,7 +6,6 @@ which a training makes what it reads. It only fills in what is not there.
 
 import dataclasses
 import functools
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,5 +224,5 @@ def _train_initial(gin_files: Sequence[str], macros: dict[str, Any]) -> None:
     print(f"There is no Initial model in {path} yet: training it by {names}.", flush=True)
     # A process of its own: gin's bindings and JAX's state of this run stay as they are.
     command = t5x("train", gin_files, macros)
-    if subprocess.run(command, check=False, env=processes.child_environment()).returncode:
+    if processes.run_child(command):
         raise UserError(f"Training the Initial model in {path} failed; see above.")
