@@ -75,9 +75,11 @@ def unknown_file(name: str, folders: Sequence[Path]) -> str:
             f"T5X's {name} is not offered by the native runner (docs/t5x.md); use "
             "--runner=upstream."
         )
-    bundled = bundled_files()
-    by_name = {file.rsplit("/", 1)[-1]: file for file in bundled}
-    found = nearest_name(name, bundled) or by_name.get(nearest_name(name, by_name))
+    # Without the suffix, in which all names are alike.
+    by_path = {file.removesuffix(".gin"): file for file in bundled_files()}
+    by_name = {stem.rsplit("/", 1)[-1]: file for stem, file in by_path.items()}
+    stem = name.removesuffix(".gin")
+    found = by_path.get(nearest_name(stem, by_path)) or by_name.get(nearest_name(stem, by_name))
     hint = found and f" Did you mean {found!r}?"
     places = ", ".join(map(str, folders))
     return f"There is no gin file {name!r} in {places}.{hint or ' `t5x --help` lists the files.'}"
