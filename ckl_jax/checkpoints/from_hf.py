@@ -25,6 +25,18 @@ INDEX = "model.safetensors.index.json"
 FLAX = "flax_model.msgpack"
 
 
+def open_model(folder: str | Path, **overrides: Any) -> tuple[Any, dict[str, Any]]:
+    """The model of a folder with its vocabulary, and its parameters; see `load_hf`.
+
+    Raises:
+      UserError: see `load_hf`; or the vocabulary is missing or damaged.
+    """
+    config, params = load_hf(folder, **overrides)
+    architecture = architectures.of_config(config)
+    files = architecture.vocabulary
+    return architecture.build(config, files.reader(files.path(Path(folder)))), params
+
+
 def load_hf(folder: str | Path, **overrides: Any) -> tuple[Config, dict[str, Any]]:
     """Reads configuration and parameters.
 

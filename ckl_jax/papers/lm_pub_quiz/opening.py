@@ -10,8 +10,7 @@ from typing import Any
 
 import jax
 
-from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints import architectures, from_hf
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint, is_checkpoint, is_remote
 from ckl_jax.errors import UserError
@@ -102,10 +101,9 @@ def _open_hugging_face(folder: Path, settings: Scoring) -> Opened:
     compile_cache.enable()  # a gin run enables it itself
     # float32 unless told otherwise: with bfloat16 scores of close options become equal, and ties go
     # to the first option.
-    config, params = load_hf(folder, **({"dtype": settings.dtype} if settings.dtype else {}))
-    architecture = architectures.of_config(config)
-    files = architecture.vocabulary
-    model = architecture.build(config, files.reader(files.path(folder)))
+    model, params = from_hf.open_model(
+        folder, **({"dtype": settings.dtype} if settings.dtype else {})
+    )
     return Opened(str(folder), make_scorer(model, jax.device_put(params), None, settings))
 
 

@@ -18,8 +18,7 @@ import jax
 import numpy as np
 
 from ckl_jax import checks
-from ckl_jax.checkpoints import architectures
-from ckl_jax.checkpoints.from_hf import load_hf
+from ckl_jax.checkpoints.from_hf import open_model
 from ckl_jax.checkpoints.hub import folder_of
 from ckl_jax.data.process_pool import batches
 from ckl_jax.data.tasks.chunks import StreamDocument, buckets, stream_documents
@@ -118,19 +117,13 @@ def score(model: str, out: Path, scoring: Scoring, progress: Progress) -> Path:
         folder holds a dump of other settings.
     """
     compile_cache.enable()
-    folder = Path(folder_of(model))
-    config, params = load_hf(folder)
-    architecture = architectures.of_config(config)
-    vocabulary = architecture.vocabulary.open(folder)
-    if vocabulary is None:
-        raise UserError(f"There is no {architecture.vocabulary.described} in {folder}.")
-    built = architecture.build(config, vocabulary)
+    built, params = open_model(folder_of(model))
     if not isinstance(built, DecoderOnlyModel):
         raise UserError(
             f"{model} is a {type(built).__name__}; words are scored by decoder-only models, such "
             "as GPT-2 or Llama. Give its dump of word losses in place of the model."
         )
-    limit = config.max_positions
+    limit = built.config.max_positions
     window = min(limit, 1024) if scoring.window is None else scoring.window
     stride = max(window // 2, 1) if scoring.stride is None else scoring.stride
     batch_size = scoring.batch_size
