@@ -265,7 +265,10 @@ def _refuse(help_text: Callable[[], str], event: Any) -> None:
         case "UnrecognizedArgs" | "MissingArgs" if unknown:
             name = unknown[0].partition("=")[0]
             known = re.findall(r"--[a-z][\w-]*", help_text())
-            hint = nearest(name, known) if name.startswith("-") else ""
+            if name.startswith("-"):
+                hint = nearest(name, known)
+            else:
+                hint = f" Did you mean --model {name}?" if "--model" in known else ""
             if (new := _RENAMED.get(name)) in known:
                 hint = f" It is {new} now."
             raise UserError(f"unrecognized arguments: {' '.join(unknown)}; {see}{hint}")
