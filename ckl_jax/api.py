@@ -179,22 +179,9 @@ class Run(Model):
         """
         import pandas
 
-        from ckl_jax.analysis.ledger import STATES, fact_states
+        from ckl_jax.analysis.ledger import rows
 
-        before = (
-            probe_rows.Run.open(initial).last if initial else probe_rows.initial_scores(self._run)
-        )
-        if before is None:
-            raise UserError(f"{self.path} does not say what it started from; give `initial`.")
-        tables = []
-        for name, now in self._run.last.items():
-            if name in before:
-                states = [STATES[i] for i in fact_states(now, before[name])]
-                table = pandas.DataFrame(list(now.rows)).assign(probe=name, state=states)
-                tables.append(table.assign(before=[r["predictions"][0] for r in before[name].rows]))
-        if not tables:
-            raise UserError(f"{self.path} and the model before it share no probe.")
-        return pandas.concat(tables, ignore_index=True)
+        return pandas.DataFrame(rows(self.path, initial))
 
     def metrics(self) -> "pandas.DataFrame":
         """A row for each line of metrics.jsonl: step, split, loss and the like."""

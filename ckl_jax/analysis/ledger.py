@@ -18,6 +18,7 @@ kept + forgotten those that Initial knew, where there are no old answers.
 import collections
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,6 +126,30 @@ def describe(
     # Comparing a run with its own base needs one Initial model for both.
     then = given or (before if is_base else _initial(other))
     return "\n".join(_compare(run, other, before, then, state, limit))
+
+
+def rows(run_dir: str | Path, initial: str | Path | None = None) -> list[dict[str, Any]]:
+    """The facts of a run's last evaluation: their probe rows with `probe`, `state` and `before`.
+
+    Args:
+      run_dir, initial: see `describe`.
+
+    Raises:
+      UserError: see `describe`; or the two share no probe.
+    """
+    run = Run.open(run_dir)
+    before = Run.open(initial).last if initial else _initial(run)
+    found = [
+        {**row, "probe": name, "state": STATES[state], "before": earlier["predictions"][0]}
+        for name, now in run.last.items()
+        if name in before
+        for row, state, earlier in zip(
+            now.rows, fact_states(now, before[name]), before[name].rows, strict=True
+        )
+    ]
+    if not found:
+        raise UserError(f"{run_dir} and the model before it share no probe.")
+    return found
 
 
 def _initial(run: Run) -> dict[str, Scored]:

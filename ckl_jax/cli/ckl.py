@@ -126,8 +126,12 @@ def _run(argv: list[str], quiet: bool, as_json: bool) -> int:
         code, result = 0, code
     if kept:
         told = {"exit_code": code, **result, "output": kept.getvalue().splitlines()}
-        print(json.dumps(told, ensure_ascii=False, default=str))
+        print(json.dumps(told, ensure_ascii=False, default=_as_json))
     return code
+
+
+def _as_json(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def parse(argv: list[str]) -> Callable[[], Any]:

@@ -94,7 +94,7 @@ def nondiffset(
     language: str = "en",
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Extract the text of a dump that its diffset lacks (TemporalWiki's NON-Diffset).
 
     Args:
@@ -121,6 +121,7 @@ def nondiffset(
     for name, pages in counts.items():
         print(f"{pages:12,}  {name}")
     print(out)
+    return {"out": out, "pages": counts}
 
 
 def probes(
@@ -133,7 +134,7 @@ def probes(
     workers: Workers = 0,
     beam: Beam = None,
     dry_run: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Extract the changed and the unchanged facts of two Wikidata dumps (TWiki-Probes).
 
     Args:
@@ -163,7 +164,7 @@ def probes(
         for path in (job.old, job.new):
             print(f"{os.path.getsize(path):16,}  bytes of {path}")
         print(f"{sized.buckets:16,}  buckets of items, by {_by(beam, processes)}, into {job.out}")
-        return
+        return None
     ends = dict(fix_point=fix_point, keep=keep, light_tuning=light_tuning)
     if beam is not None:
         from ckl_jax.papers.temporalwiki.data import beam_probes
@@ -181,6 +182,7 @@ def probes(
             f"of one, {row['subjects']:,} subjects"
         )
     print(job.out / "manifest.json")
+    return manifest
 
 
 def dumps(
@@ -191,7 +193,7 @@ def dumps(
     size: Literal[*SIZES] = "small",
     dry_run: bool = False,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Write monthly dumps of the simulated world.
 
     Args:
@@ -210,12 +212,13 @@ def dumps(
     claim_folder(out, "ckl data dumps", overwrite, ["dumps.json"], dry_run=dry_run)
     if dry_run:
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
-        return
+        return None
     with ProgressLine() as progress:
         manifest = write_dumps(world, out, months, progress)
     for row in manifest["dates"].values():
         print(f"{row['pages']:8,}  pages: {row['wikipedia']}")
         print(f"{row['items']:8,}  items: {row['wikidata']}")
+    return manifest
 
 
 def offices(
@@ -226,7 +229,7 @@ def offices(
     instance_of: Names = (),
     language: str = "en",
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Extract who held which office when from a Wikidata dump.
 
     Args:
@@ -244,3 +247,4 @@ def offices(
         terms = read_offices(wikidata, properties, instance_of, language, progress)
     write_terms(out, terms)
     print(f"{len(terms):10,}  terms of {len({t.place for t in terms}):,} places: {out}")
+    return {"out": out, "terms": len(terms)}

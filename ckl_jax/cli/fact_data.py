@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
@@ -29,7 +29,7 @@ def quiz(
     templates: int = 3,
     instances: int | None = None,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make a relational dataset like BEAR of the facts of a world.
 
     Args:
@@ -43,8 +43,10 @@ def quiz(
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
     claim_folder(out, "ckl data quiz", overwrite, ["metadata_relations.json"])
-    for code, facts in write_quiz(world, out, date, templates, instances).items():
+    counts = write_quiz(world, out, date, templates, instances)
+    for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
+    return {"out": out, "facts": counts}
 
 
 def overlap(
@@ -55,7 +57,7 @@ def overlap(
     dataset: str | None = None,
     strict: bool = False,
     record_limit: RecordLimit = RECORD_BYTES,
-) -> None:
+) -> dict[str, Any]:
     """Measure how much of the probes stands in the training text.
 
     What is measured of FOLDER's own probes and corpora is written to its overlap.json, which
@@ -85,10 +87,12 @@ def overlap(
     if dataset:
         asked[Path(dataset).name] = list(probe_items(dataset))
     found = overlaps.measure(asked, texts)
-    overlap_section(overlaps.as_json(found)).show()
+    measured = overlaps.as_json(found)
+    overlap_section(measured).show()
     if folder:
         overlaps.write(folder, {name: found[name] for name in own})
     _warn_of_overlap(found, strict)
+    return {"overlap": measured}
 
 
 def _short(file: str, files: Files) -> str:
@@ -111,7 +115,7 @@ def _warn_of_overlap(found: Mapping[str, Mapping[str, Overlap]], strict: bool) -
     print(f"Warning: {message}")
 
 
-def kilt(settings: Flat[WorldSettings], *, out: str) -> None:
+def kilt(settings: Flat[WorldSettings], *, out: str) -> dict[str, Any]:
     """Make KILT's data sets of the facts of a world.
 
     Args:
@@ -121,8 +125,10 @@ def kilt(settings: Flat[WorldSettings], *, out: str) -> None:
     from ckl_jax.world.ckl import open_world
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    for name, records in write_kilt(world, out).items():
+    counts = write_kilt(world, out)
+    for name, records in counts.items():
         print(f"{records:8,}  {Path(out) / name}")
+    return {"out": out, "records": counts}
 
 
 def benchmark(
@@ -134,7 +140,7 @@ def benchmark(
     documents: Files = (),
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make CKL's probes of dated facts and dated text.
 
     Args:
@@ -174,6 +180,7 @@ def benchmark(
     for reason, count in manifest["counts"].items():
         print(f"{count:10,}  {reason}")
     print(Path(out) / "manifest.json")
+    return manifest
 
 
 def review(
@@ -183,7 +190,7 @@ def review(
     out: str = "",
     undecided: Literal["keep", "drop"] = "keep",
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Write a page on which to keep, drop and edit probes' items by hand, or apply its decisions.
 
     Args:
@@ -197,8 +204,9 @@ def review(
         from ckl_jax.papers.ckl.analysis import review_page
 
         refuse_foreign(Path(out or Path(dir) / "review.html"), overwrite)
-        print(review_page.write(dir, out))
-        return
+        page = review_page.write(dir, out)
+        print(page)
+        return {"out": page}
     from ckl_jax.papers.ckl.data import review as decisions
 
     if not out:
@@ -210,6 +218,7 @@ def review(
             f"{counts['edited']:,} edited, {counts['undecided']:,} not decided"
         )
     print(out)
+    return manifest
 
 
 def trex(
@@ -220,7 +229,7 @@ def trex(
     count: int = 5000,
     seed: int = 0,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Draw facts to light-tune a GPT-2 on before InvariantLAMA (CKL).
 
     Args:
@@ -234,9 +243,11 @@ def trex(
 
     refuse_existing(out, overwrite)
     counts = draw(facts, invariant, out, count, seed)
-    print(f"{counts.pop('written'):10,}  facts in {out}")
+    written = counts.pop("written")
+    print(f"{written:10,}  facts in {out}")
     for why, number in counts.items():
         print(f"{number:10,}  left out: {why}")
+    return {"out": out, "facts": written, "left_out": counts}
 
 
 def questions(
@@ -252,7 +263,7 @@ def questions(
     year: str = "",
     tokenizer: Literal["", "moses", "none"] = "",
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make dated questions: who holds which office in which month, or NewsQA's.
 
     Args:
@@ -304,4 +315,6 @@ def questions(
             f"{source} gives no question with an answer; give another "
             f"{'--year' if is_newsqa else '--first and --last'}."
         )
-    print(f"{write_questions(out, found):10,}  questions: {out}")
+    count = write_questions(out, found)
+    print(f"{count:10,}  questions: {out}")
+    return {"out": out, "questions": count}

@@ -1,13 +1,13 @@
 """Commands that convert checkpoints from and to other formats, and average them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 
 def import_hf(
     *, model: str, out: str, vocab_size: int | None = None, legacy_tokens: bool = False
-) -> None:
+) -> dict[str, Any]:
     """Convert a Hugging Face model into a checkpoint.
 
     Args:
@@ -21,9 +21,10 @@ def import_hf(
     from ckl_jax.convert.hugging_face import import_checkpoint
 
     print(import_checkpoint(folder_of(model), out, vocab_size, legacy_tokens))
+    return {"out": out}
 
 
-def import_haiku(*, weights: str, heads: int, out: str) -> None:
+def import_haiku(*, weights: str, heads: int, out: str) -> dict[str, Any]:
     """Convert a Haiku Transformer-XL into a checkpoint.
 
     Args:
@@ -34,9 +35,10 @@ def import_haiku(*, weights: str, heads: int, out: str) -> None:
     from ckl_jax.convert import haiku
 
     print(haiku.import_haiku(weights, heads, out))
+    return {"out": out}
 
 
-def export_hf(*, model: str, like: str, out: str) -> None:
+def export_hf(*, model: str, like: str, out: str) -> dict[str, Any]:
     """Convert a checkpoint into a Hugging Face model.
 
     Args:
@@ -47,9 +49,10 @@ def export_hf(*, model: str, like: str, out: str) -> None:
     from ckl_jax.convert.hugging_face import export_checkpoint
 
     print(export_checkpoint(model, like, out))
+    return {"out": out}
 
 
-def import_peft(*, adapter: str, model: str, like: str, out: str) -> None:
+def import_peft(*, adapter: str, model: str, like: str, out: str) -> dict[str, Any]:
     """Convert a LoRA adapter of PEFT into a checkpoint.
 
     Args:
@@ -61,9 +64,10 @@ def import_peft(*, adapter: str, model: str, like: str, out: str) -> None:
     from ckl_jax.convert import peft
 
     print(peft.import_peft(adapter, model, like, out))
+    return {"out": out}
 
 
-def export_peft(*, model: str, like: str, out: str, scale: float | None = None) -> None:
+def export_peft(*, model: str, like: str, out: str, scale: float | None = None) -> dict[str, Any]:
     """Convert a LoRA run into an adapter of PEFT.
 
     Args:
@@ -75,6 +79,7 @@ def export_peft(*, model: str, like: str, out: str, scale: float | None = None) 
     from ckl_jax.convert import peft
 
     print(peft.export_peft(model, like, out, scale))
+    return {"out": out}
 
 
 def average(
@@ -87,7 +92,7 @@ def average(
     density: float = 0.2,
     scale: float = 1.0,
     seed: int = 0,
-) -> None:
+) -> dict[str, Any]:
     """Average the weights of models (WiSE-FT), or merge several updates of one (TIES, DARE).
 
     Args:
@@ -106,3 +111,4 @@ def average(
 
     merge = None if base is None else Merge(base, rule, density, scale, seed)
     print(job(models, weights or [1.0 / len(models)] * len(models), out, merge))
+    return {"out": out}

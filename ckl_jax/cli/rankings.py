@@ -67,7 +67,7 @@ def compare(
     out: str,
     bias: Names = (),
     relation_info: str | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Draw the ranking results of several models in the same figures.
 
     Args:
@@ -89,3 +89,4 @@ def compare(
         print("No domains.png: the results have no domains; give --relation-info.")
     for line in differences:
         print(line)
+    return {"written": written, "changes": differences}

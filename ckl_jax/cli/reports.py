@@ -11,6 +11,7 @@ from ckl_jax.cli.progress_line import ProgressLine
 from ckl_jax.cli.verdicts import Condition, decide
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json
 from ckl_jax.options import Flat, Models, Names, named_folders
 from ckl_jax.papers.mind_the_gap.analysis.staleness_study import StalenessStudy
 from ckl_jax.papers.mind_the_gap.settings import Scoring, Settings
@@ -26,7 +27,7 @@ def report(
     seeds: bool = False,
     acquired: Names = (),
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Write a report of runs: table, learning curves and changed facts.
 
     Args:
@@ -48,7 +49,7 @@ def report(
         into = Path(out or folders[0].parent)
         refuse_foreign(into / "seeds.html", overwrite, "seeds.json", "seeds.md")
         _report_seeds(folders, into, acquired)
-        return
+        return {"out": into}
     for folder in folders:
         if mind_the_gap.is_study(folder):
             raise UserError(
@@ -63,12 +64,15 @@ def report(
     if len(folders) == 1 and (folders[0] / RECORD).is_file():
         into = Path(out or folders[0])
         refuse_foreign(into / "report.html", overwrite, "tables.json", "matrix.csv")
-        print(temporalwiki.write_report(folders[0], into))
-        return
+        page = temporalwiki.write_report(folders[0], into)
+        print(page)
+        return {"report": page}
     found = find_runs(folders)
     into = Path(out or found[0].parent)
     refuse_foreign(into / "report.html", overwrite, "table.json", "table.md")
-    print(write_report(found, into, acquired=acquired))
+    page = write_report(found, into, acquired=acquired)
+    print(page)
+    return {"report": page}
 
 
 def _report_seeds(folders: list[Path], out: Path, acquired: tuple[str, ...]) -> None:
@@ -93,7 +97,7 @@ def ledger(
     diff: str | None = None,
     state: Literal[*STATES] | None = None,
     limit: int = 20,
-) -> None:
+) -> dict[str, Any]:
     """List every probed fact's state: kept, updated, learned or forgotten.
 
     Args:
@@ -106,6 +110,7 @@ def ledger(
     from ckl_jax.analysis import ledger as facts
 
     print(facts.describe(run_dir, initial=initial, diff=diff, state=state, limit=limit))
+    return {"facts": facts.rows(run_dir, initial)}
 
 
 def proper_nouns(
@@ -114,7 +119,7 @@ def proper_nouns(
     initial: str,
     formula: Literal[*FORMULAS] = "token_micro",
     out: str | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Compare the loss of models on proper nouns and other words (TemporalWiki, Figure 2).
 
     Args:
@@ -129,6 +134,7 @@ def proper_nouns(
     text_report.section(table).show()
     if out:
         text_report.write(table, out)
+    return table
 
 
 def promote(
@@ -162,7 +168,7 @@ def staleness(
     *,
     out: str = "runs/staleness",
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Measure how the perplexity of models grows with the time after their training.
 
     Args:
@@ -175,7 +181,9 @@ def staleness(
     refuse_foreign(Path(out) / "report.html", overwrite, "results.json", "tables.md")
     with ProgressLine() as progress:
         study = word_scores.score_models(study, scoring, Path(out), progress)
-    print(write_report(study, out))
+    page = write_report(study, out)
+    print(page)
+    return {"report": page, **read_json(Path(out) / "results.json")}
 
 
 def ask(
@@ -186,7 +194,7 @@ def ask(
     tune: str | None = None,
     out: str = "runs/asked",
     trust_imports: Names = (),
-) -> None:
+) -> dict[str, Any]:
     """Put dated questions to models that were trained up to different times.
 
     Args:
@@ -199,7 +207,9 @@ def ask(
     from ckl_jax.papers.mind_the_gap import office_holder_qa
 
     folders = named_folders(model)
-    print(office_holder_qa.ask(folders, questions, out, tune, settings, trust_imports))
+    scores = office_holder_qa.ask(folders, questions, out, tune, settings, trust_imports)
+    print(scores)
+    return {"out": scores, "scores": read_json(scores)}
 
 
 def claims(
@@ -207,7 +217,7 @@ def claims(
     *,
     out: str | None = None,
     samples: int = 2000,
-) -> None:
+) -> dict[str, Any]:
     """Check which claims of the papers hold in your own runs, with intervals.
 
     Args:
@@ -225,7 +235,9 @@ def claims(
 
     checks.require_int(100, 100_000, **{"--samples": samples})
     kinds = (*ckl.KINDS, temporalwiki.KIND, lm_pub_quiz.KIND, mind_the_gap.KIND)
-    print(write(kinds, folders, out or folders[0], samples))
+    page = write(kinds, folders, out or folders[0], samples)
+    print(page)
+    return {"report": page, "claims": read_json(page.with_suffix(".json"))}
 
 
 def overlap(
@@ -233,7 +245,7 @@ def overlap(
     *,
     corpora: Names = ("d0_small", "d1"),
     probes: Names = ("invariant_lama", "updated_lama", "new_lama", "new_lama_easy"),
-) -> None:
+) -> dict[str, Any]:
     """Count how often CKL's corpora name the answers of its probes.
 
     Args:
@@ -249,4 +261,6 @@ def overlap(
     checks.require_names(PROBES, **{"--probes": probes})
     answers = {p: [item.answers for item in read_probe(p, folder)] for p in probes}
     texts = {c: functools.partial(corpus_texts, Path(folder) / CORPORA[c]) for c in corpora}
-    answer_analysis.named(answer_analysis.mentions_of(answers, texts)).show()
+    found = answer_analysis.mentions_of(answers, texts)
+    answer_analysis.named(found).show()
+    return {"mentions": found}

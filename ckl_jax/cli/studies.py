@@ -33,7 +33,7 @@ def experiment(
     settings: Flat[Running],
     *,
     dry_run: bool = False,
-) -> None:
+) -> dict[str, Any]:
     """Run a table or figure of CKL's paper, and print our numbers beside the paper's.
 
     Args:
@@ -45,13 +45,14 @@ def experiment(
     if name == "list":
         for key, found in job.EXPERIMENTS.items():
             print(f"{key:12} {found.title}")
-        return
+        return {"experiments": list(job.EXPERIMENTS)}
     if settings.tuning_seeds is not None and not any(s.tunings for s in job.find(name).scenarios):
         raise UserError(f"--tuning-seeds is of GPT-2, which {name} has none of; leave it out.")
     if dry_run:
         print("\n".join(job.describe(name, settings)))
-        return
-    job.run(name, settings)
+        return {}
+    report = job.run(name, settings)
+    return {"report": report}
 
 
 def update(
@@ -122,16 +123,18 @@ def temporalwiki(
     return decide(promotion.compare_study(settings.out, condition, settings.methods))
 
 
-def mind_the_gap(settings: Flat[Gap]) -> None:
+def mind_the_gap(settings: Flat[Gap]) -> dict[str, Any]:
     """Measure how perplexity grows with time after training and how much online updates recover."""
     from ckl_jax.papers.mind_the_gap import study as job
 
     with ProgressLine() as progress:
-        job.run(settings, progress)
+        report = job.run(settings, progress)
+    return {"report": report}
 
 
-def stream(settings: Flat[Stream]) -> None:
+def stream(settings: Flat[Stream]) -> dict[str, Any]:
     """Train a BERT on a stream of dated text, and rank and fill in facts after each part."""
     from ckl_jax.papers.lm_pub_quiz import knowledge_stream as job
 
-    job.run(settings)
+    report = job.run(settings)
+    return {"report": report}

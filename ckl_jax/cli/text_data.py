@@ -32,7 +32,7 @@ def prepare(
     target_length: int = 350,
     legacy_spacing: bool = False,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make cached tasks of a folder in CKL's layout.
 
     Args:
@@ -64,10 +64,12 @@ def prepare(
         progress=lambda task, rows: print(f"\r{task}: {rows:,} rows ", end="", flush=True),
     )
     print()
+    counts = {name: len(prepared.open(name)) for name in prepared.tasks}
     for name, folder in prepared.tasks.items():
-        print(f"{len(prepared.open(name)):10,}  {folder}")
+        print(f"{counts[name]:10,}  {folder}")
     if absent := [f"{n} ({file})" for n, file in CORPORA.items() if n not in prepared.tasks]:
         print(f"not there, and so no task: {', '.join(absent)}")
+    return {"tasks": prepared.tasks, "rows": counts}
 
 
 def rows(
@@ -80,7 +82,7 @@ def rows(
     legacy: bool = False,
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make cached tasks of running text for GPT-2 or BERT.
 
     Args:
@@ -110,8 +112,10 @@ def rows(
         record_limit=record_limit,
         progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),
     )
-    for folder in made.values():
-        print(f"{len(CachedTask.open(folder)):10,}  {folder}")
+    counts = {str(folder): len(CachedTask.open(folder)) for folder in made.values()}
+    for folder, count in counts.items():
+        print(f"{count:10,}  {folder}")
+    return {"rows": counts}
 
 
 def stream(
@@ -120,7 +124,7 @@ def stream(
     size: Literal[*SIZES] = "small",
     seed: int = 0,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Write a simulated stream of dated text whose facts change.
 
     Args:
@@ -134,6 +138,7 @@ def stream(
     refuse_existing(out, overwrite)
     count = write_documents(out, simulated.stream(seed, size))
     print(f"{count:10,}  documents: {out}")
+    return {"out": out, "documents": count}
 
 
 def clean(
@@ -182,7 +187,7 @@ def split(
     ids: str | None = None,
     record_limit: RecordLimit = RECORD_BYTES,
     beam: Beam = None,
-) -> None:
+) -> dict[str, Any]:
     """Make TIME-STRATIFIED and CONTROL splits of dated text.
 
     Args:
@@ -203,7 +208,7 @@ def split(
             documents, out, settings, variant, steps, beam, record_limit=record_limit
         )
         _print_splits(reports)
-        return
+        return {"splits": reports}
     if len(documents) > 1:
         raise UserError("--documents takes one file; several are read with --beam.")
     (corpus,) = documents
@@ -216,13 +221,14 @@ def split(
             joined = released_splits.join(corpus, ids, out, progress, record_limit)
     if not ids:
         _print_splits(reports)
-        return
+        return {"splits": reports}
     for name, found in joined["lists"].items():
         print(f"{found['found']:12,}  of {found['listed']:,} ids of {name} found")
     for name in sorted({*released_splits.NAMES} - {*joined["lists"]}):
         print(f"{'none':>12}  of {name}: the folder has no such list")
     print(f"{joined['unlisted']:12,}  documents are on no list")
     print(f"{joined['other_date']:12,}  documents got the date of their list")
+    return joined
 
 
 def _print_splits(reports: list[dict[str, Any]]) -> None:
@@ -241,7 +247,7 @@ def vocabulary(
     out: str,
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Train a SentencePiece vocabulary on dated text.
 
     Args:
@@ -252,6 +258,7 @@ def vocabulary(
     refuse_existing(out, overwrite)
     made = settings.train(documents, out, record_limit)
     print(f"{made.vocab_size:10,}  tokens, {out}")
+    return {"out": out, "tokens": made.vocab_size}
 
 
 def dated(
@@ -261,7 +268,7 @@ def dated(
     out: str,
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
-) -> None:
+) -> dict[str, Any]:
     """Make a cached task of dated documents, word by word.
 
     Args:
@@ -282,3 +289,4 @@ def dated(
             record_limit=record_limit,
         )
     print(f"{len(task):10,}  documents, {task.words:,} words, {task.tokens:,} tokens: {Path(out)}")
+    return {"out": out, "documents": len(task), "words": task.words, "tokens": task.tokens}

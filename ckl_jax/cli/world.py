@@ -1,7 +1,7 @@
 """`ckl world`, and the options that say which world a command takes."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from ckl_jax.cli.work import Overwrite
 from ckl_jax.files import claim_folder
@@ -30,7 +30,9 @@ class WorldSettings:
     data: str | None = None
 
 
-def world(settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = False) -> None:
+def world(
+    settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = False
+) -> dict[str, Any]:
     """Write a simulated world in CKL's file formats.
 
     Args:
@@ -51,3 +53,4 @@ def world(settings: Flat[WorldSettings], *, out: str, overwrite: Overwrite = Fal
     )
     for name, rows in manifest["counts"].items():
         print(f"{rows:8,}  {name}")
+    return manifest

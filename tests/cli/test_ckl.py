@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import json
 import re
 import subprocess
@@ -144,6 +145,11 @@ def test_settings_are_keyword_only(module):
         assert all(field.kw_only for field in dataclasses.fields(settings)), settings
 
 
+@pytest.mark.parametrize("name", ckl.commands())
+def test_every_command_returns_what_json_prints(name):
+    assert "dict[" in str(inspect.signature(ckl.commands()[name].load()).return_annotation)
+
+
 def test_quiet_prints_errors_only_and_json_one_object(capsys, tmp_path):
     out = ["data", "quiz", "--size", "tiny", "--out"]
     assert ckl.main([*out, str(tmp_path / "a"), "--quiet"]) == 0
@@ -154,6 +160,8 @@ def test_quiet_prints_errors_only_and_json_one_object(capsys, tmp_path):
     told, shown = capsys.readouterr()
     found = json.loads(told)
     assert found["exit_code"] == 0 and found["output"] == shown.splitlines() != []
+    counts = [line.split()[::-1] for line in shown.splitlines()]
+    assert found["facts"] == {code: int(count) for code, count in counts}
     assert ckl._run(["--version"], quiet=True, as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["output"] == [f"ckl_jax {ckl_jax.__version__}"]
