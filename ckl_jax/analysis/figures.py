@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ckl_jax.analysis import labels
+from ckl_jax.analysis import hover, labels
 from ckl_jax.analysis.ledger import STATES, counts
 from ckl_jax.analysis.sections import Section
 from ckl_jax.analysis.statistics import precision_curve
@@ -57,20 +57,19 @@ def png(draw: Callable) -> Callable[..., bytes | None]:
             if (made := draw(*args, **options)) is None:
                 return None
             FigureCanvasAgg(made)
-            png, svg = io.BytesIO(), io.BytesIO()
+            png = io.BytesIO()
             made.savefig(png, format="png", facecolor="white")
-            made.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-        found = Drawn(png.getvalue())
-        found.svg = svg.getvalue()
+            found = Drawn(png.getvalue())
+            found.svg = hover.svg(made)
         return found
 
     return drawn
 
 
 class Drawn(bytes):
-    """A PNG, with the same figure as SVG for pages."""
+    """A PNG, with the same figure as SVG for pages, which shows the values on hover."""
 
-    svg: bytes
+    svg: str
 
 
 def style() -> AbstractContextManager[None]:
@@ -204,10 +203,12 @@ def plot_curves(study: Study, curves: Curves, axis: str = "epoch"):
     """Score of each probe during training (CKL, Figure 2); `axis` is "epoch" or "step"."""
     # A curve of one evaluation is a point, which the table shows better.
     drawn = {k: c for k, c in curves.items() if len(c) > 1}
-    if not drawn:
+    scored = {probe for curve in drawn.values() for _, _, scores in curve for probe in scores}
+    probes = [probe for probe in study.probes if probe in scored]
+    if not probes:
         return None
-    figure, axes = panels(len(study.probes))
-    for ax, probe in zip(axes, study.probes, strict=True):
+    figure, axes = panels(len(probes))
+    for ax, probe in zip(axes, probes, strict=True):
         draw_curves(ax, study, drawn, probe, axis)
     legend(figure, axes)
     return figure

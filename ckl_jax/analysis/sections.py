@@ -139,10 +139,14 @@ class Section:
         return bool(self.rows or self.notes or self.png or self.code or self.sections)
 
     @property
-    def data_url(self) -> str:
-        svg = getattr(self.png, "svg", None)
-        kind = "svg+xml" if svg else "png"
-        return f"data:image/{kind};base64,{base64.b64encode(svg or self.png).decode('ascii')}"
+    def image(self) -> str:
+        """The figure as an element of a page: SVG where there is one."""
+        from markupsafe import Markup
+
+        if svg := getattr(self.png, "svg", None):
+            return Markup(svg)
+        data = base64.b64encode(self.png).decode("ascii")
+        return Markup('<img alt="{}" src="data:image/png;base64,{}">').format(self.title, data)
 
     def markdown(self, level: int = 3, images: Mapping[bytes, str] | None = None) -> str:
         """The section in Markdown.
