@@ -63,12 +63,14 @@ class Scan:
 
     Attributes:
       bindings: of the files and the command line.
-      imports: {file: {name: module}}.
+      imports: {file: {name: module}}; of two imports under one name, the last.
+      modules: (file, module, where) of every import.
       roots: {file: the file that was asked for, which includes it}.
     """
 
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     imports: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    modules: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
     roots: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -230,6 +232,7 @@ def _collect(statements, source: str, folders, result: Scan, stack: list[Path]) 
             result.bindings.append(binding)
         elif isinstance(s, config_parser.ImportStatement):
             result.imports.setdefault(source, {})[s.bound_name()] = s.module
+            result.modules.append((source, s.module, where))
         elif isinstance(s, config_parser.IncludeStatement) and folders is not None:
             path = gin_files.find_include(s.filename, folders)
             if path is None:

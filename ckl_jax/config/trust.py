@@ -7,7 +7,9 @@ modules of the user's own, such as that of a method, have to be trusted by name.
 docs/security.md.
 """
 
+import dataclasses
 import functools
+import importlib.util
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -40,12 +42,19 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
     trusted = set(trusted)
     sources = set() if ALL in trusted else _of_folders(scan)
     wanted: dict[str, str] = {}
-    for source in sources:
-        for bound, module in scan.imports.get(source, {}).items():
-            if module not in _bundled().modules and not _is_trusted(module, trusted):
-                wanted.setdefault(module, f"{source} imports {bound}")
+    folders = _folders(scan)
+    for source, module, where in scan.modules:
+        if source in sources and not _is_trusted(module, trusted):
+            if module not in _bundled().modules:
+                wanted.setdefault(module, f"{where} imports it")
+            elif lies := _within(module, folders):
+                wanted.setdefault(module, f"{where} imports it, and it lies in {lies}")
+    for name, where in _task_modules(scan):
+        known = name in _bundled().task_modules or _is_trusted(name, trusted)
+        if _source(where) in sources and not known:
+            wanted.setdefault(name, f"{where} imports it")
     for binding in scan.bindings:
-        source = binding.where.rpartition(", line ")[0]
+        source = _source(binding.where)
         if source not in sources:
             continue
         imports = scan.imports.get(source, {})
@@ -53,12 +62,13 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
             wanted.setdefault(name, f"{binding.where} sets {binding.name}")
         for reference in _references(binding.value):
             module, name = _named(reference.selector, imports)
-            known = (module, name) in _bundled().references or _is_trusted(module, trusted)
-            if not known:
-                wanted.setdefault(module or reference.selector, f"{binding.where} refers to {name}")
-        module = binding.value if binding.parameter == "module" else None
-        if isinstance(module, str) and not _is_trusted(module, trusted):
-            wanted.setdefault(module, f"{binding.where} imports it")
+            if (module, name) not in _bundled().references:
+                # `train.os.system` is no part of ckl_jax.train.train: trust is of what it reaches.
+                owner = ".".join(filter(None, (module, name.rpartition(".")[0])))
+                if not _is_trusted(owner, trusted):
+                    wanted.setdefault(
+                        owner or reference.selector, f"{binding.where} refers to {name}"
+                    )
     if wanted:
         listed = "; ".join(f"{module} ({where})" for module, where in wanted.items())
         raise UserError(
@@ -68,15 +78,49 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
         )
 
 
+def _folders(scan: gin_scan.Scan) -> set[Path]:
+    """The folders of models and runs, without links and `..`."""
+    return {Path(path).resolve().parent for path in scan.roots if Path(path).name in _OF_FOLDERS}
+
+
 def _of_folders(scan: gin_scan.Scan) -> set[str]:
     """The files of folders: those that come with a model, and what they include from anywhere."""
-    folders = {Path(path).parent for path in scan.roots if Path(path).name in _OF_FOLDERS}
-    return {
-        path
-        for path, root in scan.roots.items()
-        if gin_files.BUNDLED not in Path(path).parents
-        and (Path(root).name in _OF_FOLDERS or folders & set(Path(path).parents))
-    }
+    found, folders = set(), _folders(scan)
+    for path, root in scan.roots.items():
+        # Resolved: "gin_configs/../../evil.gin" is no bundled file.
+        parents = Path(path).resolve().parents
+        if gin_files.BUNDLED not in parents:
+            if Path(root).name in _OF_FOLDERS or folders & set(parents):
+                found.add(path)
+    return found
+
+
+def _source(where: str) -> str:
+    return where.rpartition(", line ")[0]
+
+
+def _within(module: str, folders: set[Path]) -> Path | None:
+    """The folder that would be imported from if a module's name is that of a file in one."""
+    spec = importlib.util.find_spec(module.split(".")[0])
+    origin = [spec.origin] if spec and spec.origin else []
+    places = [*origin, *(spec.submodule_search_locations or ())] if spec else []
+    parents = {parent for place in places for parent in (Path(place) / "x").resolve().parents}
+    return next(iter(folders & parents), None)
+
+
+def _task_modules(scan: gin_scan.Scan) -> Iterator[tuple[str, str]]:
+    """(module, where) of each `DatasetConfig.module`, which is imported; macros are followed."""
+    macros = scan.macros()
+    for binding in scan.bindings:
+        seen: set[str] = set()
+        while isinstance(binding.value, gin_scan.Macro) and binding.value.name not in seen:
+            seen.add(binding.value.name)
+            last = macros.get(binding.value.name)
+            if binding.parameter != "module" and len(seen) == 1 or last is None:
+                break
+            binding = dataclasses.replace(last, parameter="module")
+        if binding.parameter == "module" and isinstance(binding.value, str):
+            yield binding.value, binding.where
 
 
 def _is_trusted(module: str, trusted: set[str]) -> bool:
@@ -109,13 +153,19 @@ class _Bundled:
         paths = sorted(gin_files.BUNDLED.rglob("*.gin"))
         self.modules = {module for module, _ in _READERS}
         self.references = set(_READERS)
+        bindings: list[gin_scan.Binding] = []
         for path in paths:
             scan = gin_scan.scan_alone(path)
             imports = scan.imports.get(str(path), {})
             self.modules |= set(imports.values())
+            bindings += scan.bindings
             for binding in scan.bindings:
                 for reference in _references(binding.value):
                     self.references.add(_named(reference.selector, imports))
+        of_tasks = [b for b in bindings if b.parameter == "module"]
+        macros = {b.value.name for b in of_tasks if isinstance(b.value, gin_scan.Macro)}
+        of_tasks += [b for b in bindings if b.name in macros]
+        self.task_modules = {b.value for b in of_tasks if isinstance(b.value, str)}
 
 
 @functools.cache

@@ -1,7 +1,9 @@
 """Gin files that come with a model run no code but this package's, whatever command opens them."""
 
 import json
+import os
 import shutil
+import sys
 
 import pytest
 
@@ -22,7 +24,11 @@ ATTACKS = {
     "of ours, but no part of a model": "from ckl_jax import files\nA = @files.write_file()",
     "a job": "from ckl_jax.train import train\nt5.T5Config.dropout_rate = @train.train()",
     "tasks": "from t5x import utils\nutils.DatasetConfig.module = 'evil'",
+    "tasks by a macro": "from t5x import utils\nA = 'evil'\nutils.DatasetConfig.module = %A",
     "included": "include 'more.gin'",
+    "included through the bundled folder": "include '{up}/run/more.gin'",
+    "hidden by another import of its name": "from evil import run as t5\n" + IMPORTS,
+    "of the name of one that is allowed": "import seqio",
 }
 
 
@@ -32,7 +38,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     (run / "checkpoint_1").mkdir(parents=True)
-    for place in (run, tmp_path):
+    for place in (tmp_path, run):
         (place / "evil.py").write_text(
             "from pathlib import Path\nPath('ran').touch()\n\ndef run():\n    return 0.0\n"
         )
@@ -43,8 +49,12 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["config.gin", "model.gin"])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_what_is_not_trusted_is_listed(folder, name, attack):
-    (folder / name).write_text(f"{IMPORTS}{ATTACKS[attack]}\n")
+def test_what_is_not_trusted_is_listed(folder, name, attack, monkeypatch):
+    if "seqio" in ATTACKS[attack]:  # a file of the folder in place of the package
+        shutil.copy(folder / "evil.py", folder / "seqio.py")
+        monkeypatch.delitem(sys.modules, "seqio", raising=False)
+    up = os.path.join("../gin_configs", *[".."] * 20, os.path.relpath(folder.parent, "/"))
+    (folder / name).write_text(f"{IMPORTS}{ATTACKS[attack].replace('{up}', up)}\n")
     with pytest.raises(UserError, match="could run a stranger's code") as e:
         gin_config.load([str(folder / name)])
     assert f"{folder}/" in str(e.value) and "add --trust-imports=" in str(e.value)
@@ -67,10 +77,10 @@ def test_files_of_the_folder_take_no_bundled_file_s_place(folder):
     for name in ("jobs/ckl_eval.gin", "models/t5.gin"):
         (folder / name).parent.mkdir()
         (folder / name).write_text(attack)
-        with pytest.raises(UserError, match=f"run/{name} imports"):
+        with pytest.raises(UserError, match=f"run/{name}, line 3 imports"):
             gin_config.load([str(folder / "config.gin"), name])
     (folder.parent / "mine.gin").write_text("include 'models/t5.gin'\n")
-    with pytest.raises(UserError, match="run/models/t5.gin imports"):
+    with pytest.raises(UserError, match="run/models/t5.gin, line 3 imports"):
         gin_config.load([str(folder / "config.gin"), "mine.gin"])
 
 
