@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,7 +154,6 @@ def claim_folder(
     out: str | os.PathLike,
     command: str,
     overwrite: bool,
-    records: Iterable[str] = (),
     *,
     dry_run: bool = False,
 ) -> None:
@@ -164,7 +163,6 @@ def claim_folder(
       out: the folder.
       command: that writes it; its name is kept in the folder.
       overwrite: whether it may hold what others have made.
-      records: names of files by which a folder of earlier versions is known.
       dry_run: check only, write nothing.
 
     Raises:
@@ -172,7 +170,7 @@ def claim_folder(
     """
     mark = Path(out) / ".made_by"
     held = mark.read_text(encoding="utf-8").strip() if mark.is_file() else ""
-    if held != command and not any((Path(out) / name).is_file() for name in records):
+    if held != command:
         refuse_existing(out, overwrite)
     if not dry_run:
         write_file(mark, f"{command}\n")

@@ -209,7 +209,7 @@ def dumps(
 
     world = make_world(seed, size, "legacy")
     dates = month_starts(world, months)
-    claim_folder(out, "ckl data dumps", overwrite, ["dumps.json"], dry_run=dry_run)
+    claim_folder(out, "ckl data dumps", overwrite, dry_run=dry_run)
     if dry_run:
         print(f"dumps of {len(world.entities):,} items at {', '.join(dates)}, into {out}")
         return None

@@ -42,7 +42,7 @@ def quiz(
     from ckl_jax.world.quiz import write_quiz
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    claim_folder(out, "ckl data quiz", overwrite, ["metadata_relations.json"])
+    claim_folder(out, "ckl data quiz", overwrite)
     counts = write_quiz(world, out, date, templates, instances)
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")

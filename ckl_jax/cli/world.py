@@ -42,7 +42,7 @@ def world(
 
     check_data_dir(settings.source, settings.data)
     check_world(settings.source, settings.size, settings.data, settings.world)
-    claim_folder(out, "ckl world", overwrite, ["manifest.json"])
+    claim_folder(out, "ckl world", overwrite)
     manifest = build_world(
         out,
         settings.seed,

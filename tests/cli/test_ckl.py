@@ -145,6 +145,13 @@ def test_settings_are_keyword_only(module):
         assert all(field.kw_only for field in dataclasses.fields(settings)), settings
 
 
+def test_a_dataset_of_others_is_not_written_over(tmp_path, capsys):
+    (tmp_path / "metadata_relations.json").write_text("{}")
+    assert ckl.main(["data", "quiz", "--size", "tiny", "--out", str(tmp_path)]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert (tmp_path / "metadata_relations.json").read_text() == "{}"
+
+
 @pytest.mark.parametrize("name", ckl.commands())
 def test_every_command_returns_what_json_prints(name):
     assert "dict[" in str(inspect.signature(ckl.commands()[name].load()).return_annotation)
