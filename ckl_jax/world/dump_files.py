@@ -1,8 +1,9 @@
 """Writes months of a simulated world as the dumps that Wikimedia publishes.
 
 Wikipedia: multistream XML of export format 0.11 with its index. Wikidata: JSON, one entity a line,
-in no order, with what a reader can trip over: properties, deprecated statements, values that are
-none or unknown, qualifiers and references with items in them, labels for all languages.
+in no order, with what a reader can trip over: properties, deprecated statements, statements that
+have ended, by their dates or by their rank, values that are none or unknown, qualifiers and
+references with items in them, labels for all languages.
 """
 
 import bz2
@@ -17,7 +18,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from ckl_jax.files import atomic_write, write_file, write_json
-from ckl_jax.world.facts import World
+from ckl_jax.world.facts import Fact, World
 from ckl_jax.world.months import (
     ItemState,
     Month,
@@ -175,29 +176,50 @@ def _item(item: ItemState, month: Month, numbers: dict[str, int]) -> dict[str, A
     number, stamp = numbers[item.entity], int(month.date.replace("-", ""))
     language = "mul" if number % 7 == 0 else "en"
     claims: dict[str, list[Any]] = {"P1": [_no_value()]}
-    for fact in item.facts:
+    for fact, end in (*item.ended, *((f, None) for f in item.facts)):
         prop = month.world.relations[fact.relation].property
-        claims.setdefault(prop, []).append(_statement(prop, numbers[fact.object], numbers, fact))
+        followed = {month.world.relations[f.relation].property for f, day in item.ended if not day}
+        statement = _statement(prop, numbers[fact.object], numbers, fact, end)
+        # Of two ranks the better one tells what holds.
+        if prop in followed:
+            statement["rank"] = "normal" if end == "" else "preferred"
+        claims.setdefault(prop, []).append(statement)
     links = {SITE: {"site": SITE, "title": item.title, "badges": []}} if item.title else {}
     return {
         "type": "item",
         "id": f"Q{number}",
         "labels": {language: {"language": language, "value": item.label}},
         "sitelinks": links,
-        "claims": claims if item.facts else [],  # PHP writes an empty map as a list
+        "claims": claims if item.facts or item.ended else [],  # PHP writes an empty map as a list
         "lastrevid": stamp * 10 + number % 10,
     }
 
 
-def _statement(prop: str, value: int, numbers: dict[str, int], fact) -> dict[str, Any]:
-    """A statement; its qualifiers and references name items that are not facts of the subject."""
+def _statement(
+    prop: str, value: int, numbers: dict[str, int], fact: Fact, end: str | None
+) -> dict[str, Any]:
+    """A statement; its qualifiers and references name items that are not facts of the subject.
+
+    Two of three have their start, to the day or the month.
+    """
     decoy = numbers[fact.subject]
+    dates = {"P580": fact.valid_from if decoy % 3 else "", "P582": end}
+    precision = 10 if decoy % 2 else 11
+    qualifiers = {name: [_time(name, day, precision)] for name, day in dates.items() if day}
     return {
         "mainsnak": _snak(prop, value, with_id=decoy % 2 == 0),
         "rank": "preferred" if decoy % 3 == 0 else "normal",
-        "qualifiers": {"P642": [_snak("P642", decoy)]},
+        "qualifiers": {"P642": [_snak("P642", decoy)], **qualifiers},
         "references": [{"snaks": {"P248": [_snak("P248", decoy)]}}],
     }
+
+
+def _time(prop: str, day: str, precision: int) -> dict[str, Any]:
+    """A date; of precision 10 it is a month, of 11 a day."""
+    day = f"{day[:7]}-00" if precision == 10 else day
+    value = {"time": f"+{day}T00:00:00Z", "precision": precision}
+    datavalue = {"value": value, "type": "time"}
+    return {"snaktype": "value", "property": prop, "datavalue": datavalue}
 
 
 def _no_value() -> dict[str, Any]:

@@ -5,6 +5,9 @@ into others, deleted, rewritten without saying anything new; things are renamed;
 withdrawn. A `Month` holds what is then true, so that tests can hold everything that is built from
 the dumps of two months (`dump_files`) to it.
 
+A fact that has ended may stay stated, with the day of its end or with another rank than its
+successor; a statement may be recorded a month late; and a fact may end without a successor.
+
 A page states each fact in three of its relation's trained wordings. A probe is "subject relation
 object"; that form stands only on the pages of controls, whose items have no statements, so that no
 probe is about them.
@@ -22,6 +25,8 @@ _EVENT_FRACTION = 0.02  # of the pages that each kind of event befalls in a mont
 _RENAMED = ("company", "club", "city")
 _WORDINGS = 3  # of every fact, each a sentence of its subject's page
 _CONTROLS = 0.25  # fraction of the entities that are controls
+_STAYS = {"dated": 0.4, "demoted": 0.7}  # how a fact that ended stays stated, by lot: up to
+_LATE = 0.2  # fraction of the facts that are recorded a month late
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +71,22 @@ class PageState:
 
 @dataclasses.dataclass(frozen=True)
 class ItemState:
-    """An item in one month: its label, the title of its page ("" for none), its statements."""
+    """An item in one month.
+
+    Attributes:
+      entity: that it is about.
+      label: its name.
+      title: of its page; "" for none.
+      facts: its statements that hold.
+      ended: its statements that hold no longer, each with the day of its end; "" if its rank alone
+        tells that.
+    """
 
     entity: str
     label: str
     title: str
     facts: tuple[Fact, ...]
+    ended: tuple[tuple[Fact, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +145,10 @@ class _Wiki:
         self.world = world
         self.rng = random.Random(f"months {world.seed} {world.size}")
         self.labels = property_labels(world)
+        self.date = date
+        self.by_subject: dict[str, list[Fact]] = {}
+        for fact in world.facts:
+            self.by_subject.setdefault(fact.subject, []).append(fact)
         self.names = {e: entity.name for e, entity in world.entities.items()}
         self.titles: dict[str, str] = {}  # of the articles
         self.redirects: dict[int, tuple[str, str]] = {}  # page -> title, target
@@ -139,6 +158,8 @@ class _Wiki:
         self.decorations: dict[str, int] = {}
         self.fillers: dict[str, list[str]] = {}
         self.withdrawn: set[Fact] = set()
+        self.ended: dict[Fact, str] = {}  # without a successor -> the day
+        self.started = date  # of the month before
         self.gone: set[str] = set()  # entities whose item was deleted
         self.touched: set[int] = set()  # pages saved without a change
         self.pages: dict[int, PageState] = {}
@@ -160,7 +181,8 @@ class _Wiki:
 
     def live(self, date: str) -> None:
         """Lets one month pass, up to `date`."""
-        self.touched = set()
+        self.touched, self.started = set(), self.date
+        self.date = date
         for happen in (
             self._rename,
             self._move,
@@ -176,7 +198,16 @@ class _Wiki:
             for key in self.rng.sample(articles, max(1, round(_EVENT_FRACTION * len(articles)))):
                 if key in self.titles:
                     happen(key)
+        self._end(date)
         self._create(date)
+
+    def _end(self, date: str) -> None:
+        """Some facts that could change end, and nothing follows them."""
+        for fact in self.world.at(date).values():
+            if self.world.kind(fact) == CHANGING and fact.valid_from < self.started:
+                # By lot and not by the generator, whose other events are to stay as they were.
+                if fraction_of(f"end {self.world.seed} {date} {fact}") < _EVENT_FRACTION:
+                    self.ended.setdefault(fact, date)
 
     def _rename(self, key: str) -> None:
         """The thing has another name from now on, and its page another title."""
@@ -234,7 +265,7 @@ class _Wiki:
         """The state at `date`."""
         facts: dict[str, list[Fact]] = {}
         for fact in self.world.at(date).values():
-            if fact not in self.withdrawn:
+            if fact not in self.withdrawn and fact not in self.ended:
                 facts.setdefault(fact.subject, []).append(fact)
         pages = [self._article(key, facts.get(key, [])) for key in self.titles]
         pages += [PageState(n, "", title, target) for n, (title, target) in self.redirects.items()]
@@ -243,9 +274,33 @@ class _Wiki:
         for key in self.numbers:
             if key in self.gone:
                 continue
-            stated = () if is_control(self.world, key) else tuple(facts.get(key, []))
-            items[key] = ItemState(key, self.names[key], self.titles.get(key, ""), stated)
+            stated, ended = (), ()
+            if not is_control(self.world, key):
+                held = facts.get(key, [])
+                stated = tuple(f for f in held if not self._is_late(f))
+                ended = tuple(self._still_stated(key, {f.relation for f in stated}, date))
+            title = self.titles.get(key, "")
+            items[key] = ItemState(key, self.names[key], title, stated, ended)
         return Month(date, self.world, self.pages, items)
+
+    def _is_late(self, fact: Fact) -> bool:
+        lot = fraction_of(f"late {self.world.seed} {fact}")
+        return self.started < fact.valid_from and lot < _LATE
+
+    def _still_stated(self, key: str, followed: set[str], date: str) -> Iterator[tuple[Fact, str]]:
+        """Yields what has ended and is stated all the same, with the day or "".
+
+        A rank tells only if a better one stands beside it.
+        """
+        for fact in self.by_subject.get(key, ()):
+            end = self.ended.get(fact) or fact.valid_to
+            if fact in self.withdrawn or not end or end > date:
+                continue
+            lot = fraction_of(f"stays {self.world.seed} {fact}")
+            if lot < _STAYS["dated"] or fact in self.ended:
+                yield fact, end
+            elif lot < _STAYS["demoted"] and fact.relation in followed:
+                yield fact, ""
 
     def _saved(self, page: PageState, date: str) -> PageState:
         """The page with the revision it had, or a new one if it differs from last month's."""

@@ -43,30 +43,62 @@ def _new_sentences(before: PageState, page: PageState) -> list[TextChange]:
     return changes
 
 
-def fact_changes(old: Month, new: Month) -> dict[tuple[str, str, str], tuple[str, tuple[str, ...]]]:
-    """(subject, property, object) by number -> (class, former objects) for all facts.
+Key = tuple[str, str, str]  # subject, property, object
+Changes = dict[Key, tuple[str, tuple[str, ...]]]  # class, former objects
+
+
+def stated_changes(old: Month, new: Month) -> Changes:
+    """The classes of all facts that the dumps state, whether or not they hold (the paper's)."""
+    before, after = (
+        {_name(f, m): None for i in m.items.values() for f in (*(f for f, _ in i.ended), *i.facts)}
+        for m in (old, new)
+    )
+    changes = {}
+    for subject, relation, item in after:
+        known = [o for s, r, o in before if (s, r) == (subject, relation)]
+        gone = tuple(o for o in known if (subject, relation, o) not in after)
+        key = subject, relation, item
+        kind = "new" if not known else "unchanged" if item in known else "updated"
+        changes[key] = kind, gone if kind == "updated" else ()
+    replaced = {(s, r, o) for (s, r, _), (_, gone) in changes.items() for o in gone}
+    return changes | {key: ("deleted", ()) for key in before.keys() - after.keys() - replaced}
+
+
+def fact_changes(old: Month, new: Month) -> Changes:
+    """(subject, property, object) by number -> (class, former objects) for what holds and ended.
 
     A subject has one object of a relation at a time, so a fact that begins where another was is an
-    update, and one that ends without a successor is deleted.
+    update; one that ends without a successor has ended if it is still stated, and is deleted if it
+    is not. What was true before the old month and is recorded after it is no change.
     """
-    numbers = item_numbers(new.world)
 
     def held(month: Month) -> dict[tuple[str, str], Fact]:
         return {(f.subject, f.relation): f for i in month.items.values() for f in i.facts}
 
-    def name(fact: Fact) -> tuple[str, str, str]:
-        prop = new.world.relations[fact.relation].property
-        return f"Q{numbers[fact.subject]}", prop, f"Q{numbers[fact.object]}"
-
     before, after = held(old), held(new)
+    ended = {f for i in new.items.values() for f, _ in i.ended}
     changes = {}
     for key, fact in after.items():
-        if key not in before:
-            changes[name(fact)] = ("new", ())
-        elif before[key].object == fact.object:
-            changes[name(fact)] = ("unchanged", ())
+        former, name = before.get(key), _name(fact, new)
+        if former and former.object == fact.object:
+            changes[name] = ("unchanged", ())
+        elif _starts_before(fact, old):
+            changes[name] = ("recorded late", ())
         else:
-            changes[name(fact)] = ("updated", (f"Q{numbers[before[key].object]}",))
+            kind = "updated" if former else "new"
+            changes[name] = (kind, (_name(former, new)[2],) if former else ())
     for key in before.keys() - after.keys():
-        changes[name(before[key])] = ("deleted", ())
+        kind = "ended" if before[key] in ended else "deleted"
+        changes[_name(before[key], new)] = (kind, ())
     return changes
+
+
+def _name(fact: Fact, month: Month) -> Key:
+    numbers = item_numbers(month.world)
+    prop = month.world.relations[fact.relation].property
+    return f"Q{numbers[fact.subject]}", prop, f"Q{numbers[fact.object]}"
+
+
+def _starts_before(fact: Fact, old: Month) -> bool:
+    """Whether the dumps say that a fact began before the old month; two of three have a start."""
+    return bool(item_numbers(old.world)[fact.subject] % 3) and fact.valid_from <= old.date

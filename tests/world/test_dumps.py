@@ -10,21 +10,23 @@ pytest.importorskip("mwparserfromhell", reason="needs the extra `data`")
 pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.data.facts import fact_files, overlap
-from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records
 from ckl_jax.papers.temporalwiki.data.dumps import open_dump
-from ckl_jax.papers.temporalwiki.data.fact_diff import classify
+from ckl_jax.papers.temporalwiki.data.fact_diff import classify, classify_current
 from ckl_jax.papers.temporalwiki.data.probe_filters import without_commas
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
 from ckl_jax.world.months import is_control, months, property_labels
 from ckl_jax.world.timeline import make_world
-from tests.world.dump_truth import fact_changes, text_changes
+from tests.world.dump_truth import fact_changes, stated_changes, text_changes
 
 MONTHS = 6
 CHANGED = ("updated", "new")
+GONE = ("deleted", "ended")
+FILES = ("unchanged", "changed", *CHANGED, *GONE)
 
 
 class Simulated:
@@ -72,6 +74,16 @@ def test_all_kinds_of_events_happen(sim):
             i.label != old.items[k].label for k, i in new.items.items() if k in old.items
         )
         seen.update(f"fact {kind}" for kind, _ in fact_changes(old, new).values())
+        stated = {key: kind for key, (kind, _) in stated_changes(old, new).items()}
+        current = fact_changes(old, new)
+        seen["ended, unchanged in the paper's reading"] += sum(
+            stated[key] == "unchanged" and key not in current for key in stated
+        )
+        seen["updated that replaced nothing in the paper's reading"] += sum(
+            kind == "updated" and not former for kind, former in stated_changes(old, new).values()
+        )
+        for day in (day for i in new.items.values() for _, day in i.ended):
+            seen["ended by rank" if not day else "ended by date"] += 1
         seen.update(f"text {change.kind}" for change in text_changes(old, new))
     expected = {
         "new page",
@@ -88,6 +100,12 @@ def test_all_kinds_of_events_happen(sim):
         "fact updated",
         "fact deleted",
         "fact unchanged",
+        "fact ended",
+        "fact recorded late",
+        "ended by rank",
+        "ended by date",
+        "ended, unchanged in the paper's reading",
+        "updated that replaced nothing in the paper's reading",
         "text new",
         "text paragraph",
         "text sentences",
@@ -111,15 +129,22 @@ def test_every_fact_is_in_its_class(sim):
     rules = FactRules(site=SITE)
     for old, new, before, after in sim.pairs():
         items = [
-            {e.id: e.facts for e in read_entities(side["wikidata"], rules) if e.id[0] == "Q"}
+            {e.id: e for e in read_entities(side["wikidata"], rules) if e.id[0] == "Q"}
             for side in (before, after)
         ]
-        found = {
-            (item, c.relation, c.object): (c.kind, c.old)
-            for item in items[0].keys() | items[1].keys()
-            for c in classify(items[0].get(item, ()), items[1].get(item, ()))
-        }
-        assert found == fact_changes(old, new)
+        found = {"paper": {}, "current": {}}
+        for item in items[0].keys() | items[1].keys():
+            versions = [side.get(item, Entity(item)) for side in items]
+            changes = {
+                "paper": classify(*(e.facts for e in versions)),
+                "current": classify_current(
+                    *(e.statements for e in versions), (old.date, new.date)
+                ),
+            }
+            for reading, rows in changes.items():
+                found[reading] |= {(item, c.relation, c.object): (c.kind, c.old) for c in rows}
+        assert found["paper"] == stated_changes(old, new)
+        assert found["current"] == fact_changes(old, new)
 
 
 @pytest.mark.filterwarnings("ignore:.*Light tuning has")
@@ -143,17 +168,17 @@ def test_probes_are_the_facts_that_the_texts_state(sim, tmp_path):
     assert {k: manifest["steps"].get(f"{k} all", 0) for k in counts} == counts
     found = {(p.subject_id, p.relation_id, p.object_id): p for p in probe_stages.aligned(job)}
     expected = _aligned_truth(old, new, truth)
-    assert {key: p.kind for key, p in found.items() if p.kind != "deleted"} == expected
+    assert {key: p.kind for key, p in found.items() if p.kind not in GONE} == expected
     labels = {f"Q{item_numbers(new.world)[k]}": i.label for k, i in new.items.items()}
     for (subject, _, answer), probe in found.items():
-        if probe.kind != "deleted":
+        if probe.kind not in GONE:
             assert (probe.subject, probe.object) == (labels[subject], labels[answer])
     for title in ("unchanged", "changed"):
         table = manifest["table_2"][title]
         assert table["initial"] >= table["aligned"] >= table["final"] > 0
     names = [f.name for f in (tmp_path / "probes").glob("*.csv")]
     assert sorted(names) == sorted(
-        [f"0501-1001_{n}.csv" for n in ("unchanged", "changed", "updated", "new", "deleted")]
+        [f"0501-1001_{n}.csv" for n in FILES]
         + [f"lighttuning_{n}_20.csv" for n in ("unchanged", "changed")]
     )
     changed = [(s, o) for (s, _, o), (kind, _) in truth.items() if kind in CHANGED]
@@ -212,7 +237,7 @@ def _aligned_truth(old, new, truth):
     found = {}
     for (subject, relation, answer), (kind, _) in truth.items():
         item, label = new.items.get(numbers[subject]), new.items.get(numbers[answer])
-        if kind == "deleted" or not item or not label or not item.title:
+        if kind not in ("unchanged", *CHANGED) or not item or not label or not item.title:
             continue
         text = (pages if kind == "unchanged" else diff).get(item.title, "")
         if label.label.lower() in text:
@@ -221,7 +246,7 @@ def _aligned_truth(old, new, truth):
 
 
 @pytest.mark.filterwarnings("ignore:.*No unchanged fact became a probe")
-def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
+def test_deleted_and_ended_facts_stood_in_text_that_is_gone(sim, tmp_path):
     before, after = sim.path(0), sim.path(MONTHS - 1)
     build(plan(before["wikipedia"], after["wikipedia"], tmp_path / "diff", Options(deletions=True)))
     job = Job(
@@ -234,13 +259,17 @@ def test_deleted_facts_stood_in_text_that_is_gone(sim, tmp_path):
         buckets=2,
     )
     probes.build(job, keep=True)
-    gone = "\n".join(r["text"] for r in read_records(tmp_path / "diff") if "deleted" in r["kind"])
+    texts = {"deleted": "", "ended": ""}
+    for record in read_records(tmp_path / "diff"):
+        for kind in texts:
+            if kind == "ended" or "deleted" in record["kind"]:
+                texts[kind] += record["text"] + "\n"
     truth = fact_changes(sim.months[0], sim.months[-1])
-    found = [p for p in probe_stages.aligned(job) if p.kind == "deleted"]
-    assert found
+    found = [p for p in probe_stages.aligned(job) if p.kind in GONE]
+    assert {p.kind for p in found} == set(GONE)
     for probe in found:
-        assert truth[probe.subject_id, probe.relation_id, probe.object_id][0] == "deleted"
-        assert probe.object in gone
+        assert truth[probe.subject_id, probe.relation_id, probe.object_id][0] == probe.kind
+        assert probe.object in texts[probe.kind]
 
 
 def test_dumps_depend_on_the_world_alone(tmp_path):

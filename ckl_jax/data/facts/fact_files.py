@@ -17,8 +17,14 @@ from ckl_jax.files import read_jsonl
 
 COLUMNS = ("subject", "relation", "object")
 UNCHANGED, UPDATED, NEW, DELETED = "unchanged", "updated", "new", "deleted"
+ENDED = "ended"
 # file -> classes that are filtered together; the paper has the first two
-SETS = {"unchanged": (UNCHANGED,), "changed": (UPDATED, NEW), "deleted": (DELETED,)}
+SETS = {
+    "unchanged": (UNCHANGED,),
+    "changed": (UPDATED, NEW),
+    "deleted": (DELETED,),
+    "ended": (ENDED,),
+}
 CLASSES = tuple(SETS)
 # What a name may end with, and the class that it stands for: "updated" is "changed".
 _CLASS_OF = {kind: title for title, kinds in SETS.items() for kind in kinds} | {c: c for c in SETS}
@@ -31,7 +37,7 @@ class Fact:
     Attributes:
       id: "subject | relation | object", numbered where it is repeated.
       subject, relation, object: labels.
-      kind: unchanged, updated, new or deleted; "" of a changed fact of which no more is known.
+      kind: unchanged, updated, new, deleted or ended; "" of a changed fact of which no file tells.
       old_objects: what an updated one said before.
     """
 

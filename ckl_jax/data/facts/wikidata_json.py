@@ -1,22 +1,70 @@
 """Reads a Wikidata JSON dump, one entity per line: names, page and facts of each.
 
 A fact is (property, item). Facts are the main values of statements whose rank is not deprecated;
-qualifiers and references count only if asked for, as they do in the paper's released code.
+qualifiers and references count only if asked for, as they do in the paper's released code. A
+statement also has a rank and dates, which decide whether its fact holds on a day.
 """
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tyro.conf import Suppress
 
 from ckl_jax.data.compressed import read_lines
+from ckl_jax.data.facts.offices import within
 from ckl_jax.errors import UserError
 from ckl_jax.files import BadJson, parse_json
 
 Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
+START, END = "P580", "P582"  # qualifiers
+UNKNOWN = "?"  # a date that is stated but not as a day, month or year of our era
+_TIME = re.compile(r"\+0*(\d{4})-(0\d|1[0-2])-(\d\d)T")
+
+
+class Statement(NamedTuple):
+    """A fact with what decides when it holds.
+
+    Attributes:
+      property, item: the fact.
+      best: whether it has the best rank of its property: preferred, or normal if none is preferred.
+      start, end: YYYY-MM-DD, with 00 for unknown parts; "" if not stated, `UNKNOWN`.
+    """
+
+    property: str
+    item: str
+    best: bool = True
+    start: str = ""
+    end: str = ""
+
+    @property
+    def fact(self) -> Fact:
+        return self.property, self.item
+
+    def holds(self, day: str) -> bool:
+        """Whether it has the best rank, has begun and has not ended.
+
+        Args:
+          day: YYYY-MM-DD; "" counts every stated date as past.
+        """
+        if not self.best or self.end == UNKNOWN:
+            return False
+        # A year or month that has begun counts as past: editors state it when it is over.
+        return not (self.end and is_past(self.end, day)) and is_past(self.start, day)
+
+
+def is_past(date: str, day: str, whole: bool = False) -> bool:
+    """Whether a date is on or before a day.
+
+    Args:
+      date: as in `Statement`; "" and `UNKNOWN` are before every day.
+      day: YYYY-MM-DD; "" is after every date.
+      whole: of a month or year, require the last day rather than the first.
+    """
+    return not day or within(date)[whole] <= day
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +95,7 @@ class Entity:
       label: "" if there is none.
       title: of its page on the site; "" if there is none.
       revision: 0 if not given.
-      facts: each once, in the order of the dump.
+      statements: each once, in the order of the dump.
       line: of the dump; no part of what the entity is.
     """
 
@@ -55,8 +103,13 @@ class Entity:
     label: str = ""
     title: str = ""
     revision: int = 0
-    facts: tuple[Fact, ...] = ()
+    statements: tuple[Statement, ...] = ()
     line: int = dataclasses.field(default=0, compare=False)
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """The facts of all statements, whether or not they hold; each once."""
+        return tuple(dict.fromkeys(s.fact for s in self.statements))
 
 
 def entity_lines(path: str | os.PathLike) -> Iterator[Line]:
@@ -107,7 +160,7 @@ def parse_entity(path: str | os.PathLike, line: Line, rules: FactRules) -> Entit
             label_of(entity, rules.language),
             _title(entity.get("sitelinks") or {}, rules.site),
             int(entity.get("lastrevid") or 0),
-            tuple(dict.fromkeys(_facts(entity.get("claims") or {}, rules))),
+            tuple(dict.fromkeys(_statements(entity.get("claims") or {}, rules))),
             line[0],
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as e:
@@ -130,17 +183,44 @@ def _title(sitelinks: dict[str, Any], site: str) -> str:
     return (link if isinstance(link, str) else link["title"]).replace("_", " ")
 
 
-def _facts(claims: dict[str, Any], rules: FactRules) -> Iterator[Fact]:
+def _statements(claims: dict[str, Any], rules: FactRules) -> Iterator[Statement]:
     for statements in claims.values():
+        # The best rank is that of all values, "none" and "unknown" included.
+        ranks = {statement.get("rank") for statement in statements}
+        best = "preferred" if "preferred" in ranks else "normal"
         for statement in statements:
-            if statement.get("rank") != "deprecated" or rules.deprecated:
-                for snak in _snaks(statement, rules):
+            rank = statement.get("rank", "normal")
+            if rank != "deprecated" or rules.deprecated:
+                snak, qualifiers = statement["mainsnak"], statement.get("qualifiers") or {}
+                if item := item_of(snak):
+                    dates = (_date(qualifiers.get(name)) for name in (START, END))
+                    yield Statement(snak["property"], item, rank == best, *dates)
+                for snak in _further_snaks(statement, rules):
                     if item := item_of(snak):
-                        yield snak["property"], item
+                        yield Statement(snak["property"], item)
 
 
-def _snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, Any]]:
-    yield statement["mainsnak"]
+def _date(snaks: list[dict[str, Any]] | None) -> str:
+    if not snaks or snaks[0].get("snaktype") == "novalue":
+        return ""
+    return day_of(snaks) or UNKNOWN
+
+
+def day_of(snaks: list[dict[str, Any]] | None) -> str:
+    """The date of the first snak, YYYY-MM-DD with 00 for unknown parts.
+
+    It is "" if there is none, or none that names a year of our era.
+    """
+    value = ((snaks or [{}])[0].get("datavalue") or {}).get("value") or {}
+    match = _TIME.match(value.get("time", ""))
+    precision = value.get("precision", 0)  # 9 is a year, 10 a month, 11 a day
+    if not match or precision < 9:
+        return ""
+    year, month, day = match.groups()
+    return f"{year}-{month if precision > 9 else '00'}-{day if precision > 10 else '00'}"
+
+
+def _further_snaks(statement: dict[str, Any], rules: FactRules) -> Iterator[dict[str, Any]]:
     groups = []
     if rules.qualifiers:
         groups.append(statement.get("qualifiers") or {})

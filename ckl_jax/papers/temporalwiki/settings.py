@@ -56,6 +56,8 @@ class Updates(StudySettings):
         0 takes --model as it is.
       unchanged_fraction: Fraction of the unchanged facts to probe; by default 0.001, and 1 of the
         simulated world.
+      facts: Which facts are probed: "current" are those that hold at each snapshot's date by rank,
+        start and end; "paper" are all that a snapshot states, as the paper's.
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
         the paper); 0 tunes none.
@@ -71,6 +73,7 @@ class Updates(StudySettings):
     model: str | None = None
     initial_epochs: int | None = None
     unchanged_fraction: float | None = None
+    facts: Literal["current", "paper"] = "current"
     light_tuning: int = 0
     proper_nouns: int = 0
 

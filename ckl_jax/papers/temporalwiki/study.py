@@ -69,6 +69,8 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
         return not before
     if name == "light_tuning" and before is None:  # of a folder from before there was any
         return not now
+    if name == "facts" and before is None:  # alike: the paper's reading was the only one
+        return now == "paper"
     # Months may be added behind those that were there.
     return name == "snapshots" and before == now[: len(before)]
 

@@ -22,6 +22,7 @@ from typing import Any
 from ckl_jax import files
 from ckl_jax.analysis import labels
 from ckl_jax.data.facts import overlap
+from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.data.process_pool import ChangedFile, Progress, no_progress
 from ckl_jax.data.tasks.cached import CachedTask
@@ -39,7 +40,6 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
 NOUNS = "nouns"
-CLASSES = ("unchanged", "changed", "deleted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +123,7 @@ class Data:
             out=out,
             # The sitelinks of the wiki that the dumps are of.
             rules=FactRules(site=plan.new.wiki or "enwiki"),
+            facts=self.updates.facts,
             unchanged_fraction=self.updates.share,
             seed=self.updates.seed,
         )
@@ -131,7 +132,7 @@ class Data:
             out, lambda: probes.build(job, self.workers, self.progress, light_tuning=tuning)
         )
         self._publish(interval, facts["files"])
-        sizes = [f"{facts['table_2'][c]['final']:,} {c}" for c in CLASSES]
+        sizes = [f"{row['final']:,} {name}" for name, row in facts["table_2"].items()]
         print(
             f"   {interval.name}  {labels.count(made['articles'], 'article')}, "
             f"{made['words']:,} words; facts: {', '.join(sizes)}",

@@ -6,9 +6,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckl_jax.data.facts.wikidata_json import Entity, FactRules, parse_entity, read_entities
+from ckl_jax.data.facts.wikidata_json import (
+    UNKNOWN,
+    Entity,
+    FactRules,
+    Statement,
+    parse_entity,
+    read_entities,
+)
 from ckl_jax.errors import UserError
-from ckl_jax.papers.temporalwiki.data.fact_diff import classify
+from ckl_jax.papers.temporalwiki.data.fact_diff import (
+    LATE,
+    classify,
+    classify_current,
+    is_about_wikimedia,
+)
 from ckl_jax.papers.temporalwiki.data.fact_store import Labels, extract, index, merge
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap, read_page_map
 from tests.papers.temporalwiki.data.dump_files import write
@@ -58,7 +70,9 @@ def parsed(entity, **rules):
 
 def test_an_entity():
     facts = (("P1", "Q7"), ("P1", "Q8"))
-    assert parsed(ENTITY) == Entity("Q5", "Thing one", "Thing (one)", 77, facts)
+    statements = (Statement(*facts[0], best=False), Statement(*facts[1], start=UNKNOWN))
+    assert parsed(ENTITY) == Entity("Q5", "Thing one", "Thing (one)", 77, statements)
+    assert parsed(ENTITY).facts == facts
     assert parsed(ENTITY, language="de").label == "Ding"
     assert parsed(ENTITY, site="dewiki").title == ""
     assert parsed(ENTITY, deprecated=True).facts == (*facts, ("P1", "Q11"))
@@ -160,6 +174,148 @@ def test_classes_as_algorithm_2_is_printed(old, new):
     deleted = {key for key, c in found.items() if c.kind == "deleted"}
     assert told | deleted == gone and not told & deleted
     assert len(found) == len(set(new)) + len(deleted)
+
+
+# --- facts at a date
+
+DAYS = "2020-05-01", "2020-07-01"
+
+
+def timed(day, precision=11):
+    value = {"time": f"+{day}T00:00:00Z", "precision": precision}
+    return {"snaktype": "value", "datavalue": {"value": value, "type": "time"}}
+
+
+def test_dates_and_ranks_of_statements():
+    somevalue, novalue = ({"snaktype": kind} for kind in ("somevalue", "novalue"))
+    dates = [
+        ({"P580": [timed("2016-00-00", 9)], "P582": [timed("2019-03-00", 10)]}, "2016-00-00"),
+        ({"P580": [somevalue], "P582": [novalue]}, UNKNOWN),
+        ({"P580": [timed("1800-00-00", 7)]}, UNKNOWN),  # a century
+    ]
+    ranks = ["normal", "preferred", "normal"]
+    claims = [
+        {"mainsnak": snak("P1", item(n)), "rank": rank, "qualifiers": qualifiers}
+        for n, (rank, (qualifiers, _)) in enumerate(zip(ranks, dates, strict=True))
+    ]
+    found = parsed({"id": "Q5", "claims": {"P1": claims}}).statements
+    assert found == (
+        Statement("P1", "Q0", False, "2016-00-00", "2019-03-00"),
+        Statement("P1", "Q1", True, UNKNOWN, ""),
+        Statement("P1", "Q2", False, UNKNOWN, ""),
+    )
+
+
+@pytest.mark.parametrize(
+    "start, end, holds",
+    [
+        ("", "", True),
+        ("2020-05-01", "2020-05-02", True),
+        ("2020-05-02", "", False),
+        ("", "2020-05-01", False),
+        ("2020-00-00", "2021-00-00", True),
+        ("", "2020-05-00", False),  # a month that has begun: it is stated once it is over
+        (UNKNOWN, "", True),
+        ("", UNKNOWN, False),
+    ],
+)
+def test_when_a_statement_holds(start, end, holds):
+    assert Statement("P1", "Q1", True, start, end).holds("2020-05-01") == holds
+    assert not Statement("P1", "Q1", False, start, end).holds("2020-05-01")
+    assert Statement("P1", "Q1", True, "2999-01-01").holds("")  # the day is not known
+
+
+def s(item, start="", end="", best=True):
+    return Statement("P1", item, best, start, end)
+
+
+@pytest.mark.parametrize(
+    "old, new, expected",
+    [
+        # It ended in the interval, before it, or is not stated any more.
+        ([s("Q1")], [s("Q1", end="2020-06-03")], {"Q1": "ended"}),
+        ([s("Q1")], [s("Q1", end="1945-00-00")], {"Q1": LATE}),
+        ([s("Q1", end="1945-00-00")], [s("Q1", end="1945-00-00")], {}),
+        ([s("Q1")], [], {"Q1": "deleted"}),
+        # One holder before and one after, with and without dates, by rank.
+        ([s("Q1")], [s("Q2")], {"Q2": ("updated", "Q1")}),
+        ([s("Q1")], [s("Q1", best=False), s("Q2")], {"Q2": ("updated", "Q1")}),
+        (
+            [s("Q1")],
+            [s("Q1", end="2020-06-01"), s("Q2", "2020-06-02")],
+            {"Q2": ("updated", "Q1")},
+        ),
+        ([s("Q1"), s("Q2", best=False)], [s("Q1", best=False), s("Q2")], {"Q2": ("updated", "Q1")}),
+        # The new one began before the old dump, or long after the old one ended.
+        ([s("Q1")], [s("Q1", best=False), s("Q2", "2019-00-00")], {"Q1": LATE, "Q2": LATE}),
+        (
+            [s("Q1")],
+            [s("Q1", end="2018-01-01"), s("Q2", "2020-06-02")],
+            {"Q1": LATE, "Q2": "new"},
+        ),
+        # Several holders: dates tell who follows whom.
+        (
+            [s("Q1"), s("Q2"), s("Q3")],
+            [
+                s("Q1", end="2020-05-20"),
+                s("Q2", end="2020-06-20"),
+                s("Q3"),
+                s("Q4", "2020-06-21"),
+                s("Q5", "2020-05-00"),
+                s("Q6"),
+            ],
+            {
+                "Q3": "unchanged",
+                "Q4": ("updated", "Q2"),
+                "Q5": ("updated", "Q1"),
+                "Q6": "new",
+            },
+        ),
+        ([s("Q1"), s("Q2")], [s("Q2"), s("Q3")], {"Q1": "deleted", "Q2": "unchanged", "Q3": "new"}),
+        # A second term of the same holder.
+        (
+            [s("Q1", "2016-01-01")],
+            [s("Q1", "2016-01-01", "2020-06-01"), s("Q1", "2020-06-01")],
+            {"Q1": "unchanged"},
+        ),
+        # A rank that was lost, and what stood beside it in the old dump already.
+        ([s("Q1"), s("Q2")], [s("Q1"), s("Q2", best=False)], {"Q1": "unchanged", "Q2": "ended"}),
+        ([s("Q1"), s("Q2", best=False)], [s("Q1"), s("Q2")], {"Q1": "unchanged", "Q2": LATE}),
+    ],
+)
+def test_classes_at_two_dates(old, new, expected):
+    found = {
+        c.object: (c.kind, *c.old) if c.old else c.kind for c in classify_current(old, new, DAYS)
+    }
+    assert found == expected
+
+
+dated = st.builds(
+    Statement,
+    st.just("P1"),
+    st.sampled_from(["Q1", "Q2", "Q3"]),
+    st.booleans(),
+    st.sampled_from(["", UNKNOWN, "2019-00-00", "2020-06-00"]),
+    st.sampled_from(["", UNKNOWN, "2018-00-00", "2020-06-20", "2021-01-01"]),
+)
+
+
+@given(st.lists(dated, max_size=5), st.lists(dated, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_every_fact_that_holds_or_held_has_one_class(old, new):
+    changes = list(classify_current(old, new, DAYS))
+    before, after = (
+        {s.item for s in side if s.holds(d)} for side, d in zip((old, new), DAYS, strict=True)
+    )
+    assert {c.object for c in changes if c.kind == "unchanged"} == before & after
+    told = [c.object for c in changes] + [o for c in changes for o in c.old]
+    assert sorted(told) == sorted(before | after)
+    assert all((c.kind in ("ended", "deleted")) <= (c.object in before - after) for c in changes)
+
+
+def test_relations_to_pages_of_wikimedia():
+    assert is_about_wikimedia(("P910", "Q7")) and is_about_wikimedia(("P31", "Q4167836"))
+    assert not is_about_wikimedia(("P31", "Q5"))
 
 
 # --- the store

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ckl_jax.data.facts.offices import Term
-from ckl_jax.data.facts.wikidata_json import entity_lines, item_of, label_of
+from ckl_jax.data.facts.wikidata_json import END, START, day_of, entity_lines, item_of, label_of
 from ckl_jax.data.process_pool import Progress, no_progress
 from ckl_jax.errors import UserError
 from ckl_jax.files import BadJson, atomic_write, parse_json
@@ -28,9 +28,8 @@ ROLES = {
     "P1075": "rector",
     "P1037": "director",
 }
-_START, _END, _OFFICE, _INSTANCE = "P580", "P582", "P39", "P31"
+_OFFICE, _INSTANCE = "P39", "P31"
 _ID = re.compile(rb'"id"\s*:\s*"(Q\d+)"')
-_TIME = re.compile(r"\+0*(\d{4})-(\d\d)-(\d\d)T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,22 +117,11 @@ def _of(claims: Any, prop: str) -> list[dict[str, Any]]:
 
 def _dated(place: str, prop: str, claim: dict[str, Any]) -> Iterator[_Statement]:
     qualifiers = claim.get("qualifiers") or {}
-    start, end = (_time(qualifiers.get(name)) for name in (_START, _END))
+    start, end = (day_of(qualifiers.get(name)) for name in (START, END))
     # Undated statements do not say when.
     if (holder := item_of(claim.get("mainsnak") or {})) and (start or end):
         office = item_of((qualifiers.get(_OFFICE) or [{}])[0])
         yield _Statement(place, prop, holder, office, start, end)
-
-
-def _time(snaks: list[dict[str, Any]] | None) -> str:
-    """A date as `offices.Term` holds it: 00 for unknown parts; "" for none or before 1 AD."""
-    value = ((snaks or [{}])[0].get("datavalue") or {}).get("value") or {}
-    match = _TIME.match(value.get("time", ""))
-    precision = value.get("precision", 0)  # 9 is a year, 10 a month, 11 a day
-    if not match or precision < 9:
-        return ""
-    year, month, day = match.groups()
-    return f"{year}-{month if precision > 9 else '00'}-{day if precision > 10 else '00'}"
 
 
 def _names(path, wanted: set[str], language: str, progress) -> Iterator[tuple[str, list[str]]]:

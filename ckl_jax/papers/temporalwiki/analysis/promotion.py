@@ -17,11 +17,11 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki.analysis import results
 from ckl_jax.papers.temporalwiki.analysis.results import Key, losses_of
 
-NAMES = ("unchanged", "changed", "avg", "updated", "new", "deleted")
+NAMES = ("unchanged", "changed", "avg", "updated", "new", "deleted", "ended")
 _AVERAGED = ("unchanged", "changed")
 _HINT = (
-    "compare unchanged, changed, avg, updated, new or deleted with numbers by <, <=, > or >=, and "
-    "join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
+    "compare unchanged, changed, avg, updated, new, deleted or ended with numbers by <, <=, > or "
+    ">=, and join by and, or: 'unchanged <= 1.05 and changed < 1.0'"
 )
 
 

@@ -21,6 +21,7 @@ from ckl_jax.analysis.sections import (
     ratio,
     write_page,
 )
+from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.files import atomic_write, read_json, write_file, write_json
 from ckl_jax.papers.temporalwiki.analysis import tables
 from ckl_jax.papers.temporalwiki.analysis.figures import draw
@@ -197,7 +198,7 @@ def _perplexity(x: dict[str, Any] | None, rank: int = 0) -> Cell:
 
 
 def _kinds(study: Study, three: Rows) -> Section:
-    """Perplexity of updated, new and deleted facts separately."""
+    """Perplexity of updated, new, deleted and ended facts separately."""
     columns = [
         (i, k)
         for i in study.intervals
@@ -209,7 +210,9 @@ def _kinds(study: Study, three: Rows) -> Section:
         return [_perplexity(row["intervals"][i][k]) for i, k in columns]
 
     headers = [f"{study.label(i)} {k}" for i, k in columns]
-    return _by_method("Updated, new and deleted facts", headers, three, cells, anchor="kinds")
+    return _by_method(
+        "Updated, new, deleted and ended facts", headers, three, cells, anchor="kinds"
+    )
 
 
 def _matrix(study: Study, method: str, matrix: dict[str, Any]) -> Section:
@@ -273,7 +276,8 @@ def _corpora(found: Rows) -> Section:
 def _facts(study: Study, of_filters: Rows, of_relations: Rows) -> Section:
     """Facts left after each alignment step and filter, and their distribution over relations."""
     steps = ("initial", "aligned", "final")
-    columns = [(c, s) for c in ("unchanged", "changed", "deleted") for s in steps]
+    classes = [c for c in CLASSES if all(c in row for row in of_filters)]
+    columns = [(c, s) for c in classes for s in steps]
     headers = ["Interval", *(f"{c.capitalize()}, {s}" for c, s in columns)]
     rows = [[study.label(r["interval"]), *(r[c][s] for c, s in columns)] for r in of_filters]
     names = {

@@ -22,7 +22,6 @@ LATER = "later"  # in a run's folder: its rows for the probes of later intervals
 LIGHT_TUNED = "light_tuned"  # in a run's folder: the model, tuned on a class of facts
 NEW_TEXT, OLD_TEXT = "new", "rest"  # of an interval: its diffset, and the rest of its new snapshot
 KINDS_OF_TEXT = {NEW_TEXT: "new text", OLD_TEXT: "rest"}
-CLASSES = ("unchanged", "changed", "deleted")
 NAMES = {"vanilla": "Diff", "full": "Full", "k_adapter_k2": "K-Adapter"}
 _ORDER = (INITIAL, "full", "vanilla", "recadam", "mix_review", "lora", "k_adapter_k2")
 Key = tuple[str, str]  # interval and class, or kind, of facts

@@ -21,9 +21,9 @@ from ckl_jax.analysis.perplexity import (
 )
 from ckl_jax.analysis.rows import EVAL, Run, training_flops
 from ckl_jax.analysis.statistics import SAMPLES, interval
+from ckl_jax.data.facts.fact_files import CLASSES
 from ckl_jax.papers.temporalwiki.analysis import text_losses
 from ckl_jax.papers.temporalwiki.analysis.results import (
-    CLASSES,
     KINDS_OF_TEXT,
     LIGHT_TUNED,
     Key,
@@ -34,7 +34,7 @@ from ckl_jax.papers.temporalwiki.analysis.results import (
 )
 from ckl_jax.probes import forgetting
 
-KINDS = ("updated", "new", "deleted")  # beside the two classes of the paper
+KINDS = ("updated", "new", "deleted", "ended")  # beside the two classes of the paper
 
 
 class Perplexities:
@@ -82,8 +82,8 @@ def table_3(study: Study, numbers: Perplexities) -> list[dict[str, Any]]:
     Returns:
       [{"method", "trainable", "total", "flops": {interval: n}, "cpu_seconds": {interval: s},
       "steps": {interval: n},
-      "intervals": {interval: {"unchanged", "changed", "avg", "updated", "new", "deleted"}}}], cells
-      as of `Perplexities.cell`.
+      "intervals": {interval: {"unchanged", "changed", "avg", *KINDS}}}], cells as of
+      `Perplexities.cell`.
     """
     rows = []
     for method in (study.initial.method, *study.methods):

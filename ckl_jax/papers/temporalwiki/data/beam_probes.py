@@ -286,7 +286,7 @@ def _texts(beam, pipeline, job: Job) -> None:
         by_page | "Of a page" >> beam.CoGroupByKey(),
         "Align",
         align,
-        job.buckets,
+        job,
         to=("rows", COUNTS),
     )
     _write(beam, pipeline, aligned.rows, job, "aligned")
@@ -314,7 +314,7 @@ def read_rows(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield row["page"], row
 
 
-def align(group: Group, buckets: int) -> Iterator[tuple[str, Any]]:
+def align(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     """Yields the rows of a page whose texts name the object."""
     key, grouped = group
     rows = list(grouped["rows"])
@@ -326,6 +326,6 @@ def align(group: Group, buckets: int) -> Iterator[tuple[str, Any]]:
         texts.setdefault(source, []).append(text.lower())
     counts = Counter()
     for row in rows:
-        if probe_rows.is_named(row, texts.get(probe_rows.TEXT_OF[row["kind"]]), counts):
-            yield "rows", (hash64(key) % buckets, json.dumps(row, ensure_ascii=False))
+        if probe_rows.is_named(job, row, texts, counts):
+            yield "rows", (hash64(key) % job.buckets, json.dumps(row, ensure_ascii=False))
     yield from counted(counts)

@@ -1,7 +1,8 @@
 """One Wikidata dump, partitioned by item number, with an index of labels.
 
 A dump is read once, as a stream; workers parse its lines. A bucket holds one line an entity:
-[number, label, title of its page, revision, [[property, item], ...], line of the dump].
+[number, label, title of its page, revision, [statement, ...], line of the dump]; a statement is
+[property, item], or, if it has dates or not the best rank, [property, item, best, start, end].
 """
 
 import collections
@@ -18,7 +19,15 @@ from typing import Any
 import numpy as np
 
 from ckl_jax.data.buckets import bucket_files, bucket_path
-from ckl_jax.data.facts.wikidata_json import Entity, FactRules, Line, entity_lines, parse_entity
+from ckl_jax.data.facts.wikidata_json import (
+    Entity,
+    Fact,
+    FactRules,
+    Line,
+    Statement,
+    entity_lines,
+    parse_entity,
+)
 from ckl_jax.data.process_pool import Progress, batches, ordered_map
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, parse_json, read_json, write_json
@@ -29,23 +38,29 @@ _BATCH_BYTES = 4 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One line of a bucket; `facts` are (property, item)."""
+    """One line of a bucket."""
 
     id: str
     label: str
     title: str
     revision: int
-    facts: list[tuple[str, str]]
+    statements: list[Statement]
+
+    @property
+    def facts(self) -> list[Fact]:
+        """The facts of all statements, each once."""
+        return list(dict.fromkeys(s.fact for s in self.statements))
 
     @property
     def kind(self) -> str:
         """The first class of which it is an instance; "" if the dump has none."""
-        return next((q for p, q in self.facts if p == INSTANCE_OF), "")
+        return next((s.item for s in self.statements if s.property == INSTANCE_OF), "")
 
     @staticmethod
     def of(line: str | bytes) -> "Item":
-        number, label, title, revision, facts, _ = parse_json(line)
-        return Item(f"Q{number}", label, title, revision, [(f"P{p}", f"Q{q}") for p, q in facts])
+        number, label, title, revision, rows, _ = parse_json(line)
+        statements = [Statement(f"P{p}", f"Q{q}", *dated) for p, q, *dated in rows]
+        return Item(f"Q{number}", label, title, revision, statements)
 
 
 def extract(
@@ -136,9 +151,15 @@ def entities(
 
 def row_of(entity: Entity) -> str:
     """The line of an item that `Item.of` reads."""
-    facts = [[int(p[1:]), int(q[1:])] for p, q in entity.facts]
-    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, facts, entity.line]
+    rows = [_statement_row(s) for s in entity.statements]
+    row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, rows, entity.line]
     return json.dumps(row, ensure_ascii=False)
+
+
+def _statement_row(statement: Statement) -> list[Any]:
+    prop, item, *dated = statement
+    plain = dated == [True, "", ""]
+    return [int(prop[1:]), int(item[1:]), *([] if plain else dated)]
 
 
 def index(folder: Path, bucket: int, dump: str) -> dict[int, bytes]:

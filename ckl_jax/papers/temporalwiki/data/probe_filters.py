@@ -67,8 +67,13 @@ def is_long(probe: Probe) -> bool:
     return len(probe.object.split()) > _MAX_WORDS
 
 
-def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Probe]:
-    """Rule 3: no subject has more than 1 % of the probes, no relation or object more than 5 %.
+def cap(
+    probes: Sequence[Probe],
+    seed: int,
+    fix_point: bool = False,
+    subjects: float = MAX_SUBJECT_FRACTION,
+) -> list[Probe]:
+    """Rule 3: no subject has more than 1 % (`subjects`) of the probes, no relation or object 5 %.
 
     The fractions are of `probes`; subjects are capped first, then relations, then objects, in an
     order drawn from `seed`. One of each is always kept. `fix_point` repeats it with the fractions
@@ -80,10 +85,7 @@ def cap(probes: Sequence[Probe], seed: int, fix_point: bool = False) -> list[Pro
     while True:
         before = len(left)
         # Of the size before rule 3, for all three caps.
-        limits = [
-            int(before * s)
-            for s in (MAX_SUBJECT_FRACTION, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION)
-        ]
+        limits = [int(before * s) for s in (subjects, MAX_RELATION_FRACTION, MAX_OBJECT_FRACTION)]
         keys: tuple[Callable[[Probe], str], ...] = (
             lambda p: p.subject,
             lambda p: p.relation,
@@ -107,7 +109,10 @@ def _at_most(probes: list[Probe], key: Callable[[Probe], str], limit: int) -> li
 
 
 def apply(
-    probes: Iterable[Probe], seed: int, fix_point: bool = False
+    probes: Iterable[Probe],
+    seed: int,
+    fix_point: bool = False,
+    subjects: float = MAX_SUBJECT_FRACTION,
 ) -> tuple[list[Probe], dict[str, int]]:
     """Filters 1 to 3 after the removal of commas and repeats.
 
@@ -122,7 +127,7 @@ def apply(
     steps["rule 1"] = len(left)
     left = [p for p in left if not is_long(p)]
     steps["rule 2"] = len(left)
-    left = cap(left, seed, fix_point)
+    left = cap(left, seed, fix_point, subjects)
     steps["rule 3"] = len(left)
     return left, steps
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest
 from ckl_jax.papers.temporalwiki.data.dumps import date_of, open_dump, wiki_of
-from ckl_jax.papers.temporalwiki.data.probe_rows import TEXT_OF, Job
+from ckl_jax.papers.temporalwiki.data.probe_rows import TEXTS_OF, Job
 
 
 def check_wikipedia(job: Job) -> None:
@@ -59,7 +59,7 @@ def emptied(
 ) -> str:
     """A note on classes that lost all their facts, or "".
 
-    Nor is one due on deleted facts of a diffset that keeps no deletions.
+    Nor is one due on deleted or ended facts of a diffset that keeps no deletions.
 
     Args:
       job: of the run.
@@ -71,15 +71,15 @@ def emptied(
     def total(step: str) -> int:
         return sum(steps.get(f"{kind} {step}", 0) for kind in kinds)
 
-    source = TEXT_OF[kinds[0]]
-    if source == "deleted" and not read_manifest(job.diffset)["options"]["deletions"]:
+    sources = TEXTS_OF[kinds[0]]
+    if "deleted" in sources and not read_manifest(job.diffset)["options"]["deletions"]:
         return ""
     if not total("all"):
         return ""
     if not total("initial"):
         fraction = f"--unchanged-fraction {job.unchanged_fraction:g}"
         return f"No {title} fact became a probe: none of {total('all'):,} was drawn ({fraction})."
-    reasons = _reasons(job, source, total, filters)
+    reasons = _reasons(job, sources, total, filters)
     why = max(reasons, key=reasons.get)  # the first of equals
     return (
         f"No {title} fact became a probe: of {total('initial'):,} the most, {reasons[why]:,}, were "
@@ -87,15 +87,16 @@ def emptied(
     )
 
 
-def _reasons(job: Job, source: str, total, filters: Mapping[str, int]) -> dict[str, int]:
+def _reasons(
+    job: Job, sources: tuple[str, ...], total, filters: Mapping[str, int]
+) -> dict[str, int]:
     """Counts the facts dropped by each step, by the reason."""
     place = "in the page map" if job.page_map else f"on {job.rules.site}"
     lost = {f"no page of their subject {place}": total("initial") - total("with a page")}
-    if source != "page":
-        text = "no new text of that page in the diffset"
-        if source == "deleted":
-            text = "no deleted text of that page in the diffset"
-        lost[text] = total("with a page") - total(f"page in {source}")
+    if sources != ("page",):
+        which = " or ".join("new" if source == "diffset" else "deleted" for source in sources)
+        text = f"no {which} text of that page in the diffset"
+        lost[text] = total("with a page") - total(f"page in {' or '.join(sources)}")
     for what in ("subject", "relation", "object"):
         lost[f"no label of their {what} in language {job.rules.language}"] = total(
             f"{what} without a label"

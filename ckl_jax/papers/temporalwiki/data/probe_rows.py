@@ -7,32 +7,38 @@ a `Probe`. `counts` are added to.
 import collections
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
 from ckl_jax.data.buckets import KeySet, hash64
-from ckl_jax.data.facts.wikidata_json import FactRules, read_entities
+from ckl_jax.data.facts.fact_files import SETS
+from ckl_jax.data.facts.wikidata_json import FactRules, Statement, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
+from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.fact_store import Item
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap, check_page_map
-from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
+from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION, Probe
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo
 
 _BUCKET_BYTES = 64 << 20  # of the compressed dump
-TEXT_OF = {  # class -> whose text has to name the object
-    fact_diff.UNCHANGED: "page",
-    fact_diff.UPDATED: "diffset",
-    fact_diff.NEW: "diffset",
-    fact_diff.DELETED: "deleted",
+TEXTS_OF = {  # class -> whose text has to name the object
+    fact_diff.UNCHANGED: ("page",),
+    fact_diff.UPDATED: ("diffset",),
+    fact_diff.NEW: ("diffset",),
+    fact_diff.DELETED: ("deleted",),
+    # What ended is told by a new sentence, or stands in one that is gone.
+    fact_diff.ENDED: ("diffset", "deleted"),
 }
+_WITHOUT_BLANKS = ("zh", "ja", "th", "lo", "km", "my", "bo", "yue", "wuu")  # languages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,8 +54,11 @@ class Job:
       page_map: File of pages and items, TSV or page_props.sql; by default the dumps' sitelinks.
       properties: Another Wikidata dump, with labels of properties.
       rules: What is read of an entity.
+      facts: Which facts count: "current" are those that hold at each dump's date by rank, start and
+        end; "paper" are all that a dump states, as the paper's.
       unchanged_fraction: Fraction of the unchanged facts that is drawn.
       seed: Random seed of the sample and of the third filter.
+      subject_cap: Fraction of the probes that may have one subject.
       skip_new_subjects: Leave out items without facts in the old dump, as the released code does.
       buckets: Files that the items are spread over; 0 is one for 64 MiB of the new dump.
     """
@@ -62,8 +71,10 @@ class Job:
     page_map: str = ""
     properties: str = ""
     rules: Flat[FactRules] = FactRules()
+    facts: Literal["current", "paper"] = "current"
     unchanged_fraction: float = 0.001
     seed: int = 0
+    subject_cap: float = MAX_SUBJECT_FRACTION
     skip_new_subjects: Annotated[bool, arg(name="legacy-skip-new-subjects")] = False
     buckets: int = 0
 
@@ -72,6 +83,15 @@ class Job:
         size = os.path.getsize(self.new) // _BUCKET_BYTES
         # At most 512, as each bucket is an open file.
         return dataclasses.replace(self, buckets=self.buckets or min(512, max(4, size)))
+
+    @property
+    def is_current(self) -> bool:
+        return self.facts == "current"
+
+    @property
+    def sets(self) -> dict[str, tuple[str, ...]]:
+        """Set of probes -> its classes; the paper's reading knows no ended facts."""
+        return {title: k for title, k in SETS.items() if title != "ended" or self.is_current}
 
     def store(self, side: str) -> Path:
         return self.out / "stores" / side
@@ -144,12 +164,30 @@ def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange,
     if job.skip_new_subjects and not (old and old.facts):
         counts["items skipped as new"] += 1
         return
-    for change in fact_diff.classify(old.facts if old else (), new.facts if new else ()):
+    for change in _classified(job, old, new, counts):
         counts[f"{change.kind} all"] += 1
+        if change.kind == fact_diff.LATE:
+            continue
         # Table 2's "initial" of UNCHANGED is this sample already.
         if change.kind != fact_diff.UNCHANGED or _is_drawn(job, item.id, change):
             counts[f"{change.kind} initial"] += 1
             yield change, item
+
+
+def _classified(job: Job, old, new, counts) -> Iterator[fact_diff.FactChange]:
+    if not job.is_current:
+        return fact_diff.classify(old.facts if old else (), new.facts if new else ())
+    sides: list[list[Statement]] = []
+    for item in (old, new):
+        statements = item.statements if item else []
+        sides.append([s for s in statements if not fact_diff.is_about_wikimedia(s.fact)])
+        counts["statements about Wikimedia's pages"] += len(statements) - len(sides[-1])
+    return fact_diff.classify_current(*sides, (_day(job.old), _day(job.new)))
+
+
+def _day(dump: str) -> str:
+    date = date_of(dump)
+    return date and f"{date[:4]}-{date[4:6]}-{date[6:]}"
 
 
 def _is_drawn(job: Job, subject: str, change: fact_diff.FactChange) -> bool:
@@ -171,11 +209,11 @@ class PageAligner:
         if not key:
             return ""
         counts[f"{change.kind} with a page"] += 1
-        source = TEXT_OF[change.kind]
-        if source in self.sets:
-            if key not in self.sets[source]:
+        sources = TEXTS_OF[change.kind]
+        if sources != ("page",):
+            if not any(key in self.sets[source] for source in sources):
                 return ""
-            counts[f"{change.kind} page in {source}"] += 1
+            counts[f"{change.kind} page in {' or '.join(sources)}"] += 1
         return key
 
 
@@ -196,6 +234,11 @@ def relation_labels(
 def side_of(kind: str) -> str:
     """Which dump names the object of a fact, and its types."""
     return "old" if kind == fact_diff.DELETED else "new"
+
+
+def texts_for(kind: str, texts: Mapping[str, list[str]]) -> list[str]:
+    """Of the texts of a page by source, those that may name the object of a class."""
+    return [text for source in TEXTS_OF[kind] for text in texts.get(source, ())]
 
 
 def probe_of(
@@ -254,11 +297,19 @@ def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list
             yield [key, "page", "\n".join(extractor.paragraphs(page.text))]
 
 
-def is_named(row: dict[str, Any], texts: Sequence[str] | None, counts) -> bool:
-    """Whether the lower-case texts of a row's page name its object; None means no text."""
-    counts[f"{row['kind']} text found"] += texts is not None
-    # A substring, lower-case, as in the released alignment.
-    named = bool(texts) and any(row["object"].lower() in text for text in texts)
+def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], counts) -> bool:
+    """Whether the lower-case texts of a row's page, by source, name its object.
+
+    The paper's reading takes any substring, as the released alignment; else the name is not part of
+    a longer word.
+    """
+    texts = texts_for(row["kind"], texts)
+    counts[f"{row['kind']} text found"] += bool(texts)
+    label = row["object"].lower()
+    named = [text for text in texts if label in text]
+    if job.is_current and job.rules.language not in _WITHOUT_BLANKS:
+        words = re.compile(rf"(?<!\w){re.escape(label)}(?!\w)")
+        named = [text for text in named if words.search(text)]
     if named:
         counts[f"{row['kind']} aligned"] += 1
-    return named
+    return bool(named)

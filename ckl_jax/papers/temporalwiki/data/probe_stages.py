@@ -23,7 +23,7 @@ from ckl_jax.papers.temporalwiki.data.dumps import Dump, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe
 from ckl_jax.papers.temporalwiki.data.probe_rows import (
-    TEXT_OF,
+    TEXTS_OF,
     Job,
     PageAligner,
     candidates,
@@ -169,7 +169,7 @@ def label(run: Run) -> dict[str, int]:
 def page_keys(job: Job) -> dict[str, int]:
     """Writes the pages of the new Wikipedia dump that the rows need."""
     rows = read_rows(job.out / "rows", job.buckets)
-    pages = {row["page"] for row in rows if TEXT_OF[row["kind"]] == "page"}
+    pages = {row["page"] for row in rows if "page" in TEXTS_OF[row["kind"]]}
     KeySet.write(job.keys("page"), pages)
     return {"pages to read": len(pages)}
 
@@ -241,15 +241,15 @@ def _align_bucket(task: tuple[Job, int]) -> dict[str, int]:
     job, bucket = task
     rows = list(read_jsonl(bucket_path(job.out / "rows", bucket)))
     pages = {row["page"] for row in rows}
-    texts_of: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+    texts_of: dict[str, dict[str, list[str]]] = {page: {} for page in pages}
     for key, source, text in read_jsonl(bucket_path(job.out / "texts", bucket)):
         # The bucket holds texts of all sources; only those of its rows are kept in memory.
         if key in pages:
-            texts_of[key, source].append(text.lower())
+            texts_of[key].setdefault(source, []).append(text.lower())
     counts: collections.Counter[str] = collections.Counter()
     with atomic_write(bucket_path(job.out / "aligned", bucket)) as f:
         for row in rows:
-            if is_named(row, texts_of.get((row["page"], TEXT_OF[row["kind"]])), counts):
+            if is_named(job, row, texts_of[row["page"]], counts):
                 f.write(json.dumps(row, ensure_ascii=False) + "\n")
     return counts
 

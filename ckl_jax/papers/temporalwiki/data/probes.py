@@ -1,5 +1,5 @@
-"""TWiki-Probes: from two Wikidata dumps and a diffset to unchanged, changed and deleted facts in
-words.
+"""TWiki-Probes: from two Wikidata dumps and a diffset to facts in words: unchanged, changed,
+deleted and ended.
 
 Facts are compared in buckets by item, joined with texts in buckets by page; neither dump is ever in
 memory. Labels come from the snapshot itself.
@@ -116,9 +116,9 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
     probes = list(probe_stages.aligned(job))
     name = f"{(date_of(job.old) or 'old')[4:] or 'old'}-{(date_of(job.new) or 'new')[4:] or 'new'}"
     table_2, sevens, filters, files, tuning, notes = {}, {}, {}, [], {}, []
-    for title, kinds in SETS.items():
+    for title, kinds in job.sets.items():
         chosen = [p for p in probes if p.kind in kinds]
-        final, filters[title] = apply(chosen, job.seed, fix_point)
+        final, filters[title] = apply(chosen, job.seed, fix_point, job.subject_cap)
         table_2[title] = {
             "initial": sum(steps.get(f"{kind} initial", 0) for kind in kinds),
             "aligned": len(chosen),
@@ -128,7 +128,7 @@ def _write(job: Job, steps: dict[str, int], fix_point: bool, light_tuning: int) 
         files += _write_set(job.out / f"{name}_{title}", title, final)
         if not final:
             notes.append(probe_notes.emptied(job, title, kinds, steps, filters[title]))
-        if light_tuning and title != "deleted":
+        if light_tuning and title in ("unchanged", "changed"):
             # Facts to tune on need no text that names them.
             pool = (p for p in probe_stages.in_words(job) if p.kind in kinds)
             drawn = draw(pool, final, light_tuning, job.seed)

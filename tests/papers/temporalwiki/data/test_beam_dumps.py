@@ -202,7 +202,7 @@ def test_simulated_months_give_the_same_probes(months, diffset, tmp_path):
     assert len(beam_probes._parts(todo)) > 2
     check_probes(wanted, beam_probes.build(todo, OTHER_PROCESS, **ends), tmp_path)
     kinds = {p.kind for p in probe_stages.aligned(todo)}
-    assert kinds == {"unchanged", "updated", "new", "deleted"}
+    assert kinds == {"unchanged", "updated", "new", "deleted", "ended"}
     assert any(p.old_objects for p in probe_stages.aligned(todo))
     assert any(p.subject_type and p.object_type for p in probe_stages.aligned(todo))
 

@@ -19,7 +19,7 @@ from ckl_jax.data.facts.wikidata_json import FactRules
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, fact_store, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.probe_filters import Probe, apply, cap, table_7
-from ckl_jax.papers.temporalwiki.data.probe_rows import Job
+from ckl_jax.papers.temporalwiki.data.probe_rows import Job, is_named
 from ckl_jax.world.dump_files import SITE, write_dumps
 from ckl_jax.world.timeline import make_world
 from tests.papers.temporalwiki.data.dump_files import dump, page, write
@@ -65,6 +65,34 @@ def test_caps_go_subject_relation_object_in_one_seeded_order():
     assert sum(p.subject == "s" for p in left) == 3  # 1 % of 300
     assert max(collections.Counter(p.relation for p in left).values()) <= 15
     assert left != cap(rows, 1)
+
+
+def test_the_cap_of_subjects_is_an_option():
+    rows = [probe("s", f"r{i}", f"o{i}", i) for i in range(50)]
+    rows += [probe(f"s{i}", f"q{i}", f"p{i}", 50 + i) for i in range(50)]
+    kept = [sum(p.subject == "s" for p in cap(rows, 0, subjects=f)) for f in (0.01, 0.2, 1.0)]
+    assert kept == [1, 20, 50]
+
+
+@pytest.mark.parametrize(
+    "label, text, language, named, substring",
+    [
+        ("Ohm", "the ohm, a unit", "en", True, True),
+        ("Ohm", "in bohmia", "en", False, True),
+        ("Rome", "romes of old", "en", False, True),
+        ("C++", "c++ is old", "en", True, True),
+        ("U.S.", "in the u.s.", "en", True, True),
+        ("\u6771\u4eac", "\u6771\u4eac\u90fd", "ja", True, True),
+        ("Paris", "rome", "en", False, False),
+    ],
+)
+def test_a_name_is_not_a_part_of_a_word(tmp_path, label, text, language, named, substring):
+    row = {"kind": "new", "object": label}
+    for facts, expected in (("current", named), ("paper", substring)):
+        inputs = dict(old="o", new="n", diffset="d", wikipedia="w", out=tmp_path, facts=facts)
+        todo = Job(**inputs, rules=FactRules(language=language))
+        assert is_named(todo, row, {"diffset": [text]}, collections.Counter()) == expected
+        assert not is_named(todo, row, {"deleted": [text]}, collections.Counter())
 
 
 def test_table_7():
@@ -168,7 +196,7 @@ def test_workers_and_buckets_change_nothing(sim, tmp_path):
 
     one = probes.build(job(sim, tmp_path / "a"))
     two = probes.build(job(sim, tmp_path / "b", buckets=7), workers=2)
-    assert files(tmp_path / "a") == files(tmp_path / "b") and len(files(tmp_path / "a")) == 8
+    assert files(tmp_path / "a") == files(tmp_path / "b") and len(files(tmp_path / "a")) == 10
     assert one["steps"] == two["steps"] and one["table_2"] == two["table_2"]
     assert not (tmp_path / "a/stores").exists()
     assert probes.build(job(sim, tmp_path / "a")) == json.loads(
