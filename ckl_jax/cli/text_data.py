@@ -80,6 +80,7 @@ def rows(
     length: int = 512,
     pack: bool = False,
     legacy: bool = False,
+    marks: bool = False,
     record_limit: RecordLimit = RECORD_BYTES,
     overwrite: Overwrite = False,
 ) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def rows(
       length: Tokens of a row, at most.
       pack: Pack several short documents into a row.
       legacy: Leave out the last row of long documents, as TemporalWiki's code did.
+      marks: Keep which tokens are marked in the documents, for a training that weighs them.
     """
     from ckl_jax.data.tasks.cached import CachedTask
     from ckl_jax.data.tasks.causal import prepare_rows
@@ -108,6 +110,7 @@ def rows(
         length,
         packed=pack,
         legacy=legacy,
+        marks=marks,
         replace=overwrite,
         record_limit=record_limit,
         progress=lambda task, done: print(f"\r{task}: {done:,} rows ", end="", flush=True),

@@ -49,6 +49,8 @@ class DatasetConfig:
       contiguous: rows of the task are documents, and row b of a batch goes on where row b of the
         batch before ended (`data.contiguous_batches`); a model with a memory carries it from step
         to step.
+      marked_weight: of the marked tokens of a task (`data.tasks.causal`) in the loss, relative to
+        others; 1 reads no marks.
     """
 
     mixture_or_task_name: str
@@ -60,6 +62,7 @@ class DatasetConfig:
     use_cached: bool = True
     contiguous: bool = False
     review_task_name: str | None = None
+    marked_weight: float = 1.0
 
     def __post_init__(self) -> None:
         checks.require_bool(CONTIGUOUS_ROWS=self.contiguous, USE_CACHED_TASKS=self.use_cached)
@@ -76,6 +79,7 @@ class DatasetConfig:
         checks.require_lengths(rows, features=("targets",) if alone else ("inputs", "targets"))
         checks.require_int(BATCH_SIZE=self.batch_size)
         checks.require_int(0, RANDOM_SEED=self.seed)
+        checks.require_positive(MARKED_WEIGHT=self.marked_weight)
 
     def make_source(
         self,
@@ -103,7 +107,7 @@ class DatasetConfig:
             than an epoch.
         """
         del seed
-        if self.contiguous:
+        if self.contiguous and self.marked_weight == 1:
             return self._lanes(method, model, epochs, total_steps, partitioner)
         tasks = [self.open(self.mixture_or_task_name)]
         if epochs is None:  # review only adds to the rows of an epoch
@@ -228,18 +232,33 @@ class DatasetConfig:
         Raises:
           UserError: the tasks have other features than the model reads.
         """
+        if self.marked_weight != 1:
+            self._check_marks(model, tasks[0])
         convert = converter_of(
             model.task_features,
             getattr(model.output_vocabulary, "pad_id", 0),
             getattr(model, "left_pad_legacy", False),
             Masking(**model.masking) if hasattr(model, "masking") else None,
+            self.marked_weight,
         )
         return convert, self._lengths(model.task_features, tasks)
+
+    def _check_marks(self, model: Any, task: CachedTask) -> None:
+        if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
+            name = type(model).__name__
+            raise UserError(f"Marked tokens are weighed for decoder-only models, not a {name}.")
+        if self.contiguous or "marks" not in task.features:
+            raise UserError(
+                f"The weight of marked tokens is {self.marked_weight}, but the rows of "
+                f"{self.mixture_or_task_name!r} have no marks; make them by 'ckl data rows "
+                "--marks' of marked documents, without CONTIGUOUS_ROWS, or leave the weight at 1."
+            )
 
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
         """The lengths of the features that are read, with segment ids for packed rows."""
         checks.require_lengths(self.task_feature_lengths, features=wanted)
-        have = {tuple(task.features) for task in tasks}
+        # Marks are read for their weight alone.
+        have = {tuple(n for n in task.features if n != "marks") for task in tasks}
         packed = have == {(*wanted, "segments")}
         if not packed and have != {tuple(wanted)}:
             raise UserError(
@@ -248,7 +267,8 @@ class DatasetConfig:
                 "'ckl data rows', all with or all without --pack; CKL's by 'ckl data prepare'."
             )
         lengths = {name: self.task_feature_lengths[name] for name in wanted}
-        return {**lengths, "segments": lengths["targets"]} if packed else lengths
+        more = {"segments": packed, "marks": self.marked_weight != 1}
+        return lengths | {n: lengths["targets"] for n, is_read in more.items() if is_read}
 
     def open(self, name: str) -> CachedTask:
         """Opens a cached task by folder or by name.

@@ -6,7 +6,8 @@ withdrawn. A `Month` holds what is then true, so that tests can hold everything 
 the dumps of two months (`dump_files`) to it.
 
 A fact that has ended may stay stated, with the day of its end or with another rank than its
-successor; a statement may be recorded a month late; and a fact may end without a successor.
+successor; a statement may be recorded a month late; and a fact may end without a successor. Some
+pages have a note, whose number, name or wording editors change.
 
 A page states each fact in three of its relation's trained wordings. A probe is "subject relation
 object"; that form stands only on the pages of controls, whose items have no statements, so that no
@@ -16,6 +17,7 @@ probe is about them.
 import dataclasses
 import random
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ckl_jax.errors import UserError
 from ckl_jax.world.facts import Fact, World, fraction_of
@@ -25,8 +27,37 @@ _EVENT_FRACTION = 0.02  # of the pages that each kind of event befalls in a mont
 _RENAMED = ("company", "club", "city")
 _WORDINGS = 3  # of every fact, each a sentence of its subject's page
 _CONTROLS = 0.25  # fraction of the entities that are controls
+_NOTES = (  # wordings of a note
+    "A survey by {name} counted {number} visitors over the year.",
+    "A survey led by {name} counted {number} visitors during that year.",
+)
+_NOTED, _EDITED = 0.15, 0.25  # fraction of the pages with a note, and of those that change a month
+_SYLLABLES = ("bar", "del", "fin", "gor", "lun", "mer", "tos")
 _STAYS = {"dated": 0.4, "demoted": 0.7}  # how a fact that ended stays stated, by lot: up to
 _LATE = 0.2  # fraction of the facts that are recorded a month late
+
+
+class Note(NamedTuple):
+    """A sentence about a page's subject that is no fact: its wording, a number and a name."""
+
+    wording: int
+    number: int
+    name: str
+
+    def edited(self, kind: str, number: int) -> "Note":
+        """The note after an editor changed its "wording", "number" or "name"."""
+        if kind == "wording":
+            return self._replace(wording=1 - self.wording)
+        return self._replace(**{kind: number if kind == "number" else _surveyor(number)})
+
+    @property
+    def text(self) -> str:
+        return _NOTES[self.wording].format(name=self.name, number=self.number)
+
+
+def _surveyor(number: int) -> str:
+    """A made-up name that no entity of the world has."""
+    return f"Mc{_SYLLABLES[number % 7].title()}{_SYLLABLES[number // 7 % 7]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,11 +68,13 @@ class Sentence:
       text: plain.
       fact: that it states; None for others.
       link: the part of the text that is a link.
+      note: that it is.
     """
 
     text: str
     fact: Fact | None = None
     link: str = ""
+    note: Note | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,13 +190,16 @@ class _Wiki:
         self.orders: dict[str, int] = {}  # entity -> how often its text was shuffled
         self.decorations: dict[str, int] = {}
         self.fillers: dict[str, list[str]] = {}
+        self.notes: dict[str, Note] = {}
         self.withdrawn: set[Fact] = set()
         self.ended: dict[Fact, str] = {}  # without a successor -> the day
         self.started = date  # of the month before
         self.gone: set[str] = set()  # entities whose item was deleted
         self.touched: set[int] = set()  # pages saved without a change
         self.pages: dict[int, PageState] = {}
+        self.first = date
         self._create(date)
+        self._edit_notes(date)
 
     def _create(self, date: str) -> None:
         """Gives a page to everything that is known at `date` and had none yet."""
@@ -199,6 +235,7 @@ class _Wiki:
                 if key in self.titles:
                     happen(key)
         self._end(date)
+        self._edit_notes(date)
         self._create(date)
 
     def _end(self, date: str) -> None:
@@ -208,6 +245,18 @@ class _Wiki:
                 # By lot and not by the generator, whose other events are to stay as they were.
                 if fraction_of(f"end {self.world.seed} {date} {fact}") < _EVENT_FRACTION:
                     self.ended.setdefault(fact, date)
+
+    def _edit_notes(self, date: str) -> None:
+        """Some pages get a note; of those with one, some have a number, name or wording changed."""
+        for key in self.numbers:
+            lot = fraction_of(f"note {self.world.seed} {date} {key}")
+            number = 100 + int(lot * 1e9) % 900
+            if key not in self.notes:
+                if lot < (_NOTED if date == self.first else _EVENT_FRACTION):
+                    self.notes[key] = Note(number % 2, number, _surveyor(number))
+            elif lot < _EDITED:
+                kind = ("wording", "number", "name")[number % 3]
+                self.notes[key] = self.notes[key].edited(kind, number)
 
     def _rename(self, key: str) -> None:
         """The thing has another name from now on, and its page another title."""
@@ -318,7 +367,8 @@ class _Wiki:
         lead = [Sentence(f"{self.names[key]} is {article} {kind}.")]
         body = [s for f in facts if self.world.kind(f) == CHANGING for s in self._said(f)]
         lead += [s for f in facts if self.world.kind(f) != CHANGING for s in self._said(f)]
-        paragraphs = [lead, body, [Sentence(text) for text in self.fillers[key]]]
+        notes = [Sentence(n.text, note=n) for n in [self.notes.get(key)] if n]
+        paragraphs = [lead, body, [*(Sentence(text) for text in self.fillers[key]), *notes]]
         order = random.Random(f"{key} {self.orders.get(key, 0)}")
         if self.orders.get(key):
             order.shuffle(lead)

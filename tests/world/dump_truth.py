@@ -102,3 +102,24 @@ def _name(fact: Fact, month: Month) -> Key:
 def _starts_before(fact: Fact, old: Month) -> bool:
     """Whether the dumps say that a fact began before the old month; two of three have a start."""
     return bool(item_numbers(old.world)[fact.subject] % 3) and fact.valid_from <= old.date
+
+
+def note_edits(old: Month, new: Month) -> dict[str, tuple[str, str]]:
+    """Text of each new note of an old page -> (kind of edit, what changed in it)."""
+    found = {}
+    for number, page in new.pages.items():
+        before = old.pages.get(number)
+        if page.redirect or before is None or before.redirect:
+            continue
+        notes = [
+            next((s.note for p in side.paragraphs for s in p if s.note), None)
+            for side in (before, page)
+        ]
+        was, now = notes
+        if now and not was:
+            found[now.text] = "added", now.text
+        elif now and now != was:
+            number_changed, name_changed = now.number != was.number, now.name != was.name
+            kind = "number" if number_changed else "name" if name_changed else "reworded"
+            found[now.text] = kind, {"number": str(now.number), "name": now.name}.get(kind, "")
+    return found

@@ -11,6 +11,7 @@ pytest.importorskip("sentencex", reason="needs the extra `data`")
 
 from ckl_jax.data.facts import fact_files, overlap
 from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
+from ckl_jax.data.text.documents import read_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import diffsets, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.diffsets import Options, build, plan, read_records
@@ -21,7 +22,7 @@ from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.world.dump_files import SITE, item_numbers, write_dumps
 from ckl_jax.world.months import is_control, months, property_labels
 from ckl_jax.world.timeline import make_world
-from tests.world.dump_truth import fact_changes, stated_changes, text_changes
+from tests.world.dump_truth import fact_changes, note_edits, stated_changes, text_changes
 
 MONTHS = 6
 CHANGED = ("updated", "new")
@@ -123,6 +124,30 @@ def test_a_diffset_has_every_changed_sentence_and_no_other(sim, tmp_path):
         ]
         truth = text_changes(old, new)
         assert found == [(t.page, t.title, t.kind, " ".join(t.sentences)) for t in truth]
+
+
+def test_every_edit_of_a_note_is_classified_and_its_span_is_marked(sim, tmp_path):
+    seen = collections.Counter()
+    for i, (old, new, before, after) in enumerate(sim.pairs()):
+        truth, found = note_edits(old, new), {}
+        manifest = build(
+            plan(before["wikipedia"], after["wikipedia"], tmp_path / str(i), Options())
+        )
+        for record in read_records(tmp_path / str(i)):
+            for kind, start, end, spans in record.get("edits", ()):
+                found[record["text"][start:end]] = kind, [record["text"][a:b] for a, b in spans]
+        for text, (kind, changed) in truth.items():
+            assert found[text][0] == kind
+            assert kind == "reworded" or found[text][1] == [changed]
+            seen[kind] += 1
+        assert collections.Counter(kind for kind, _ in found.values()) <= collections.Counter(
+            manifest["edits"]
+        )
+        documents = read_documents(tmp_path / str(i) / manifest["documents"])
+        marked = " ".join(d.text[a:b] for d in documents for a, b in d.marks)
+        for kind, changed in truth.values():
+            assert kind == "reworded" or changed in marked
+    assert set(seen) == {"added", "reworded", "number", "name"}
 
 
 def test_every_fact_is_in_its_class(sim):

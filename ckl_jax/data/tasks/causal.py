@@ -1,7 +1,8 @@
 """Rows of running text for decoder-only models: documents cut to a length, packed or not.
 
 A row is one feature, `targets`: the tokens of a piece of one document, with neither a start nor an
-end. A packed row holds several pieces; a second feature, `segments`, numbers them from 1.
+end. A packed row holds several pieces; a second feature, `segments`, numbers them from 1. Of marked
+documents (`Document.marks`) a second feature, `marks`, is 1 on marked tokens and 0 on others.
 """
 
 import functools
@@ -10,6 +11,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ckl_jax import checks
 from ckl_jax.data.compressed import RECORD_BYTES
@@ -70,6 +73,7 @@ def causal_rows(
     *,
     packed: bool = False,
     legacy: bool = False,
+    marks: bool = False,
 ) -> Iterator[Row]:
     """Yields the rows of a corpus, in constant memory.
 
@@ -80,15 +84,44 @@ def causal_rows(
       length: tokens of a row at most.
       packed: put short pieces together; see `pack`.
       legacy: see `document_text` and `cut`.
+      marks: also yield the marks of each row; not of packed or legacy ones.
     """
     before, after = getattr(vocabulary, "around", ((), ()))
+    whole = length - len(before) - len(after)
+    if marks:
+        yield from _marked_rows(documents, vocabulary, whole, before, after)
+        return
     texts = (document_text(document, legacy) for document in documents)
     pieces = (
         [*before, *piece, *after]
         for tokens in _encoded(texts, vocabulary)
-        for piece in cut(tokens, length - len(before) - len(after), legacy)
+        for piece in cut(tokens, whole, legacy)
     )
     yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
+
+
+def _marked_rows(documents, vocabulary: Any, length: int, before, after) -> Iterator[Row]:
+    for document in documents:
+        text = document_text(document)
+        tokens = vocabulary.encode(text)
+        marked = _marked_tokens(document, text, vocabulary)
+        for piece, marks in zip(cut(tokens, length), cut(marked, length), strict=True):
+            around = [0] * len(before), [0] * len(after)
+            yield {
+                "targets": [*before, *piece, *after],
+                "marks": [*around[0], *marks, *around[1]],
+            }
+
+
+def _marked_tokens(document: Document, text: str, vocabulary: Any) -> list[int]:
+    """1 for each token with a character of a mark, else 0."""
+    covered = np.zeros(len(text) + 2, np.int64)
+    shift = len(text) - len(document.text)
+    for start, end in document.marks or ():
+        covered[shift + start + 1 : shift + end + 1] = 1
+    counts = np.cumsum(covered)
+    starts, ends = np.array(vocabulary.offsets(text), np.int64).reshape(-1, 2).T
+    return (counts[ends] > counts[starts]).astype(int).tolist()
 
 
 def _encoded(texts: Iterable[str], vocabulary: Any) -> Iterator[Sequence[int]]:
@@ -105,6 +138,7 @@ def prepare_rows(
     *,
     packed: bool = False,
     legacy: bool = False,
+    marks: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
     record_limit: int = RECORD_BYTES,
@@ -115,7 +149,7 @@ def prepare_rows(
       sources: name of the task -> JSONL(.gz) file of documents; see `documents.read_documents`.
       out: the folder to fill, one folder a task.
       vocabulary: has `encode_many`, `vocab_size`, `eos_id` and `digest`.
-      length, packed, legacy: see `causal_rows`.
+      length, packed, legacy, marks: see `causal_rows`.
       replace: make anew what `out` holds of other settings.
       progress: called with (task, rows done) now and then.
       record_limit: bytes of a line of a file at most.
@@ -125,16 +159,18 @@ def prepare_rows(
 
     Raises:
       UserError: a file is missing or malformed or has no text; packed rows in the legacy cutting,
-        which the released code did not know; a folder that holds other settings.
+        which the released code did not know, or marks of either; a folder that holds other
+        settings.
     """
     checks.require_int(2, length=length)
-    checks.require_bool(packed=packed, legacy=legacy)
-    if packed and legacy:
-        raise UserError("packed rows and the legacy cutting exclude each other; choose one.")
+    checks.require_bool(packed=packed, legacy=legacy, marks=marks)
+    if packed + legacy + marks > 1:
+        raise UserError("packed rows, the legacy cutting and marks exclude each other; choose one.")
     folders = {}
     for name, path in sources.items():
         meta = describe(name, Path(path), vocabulary, {"targets": length})
         meta |= {"rows": "causal", "packed": packed, "legacy_cut": legacy}
+        meta |= {"marks": True} if marks else {}
         rows = functools.partial(
             _rows,
             path=path,
@@ -143,10 +179,12 @@ def prepare_rows(
             length=length,
             packed=packed,
             legacy=legacy,
+            marks=marks,
             progress=progress,
             record_limit=record_limit,
         )
-        features = ("targets", "segments") if packed else ("targets",)
+        more = (("segments", packed), ("marks", marks))
+        features = ("targets", *(feature for feature, is_there in more if is_there))
         folders[name] = Path(out) / name
         make_task(folders[name], meta, rows, vocabulary, features=features, replace=replace)
     return folders
@@ -256,9 +294,9 @@ def prepare_prompts(
     return Path(folder)
 
 
-def _rows(_, path, name, vocabulary, length, packed, legacy, progress, record_limit):
+def _rows(_, path, name, vocabulary, length, progress, record_limit, **form):
     documents = read_documents(path, record_limit)
-    rows = causal_rows(documents, vocabulary, length, packed=packed, legacy=legacy)
+    rows = causal_rows(documents, vocabulary, length, **form)
     for done, row in enumerate(rows, 1):
         yield row
         if progress and done % _BATCH == 0:

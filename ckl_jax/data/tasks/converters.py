@@ -16,6 +16,7 @@ def converter_of(
     pad_id: int = 0,
     left_pad_legacy: bool = False,
     masking: "Masking | None" = None,
+    marked_weight: float = 1.0,
 ) -> Converter:
     """The converter for a model whose batches are made of `task_features`.
 
@@ -23,6 +24,7 @@ def converter_of(
       task_features: ("inputs", "targets") of an encoder-decoder, ("targets",) of all others.
       pad_id, left_pad_legacy: see `decoder_only_batch`.
       masking: of a masked language model.
+      marked_weight: see `decoder_only_batch`.
     """
     if tuple(task_features) == ("inputs", "targets"):
         return lambda x, _, valid: encoder_decoder_batch(x["inputs"], x["targets"], valid)
@@ -31,6 +33,15 @@ def converter_of(
     else:
         convert = functools.partial(
             decoder_only_batch, pad_id=pad_id, left_pad_legacy=left_pad_legacy
+        )
+    if marked_weight != 1:
+        return lambda x, lengths, valid: decoder_only_batch(
+            x["targets"],
+            lengths["targets"],
+            valid,
+            pad_id=pad_id,
+            left_pad_legacy=left_pad_legacy,
+            weights=np.where(x["marks"], np.float32(marked_weight), np.float32(1)),
         )
     return lambda x, lengths, valid: convert(
         x["targets"], lengths["targets"], valid, x.get("segments")
@@ -45,6 +56,7 @@ def decoder_only_batch(
     *,
     pad_id: int = 0,
     left_pad_legacy: bool = False,
+    weights: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Makes the batch of a decoder-only model, which predicts the next token at every position.
 
@@ -58,6 +70,7 @@ def decoder_only_batch(
       pad_id: the token put on padding.
       left_pad_legacy: pad on the left instead. The first token is then predicted from the padding
         before it, if there is any.
+      weights: float32 [B, T], of each token of `targets` in the loss; None: all are 1.
 
     Returns:
       `decoder_input_tokens`, `decoder_target_tokens` int32 [B, T], `decoder_loss_weights` float32
@@ -82,10 +95,14 @@ def decoder_only_batch(
         batch = {"decoder_segment_ids": inside.astype(np.int32)}
     if valid is not None:
         counted = counted & np.asarray(valid)[:, None]
+    counted = counted.astype(np.float32)
+    if weights is not None:
+        moved = np.take_along_axis(weights, np.maximum(source, 0) + 0 * targets, axis=1)
+        counted = counted * _next(moved)
     return {
         "decoder_input_tokens": tokens,
         "decoder_target_tokens": _next(tokens),
-        "decoder_loss_weights": counted.astype(np.float32),
+        "decoder_loss_weights": counted,
         **batch,
     }
 

@@ -74,9 +74,11 @@ class BatchSource:
         sizes = {n: np.zeros(len(index), np.int64) for n in self.lengths}
         for i in np.unique(source[valid]):
             rows = np.flatnonzero(valid & (source == i))
-            for name, tokens in self.tasks[i].batch(index[rows], self.lengths).items():
+            # An earlier corpus may lack a feature of the new one: its rows are 0.
+            has = {n: size for n, size in self.lengths.items() if n in self.tasks[i].features}
+            for name, tokens in self.tasks[i].batch(index[rows], has).items():
                 features[name][rows] = tokens
-            for name, lengths in self.tasks[i].row_lengths(index[rows], self.lengths).items():
+            for name, lengths in self.tasks[i].row_lengths(index[rows], has).items():
                 sizes[name][rows] = np.minimum(lengths, self.lengths[name])
         return self._convert(features, sizes, valid)
 

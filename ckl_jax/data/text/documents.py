@@ -23,6 +23,7 @@ class Document:
       title: headline, may be empty.
       text: the body.
       url: where it came from, may be empty.
+      marks: [start, end) in characters of `text` that a training may weigh; None: not marked.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Document:
     title: str
     text: str
     url: str = ""
+    marks: tuple[tuple[int, int], ...] | None = None
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Document))
@@ -57,7 +59,8 @@ def read_documents(path: str | os.PathLike, limit: int = RECORD_BYTES) -> Iterat
 
     Raises:
       UserError: the file cannot be read, or a line is longer than `limit` bytes, is not JSON, lacks
-        `text` or `date`, or has a date that is not ISO; the message names file, line and field.
+        `text` or `date`, or has a date that is not ISO or marks outside its text; the message
+        names file, line and field.
     """
     for number, _, line in read_lines(path, limit):
         if line.strip():
@@ -82,12 +85,30 @@ def parse_document(line: str | bytes, path: str | os.PathLike, number: int) -> D
             f"{where}: the date {record['date'][:40]!r} is not a day of the form YYYY-MM-DD."
         ) from e
     optional = {k: str(record.get(k) or "") for k in ("title", "url")}
-    return Document(str(record.get("id", number)), date, text=record["text"], **optional)
+    marks = _marks(record, where)
+    text = record["text"]
+    return Document(str(record.get("id", number)), date, text=text, marks=marks, **optional)
+
+
+def _marks(record: dict[str, Any], where: str) -> tuple[tuple[int, int], ...] | None:
+    marks = record.get("marks")
+    if marks is None:
+        return None
+    try:
+        marks = tuple((int(start), int(end)) for start, end in marks)
+    except (TypeError, ValueError):
+        marks = ((0, 0),)
+    if not all(0 <= start < end <= len(record["text"]) for start, end in marks):
+        raise UserError(f"{where}: `marks` are not pairs [start, end) of characters of the text.")
+    return marks
 
 
 def json_line(document: Document) -> str:
     """The document as a JSON line, without its newline."""
-    return json.dumps({name: getattr(document, name) for name in _FIELDS}, ensure_ascii=False)
+    fields = {name: getattr(document, name) for name in _FIELDS}
+    if document.marks is None:
+        del fields["marks"]
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def write_documents(path: str | os.PathLike, documents: Iterable[Document], level: int = 9) -> int:

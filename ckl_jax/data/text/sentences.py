@@ -1,15 +1,26 @@
 """Sentences of a paragraph, by Wikimedia's sentencex, and the form in which texts are compared."""
 
+import functools
 import re
+import unicodedata
 from collections.abc import Callable
 
 from ckl_jax.errors import UserError
 
 Split = Callable[[str], list[str]]
+_WORD = re.compile(r"\w")
 _PUNCTUATION = re.compile(r"[^\w\s]+")
 # The same but for that between digits: 3.5 and 35, 9:30 and 930 are different.
 _BETWEEN_DIGITS = re.compile(r"\d[^\w\s]+\d")
 _OTHER_PUNCTUATION = re.compile(r"[^\w\s]+(?!\d)|(?<!\d)[^\w\s]+")  # slower
+NUMBER_WORDS = tuple(
+    "one two three four five six seven eight nine ten eleven twelve hundred thousand million "
+    "billion".split()
+)
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015"
+_MINUS = "\u2212"
+_DASH = re.compile(f"[{_DASHES}]")
+_SIGN = re.compile(rf"(?<![\w)\]])[{_DASHES}](?=\d)")
 _NOT_ALPHANUMERIC = bytes(c for c in range(128) if not chr(c).isalnum())
 
 
@@ -36,6 +47,34 @@ def normalise(text: str) -> str:
     """Lower-case words separated by single blanks, without punctuation; may be ""."""
     unwanted = _OTHER_PUNCTUATION if _BETWEEN_DIGITS.search(text) else _PUNCTUATION
     return " ".join(unwanted.sub("", text).lower().split())
+
+
+@functools.cache
+def _symbols() -> tuple[re.Pattern, re.Pattern, re.Pattern]:
+    """Patterns of dashes and symbols, of symbols, and of other punctuation than these."""
+    characters = map(chr, range(0x10000))
+    chosen = [c for c in characters if unicodedata.category(c) in ("Sm", "Sc") or c in "#%°‰"]
+    kept = "".join(map(re.escape, chosen))
+    special = re.compile(rf"[{_DASHES}{kept}]")
+    # The same rules as `normalise`'s: punctuation between digits stays.
+    other = rf"[^\w\s{kept}]+"
+    return special, re.compile(f"([{kept}])"), re.compile(rf"{other}(?!\d)|(?<!\d){other}")
+
+
+def comparison_key(text: str) -> str:
+    """Like `normalise`, but symbols are words: equal only for texts with the same signs.
+
+    Mathematical and currency signs, #, % and degrees are kept ($5 and EUR 5, -5 and 5, C++ and C,
+    < and > differ); hyphens and dashes that are no sign of a number are blanks. "" for a text
+    without letters and digits.
+    """
+    special, symbols, other = _symbols()
+    if not special.search(text):
+        return normalise(text)
+    if not _WORD.search(text):
+        return ""
+    text = _DASH.sub(" ", _SIGN.sub(_MINUS, text))
+    return " ".join(symbols.sub(r" \1 ", other.sub("", text)).lower().split())
 
 
 def letters(text: str) -> bytes:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from ckl_jax.data.text.sentences import NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder, load_spacy
 from ckl_jax.errors import UserError, nearest
 
@@ -20,8 +21,7 @@ TAGGERS = ("heuristic", "textblob", "spacy", "nltk")
 Word = tuple[int, int, str]  # start, end, class
 
 _NUMBER = re.compile(
-    r"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|"
-    r"eleven|twelve|hundred|thousand|million|billion)\b",
+    rf"(?<![\w.,])\d+(?:[.,]\d+)*(?![\w])|\b(?:{'|'.join(NUMBER_WORDS)})\b",
     re.IGNORECASE,
 )
 _UNIVERSAL = {"PROPN": PROPER_NOUNS, "NOUN": NOUNS, "VERB": VERBS, "NUM": NUMBERS}

@@ -58,6 +58,8 @@ class Updates(StudySettings):
         simulated world.
       facts: Which facts are probed: "current" are those that hold at each snapshot's date by rank,
         start and end; "paper" are all that a snapshot states, as the paper's.
+      changed_span_weight: Weight in the loss of what is new in edited sentences, and of new ones,
+        relative to the rest of the new text; 1 is the paper.
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
         the paper); 0 tunes none.
@@ -74,6 +76,7 @@ class Updates(StudySettings):
     initial_epochs: int | None = None
     unchanged_fraction: float | None = None
     facts: Literal["current", "paper"] = "current"
+    changed_span_weight: float = 1.0
     light_tuning: int = 0
     proper_nouns: int = 0
 
@@ -87,6 +90,7 @@ class Updates(StudySettings):
         if not self.methods:
             raise UserError(f"No methods are given; choose from {', '.join(METHODS)}.")
         checks.require_choice(SIZES, **{"--size": self.size})
+        checks.require_positive(**{"--changed-span-weight": self.changed_span_weight})
         epochs = {"--initial-epochs": self.initial_epochs}
         extra = {"--light-tuning": self.light_tuning, "--proper-nouns": self.proper_nouns}
         checks.require_int(0, **epochs, **extra)

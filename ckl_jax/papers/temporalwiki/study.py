@@ -69,8 +69,9 @@ def _may_become(name: str, before: Any, now: Any) -> bool:
         return not before
     if name == "light_tuning" and before is None:  # of a folder from before there was any
         return not now
-    if name == "facts" and before is None:  # alike: the paper's reading was the only one
-        return now == "paper"
+    # Alike: the paper's reading of facts, and its weight, were the only ones.
+    if before is None and name in ("facts", "changed_span_weight"):
+        return now in ("paper", 1)
     # Months may be added behind those that were there.
     return name == "snapshots" and before == now[: len(before)]
 
@@ -122,6 +123,10 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
         method = updates.methods[0]
         statements = studies.gin_statements(_macros(unbuilt, Model(method)), bindings)
         gin_config.load(updates.gin_files(method), statements)
+    if updates.changed_span_weight != 1 and (settings["PACK_ROWS"] or settings["LEGACY_ROWS"]):
+        raise UserError(
+            "--changed-span-weight needs whole rows: leave PACK_ROWS and LEGACY_ROWS out."
+        )
     extra_evaluations.check(updates)
     settings |= {"drawn": drawn, _CONFIG: gin_scan.model_config(settings)}
     if updates.model:
@@ -202,6 +207,7 @@ def build(data: Data, settings: dict[str, Any]) -> None:
         length=settings["ROW_LENGTH"],
         packed=settings["PACK_ROWS"],
         legacy=settings["LEGACY_ROWS"],
+        marks=updates.changed_span_weight != 1,
     )
     if updates.proper_nouns:
         data.make_noun_rows(vocabulary, settings["ROW_LENGTH"])
@@ -268,6 +274,8 @@ def _macros(data: Data, model: Model) -> dict[str, Any]:
         # Methods that review draw their old rows from the first snapshot, which has no part of
         # its own for that, as the simulated world of a single update has.
         macros["REPLAY_TASK_NAME"] = "d0"
+        if updates.changed_span_weight != 1:
+            macros["CHANGED_SPAN_WEIGHT"] = updates.changed_span_weight
     if model.method == INITIAL and (updates.initial_epochs or updates.model):
         # 4 passes over the first snapshot, as in the paper.
         macros["EPOCHS"] = updates.initial_epochs or 4

@@ -1,5 +1,7 @@
 """Rows of running text: cutting, packing, and the batches of decoder-only models."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,10 @@ from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.data.tasks.converters import converter_of, decoder_only_batch
 from ckl_jax.data.tasks.epochs import EpochPlan
 from ckl_jax.data.tasks.pipeline import BatchSource
-from ckl_jax.data.text.documents import Document, write_documents
+from ckl_jax.data.text.documents import Document, read_documents, write_documents
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import facts_task
+from ckl_jax.train.configs import DatasetConfig
 
 
 class Letters:
@@ -20,6 +23,12 @@ class Letters:
 
     def encode_many(self, texts):
         return [[b - 97 if b >= 97 else b for b in text.encode()] for text in texts]
+
+    def encode(self, text):
+        return self.encode_many([text])[0]
+
+    def offsets(self, text):
+        return [(i, i + 1) for i in range(len(text))]
 
 
 def test_1301_tokens_are_three_rows_and_were_two():
@@ -97,7 +106,76 @@ def test_from_documents_to_batches(packed, tmp_path):
     assert len(task) == (6 if packed else 7)
 
 
+def test_marks_weigh_tokens_and_change_nothing_else(tmp_path):
+    texts = ["abcdefgh", "ab", "abcdef"]
+    spans = [((1, 3), (6, 8)), (), ((0, 1),)]
+    documents = [
+        Document(str(i), "2021-08-01", "T" if i == 2 else "", text, marks=marks)
+        for i, (text, marks) in enumerate(zip(texts, spans, strict=True))
+    ]
+    write_documents(tmp_path / "d.jsonl", documents)
+    assert list(read_documents(tmp_path / "d.jsonl")) == documents
+    plain, marked = (
+        CachedTask.open(causal.prepare_rows(source, tmp_path / name, Letters(), 5, **more)["d"])
+        for name, more in (("plain", {}), ("marked", {"marks": True}))
+        for source in [{"d": tmp_path / "d.jsonl"}]
+    )
+    assert [marked.row(i)["marks"] for i in range(len(marked))] == [
+        [0, 1, 1, 0, 0],
+        [0, 1, 1],
+        [0, 0],
+        [0, 0, 0, 1, 0],  # "T. " comes first
+        [0, 0, 0, 0],
+    ]
+    task = {"mixture_or_task_name": "d", "task_feature_lengths": {"targets": 5}, "batch_size": 5}
+
+    class Model:
+        task_features, output_vocabulary = ("targets",), Letters()
+
+    def batch(task_of, weight, left_pad=False):
+        model = Model()
+        model.left_pad_legacy = left_pad
+        config = DatasetConfig(**task, marked_weight=weight)
+        convert, lengths = config.reading(model, [task_of])
+        return BatchSource(EpochPlan(5, 0, None, 5, 1, 0), [task_of], lengths, convert=convert)[0]
+
+    for left_pad in (False, True):
+        one = batch(plain, 1.0, left_pad)
+        for name, values in batch(marked, 1.0, left_pad).items():
+            assert values.tobytes() == one[name].tobytes()
+        three = batch(marked, 3.0, left_pad)
+        weights = three.pop("decoder_loss_weights")
+        assert all(np.array_equal(values, one[name]) for name, values in three.items())
+        # In the rows' order of the plan: 3 where a marked token is predicted, and is counted.
+        assert set(weights[one["decoder_loss_weights"] == 0].tolist()) <= {0.0}
+        assert (weights == 3).sum() == 5 and (weights == 1).sum() == (
+            one["decoder_loss_weights"].sum() - 5
+        )
+    with pytest.raises(UserError, match="have no marks; make them by 'ckl data rows --marks'"):
+        batch(plain, 3.0)
+    with pytest.raises(UserError, match="MARKED_WEIGHT is 0"):
+        batch(marked, 0)
+
+
+def test_weights_are_those_of_the_tokens_predicted():
+    rows, weights = np.array([[1, 2, 3, 4]]), np.array([[1, 5, 1, 7]], np.float32)
+    right = decoder_only_batch(rows, np.array([4]), weights=weights)
+    assert right["decoder_loss_weights"].tolist() == [[5, 1, 7, 0]]
+    left = decoder_only_batch(rows, np.array([3]), weights=weights, left_pad_legacy=True)
+    assert left["decoder_loss_weights"].tolist() == [[1, 5, 1, 0]]
+
+
+def test_marks_outside_the_text_are_refused(tmp_path):
+    for marks in ([[0, 9]], [[2, 1]], [1], "ab", [["x", 2]]):
+        path = tmp_path / "d.jsonl"
+        path.write_text(json.dumps({"date": "2021-08-01", "text": "abc", "marks": marks}))
+        with pytest.raises(UserError, match="line 1: `marks` are not pairs"):
+            list(read_documents(path))
+
+
 def test_packed_and_legacy_exclude_each_other(tmp_path):
+    with pytest.raises(UserError, match="exclude each other"):
+        causal.prepare_rows({}, tmp_path, Letters(), packed=True, marks=True)
     with pytest.raises(UserError, match="exclude each other"):
         causal.prepare_rows({}, tmp_path, Letters(), packed=True, legacy=True)
 

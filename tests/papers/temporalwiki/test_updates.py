@@ -182,6 +182,20 @@ def test_updates_review_the_first_snapshot(tmp_path):
         assert reviews == (model.interval is not None), model.name
 
 
+def test_changed_spans_are_weighed_in_updates_and_not_in_the_initial_model(tmp_path):
+    for weight in (1.0, 3.0):
+        updates = Updates(out=str(tmp_path), months=2, changed_span_weight=weight)
+        data = Data(updates, job._snapshots(updates))
+        initial, update, *_ = [job._macros(data, model) for model in job.models(data)]
+        assert "CHANGED_SPAN_WEIGHT" not in initial
+        assert update.get("CHANGED_SPAN_WEIGHT", 1.0) == weight
+    with pytest.raises(UserError, match="--changed-span-weight is 0"):
+        Updates(changed_span_weight=0)
+    packed = Updates(out=str(tmp_path), changed_span_weight=2, bindings=("PACK_ROWS = True",))
+    with pytest.raises(UserError, match="needs whole rows"):
+        job.check(packed)
+
+
 def test_full_trains_on_the_old_documents_and_the_news(tmp_path):
     made = simulated.vocabulary(str(tmp_path))
     rows = simulated.Rows(folder=str(tmp_path / "rows"), tasks=("d0", "d1", "whole"))

@@ -8,7 +8,8 @@ import difflib
 import re
 from collections.abc import Collection, Sequence
 
-from ckl_jax.data.text.sentences import Split, letters, normalise
+from ckl_jax.data.text.sentences import Split, comparison_key, letters
+from ckl_jax.papers.temporalwiki.data.edits import Edit, OldSentences
 
 NEW, PARAGRAPH, SENTENCES, LEGACY = "new", "paragraph", "sentences", "legacy"
 DELETED, DELETED_PAGE = "deleted", "deleted_page"
@@ -25,42 +26,57 @@ class Change:
         a paragraph that are not known, what the released function gives, sentences that are gone,
         an article that is gone.
       text: of the new version; of the old one for what is gone.
+      edits: of each sentence that is new, in order; () of whole articles and of what is gone.
     """
 
     kind: str
     text: str
+    edits: tuple[Edit, ...] = dataclasses.field(default=(), compare=False)
 
 
-def diff(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
+def diff(old: Sequence[str], new: Sequence[str], split: Split, edits: bool = True) -> list[Change]:
     """Algorithm 1 (p. 4) on two versions of an article.
 
     For each new paragraph: nothing if the old version has it or all of its sentences; the whole
     paragraph if the old version has none of its sentences; else the sentences that it has not.
-    Sentences are compared as `normalise` gives them and wherever they stand, so text that moved
-    within the article is not new.
+    Sentences are compared by `comparison_key` and wherever they stand, so text that moved within
+    the article is not new.
 
     Args:
       old, new: paragraphs.
       split: paragraph -> sentences.
+      edits: classify the new sentences too, against the old ones that are gone.
     """
     kept = set(old)
     candidates = [p for p in new if p not in kept]  # the same letter by letter: certainly known
     if not candidates:
         return []
     known = _Known(old, set(new), split)
-    changes = (_change(p, known, split) for p in candidates)
-    return [c for c in changes if c]
+    # Sentences without letters or digits have the key "" and are left out.
+    keyed = [[(s, key) for s in split(p) if (key := comparison_key(s))] for p in candidates]
+    found = []
+    for paragraph, sentences in zip(candidates, keyed, strict=True):
+        fresh = [s for s, key in sentences if not known.sentence(key)]
+        if fresh and not known.paragraph(paragraph):
+            found.append((paragraph, fresh, len(fresh) == len(sentences)))
+    if not edits or not found:
+        return [_change(*pair) for pair in found]
+    kept = {key for sentences in keyed for _, key in sentences}
+    gone = [s for s in known.went if comparison_key(s) not in kept]
+    old_sentences = OldSentences(gone, [s for _, fresh, _ in found for s in fresh])
+    return [_change(*pair, old_sentences) for pair in found]
 
 
-def _change(paragraph: str, known: "_Known", split: Split) -> Change | None:
-    # Sentences without letters or digits normalise to nothing and are left out.
-    keyed = [(s, key) for s in split(paragraph) if (key := normalise(s))]
-    fresh = [s for s, key in keyed if not known.sentence(key)]
-    if not fresh or known.paragraph(paragraph):
-        return None
-    if len(fresh) == len(keyed):
-        return Change(PARAGRAPH, paragraph)
-    return Change(SENTENCES, " ".join(fresh))
+def _change(
+    paragraph: str, fresh: list[str], whole: bool, gone: OldSentences | None = None
+) -> Change:
+    text = paragraph if whole else " ".join(fresh)
+    found, at = [], 0
+    for sentence in fresh if gone else ():
+        start = text.index(sentence, at)
+        at = start + len(sentence)
+        found.append(gone.edit(sentence, start))
+    return Change(PARAGRAPH if whole else SENTENCES, text, tuple(found))
 
 
 class _Known:
@@ -76,25 +92,28 @@ class _Known:
     def __init__(self, old: Sequence[str], new: Collection[str], split: Split):
         self._old, self._split, self._searches = old, split, 0
         self._sentences: set[str] = set()
+        self.went: list[str] = []  # the sentences of paragraphs that went
         for paragraph in old:
             if paragraph not in new:
-                self._add(paragraph)
+                self.went += self._add(paragraph)
         self._stayed = [p for p in old if p in new]
         self._letters: list[bytes] | None = None  # of each of them
         self._all_letters = b""
         self._paragraphs: set[str] | None = None
-        # A cheap necessary condition: `letters` is much faster than `normalise`.
+        # A cheap necessary condition: `letters` is much faster than `comparison_key`.
         self._paragraph_letters = set(map(letters, old))
 
-    def _add(self, paragraph: str) -> None:
-        self._sentences.update(map(normalise, self._split(paragraph)))
+    def _add(self, paragraph: str) -> list[str]:
+        sentences = self._split(paragraph)
+        self._sentences.update(map(comparison_key, sentences))
+        return sentences
 
     def paragraph(self, paragraph: str) -> bool:
         if letters(paragraph) not in self._paragraph_letters:
             return False
         if self._paragraphs is None:
-            self._paragraphs = set(map(normalise, self._old))
-        return normalise(paragraph) in self._paragraphs
+            self._paragraphs = set(map(comparison_key, self._old))
+        return comparison_key(paragraph) in self._paragraphs
 
     def sentence(self, key: str) -> bool:
         return key in self._sentences or self._look_for(key) and key in self._sentences
@@ -122,7 +141,7 @@ class _Known:
 def deletions(old: Sequence[str], new: Sequence[str], split: Split) -> list[Change]:
     """The deleted text, by the same rules (not in the paper)."""
     # The same algorithm with the versions exchanged: what is "new" in the old one is gone.
-    return [Change(DELETED, change.text) for change in diff(new, old, split)]
+    return [Change(DELETED, change.text) for change in diff(new, old, split, edits=False)]
 
 
 def legacy_diff(old: str, new: str) -> str:

@@ -33,8 +33,9 @@ from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
-from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
+from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, NEW
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
+from ckl_jax.papers.temporalwiki.data.edits import Edit, says_something_new
 from ckl_jax.papers.temporalwiki.data.page_diff import Pair, Rules
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, twice
 
@@ -364,8 +365,8 @@ def finish(todo: Plan) -> dict[str, Any]:
 
 
 def read_records(folder: str | os.PathLike) -> Iterator[dict[str, Any]]:
-    """Yields the records of a finished diffset: page_id, title, kind, text; by page id if the dumps
-    were in that order.
+    """Yields the records of a finished diffset: page_id, title, kind, text and, of new sentences in
+    old articles, edits (`edits.Edit`); by page id if the dumps were in that order.
 
     Raises:
       UserError: the folder holds no finished diffset.
@@ -393,6 +394,7 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
     The counts are those of Table 1, in words.
     """
     kinds: collections.Counter[str] = collections.Counter()
+    sentences: collections.Counter[str] = collections.Counter()
     articles = words = 0
     url, date = todo.new.site.url, todo.new.date
     # Documents need a date; a dump without one in its name gets the epoch.
@@ -403,23 +405,42 @@ def _write_articles(todo: Plan) -> dict[str, Any]:
     ):
         writer = csv.writer(table, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        for page, title, text in _articles(todo, kinds):
+        for page, title, text, marks in _articles(todo, kinds, sentences):
             writer.writerow((page, f"{url}{page}", title, text))
             document = {"id": str(page), "date": iso, "title": title, "text": text}
+            if todo.old and not todo.options.legacy:
+                document["marks"] = marks
             documents.write(json.dumps(document, ensure_ascii=False) + "\n")
             articles, words = articles + 1, words + len(text.split())
-    return {"articles": articles, "words": words, "records": dict(kinds.most_common())}
+    counts = {"articles": articles, "words": words, "records": dict(kinds.most_common())}
+    return counts | ({"edits": dict(sentences.most_common())} if sentences else {})
 
 
-def _articles(todo: Plan, kinds: collections.Counter[str]) -> Iterator[tuple[int, str, str]]:
-    """(page id, title, its whole new text) of each article with any; counts the records."""
+def _articles(todo: Plan, kinds, sentences) -> Iterator[tuple[int, str, str, list[list[int]]]]:
+    """(page id, title, its whole new text, what is marked) of each article with any new text.
+
+    Counts the records by kind, and the new sentences of old articles by edit.
+    """
     rows = (r for i in range(len(todo.shards)) for r in read_jsonl(todo.path(i, ".jsonl")))
     # Records of a page follow each other.
     for (page, title), records in itertools.groupby(rows, lambda r: (r["page_id"], r["title"])):
-        texts = []
+        texts, marks, length = [], [], 0
         for record in records:
             kinds[record["kind"]] += 1
             if record["kind"] not in (DELETED, DELETED_PAGE):
                 texts.append(record["text"])
+                edits = [Edit(*edit) for edit in record.get("edits", ())]
+                sentences.update(edit.kind for edit in edits)
+                marks += [[length + a, length + b] for a, b in _marks(record, edits)]
+                length += len(record["text"]) + 1
         if texts:
-            yield page, title, "\n".join(texts)
+            yield page, title, "\n".join(texts), marks
+
+
+def _marks(record: Mapping[str, Any], edits: Sequence[Edit]) -> Iterator[tuple[int, int]]:
+    """Yields what says something new: all of a new article, the changed spans of an old one."""
+    if record["kind"] == NEW and record["text"]:
+        yield 0, len(record["text"])
+    for edit in edits:
+        if says_something_new(edit):
+            yield from edit.spans

@@ -93,7 +93,8 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     """Compares pages that `triage` cannot decide.
 
     Returns:
-      The records (page_id, title, kind, text) and the page's outcome.
+      The records (page_id, title, kind, text, and edits as in `algorithm1.Change`) and the page's
+      outcome.
     """
     # Disambiguation pages are recognised by their text, which `triage` does not read.
     old, new = (p if p and _counts(p, rules) else None for p in pair)
@@ -107,10 +108,13 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     page = new or old
     # A page that was a redirect before has no old version here, and is new as a whole.
     changes = (_parts if old and new else _whole)(before, after, rules, split)
-    records = [
-        {"page_id": page.id, "title": page.title, "kind": c.kind, "text": c.text} for c in changes
-    ]
+    records = [_record(page, change) for change in changes]
     return records, _outcome(old, new, after, records)
+
+
+def _record(page: Page, change: d.Change) -> dict[str, Any]:
+    record = {"page_id": page.id, "title": page.title, "kind": change.kind, "text": change.text}
+    return record | ({"edits": change.edits} if change.edits else {})
 
 
 def _counts(page: Page, rules: Rules) -> bool:

@@ -195,6 +195,8 @@ def check_probes(wanted, found, tmp_path):
         assert lines[0] == lines[1] and any(lines[0])
 
 
+@pytest.mark.filterwarnings("ignore:.*Light tuning has")
+@pytest.mark.filterwarnings("ignore:.*became a probe")
 def test_simulated_months_give_the_same_probes(months, diffset, tmp_path):
     ends = dict(keep=True, light_tuning=10)
     wanted = probes.build(job(months, diffset, tmp_path / "pool"), **ends)
@@ -207,6 +209,7 @@ def test_simulated_months_give_the_same_probes(months, diffset, tmp_path):
     assert any(p.subject_type and p.object_type for p in probe_stages.aligned(todo))
 
 
+@pytest.mark.filterwarnings("ignore:.*became a probe")
 def test_a_sample_and_a_page_map_are_the_same(months, diffset, tmp_path):
     numbers = {r["title"]: r["page_id"] for r in diffsets.read_records(diffset)}
     entities = read_entities(months[-1]["wikidata"], FactRules(site=dump_files.SITE))

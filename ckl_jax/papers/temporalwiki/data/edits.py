@@ -1,0 +1,138 @@
+"""What an editor did to the sentences that are new: added them, or edited old ones, and where.
+
+Most new sentences of Wikipedia are old ones with some words changed. Of those, a few say something
+new: those with a number or a name that the old sentence lacks.
+"""
+
+import collections
+import difflib
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ckl_jax.data.text.sentences import NUMBER_WORDS
+from ckl_jax.data.text.taggers import HeuristicFinder
+
+ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
+EDITS = (ADDED, REWORDED, NUMBER, NAME)
+_SAYS_NEW = (ADDED, NUMBER, NAME)
+_MIN_ALIKE = 0.5  # fraction of the words that an edited sentence shares with the old one
+_CANDIDATES = 4  # old sentences with most rare words in common, which are compared word by word
+_MAX_POSTINGS = 64  # a word of more old sentences is not rare
+_CLAUSE = 5  # words in a row, that the old sentence lacks
+_MAX_WORDS = 300  # compared word by word, between what is alike at both ends
+_WORD = re.compile(r"\w+(?:['’.,]\w+)*|[^\w\s]")
+Span = tuple[int, int]
+
+
+class Edit(NamedTuple):
+    """A new sentence.
+
+    Attributes:
+      kind: one of `EDITS`. `NUMBER`: like an old sentence, with a number that it lacks; `NAME`:
+        with such a name but no such number; `ADDED`: like none, or with neither but a clause of
+        `_CLAUSE` words that it lacks; `REWORDED`: all others.
+      start, end: of the sentence, in characters of its record's text.
+      spans: [start, end) of what the old sentence lacks, likewise; all if there is no old one.
+    """
+
+    kind: str
+    start: int
+    end: int
+    spans: tuple[Span, ...]
+
+
+class OldSentences:
+    """The sentences of an old version that the new one lacks, to be compared with new ones."""
+
+    def __init__(self, old: Sequence[str], new: Sequence[str]):
+        self._names = HeuristicFinder.fit((*old, *new))
+        self._words = [_lower(_WORD.findall(sentence)) for sentence in old]
+        self._counts = [_count(words) for words in self._words]
+        self._postings: dict[str, list[int]] = collections.defaultdict(list)
+        for i, words in enumerate(self._words):
+            for word in dict.fromkeys(words):
+                self._postings[word].append(i)
+
+    def edit(self, sentence: str, start: int) -> Edit:
+        """Classifies a new sentence that begins at `start` of its record's text."""
+        matches = list(_WORD.finditer(sentence))
+        words = _lower(match[0] for match in matches)
+        end, old = start + len(sentence), self._closest(words)
+        if old is None:
+            return Edit(ADDED, start, end, ((start, end),))
+        changed = list(_changed(old, words))
+        kind = self._kind(sentence, words, set(old))
+        if kind == REWORDED and any(_is_clause(words[a:b], set(old)) for a, b in changed):
+            kind = ADDED
+        spans = [(start + matches[a].start(), start + matches[b - 1].end()) for a, b in changed]
+        return Edit(kind, start, end, tuple(spans))
+
+    def _closest(self, words: list[str]) -> list[str] | None:
+        """The words of the old sentence that shares most, None if it shares too few."""
+        shared: collections.Counter[int] = collections.Counter()
+        for word in dict.fromkeys(words):
+            postings = self._postings.get(word, ())
+            if len(postings) <= _MAX_POSTINGS:
+                shared.update(postings)
+        best = heapq.nlargest(_CANDIDATES, shared, key=lambda i: (shared[i], -i))
+        counts = _count(words)
+        alike = [(_dice(counts, self._counts[i]), -i) for i in best]
+        fraction, place = max(alike, default=(0.0, 0))
+        return self._words[-place] if fraction >= _MIN_ALIKE else None
+
+    def _kind(self, sentence: str, words: list[str], known: set[str]) -> str:
+        if any(_is_number(word) for word in words if word not in known):
+            return NUMBER
+        names = (sentence[a:b] for a, b in self._names.find_proper_nouns(sentence))
+        parts = (part for name in names for part in _lower(_WORD.findall(name)))
+        return NAME if any(part not in known for part in parts) else REWORDED
+
+
+def says_something_new(edit: Edit) -> bool:
+    """Whether a sentence was added or has a new number or name."""
+    return edit.kind in _SAYS_NEW
+
+
+def _lower(words) -> list[str]:
+    return [word.lower().replace("’", "'").removesuffix("'s") for word in words]
+
+
+def _is_clause(words: Sequence[str], known: set[str]) -> bool:
+    return sum(word.isalnum() and word not in known for word in words) >= _CLAUSE
+
+
+def _is_number(word: str) -> bool:
+    return any(c.isdigit() for c in word) or word in NUMBER_WORDS
+
+
+def _count(words: Sequence[str]) -> tuple[collections.Counter[str], int]:
+    """The words without punctuation, and how many they are."""
+    counts = collections.Counter(word for word in words if word[0].isalnum())
+    return counts, counts.total()
+
+
+def _dice(new: tuple, old: tuple) -> float:
+    (counts, size), (old_counts, old_size) = new, old
+    # Over the new sentence's words alone: an old one may be as long as a list.
+    shared = sum(min(count, old_counts[word]) for word, count in counts.items())
+    return 2 * shared / max(1, size + old_size)
+
+
+def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[Span]:
+    """Yields [start, end) of the words of `new` that `old` lacks, in order."""
+    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
+    if first is None:
+        first = min(len(old), len(new))
+    last = 0
+    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+        last += 1
+    old, end = old[first : len(old) - last], len(new) - last
+    if max(len(old), end - first) > _MAX_WORDS:
+        yield first, end
+        return
+    matcher = difflib.SequenceMatcher(None, old, new[first:end], autojunk=False)
+    for tag, _, _, a, b in matcher.get_opcodes():
+        if tag in ("insert", "replace"):
+            yield first + a, first + b
