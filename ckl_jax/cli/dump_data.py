@@ -66,6 +66,10 @@ def diffsets(
         print(f"{pages:12,}  pages: {reason}")
     for kind, records in manifest["records"].items():
         print(f"{records:12,}  records: {kind}")
+    for kind, sentences in manifest.get("edits", {}).items():
+        print(f"{sentences:12,}  new sentences of old articles: {kind}")
+    for what, count in manifest["templates"].items():
+        print(f"{count:12,}  {what}")
     print(
         f"{manifest['articles']:12,}  articles, {manifest['words']:,} words: "
         f"{Path(out) / manifest['csv']}"

@@ -103,12 +103,13 @@ def unpack(packed: bytes) -> Page:
 def compared(
     group: tuple[int, dict[str, Iterable[bytes]]], rules: Rules, shards: Ids, paths: dict[str, str]
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the records of a page as JSON, and the reason for its outcome."""
+    """Yields the records of a page as JSON, and its counts (`page_diff.compare`)."""
     number, versions = group
     pair = tuple(_one(versions[side], paths.get(side, "")) for side in ("old", "new"))
-    records, reason = page_diff.records_of(pair, rules)
+    records, counts = page_diff.records_of(pair, rules)
     shard = shard_of(shards, number)
-    yield "reasons", ((shard, reason), 1)
+    for reason, count in counts.items():
+        yield "reasons", ((shard, reason), count)
     if records:
         yield "records", (shard, (number, json.dumps(records, ensure_ascii=False)))
 

@@ -36,6 +36,7 @@ from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, NEW
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.edits import Edit, says_something_new
+from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
 from ckl_jax.papers.temporalwiki.data.page_diff import Pair, Rules
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, twice
 
@@ -56,6 +57,8 @@ class Options:
       deletions: Also list the text that is gone.
       unsorted: The dumps are not in the order of page ids; sort them through files.
       shards: Shards of the work, at most; 0 is one for 64 MiB of the new dump.
+      templates: File of templates within sentences, NAME = PATTERN on each line, beside the known
+        ones.
     """
 
     namespaces: Ints = (0,)
@@ -64,6 +67,7 @@ class Options:
     deletions: bool = False
     unsorted: bool = False
     shards: int = 0
+    templates: str = ""
 
     def rules(self, dump: Dump) -> Rules:
         return Rules(
@@ -73,6 +77,7 @@ class Options:
             self.disambiguation,
             self.legacy,
             self.deletions,
+            tuple(read_table(self.templates).items()) if self.templates else (),
         )
 
 
@@ -121,7 +126,9 @@ class Plan:
             "format": FORMAT,
             "old": _describe(self.old) if self.old else None,
             "new": _describe(self.new),
-            "options": dataclasses.asdict(self.options),
+            # By content: the file may move, and probes read their pages alike.
+            "options": dataclasses.asdict(self.options)
+            | {"templates": self.options.rules(self.new).templates},
             "shards": self.shards,
         }
 
@@ -253,9 +260,9 @@ def make_shard(todo: Plan, shard: int, pool=None, workers: int = 1, pages=lambda
     write_shard(todo.path(shard, ".jsonl"), todo.path(shard, ".json"), records, counts)
 
 
-def _records(compared: Iterable[tuple[list, list[str]]], counts) -> Iterator[dict[str, Any]]:
-    for records, outcomes in compared:
-        counts.update(outcomes)
+def _records(compared: Iterable[tuple[list, Mapping]], counts) -> Iterator[dict[str, Any]]:
+    for records, of_pages in compared:
+        counts.update(of_pages)
         yield from records
 
 
@@ -330,12 +337,15 @@ def _text_bytes(pair: Pair) -> int:
     return sum(len(page.text) for page in pair if page)
 
 
-def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the records of some pairs of pages, and each pair's outcome."""
+def compare_batch(work: tuple[list[Pair], Rules]) -> tuple[list[dict[str, Any]], Mapping[str, int]]:
+    """Returns the records of some pairs of pages, and the counts of `page_diff.compare`."""
     pairs, rules = work
-    compared = [page_diff.compare(pair, rules) for pair in pairs]
-    records = [record for records, _ in compared for record in records]
-    return records, [reason for _, reason in compared]
+    records, counts = [], collections.Counter()
+    for pair in pairs:
+        found, of_page = page_diff.compare(pair, rules)
+        records += found
+        counts.update(of_page)
+    return records, counts
 
 
 # --- the whole
@@ -355,7 +365,12 @@ def finish(todo: Plan) -> dict[str, Any]:
         "files": [f"shards/{todo.name(i)}.jsonl" for i in range(len(todo.shards))],
         "csv": todo.csv_name,
         "documents": todo.documents_name,
-        "pages": dict(pages.most_common()),
+        "pages": {k: n for k, n in pages.most_common() if not k.startswith(page_diff.OF_TEXT)},
+        "templates": {
+            k.removeprefix(page_diff.OF_TEXT): n
+            for k, n in pages.items()
+            if k.startswith(page_diff.OF_TEXT)
+        },
         **_write_articles(todo),
         "versions": {p: importlib.metadata.version(p) for p in ("mwparserfromhell", "sentencex")},
     }

@@ -3,19 +3,26 @@
 `inline_templates.json` has patterns by name: `{2}` is the second unnamed parameter, `{-1}` the
 last, `{lt|1}` the first of these that is given; the part in brackets `[...]` is left out where a
 parameter in it is missing. A pattern whose parameters outside brackets are missing gives nothing.
-Templates whose text is computed are functions below. Any other template is left out.
+Templates whose text is computed are functions below. A table of the user's (`read_table`) comes
+first. Names under `silent` (with * at the end: all that begin so) show nothing within a sentence.
 """
 
 import functools
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ckl_jax.data.compressed import read_lines
+from ckl_jax.errors import UserError
 from ckl_jax.files import read_json
 
 _TABLE = read_json(Path(__file__).with_suffix(".json"))
 _PATTERNS, _SIGNS, _UNITS = _TABLE["patterns"], _TABLE["signs"], _TABLE["units"]
 _CURRENCIES = _TABLE["currencies"]
+_SILENT = frozenset(name for name in _TABLE["silent"] if not name.endswith("*"))
+_SILENT_STARTS = tuple(name[:-1] for name in _TABLE["silent"] if name.endswith("*"))
+_PATTERN = re.compile(r"(?:[^{}\[\]]|\{[^{}\[\]]+\}|\[(?:[^{}\[\]]|\{[^{}\[\]]+\})*\])*")
 _FIELD = re.compile(r"\{([^{}]+)\}")
 _OPTIONAL = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"[-−+]?[\d.,]*\d(?:[ +⁄/]*\d+[/⁄]\d+)?$")
@@ -45,9 +52,52 @@ Unnamed = Sequence[str]
 Named = Mapping[str, str]
 
 
-def sign(name: str) -> str:
-    """The text of a template without parameters; "" if it is not known."""
-    return _SIGNS.get(name, "")
+def read_table(path: str | os.PathLike) -> dict[str, str]:
+    """Reads a table of templates: lines `name = pattern`; an empty pattern shows nothing.
+
+    Patterns are as in `inline_templates.json`, with \\n for a line break. Lines that begin with #
+    are comments.
+
+    Raises:
+      UserError: there is no such file, or a line is not of this form or repeats a name.
+    """
+    if not os.path.isfile(path):
+        raise UserError(f"There is no table of templates {os.fspath(path)}; check --templates.")
+    table: dict[str, str] = {}
+    for number, _, line in read_lines(path):
+        text = line.decode("utf-8", "replace").strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, pattern = (part.strip() for part in text.partition("="))
+        name, wrong = name.lower().replace("_", " "), ""
+        if not (name and equals):
+            wrong = "give NAME = PATTERN"
+        elif name in table:
+            wrong = f"the template {name!r} was there before"
+        elif not _PATTERN.fullmatch(pattern):
+            wrong = "a brace or bracket of the pattern is not closed, or nested"
+        if wrong:
+            raise UserError(f"{os.fspath(path)}, line {number}: {wrong}.")
+        table[name] = pattern.replace("\\n", "\n")
+    return table
+
+
+def is_silent(name: str) -> bool:
+    """Whether a template, such as a reference or a request, shows no word within a sentence."""
+    return name in _SILENT or name.startswith(_SILENT_STARTS)
+
+
+def sign(name: str) -> str | None:
+    """The text of a template without parameters; None if it is not known."""
+    if name.startswith("formatnum:"):
+        digits = name.removeprefix("formatnum:").strip()
+        return f"{int(digits):,}" if digits.isdecimal() else digits or None
+    return _SIGNS.get(name)
+
+
+def of_pattern(pattern: str) -> Callable[[Unnamed, Named], str]:
+    """The function from parameters to text of a pattern."""
+    return functools.partial(_fill, pattern)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,7 +107,7 @@ def reader(name: str) -> Callable[[Unnamed, Named], str] | None:
         return _FUNCTIONS[name]
     for key in (name, f"{name.partition('-')[0]}-*", f"{name.partition('/')[0]}/*"):
         if key in _PATTERNS:
-            return functools.partial(_fill, _PATTERNS[key])
+            return of_pattern(_PATTERNS[key])
     return None
 
 
@@ -135,6 +185,11 @@ def _val(unnamed: Unnamed, named: Named) -> str:
     return f"{named.get('p', '')}{text}{' ' + unit if unit else ''}"
 
 
+def _chem(unnamed: Unnamed, named: Named) -> str:
+    """{{chem|H|2|O}}: "H2O"."""
+    return "".join(unnamed)
+
+
 def _height(unnamed: Unnamed, named: Named) -> str:
     """{{height|ft=6|in=2}}: "6 ft 2 in"."""
     units = ("m", "cm", "ft", "in")
@@ -193,6 +248,7 @@ _FUNCTIONS: dict[str, Callable[[Unnamed, Named], str]] = {
     **dict.fromkeys(("convert", "conv", "convert/2"), _convert),
     "cvt": functools.partial(_convert, abbreviated=True),
     "val": _val,
+    "chem": _chem,
     "height": _height,
     **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
     **dict.fromkeys(("currency", "fxconvert"), _currency),

@@ -11,6 +11,8 @@ from ckl_jax.papers.temporalwiki.data.wiki_xml import WIKITEXT, Page
 from ckl_jax.papers.temporalwiki.data.wikitext import Extractor, is_disambiguation
 
 Pair = tuple[Page | None, Page | None]
+Counts = dict[str, int]
+OF_TEXT = "text: "  # how the names of counts of templates begin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Rules:
     Attributes:
       language: of the sentences.
       dropped_links: `SiteInfo.dropped_links`.
+      templates: (name, pattern), of the user's (`inline_templates.read_table`).
       namespaces: whose pages count.
       disambiguation: whether pages that list the meanings of their title count.
       legacy: the released function in place of Algorithm 1.
@@ -32,12 +35,14 @@ class Rules:
     disambiguation: bool = False
     legacy: bool = False
     deletions: bool = False
+    templates: tuple[tuple[str, str], ...] = ()
 
 
 @functools.lru_cache(maxsize=4)
 def tools(rules: Rules) -> tuple[Extractor, Split]:
     """The extractor and the sentence splitter, loaded once in a process."""
-    return Extractor(rules.dropped_links), sentence_splitter(rules.language)
+    extractor = Extractor(rules.dropped_links, rules.language, dict(rules.templates))
+    return extractor, sentence_splitter(rules.language)
 
 
 def drop_reason(page: Page, rules: Rules) -> str:
@@ -83,24 +88,26 @@ def for_triage(page: Page, rules: Rules) -> Page:
     return dataclasses.replace(page, text="") if drop_reason(page, rules) else page
 
 
-def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
+def records_of(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], Counts]:
     """`triage` and `compare` in one."""
     wanted, reason = triage(pair, rules)
-    return compare(wanted, rules) if wanted else ([], reason)
+    return compare(wanted, rules) if wanted else ([], {reason: 1})
 
 
-def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
+def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], Counts]:
     """Compares pages that `triage` cannot decide.
 
     Returns:
-      The records (page_id, title, kind, text, and edits as in `algorithm1.Change`) and the page's
-      outcome.
+      The records (page_id, title, kind, text, and edits as in `algorithm1.Change`); the page's
+      outcome, once, and what became of templates in both its versions, of equal sections once
+      (names that begin with `OF_TEXT`).
     """
     # Disambiguation pages are recognised by their text, which `triage` does not read.
     old, new = (p if p and _counts(p, rules) else None for p in pair)
     if not old and not new:
-        return [], "disambiguation"
+        return [], {"disambiguation": 1}
     extractor, split = tools(rules)
+    extractor.counts.clear()
     # Shared by both versions: equal sections are parsed once.
     cache: dict[str, list[str]] = {}
     before = extractor.paragraphs(old.text, cache) if old else []
@@ -109,7 +116,8 @@ def compare(pair: Pair, rules: Rules) -> tuple[list[dict[str, Any]], str]:
     # A page that was a redirect before has no old version here, and is new as a whole.
     changes = (_parts if old and new else _whole)(before, after, rules, split)
     records = [_record(page, change) for change in changes]
-    return records, _outcome(old, new, after, records)
+    counts = {OF_TEXT + what: n for what, n in extractor.counts.items() if n}
+    return records, {_outcome(old, new, after, records): 1, **counts}
 
 
 def _record(page: Page, change: d.Change) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ckl_jax.errors import UserError
 from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
-from ckl_jax.papers.temporalwiki.data.diffsets import record_files
+from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest, record_files
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
 from ckl_jax.papers.temporalwiki.data.fact_store import Item
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
@@ -289,7 +289,8 @@ def diffset_texts(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[list[
 def page_texts(job: Job, pages: Iterable[Page], site: SiteInfo) -> Iterator[list[str]]:
     """(page, source, text) of the pages that candidates need."""
     wanted = KeySet(job.keys("page"))
-    rules = Rules(site.language or "en", site.dropped_links)
+    templates = tuple(map(tuple, read_manifest(job.diffset)["options"].get("templates") or ()))
+    rules = Rules(site.language or "en", site.dropped_links, templates=templates)
     extractor, _ = page_diff.tools(rules)
     for page in pages:
         key = page_key(job, page.id, page.title)

@@ -1,7 +1,8 @@
 """Converts wikitext to paragraphs of prose with mwparserfromhell's tokenizer.
 
 Kept is what reads as running text: paragraphs with the labels of their links, and the text of
-templates within sentences (`inline_templates`). Dropped are other templates, tables, lists,
+templates within sentences (`inline_templates`). A template within a sentence that cannot be read
+takes its phrase with it, or its sentence (`holes`). Dropped are other templates, tables, lists,
 headings, references, files, categories, galleries and formulae, as WikiExtractor drops them for the
 paper's texts.
 
@@ -12,11 +13,13 @@ time. The tokens are enough here; a test holds the result to that of the tree.
 import collections
 import html
 import re
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any
 
 from ckl_jax.errors import UserError
 from ckl_jax.papers.temporalwiki.data import inline_templates
+from ckl_jax.papers.temporalwiki.data.holes import HOLE, MAYBE_HOLE, HoleFiller
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo
 
 _DROPPED_TAGS = frozenset(
@@ -24,9 +27,12 @@ _DROPPED_TAGS = frozenset(
     "imagemap hiero mapframe maplink templatedata section inputbox categorytree templatestyles "
     "style script ul ol dl code pre noinclude includeonly".split()
 )
+_WORD_TAGS = frozenset("math chem ce code hiero".split())  # dropped, but within sentences
 _BLOCK_TAGS = frozenset("p div blockquote center br hr poem table tr td th h1 h2 h3 h4".split())
-# What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag.
+# What is in no XML: \0 marks a list item's line, \1 is a "<" that is shown and so begins no tag;
+# `holes` has two more.
 _LIST, _LESS = "\0", "\1"
+_NO_HOLES = str.maketrans("", "", HOLE + MAYBE_HOLE)
 _LIST_MARKUP = ("*", "#", ":", ";")
 _SWITCHES = re.compile(r"__[A-Z]+__")
 _EMPTY_BRACKETS = re.compile(r" ?\([ ,;:/–-]*\)| ?\[ *\]")
@@ -70,13 +76,24 @@ def is_disambiguation(title: str, text: str) -> bool:
 
 
 class Extractor:
-    """Wikitext to paragraphs, for one wiki."""
+    """Wikitext to paragraphs, for one wiki.
 
-    def __init__(self, dropped_links: frozenset[str] | None = None):
+    Attributes:
+      counts: words of templates, and phrases and sentences dropped with those that are not read.
+    """
+
+    def __init__(
+        self,
+        dropped_links: frozenset[str] | None = None,
+        language: str = "en",
+        templates: Mapping[str, str] = MappingProxyType({}),
+    ):
         """Loads the tokenizer.
 
         Args:
           dropped_links: `SiteInfo.dropped_links`; None: English names.
+          language: of the sentences that are dropped.
+          templates: the user's (`inline_templates.read_table`).
 
         Raises:
           UserError: the library is not installed.
@@ -87,7 +104,9 @@ class Extractor:
             raise UserError(
                 "Reading wikitext needs the package mwparserfromhell; pip install 'ckl-jax[data]'."
             ) from e
-        self._parser = Parser
+        self._parser, self._templates = Parser, templates
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._holes = HoleFiller(language, self.counts)
         self._dropped = SiteInfo().dropped_links if dropped_links is None else dropped_links
         self._t = t = tokens
         self._readers = {
@@ -123,7 +142,8 @@ class Extractor:
         # The third argument leaves the apostrophes of bold and italics to `_unquoted`, which ends
         # them with the line as MediaWiki does.
         tokens = iter(self._parser()._tokenizer.tokenize(_defused(wikitext), 0, True))
-        return list(_clean(_without_tags(self._read(tokens, ())).replace(_LESS, "<")))
+        text = _without_tags(self._read(tokens, ())).replace(_LESS, "<")
+        return list(_clean(text, self._holes))
 
     # Each reader takes the token that opens a construct and the iterator behind it, reads to the
     # construct's end and returns its text.
@@ -148,11 +168,24 @@ class Extractor:
         t = self._t
         ends = (t.TemplateParamSeparator, t.TemplateClose)
         name = self._read(rest, ends).strip().lower().replace("_", " ")
-        if self._end is t.TemplateClose:
-            return inline_templates.sign(name)
-        reader = inline_templates.reader(name)
-        if reader is None:
-            return _skip(rest, t.TemplateOpen, (t.TemplateClose,))
+        words = self.counts["words of templates"]
+        text = self._template_text(name, rest)
+        # Of nested templates only the outer one counts.
+        self.counts["words of templates"] = words + len(text.translate(_NO_HOLES).split())
+        return text
+
+    def _template_text(self, name: str, rest: Iterator) -> str:
+        t = self._t
+        ends = (t.TemplateParamSeparator, t.TemplateClose)
+        own = self._templates.get(name)
+        if self._end is t.TemplateClose and own is None:
+            sign = inline_templates.sign(name)
+            return _unread(name) if sign is None else sign
+        reader = inline_templates.of_pattern(own) if own else inline_templates.reader(name)
+        if reader is None or own == "":
+            if self._end is not t.TemplateClose:
+                _skip(rest, t.TemplateOpen, (t.TemplateClose,))
+            return "" if own == "" else _unread(name)
         unnamed: list[str] = []
         named: dict[str, str] = {}
         while self._end is t.TemplateParamSeparator:
@@ -161,7 +194,7 @@ class Extractor:
                 named[value.lower()] = self._read(rest, ends).strip()
             else:
                 unnamed.append(value)
-        return reader(unnamed, named)
+        return reader(unnamed, named) or ("" if inline_templates.is_silent(name) else HOLE)
 
     def _heading(self, token, rest: Iterator) -> str:
         return _skip(rest, self._t.HeadingStart, (self._t.HeadingEnd,)) + "\n\n"
@@ -202,6 +235,7 @@ class Extractor:
         text = ""
         if not closed and dropped:
             _skip(rest, t.TagOpenOpen, (t.TagCloseClose, t.TagCloseSelfclose))
+            text = HOLE if name in _WORD_TAGS else ""
         elif not closed:
             text = self._read(rest, (t.TagOpenClose,))
             self._read(rest, (t.TagCloseClose,))
@@ -209,6 +243,10 @@ class Extractor:
             # What is in <nowiki> is shown as it stands.
             text = text.replace("<", _LESS)
         return f"\n\n{text}\n\n" if name in _BLOCK_TAGS else text
+
+
+def _unread(name: str) -> str:
+    return "" if inline_templates.is_silent(name) else MAYBE_HOLE
 
 
 def _skip(rest: Iterator, opening: type, closings: tuple[type, ...]) -> str:
@@ -289,15 +327,16 @@ def _left_open(text: str) -> tuple[int, ...]:
     return *pairs, len(_TABLE_START.findall(text)) - len(_TABLE_END.findall(text))
 
 
-def _clean(text: str) -> Iterator[str]:
+def _clean(text: str, holes: HoleFiller) -> Iterator[str]:
     """Paragraphs as MediaWiki sees them: lines until a blank one, without those of lists."""
     lines: list[str] = []
     for line in [*_SWITCHES.sub("", text).split("\n"), ""]:
         words = [] if _LIST in line else (_unquoted(line) if "''" in line else line).split()
-        if words:
+        # A line of templates alone ends a paragraph.
+        if words and line.strip(f" {HOLE}{MAYBE_HOLE}"):
             lines += words
         elif lines:
-            paragraph = _tidy(" ".join(lines))
+            paragraph = _tidy(holes.fill(" ".join(lines)))
             lines = []
             # A paragraph of punctuation only is what a dropped template left.
             if any(map(str.isalnum, paragraph)):

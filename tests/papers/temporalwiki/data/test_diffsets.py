@@ -196,3 +196,22 @@ def test_real_pages_are_all_accounted_for(names, tmp_path):
         words = {w for r in records for w in r["text"].split() if w.isascii() and w.isalpha()}
         missing = [w for w in words if w not in raw]  # every word stands in its version's wikitext
         assert len(missing) <= 0.02 * len(words), (number, missing[:9])
+
+
+def test_the_users_templates_and_what_is_counted(tmp_path):
+    table = tmp_path / "templates.txt"
+    table.write_text("town = {1} (pop. 5)\n")
+    text = "A is a thing. It is in {{town|Arlen}}. It is {{convert|5|km|mi}} off. It is {{x}} old."
+    dumps = [
+        write(tmp_path / f"e-2020010{i}.xml", dump([page(1, "A", t, revision=i)]))
+        for i, t in enumerate(("A is a thing.", text), 1)
+    ]
+    todo = plan(*dumps, tmp_path / "out", Options(templates=str(table)))
+    manifest = build(todo)
+    (record,) = read_records(tmp_path / "out")
+    assert record["text"] == "It is in Arlen (pop. 5). It is 5 kilometres off."
+    assert manifest["templates"] == {"words of templates": 5, "sentences dropped": 1}
+    assert manifest["edits"] == {"added": 2}
+    table.write_text("town = {1}\n")
+    with pytest.raises(UserError, match="other|templates"):
+        build(plan(*dumps, tmp_path / "out", Options(templates=str(table))))

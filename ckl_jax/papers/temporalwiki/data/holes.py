@@ -1,0 +1,57 @@
+"""Removes what a template that is not read leaves of its sentence: the phrase, or the sentence.
+
+A sentence with a hole ("average high temperatures of - and lows of") must not be trained on.
+"""
+
+import collections
+import re
+
+from ckl_jax.data.text.sentences import Split, sentence_splitter
+
+# Characters that are in no XML. A word is missing at `HOLE`; at `MAYBE_HOLE` there was a template
+# that is not known, which may have shown nothing.
+HOLE, MAYBE_HOLE = "\2", "\3"
+_ANY = f"[{HOLE}{MAYBE_HOLE}]"
+_HAS = re.compile(_ANY)
+_SHOWN_NOTHING = re.compile(
+    # Attached to a word or its punctuation, as notes are; between sentences; at either end.
+    rf"(?<=[\w.,;:!?)\]\"”’'%]){MAYBE_HOLE}+"
+    rf"|(?:^|(?<=[.!?:] )){MAYBE_HOLE}[{MAYBE_HOLE} ]*(?![a-z,.;:)\d {MAYBE_HOLE}])"
+    rf"|(?<=[.!?:\"”)] ){MAYBE_HOLE}[{MAYBE_HOLE} ]*$"
+)
+_BRACKETS = re.compile(rf" ?\(([^()]*{_ANY}[^()]*)\)")
+_PREPOSITIONS = "of|in|at|by|with|near|about|on|since|until|before|after|during|for|from"
+_PREPOSITION = re.compile(rf" (?:{_PREPOSITIONS}) {_ANY}(?=[.,;:]|$)")
+
+
+class HoleFiller:
+    """Removes holes from paragraphs; adds what it does to `counts`."""
+
+    def __init__(self, language: str, counts: collections.Counter[str]):
+        self._language, self._counts = language, counts
+        self._split: Split | None = None
+
+    def fill(self, paragraph: str) -> str:
+        """The paragraph without holes, perhaps ""."""
+        if not _HAS.search(paragraph):
+            return paragraph
+        paragraph = _SHOWN_NOTHING.sub("", paragraph).strip()
+        for pattern in (_BRACKETS, _PREPOSITION):
+            paragraph, phrases = pattern.subn(_rest_of_brackets, paragraph)
+            self._counts["phrases dropped"] += phrases
+        if not _HAS.search(paragraph):
+            return paragraph
+        # The splitter is loaded where it is needed.
+        self._split = self._split or sentence_splitter(self._language)
+        sentences = self._split(paragraph)
+        kept = [sentence for sentence in sentences if not _HAS.search(sentence)]
+        self._counts["sentences dropped"] += len(sentences) - len(kept)
+        return " ".join(kept)
+
+
+def _rest_of_brackets(phrase: re.Match) -> str:
+    """The parts of a bracket without a hole; "" of other phrases."""
+    if not phrase.re.groups:
+        return ""
+    kept = [part for part in phrase[1].split(";") if part.strip() and not _HAS.search(part)]
+    return f" ({';'.join(kept).strip()})" if kept else ""
