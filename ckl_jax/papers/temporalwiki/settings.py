@@ -8,6 +8,7 @@ from ckl_jax import checks
 from ckl_jax.errors import UserError
 from ckl_jax.options import Names
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL
+from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION
 from ckl_jax.papers.temporalwiki.data.snapshots import Interval
 from ckl_jax.train.studies import StudySettings
 from ckl_jax.world.facts import World
@@ -60,6 +61,17 @@ class Updates(StudySettings):
         start and end; "paper" are all that a snapshot states, as the paper's.
       changed_span_weight: Weight in the loss of what is new in edited sentences, and of new ones,
         relative to the rest of the new text; 1 is the paper.
+      subject_cap: Fraction of the probes that may have one subject.
+      fix_point: Repeat the caps of the probes until they hold of what is left.
+      legacy: Compare texts as the paper's released function does.
+      unsorted: The Wikipedia dumps are not in the order of page ids; sort them through files.
+      templates: File of templates within sentences, NAME = PATTERN on each line, beside the known
+        ones.
+      page_map: File of pages and items, TSV or page_props.sql; by default the dumps' sitelinks.
+      properties: Another Wikidata dump, with labels of properties.
+      language: Language of labels.
+      qualifiers: Also read the items in qualifiers as facts.
+      beam: Make diffsets and probes by Apache Beam pipelines with these options; "" are its own.
       bindings: Gin bindings for every training; those of LIGHT_TUNE_... are for light-tuning alone.
       light_tuning: Facts of each class on which to tune each model before probing it again (500 in
         the paper); 0 tunes none.
@@ -77,6 +89,16 @@ class Updates(StudySettings):
     unchanged_fraction: float | None = None
     facts: Literal["current", "paper"] = "current"
     changed_span_weight: float = 1.0
+    subject_cap: float = MAX_SUBJECT_FRACTION
+    fix_point: bool = False
+    legacy: bool = False
+    unsorted: bool = False
+    templates: str = ""
+    page_map: str = ""
+    properties: str = ""
+    language: str = "en"
+    qualifiers: bool = False
+    beam: str | None = None
     light_tuning: int = 0
     proper_nouns: int = 0
 
@@ -96,6 +118,8 @@ class Updates(StudySettings):
         checks.require_int(0, **epochs, **extra)
         if self.initial_epochs == 0 and not self.model:
             raise UserError("--initial-epochs is 0 but no --model is given; give 1 or more.")
+        if self.proper_nouns and (self.legacy or self.unsorted):
+            raise UserError("--proper-nouns needs diffsets made without --legacy and --unsorted.")
         if not 0 < self.share <= 1:
             raise UserError(f"--unchanged-fraction is {self.share}; give a number in (0, 1].")
 

@@ -6,6 +6,7 @@ sections 3 to 5). Each training is a `t5x train` of its gin file in a process of
 is a gin file: `temporalwiki_<method>.gin`, which says on which task it trains (d1 or whole).
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from ckl_jax.errors import UserError, nearest
 from ckl_jax.papers.temporalwiki import extra_evaluations
 from ckl_jax.papers.temporalwiki.analysis.results import INITIAL, RECORD
 from ckl_jax.papers.temporalwiki.data import snapshots as dumps
+from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
+from ckl_jax.papers.temporalwiki.data.page_map import check_page_map
 from ckl_jax.papers.temporalwiki.data.snapshots import Snapshot
 from ckl_jax.papers.temporalwiki.settings import METHODS, Model, Updates
 from ckl_jax.papers.temporalwiki.study_data import FIRST, Data, Drawn
@@ -60,18 +63,17 @@ def _recorded(updates: Updates, snapshots: list[Snapshot]) -> dict[str, Any]:
         "unchanged_fraction": updates.share,
         "source": "snapshots" if updates.snapshots else "simulated",
     }
-    return {"free": ("methods", "months"), "replaced": replaced, "may_become": _may_become}
+    free = ("methods", "months", "unsorted", "beam")  # how dumps are read changes no text
+    return {"free": free, "replaced": replaced, "may_become": _may_become}
 
 
 def _may_become(name: str, before: Any, now: Any) -> bool:
     """Whether a study may continue although a setting changed in this way."""
     if name == "proper_nouns":  # may be asked later
         return not before
-    if name == "light_tuning" and before is None:  # of a folder from before there was any
-        return not now
-    # Alike: the paper's reading of facts, and its weight, were the only ones.
-    if before is None and name in ("facts", "changed_span_weight"):
-        return now in ("paper", 1)
+    defaults = {field.name: field.default for field in dataclasses.fields(Updates)}
+    if before is None and name in defaults:  # of a folder from before there was any
+        return now == ("paper" if name == "facts" else defaults[name])
     # Months may be added behind those that were there.
     return name == "snapshots" and before == now[: len(before)]
 
@@ -105,6 +107,12 @@ def check(updates: Updates) -> tuple[list[Snapshot], dict[str, Any]]:
     studies.refuse_own(updates.bindings, _macros(unbuilt, Model(updates.methods[0])))
     if updates.snapshots:
         dumps.check_series(snapshots)
+    if updates.templates:
+        read_table(updates.templates)
+    if updates.page_map:
+        check_page_map(updates.page_map)
+    if updates.properties and not Path(updates.properties).is_file():
+        raise UserError(f"There is no Wikidata dump {updates.properties}; check --properties.")
     if updates.model and not (Path(updates.model) / "model.gin").is_file():
         raise UserError(f"{updates.model} has no model.gin; make it with `ckl import-hf`.")
     from ckl_jax.config import gin_config, gin_scan  # slow, and needed from here on only

@@ -40,6 +40,8 @@ from ckl_jax.papers.temporalwiki.settings import Updates
 
 FIRST = "first"
 NOUNS = "nouns"
+_OF_TEXT = ("legacy", "unsorted", "templates")  # settings of diffsets, and of probes
+_OF_JOB = ("facts", "seed", "subject_cap", "page_map", "properties")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Data:
         """Builds the diffset and the probes of an interval, and prints their sizes."""
         diffset, out = self.folder(interval, "diffset"), self.folder(interval, "probes")
         # Deleted text is needed for the class of deleted facts, which the paper does not have.
-        options = diffsets.Options(deletions=True)
+        options = self._options(deletions=True)
         plan = diffsets.plan(interval.old.wikipedia, interval.new.wikipedia, diffset, options)
         made = self._diffset(plan)
         job = Job(
@@ -122,15 +124,15 @@ class Data:
             wikipedia=interval.new.wikipedia,
             out=out,
             # The sitelinks of the wiki that the dumps are of.
-            rules=FactRules(site=plan.new.wiki or "enwiki"),
-            facts=self.updates.facts,
+            rules=FactRules(
+                site=plan.new.wiki or "enwiki",
+                language=self.updates.language,
+                qualifiers=self.updates.qualifiers,
+            ),
             unchanged_fraction=self.updates.share,
-            seed=self.updates.seed,
+            **{name: getattr(self.updates, name) for name in _OF_JOB},
         )
-        tuning = self.updates.light_tuning
-        facts = _anew(
-            out, lambda: probes.build(job, self.workers, self.progress, light_tuning=tuning)
-        )
+        facts = _anew(out, lambda: self._probes(job))
         self._publish(interval, facts["files"])
         sizes = [f"{row['final']:,} {name}" for name, row in facts["table_2"].items()]
         print(
@@ -139,8 +141,27 @@ class Data:
             flush=True,
         )
 
+    def _options(self, **more: Any) -> diffsets.Options:
+        return diffsets.Options(**more, **{name: getattr(self.updates, name) for name in _OF_TEXT})
+
     def _diffset(self, plan: diffsets.Plan) -> dict[str, Any]:
-        return _anew(plan.out, lambda: diffsets.build(plan, self.workers, progress=self.progress))
+        def make() -> dict[str, Any]:
+            if self.updates.beam is None:
+                return diffsets.build(plan, self.workers, progress=self.progress)
+            from ckl_jax.papers.temporalwiki.data import beam_diffsets
+
+            return beam_diffsets.build(plan, self.updates.beam)
+
+        return _anew(plan.out, make)
+
+    def _probes(self, job: Job) -> dict[str, Any]:
+        updates = self.updates
+        ends = {"fix_point": updates.fix_point, "light_tuning": updates.light_tuning}
+        if updates.beam is None:
+            return probes.build(job, self.workers, self.progress, **ends)
+        from ckl_jax.papers.temporalwiki.data import beam_probes
+
+        return beam_probes.build(job, updates.beam, **ends)
 
     def _publish(self, interval: Interval, names: Sequence[str]) -> None:
         """Copies the probes of an interval beside the others', under names with full dates."""
@@ -158,7 +179,9 @@ class Data:
     def whole_text(self, snapshot: Snapshot) -> Path:
         """Makes the text of a whole snapshot; returns its file of documents."""
         out = self.root / "data" / snapshot.date
-        plan = diffsets.plan(None, snapshot.wikipedia, out, diffsets.Options())
+        # The released function compares; of a whole snapshot there is nothing to compare.
+        options = dataclasses.replace(self._options(), legacy=False)
+        plan = diffsets.plan(None, snapshot.wikipedia, out, options)
         made = self._diffset(plan)
         print(
             f"   {snapshot.date}  {labels.count(made['articles'], 'article')}, "

@@ -21,6 +21,7 @@ from ckl_jax.data.tasks.cached import CachedTask
 from ckl_jax.errors import UserError
 from ckl_jax.papers.ckl import simulated
 from ckl_jax.papers.temporalwiki import study as job
+from ckl_jax.papers.temporalwiki import study_data
 from ckl_jax.papers.temporalwiki.analysis import report
 from ckl_jax.papers.temporalwiki.data import snapshots
 from ckl_jax.papers.temporalwiki.settings import METHODS, Updates
@@ -194,6 +195,63 @@ def test_changed_spans_are_weighed_in_updates_and_not_in_the_initial_model(tmp_p
     packed = Updates(out=str(tmp_path), changed_span_weight=2, bindings=("PACK_ROWS = True",))
     with pytest.raises(UserError, match="needs whole rows"):
         job.check(packed)
+
+
+def test_options_of_dumps_reach_diffsets_and_probes(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        study_data.diffsets, "plan", lambda old, new, out, o: made.append(o) or Plan
+    )
+    monkeypatch.setattr(
+        study_data.probes, "build", lambda job, *_, **ends: made.append((job, ends)) or 1 / 0
+    )
+    monkeypatch.setattr(Data, "_diffset", lambda self, plan: {})
+
+    class Plan:
+        new = type("new", (), {"wiki": "dewiki"})
+
+    table = tmp_path / "templates.txt"
+    table.write_text("a = {1}\n")
+    given = dict(legacy=True, unsorted=True, templates=str(table))
+    of_job = dict(facts="paper", subject_cap=0.1, page_map="m.tsv", properties="p.json", seed=3)
+    rules = dict(language="de", qualifiers=True)
+    updates = Updates(out=str(tmp_path), fix_point=True, light_tuning=5, **given, **of_job, **rules)
+    with pytest.raises(ZeroDivisionError):
+        data = Data(
+            updates, [snapshots.Snapshot(date, "w", "d") for date in ("20200101", "20200201")]
+        )
+        data.build_interval(data.intervals[0])
+    options, (made_job, ends) = made
+    assert options == study_data.diffsets.Options(deletions=True, **given)
+    assert {name: getattr(made_job, name) for name in of_job} == of_job
+    assert {name: getattr(made_job.rules, name) for name in rules} == rules
+    assert made_job.rules.site == "dewiki" and ends == {"fix_point": True, "light_tuning": 5}
+    for wrong, complaint in [
+        (dict(page_map="absent.tsv"), "no page-to-item map absent.tsv"),
+        (dict(properties="absent.json"), "no Wikidata dump absent.json"),
+        (dict(templates="absent.txt"), "no table of templates absent.txt"),
+    ]:
+        with pytest.raises(UserError, match=complaint):
+            job.check(Updates(out=str(tmp_path), **wrong))
+    with pytest.raises(UserError, match="--proper-nouns needs diffsets made without"):
+        Updates(out=str(tmp_path), unsorted=True, proper_nouns=5)
+
+
+@pytest.mark.parametrize(
+    "name, before, now, may",
+    [
+        ("facts", None, "paper", True),
+        ("facts", None, "current", False),
+        ("changed_span_weight", None, 1.0, True),
+        ("language", None, "de", False),
+        ("legacy", None, False, True),
+        ("light_tuning", None, 0, True),
+        ("light_tuning", 0, 5, False),
+        ("proper_nouns", 0, 5, True),
+    ],
+)
+def test_folders_of_before_a_setting_had_its_default(name, before, now, may):
+    assert bool(job._may_become(name, before, now)) == may
 
 
 def test_full_trains_on_the_old_documents_and_the_news(tmp_path):

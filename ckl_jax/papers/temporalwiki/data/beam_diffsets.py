@@ -12,10 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ckl_jax.data import beam as beam_runs
-from ckl_jax.data.process_pool import open_folder
 from ckl_jax.files import parse_json
 from ckl_jax.papers.temporalwiki.data import page_diff
-from ckl_jax.papers.temporalwiki.data.diffsets import Plan, finish, is_done, shard_of, write_shard
+from ckl_jax.papers.temporalwiki.data.diffsets import (
+    Plan,
+    finish,
+    is_done,
+    open_diffset,
+    shard_of,
+    write_shard,
+)
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, Span, pieces
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, SiteInfo, read_pages, twice
@@ -38,7 +44,8 @@ def build(todo: Plan, arguments: str = "") -> dict[str, Any]:
       UserError: bad dumps, a page id that is in a dump twice, bad arguments.
     """
     beam, pipeline = beam_runs.new_pipeline(arguments)
-    open_folder(todo.out, todo.settings())
+    if done := open_diffset(todo):
+        return done
     # Shards of an earlier run, local or Beam's, are not made again.
     missing = [i for i in range(len(todo.shards)) if not is_done(todo, i)]
     if missing:

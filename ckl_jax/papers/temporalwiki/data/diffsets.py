@@ -30,7 +30,7 @@ from ckl_jax.data.process_pool import (
     run_tasks,
 )
 from ckl_jax.errors import UserError
-from ckl_jax.files import atomic_write, read_json, read_jsonl, write_json, write_jsonl
+from ckl_jax.files import as_json, atomic_write, read_json, read_jsonl, write_json, write_jsonl
 from ckl_jax.options import Ints
 from ckl_jax.papers.temporalwiki.data import page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, NEW
@@ -197,9 +197,8 @@ def build(
     Raises:
       UserError: bad dumps; finished shards are kept.
     """
-    # Raises if the folder was begun with other dumps or settings. Another machine may be writing
-    # another part.
-    open_folder(todo.out, todo.settings(), shared=part != (0, 1))
+    if done := open_diffset(todo, shared=part != (0, 1)):
+        return done
     mine = [i for i in range(len(todo.shards)) if i % part[1] == part[0] and not is_done(todo, i)]
     progress(len(todo.shards) - len(mine), len(todo.shards), "shards")
     if mine:
@@ -207,6 +206,29 @@ def build(
     if not all(is_done(todo, i) for i in range(len(todo.shards))):
         return None
     return finish(todo)
+
+
+def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:
+    """Creates or reopens the folder; returns the manifest if all that differs is `unsorted`.
+
+    An unfinished folder that was begun in the order of ids is begun anew with --unsorted.
+
+    Raises:
+      UserError: the folder was begun with other dumps or settings.
+    """
+    settings, path = as_json(todo.settings()), todo.out / "settings.json"
+    before = read_json(path) if path.is_file() else {}
+    order = {"unsorted": None}
+    if before and before != settings and todo.options.unsorted:
+        pair = ({**s, "shards": None, "options": s["options"] | order} for s in (before, settings))
+        if len({json.dumps(each, sort_keys=True) for each in pair}) == 1:
+            if (todo.out / "manifest.json").is_file():
+                return read_manifest(todo.out)
+            if not shared:
+                shutil.rmtree(todo.out)
+    # Another machine may be writing another part.
+    open_folder(todo.out, settings, shared=shared)
+    return None
 
 
 def is_done(todo: Plan, shard: int) -> bool:

@@ -215,3 +215,22 @@ def test_the_users_templates_and_what_is_counted(tmp_path):
     table.write_text("town = {1}\n")
     with pytest.raises(UserError, match="other|templates"):
         build(plan(*dumps, tmp_path / "out", Options(templates=str(table))))
+
+
+def test_a_folder_of_sorted_dumps_is_begun_anew_with_unsorted(tmp_path):
+    dumps = [
+        write(tmp_path / f"e-2020010{i}.xml", dump(pages[::-1]))
+        for i, pages in enumerate((OLD, NEW), 1)
+    ]
+    with pytest.raises(UserError, match="add --unsorted"):
+        build(plan(*dumps, tmp_path / "out", Options()))
+    with pytest.raises(UserError, match="other settings"):
+        build(plan(*dumps, tmp_path / "out", Options(unsorted=True, deletions=True)))
+    build(plan(*dumps, tmp_path / "out", Options(unsorted=True)))
+    assert sorted(rows(tmp_path / "out")) == sorted(EXPECTED)
+    in_order = [
+        write(tmp_path / f"f-2020010{i}.xml", dump(pages)) for i, pages in enumerate((OLD, NEW), 1)
+    ]
+    made = build(plan(*in_order, tmp_path / "finished", Options()))
+    again = build(plan(*in_order, tmp_path / "finished", Options(unsorted=True)))
+    assert again["words"] == made["words"] and rows(tmp_path / "finished") == EXPECTED
