@@ -232,8 +232,14 @@ class DatasetConfig:
         Raises:
           UserError: the tasks have other features than the model reads.
         """
-        if self.marked_weight != 1:
-            self._check_marks(model, tasks[0])
+        unmarked = self.contiguous or any("marks" not in t.features for t in tasks[:1])
+        if self.marked_weight != 1 and (unmarked or hasattr(model, "masking")):
+            raise UserError(
+                f"The weight of marked tokens is {self.marked_weight}, but the rows of "
+                f"{self.mixture_or_task_name!r} have no marks, or cannot be weighed by them; make "
+                "them for a decoder-only model by 'ckl data rows --marks' of marked documents, "
+                "without CONTIGUOUS_ROWS, or leave the weight at 1."
+            )
         convert = converter_of(
             model.task_features,
             getattr(model.output_vocabulary, "pad_id", 0),
@@ -242,17 +248,6 @@ class DatasetConfig:
             self.marked_weight,
         )
         return convert, self._lengths(model.task_features, tasks)
-
-    def _check_marks(self, model: Any, task: CachedTask) -> None:
-        if tuple(model.task_features) != ("targets",) or hasattr(model, "masking"):
-            name = type(model).__name__
-            raise UserError(f"Marked tokens are weighed for decoder-only models, not a {name}.")
-        if self.contiguous or "marks" not in task.features:
-            raise UserError(
-                f"The weight of marked tokens is {self.marked_weight}, but the rows of "
-                f"{self.mixture_or_task_name!r} have no marks; make them by 'ckl data rows "
-                "--marks' of marked documents, without CONTIGUOUS_ROWS, or leave the weight at 1."
-            )
 
     def _lengths(self, wanted: Sequence[str], tasks: Sequence[CachedTask]) -> dict[str, int]:
         """The lengths of the features that are read, with segment ids for packed rows."""

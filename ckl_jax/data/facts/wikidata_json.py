@@ -20,7 +20,7 @@ from ckl_jax.files import BadJson, parse_json
 
 Fact = tuple[str, str]  # "P31", "Q5"
 Line = tuple[int, int, bytes]  # number, byte of the decompressed file, content
-START, END = "P580", "P582"  # qualifiers
+START, END, INSTANCE_OF = "P580", "P582", "P31"
 UNKNOWN = "?"  # a date that is stated but not as a day, month or year of our era
 _TIME = re.compile(r"\+0*(\d{4})-(0\d|1[0-2])-(\d\d)T")
 
@@ -110,6 +110,11 @@ class Entity:
     def facts(self) -> tuple[Fact, ...]:
         """The facts of all statements, whether or not they hold; each once."""
         return tuple(dict.fromkeys(s.fact for s in self.statements))
+
+    @property
+    def kind(self) -> str:
+        """The first class of which it is an instance; "" if the dump has none."""
+        return next((s.item for s in self.statements if s.property == INSTANCE_OF), "")
 
 
 def entity_lines(path: str | os.PathLike) -> Iterator[Line]:

@@ -89,7 +89,13 @@ def causal_rows(
     before, after = getattr(vocabulary, "around", ((), ()))
     whole = length - len(before) - len(after)
     if marks:
-        yield from _marked_rows(documents, vocabulary, whole, before, after)
+        for document in documents:
+            pair = zip(
+                *(cut(each, whole) for each in _marked_tokens(document, vocabulary)), strict=True
+            )
+            for piece, marked in pair:
+                marked = [*(0 for _ in before), *marked, *(0 for _ in after)]
+                yield {"targets": [*before, *piece, *after], "marks": marked}
         return
     texts = (document_text(document, legacy) for document in documents)
     pieces = (
@@ -100,28 +106,16 @@ def causal_rows(
     yield from pack(pieces, length) if packed else ({"targets": piece} for piece in pieces)
 
 
-def _marked_rows(documents, vocabulary: Any, length: int, before, after) -> Iterator[Row]:
-    for document in documents:
-        text = document_text(document)
-        tokens = vocabulary.encode(text)
-        marked = _marked_tokens(document, text, vocabulary)
-        for piece, marks in zip(cut(tokens, length), cut(marked, length), strict=True):
-            around = [0] * len(before), [0] * len(after)
-            yield {
-                "targets": [*before, *piece, *after],
-                "marks": [*around[0], *marks, *around[1]],
-            }
-
-
-def _marked_tokens(document: Document, text: str, vocabulary: Any) -> list[int]:
-    """1 for each token with a character of a mark, else 0."""
+def _marked_tokens(document: Document, vocabulary: Any) -> tuple[list[int], list[int]]:
+    """The tokens of a document, and 1 for each with a character of a mark, else 0."""
+    text = document_text(document)
     covered = np.zeros(len(text) + 2, np.int64)
     shift = len(text) - len(document.text)
     for start, end in document.marks or ():
         covered[shift + start + 1 : shift + end + 1] = 1
     counts = np.cumsum(covered)
     starts, ends = np.array(vocabulary.offsets(text), np.int64).reshape(-1, 2).T
-    return (counts[ends] > counts[starts]).astype(int).tolist()
+    return vocabulary.encode(text), (counts[ends] > counts[starts]).astype(int).tolist()
 
 
 def _encoded(texts: Iterable[str], vocabulary: Any) -> Iterator[Sequence[int]]:

@@ -151,7 +151,7 @@ def test_marks_weigh_tokens_and_change_nothing_else(tmp_path):
         assert (weights == 3).sum() == 5 and (weights == 1).sum() == (
             one["decoder_loss_weights"].sum() - 5
         )
-    with pytest.raises(UserError, match="have no marks; make them by 'ckl data rows --marks'"):
+    with pytest.raises(UserError, match="have no marks, or cannot be weighed"):
         batch(plain, 3.0)
     with pytest.raises(UserError, match="MARKED_WEIGHT is 0"):
         batch(marked, 0)

@@ -19,13 +19,12 @@ from typing import Any
 from ckl_jax.data import beam as beam_runs
 from ckl_jax.data.beam import COUNTS, counted
 from ckl_jax.data.buckets import bucket_path, hash64
-from ckl_jax.data.facts.wikidata_json import FactRules, entity_lines
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, entity_lines
 from ckl_jax.files import parse_json, read_json, read_jsonl
 from ckl_jax.papers.temporalwiki.data import fact_store, probe_rows, probe_stages, probes
 from ckl_jax.papers.temporalwiki.data.beam_diffsets import PIECE_BYTES
 from ckl_jax.papers.temporalwiki.data.diffsets import record_files
 from ckl_jax.papers.temporalwiki.data.dumps import Span, open_dump, pieces
-from ckl_jax.papers.temporalwiki.data.fact_store import Item
 from ckl_jax.papers.temporalwiki.data.probe_rows import Job
 from ckl_jax.papers.temporalwiki.data.probe_stages import Run
 from ckl_jax.papers.temporalwiki.data.wiki_xml import SiteInfo, read_pages
@@ -179,11 +178,10 @@ def read_part(part: Part, rules: FactRules) -> Iterator[tuple[str, Any]]:
         if entity.id[0] == "P":
             yield "properties", (f"{part.side} {entity.id}", entity.label)
             continue
-        row = fact_store.row_of(entity)
-        item, number = Item.of(row), int(entity.id[1:])
-        yield part.side, (number, row)
-        if item.label:
-            yield "labels", ((part.side, number), (item.label, item.kind))
+        number = int(entity.id[1:])
+        yield part.side, (number, fact_store.row_of(entity))
+        if entity.label:
+            yield "labels", ((part.side, number), (entity.label, entity.kind))
     yield from counted({f"{part.side} {what}": count for what, count in counts.items()})
 
 
@@ -213,11 +211,11 @@ def compare_items(group: Group, job: Job) -> Iterator[tuple[str, Any]]:
     yield from counted(counts)
 
 
-def _version(lines: Iterable[str], path: str) -> Item | None:
+def _version(lines: Iterable[str], path: str) -> Entity | None:
     rows = list(lines)
     if len(rows) > 1:
         raise fact_store.twice(path, rows)
-    return Item.of(rows[0]) if rows else None
+    return fact_store.entity_of(rows[0]) if rows else None
 
 
 def _label(side: str, item: str) -> Label:

@@ -6,7 +6,6 @@ A dump is read once, as a stream; workers parse its lines. A bucket holds one li
 """
 
 import collections
-import dataclasses
 import functools
 import itertools
 import json
@@ -21,7 +20,6 @@ import numpy as np
 from ckl_jax.data.buckets import bucket_files, bucket_path
 from ckl_jax.data.facts.wikidata_json import (
     Entity,
-    Fact,
     FactRules,
     Line,
     Statement,
@@ -32,35 +30,14 @@ from ckl_jax.data.process_pool import Progress, batches, ordered_map
 from ckl_jax.errors import UserError
 from ckl_jax.files import atomic_write, os_errors, parse_json, read_json, write_json
 
-INSTANCE_OF = "P31"
 _BATCH_BYTES = 4 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Item:
-    """One line of a bucket."""
-
-    id: str
-    label: str
-    title: str
-    revision: int
-    statements: list[Statement]
-
-    @property
-    def facts(self) -> list[Fact]:
-        """The facts of all statements, each once."""
-        return list(dict.fromkeys(s.fact for s in self.statements))
-
-    @property
-    def kind(self) -> str:
-        """The first class of which it is an instance; "" if the dump has none."""
-        return next((s.item for s in self.statements if s.property == INSTANCE_OF), "")
-
-    @staticmethod
-    def of(line: str | bytes) -> "Item":
-        number, label, title, revision, rows, _ = parse_json(line)
-        statements = [Statement(f"P{p}", f"Q{q}", *dated) for p, q, *dated in rows]
-        return Item(f"Q{number}", label, title, revision, statements)
+def entity_of(line: str | bytes) -> Entity:
+    """The item of one line of a bucket."""
+    number, label, title, revision, rows, at = parse_json(line)
+    statements = tuple(Statement(f"P{p}", f"Q{q}", *dated) for p, q, *dated in rows)
+    return Entity(f"Q{number}", label, title, revision, statements, at)
 
 
 def extract(
@@ -150,7 +127,7 @@ def entities(
 
 
 def row_of(entity: Entity) -> str:
-    """The line of an item that `Item.of` reads."""
+    """The line of an item that `entity_of` reads."""
     rows = [_statement_row(s) for s in entity.statements]
     row = [int(entity.id[1:]), entity.label, entity.title, entity.revision, rows, entity.line]
     return json.dumps(row, ensure_ascii=False)
@@ -230,13 +207,13 @@ class Labels:
             if i == len(offsets) or offsets[i, 0] != number:
                 return "", ""
             file.seek(int(offsets[i, 1]))
-            item = Item.of(file.readline())
+            item = entity_of(file.readline())
             return item.label, item.kind
 
 
 def merge(
     old: dict[int, bytes], new: dict[int, bytes]
-) -> Iterator[tuple[Item | None, Item | None]]:
+) -> Iterator[tuple[Entity | None, Entity | None]]:
     """Pairs the two versions of each item in a bucket, by number; None where one is missing."""
     for number in sorted(itertools.chain(old, (n for n in new if n not in old))):
-        yield tuple(Item.of(side[number]) if number in side else None for side in (old, new))
+        yield tuple(entity_of(side[number]) if number in side else None for side in (old, new))

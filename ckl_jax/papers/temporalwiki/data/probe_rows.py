@@ -16,14 +16,13 @@ from tyro.conf import arg
 
 from ckl_jax.data.buckets import KeySet, hash64
 from ckl_jax.data.facts.fact_files import SETS
-from ckl_jax.data.facts.wikidata_json import FactRules, Statement, read_entities
+from ckl_jax.data.facts.wikidata_json import Entity, FactRules, read_entities
 from ckl_jax.errors import UserError
 from ckl_jax.options import Flat
 from ckl_jax.papers.temporalwiki.data import fact_diff, page_diff
 from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE
 from ckl_jax.papers.temporalwiki.data.diffsets import read_manifest, record_files
 from ckl_jax.papers.temporalwiki.data.dumps import date_of
-from ckl_jax.papers.temporalwiki.data.fact_store import Item
 from ckl_jax.papers.temporalwiki.data.page_diff import Rules
 from ckl_jax.papers.temporalwiki.data.page_map import PageMap, check_page_map
 from ckl_jax.papers.temporalwiki.data.probe_filters import MAX_SUBJECT_FRACTION, Probe
@@ -147,7 +146,7 @@ def page_key(job: Job, number: int, title: str) -> str:
 
 
 def candidates(
-    job: Job, old: Item | None, new: Item | None, aligner: "PageAligner", counts
+    job: Job, old: Entity | None, new: Entity | None, aligner: "PageAligner", counts
 ) -> Iterator[list[Any]]:
     """The candidate facts of one item: kind, subject, label, page, relation, object, old object."""
     for change, item in _changes(job, old, new, counts):
@@ -155,7 +154,7 @@ def candidates(
             yield [change.kind, item.id, item.label, key, *dataclasses.astuple(change)[1:]]
 
 
-def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange, Item]]:
+def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange, Entity]]:
     """The facts of one item that are considered, each with the version that names its subject."""
     item = new or old
     if old and new and old.revision and new.revision and old.revision != new.revision:
@@ -175,13 +174,13 @@ def _changes(job: Job, old, new, counts) -> Iterator[tuple[fact_diff.FactChange,
 
 
 def _classified(job: Job, old, new, counts) -> Iterator[fact_diff.FactChange]:
+    pair = [item or Entity("") for item in (old, new)]
     if not job.is_current:
-        return fact_diff.classify(old.facts if old else (), new.facts if new else ())
-    sides: list[list[Statement]] = []
-    for item in (old, new):
-        statements = item.statements if item else []
-        sides.append([s for s in statements if not fact_diff.is_about_wikimedia(s.fact)])
-        counts["statements about Wikimedia's pages"] += len(statements) - len(sides[-1])
+        return fact_diff.classify(*(item.facts for item in pair))
+    sides = []
+    for item in pair:
+        sides.append([s for s in item.statements if not fact_diff.is_about_wikimedia(s.fact)])
+        counts["statements about Wikimedia's pages"] += len(item.statements) - len(sides[-1])
     return fact_diff.classify_current(*sides, (_day(job.old), _day(job.new)))
 
 
@@ -203,7 +202,7 @@ class PageAligner:
         self.map = PageMap(job.map_path) if job.page_map else None
         self.sets = {name: KeySet(job.keys(name)) for name in ("diffset", "deleted")}
 
-    def of(self, change: fact_diff.FactChange, item: Item, counts) -> str:
+    def of(self, change: fact_diff.FactChange, item: Entity, counts) -> str:
         """Key of the page, "" if the fact is dropped."""
         key = self.map.page(item.id) if self.map else item.title
         if not key:
@@ -234,11 +233,6 @@ def relation_labels(
 def side_of(kind: str) -> str:
     """Which dump names the object of a fact, and its types."""
     return "old" if kind == fact_diff.DELETED else "new"
-
-
-def texts_for(kind: str, texts: Mapping[str, list[str]]) -> list[str]:
-    """Of the texts of a page by source, those that may name the object of a class."""
-    return [text for source in TEXTS_OF[kind] for text in texts.get(source, ())]
 
 
 def probe_of(
@@ -304,7 +298,7 @@ def is_named(job: Job, row: dict[str, Any], texts: Mapping[str, list[str]], coun
     The paper's reading takes any substring, as the released alignment; else the name is not part of
     a longer word.
     """
-    texts = texts_for(row["kind"], texts)
+    texts = [text for source in TEXTS_OF[row["kind"]] for text in texts.get(source, ())]
     counts[f"{row['kind']} text found"] += bool(texts)
     label = row["object"].lower()
     named = [text for text in texts if label in text]
