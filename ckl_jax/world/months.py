@@ -33,7 +33,7 @@ _NOTES = (  # wordings of a note
 )
 _NOTED, _EDITED = 0.15, 0.25  # fraction of the pages with a note, and of those that change a month
 _SYLLABLES = ("bar", "del", "fin", "gor", "lun", "mer", "tos")
-_STAYS = {"dated": 0.4, "demoted": 0.7}  # how a fact that ended stays stated, by lot: up to
+_DATED, _DEMOTED = 0.4, 0.7  # of the facts that ended: stay stated, with their end; or with a rank
 _LATE = 0.2  # fraction of the facts that are recorded a month late
 
 
@@ -43,12 +43,6 @@ class Note(NamedTuple):
     wording: int
     number: int
     name: str
-
-    def edited(self, kind: str, number: int) -> "Note":
-        """The note after an editor changed its "wording", "number" or "name"."""
-        if kind == "wording":
-            return self._replace(wording=1 - self.wording)
-        return self._replace(**{kind: number if kind == "number" else _surveyor(number)})
 
     @property
     def text(self) -> str:
@@ -255,8 +249,12 @@ class _Wiki:
                 if lot < (_NOTED if date == self.first else _EVENT_FRACTION):
                     self.notes[key] = Note(number % 2, number, _surveyor(number))
             elif lot < _EDITED:
-                kind = ("wording", "number", "name")[number % 3]
-                self.notes[key] = self.notes[key].edited(kind, number)
+                note = self.notes[key]
+                self.notes[key] = (
+                    note._replace(wording=1 - note.wording),
+                    note._replace(number=number),
+                    note._replace(name=_surveyor(number)),
+                )[number % 3]
 
     def _rename(self, key: str) -> None:
         """The thing has another name from now on, and its page another title."""
@@ -346,9 +344,9 @@ class _Wiki:
             if fact in self.withdrawn or not end or end > date:
                 continue
             lot = fraction_of(f"stays {self.world.seed} {fact}")
-            if lot < _STAYS["dated"] or fact in self.ended:
+            if lot < _DATED or fact in self.ended:
                 yield fact, end
-            elif lot < _STAYS["demoted"] and fact.relation in followed:
+            elif lot < _DEMOTED and fact.relation in followed:
                 yield fact, ""
 
     def _saved(self, page: PageState, date: str) -> PageState:

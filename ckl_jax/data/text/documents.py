@@ -1,5 +1,6 @@
 """Dated documents and their files: JSON lines, plain or gzip, read as a stream."""
 
+import contextlib
 import dataclasses
 import datetime
 import gzip
@@ -94,13 +95,11 @@ def _marks(record: dict[str, Any], where: str) -> tuple[tuple[int, int], ...] | 
     marks = record.get("marks")
     if marks is None:
         return None
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         marks = tuple((int(start), int(end)) for start, end in marks)
-    except (TypeError, ValueError):
-        marks = ((0, 0),)
-    if not all(0 <= start < end <= len(record["text"]) for start, end in marks):
-        raise UserError(f"{where}: `marks` are not pairs [start, end) of characters of the text.")
-    return marks
+        if all(0 <= start < end <= len(record["text"]) for start, end in marks):
+            return marks
+    raise UserError(f"{where}: `marks` are not pairs [start, end) of characters of the text.")
 
 
 def json_line(document: Document) -> str:

@@ -37,7 +37,7 @@ from ckl_jax.papers.temporalwiki.data.algorithm1 import DELETED, DELETED_PAGE, N
 from ckl_jax.papers.temporalwiki.data.dumps import Dump, check_pair, id_ranges, open_dump
 from ckl_jax.papers.temporalwiki.data.edits import Edit, says_something_new
 from ckl_jax.papers.temporalwiki.data.inline_templates import read_table
-from ckl_jax.papers.temporalwiki.data.page_diff import Pair, Rules
+from ckl_jax.papers.temporalwiki.data.page_diff import OF_TEXT, Pair, Rules
 from ckl_jax.papers.temporalwiki.data.wiki_xml import Page, twice
 
 FORMAT = 1
@@ -217,11 +217,9 @@ def open_diffset(todo: Plan, shared: bool = False) -> dict[str, Any] | None:
       UserError: the folder was begun with other dumps or settings.
     """
     settings, path = as_json(todo.settings()), todo.out / "settings.json"
-    before = read_json(path) if path.is_file() else {}
-    order = {"unsorted": None}
-    if before and before != settings and todo.options.unsorted:
-        pair = ({**s, "shards": None, "options": s["options"] | order} for s in (before, settings))
-        if len({json.dumps(each, sort_keys=True) for each in pair}) == 1:
+    if todo.options.unsorted and path.is_file() and (before := read_json(path)) != settings:
+        before["options"]["unsorted"] = True
+        if before | {"shards": settings["shards"]} == settings:
             if (todo.out / "manifest.json").is_file():
                 return read_manifest(todo.out)
             if not shared:
@@ -387,12 +385,8 @@ def finish(todo: Plan) -> dict[str, Any]:
         "files": [f"shards/{todo.name(i)}.jsonl" for i in range(len(todo.shards))],
         "csv": todo.csv_name,
         "documents": todo.documents_name,
-        "pages": {k: n for k, n in pages.most_common() if not k.startswith(page_diff.OF_TEXT)},
-        "templates": {
-            k.removeprefix(page_diff.OF_TEXT): n
-            for k, n in pages.items()
-            if k.startswith(page_diff.OF_TEXT)
-        },
+        "pages": {k: n for k, n in pages.most_common() if not k.startswith(OF_TEXT)},
+        "templates": {k[len(OF_TEXT) :]: n for k, n in pages.items() if k.startswith(OF_TEXT)},
         **_write_articles(todo),
         "versions": {p: importlib.metadata.version(p) for p in ("mwparserfromhell", "sentencex")},
     }

@@ -7,6 +7,7 @@ new: those with a number or a name that the old sentence lacks.
 import collections
 import difflib
 import heapq
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from ckl_jax.data.text.sentences import NUMBER_WORDS
 from ckl_jax.data.text.taggers import HeuristicFinder
 
 ADDED, REWORDED, NUMBER, NAME = "added", "reworded", "number", "name"
-EDITS = (ADDED, REWORDED, NUMBER, NAME)
 _SAYS_NEW = (ADDED, NUMBER, NAME)
 _MIN_ALIKE = 0.5  # fraction of the words that an edited sentence shares with the old one
 _CANDIDATES = 4  # old sentences with most rare words in common, which are compared word by word
@@ -30,7 +30,7 @@ class Edit(NamedTuple):
     """A new sentence.
 
     Attributes:
-      kind: one of `EDITS`. `NUMBER`: like an old sentence, with a number that it lacks; `NAME`:
+      kind: `NUMBER`: like an old sentence, with a number that it lacks; `NAME`:
         with such a name but no such number; `ADDED`: like none, or with neither but a clause of
         `_CLAUSE` words that it lacks; `REWORDED`: all others.
       start, end: of the sentence, in characters of its record's text.
@@ -62,9 +62,10 @@ class OldSentences:
         end, old = start + len(sentence), self._closest(words)
         if old is None:
             return Edit(ADDED, start, end, ((start, end),))
-        changed = list(_changed(old, words))
-        kind = self._kind(sentence, words, set(old))
-        if kind == REWORDED and any(_is_clause(words[a:b], set(old)) for a, b in changed):
+        changed, known = list(_changed(old, words)), set(old)
+        kind = self._kind(sentence, words, known)
+        clauses = ([w for w in words[a:b] if w.isalnum() and w not in known] for a, b in changed)
+        if kind == REWORDED and any(len(clause) >= _CLAUSE for clause in clauses):
             kind = ADDED
         spans = [(start + matches[a].start(), start + matches[b - 1].end()) for a, b in changed]
         return Edit(kind, start, end, tuple(spans))
@@ -99,10 +100,6 @@ def _lower(words) -> list[str]:
     return [word.lower().replace("’", "'").removesuffix("'s") for word in words]
 
 
-def _is_clause(words: Sequence[str], known: set[str]) -> bool:
-    return sum(word.isalnum() and word not in known for word in words) >= _CLAUSE
-
-
 def _is_number(word: str) -> bool:
     return any(c.isdigit() for c in word) or word in NUMBER_WORDS
 
@@ -122,12 +119,8 @@ def _dice(new: tuple, old: tuple) -> float:
 
 def _changed(old: Sequence[str], new: Sequence[str]) -> Iterator[Span]:
     """Yields [start, end) of the words of `new` that `old` lacks, in order."""
-    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
-    if first is None:
-        first = min(len(old), len(new))
-    last = 0
-    while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
-        last += 1
+    first = len(os.path.commonprefix([old, new]))
+    last = len(os.path.commonprefix([old[first:][::-1], new[first:][::-1]]))
     old, end = old[first : len(old) - last], len(new) - last
     if max(len(old), end - first) > _MAX_WORDS:
         yield first, end

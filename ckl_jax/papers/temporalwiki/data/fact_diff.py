@@ -7,7 +7,6 @@ from ckl_jax.data.facts.fact_files import DELETED, ENDED, NEW, UNCHANGED, UPDATE
 from ckl_jax.data.facts.offices import within
 from ckl_jax.data.facts.wikidata_json import UNKNOWN, Fact, Statement, is_past
 
-CLASSES = (UNCHANGED, UPDATED, NEW, DELETED, ENDED)
 LATE = "recorded late"  # no class: a change outside the interval that the new dump records
 _MAX_GAP = 372  # days between two holders that follow each other: a year of months of 31
 # Relations of items to pages of Wikimedia's projects, and what editors alone need.
@@ -28,7 +27,7 @@ class FactChange:
     """A fact of one item and its class.
 
     Attributes:
-      kind: one of `CLASSES`, or `LATE`; the paper's CHANGED is updated and new.
+      kind: its class, or `LATE`; the paper's CHANGED is updated and new.
       relation: property.
       object: item.
       old: of an updated fact, the items that the relation named before and names no more.
