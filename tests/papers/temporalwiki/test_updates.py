@@ -303,7 +303,7 @@ def test_interrupted_updates_go_on_and_a_month_is_added(one_device_each, tmp_pat
     assert "should not ship: unchanged < 1e-06 does not hold" in capsys.readouterr().out
     assert rows_of(lora)[1:] == before and (lora / "later" / "20200701").is_dir()
     found = json.loads((out / "data" / "overlap.json").read_text())
-    assert len(found) == 6 and len(found["20200601-20200701_changed"]) == 3
+    assert len(found) == 8 and len(found["20200601-20200701_changed"]) == 3
     assert all(o["exact"] == 0 < o["items"] for texts in found.values() for o in texts.values())
     assert "<td>20200601-20200701_changed" in (out / "report.html").read_text()
     tables = json.loads((out / "tables.json").read_text())
