@@ -335,9 +335,9 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
         "--gin=EPOCHS=2",
     ]
     argv += ["--gin=LIGHT_TUNE_BATCH=17"]  # more than there are facts
-    assert ckl.main([*argv, "--light-tuning=16"]) == 0
+    assert ckl.main([*argv, "--light-tuning=8"]) == 0
     capsys.readouterr()
-    assert ckl.main([*argv, "--light-tuning=16", "--proper-nouns=20"]) == 0  # asked later
+    assert ckl.main([*argv, "--light-tuning=8", "--proper-nouns=20"]) == 0  # asked later
     said = capsys.readouterr().out
     assert "vanilla, proper nouns" in said and "tuned: " not in said
     made = json.loads((out / "tables.json").read_text())
@@ -348,8 +348,8 @@ def test_models_are_tuned_on_facts_and_asked_for_proper_nouns(one_device_each, t
         assert all(row[kind]["value"] > 0 for row in rows.values() for kind in kinds)
     summary = out / "initial" / "light_tuned" / "20200501-20200601_changed" / "summary.json"
     assert json.loads(summary.read_text())["base_checkpoint"] == str(out / "initial")
-    assert ckl.main([*argv, "--light-tuning=10"]) == 2
-    assert "another light_tuning (16, not 10)" in capsys.readouterr().err
+    assert ckl.main([*argv, "--light-tuning=5"]) == 2
+    assert "another light_tuning (8, not 5)" in capsys.readouterr().err
 
 
 @pytest.mark.slow
