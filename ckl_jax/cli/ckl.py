@@ -28,7 +28,7 @@ from ckl_jax.cli import endings
 from ckl_jax.errors import UserError, nearest
 
 _OUTPUT = ("--quiet", "--json")
-_SHELLS = ("bash", "zsh", "fish", "tcsh")
+_SHELLS = ("bash", "zsh", "fish")
 _NO_DEFAULT = re.compile(r"\(default:[\s│]*(None|''|False|True)?\)")
 # Flags that earlier versions had, and their names today.
 _RENAMED = {
@@ -185,7 +185,7 @@ def _help(word: str) -> str:
         )
     lines += ["", "`ckl COMMAND --help` lists the options of a command."]
     if not word:
-        lines += ["`ckl --version` and `ckl --print-completion SHELL` (bash, zsh, fish, tcsh) too."]
+        lines += ["`ckl --version` and `ckl --print-completion SHELL` (bash, zsh, fish) too."]
         lines += ["With --quiet a command prints errors only, with --json its result as JSON."]
     return "\n".join(lines)
 

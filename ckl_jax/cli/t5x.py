@@ -63,9 +63,9 @@ _TRAIN = (
     ("EVAL_PERIOD", "steps between evaluations; None: every epoch"),
     ("RANDOM_SEED", "of weights, dropout and the order of the data"),
     ("CHECKPOINT_PERIOD", "steps between checkpoints; None: every epoch"),
-    ("CHECKPOINTS_KEPT", "how many of them stay"),
+    ("CHECKPOINTS_KEPT", "number of checkpoints to keep"),
     ("CHECKPOINT_MINUTES", "save after so many minutes without a checkpoint, until the next one"),
-    ("PROBES", "None: ask nothing"),
+    ("PROBES", "None disables probing"),
     ("DATA_DIR", "'folder' of the data; the simulated world is made there"),
     ("WORLD", "'disjoint' or 'legacy', whose probes are rows of the training text"),
     ("WORLD_SIZE", "'tiny', 'small', ... of the simulated world"),
@@ -112,7 +112,7 @@ MODES = {
     ),
     "eval": Mode(
         "ckl_jax.train.eval:evaluate",
-        "put the probes to checkpoints of a run",
+        "evaluate checkpoints of a run with the probes",
         (*_CHECKPOINT, *_EVAL),
         upstream="t5x.eval",
         example="t5x eval --gin_file=runs/ckl_lora/config.gin --gin_file=ckl_eval.gin",
@@ -326,7 +326,7 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
         help="train: write a profiler's trace of so many steps (5) to MODEL_DIR/plugins/profile",
     )
     add("--run_mode", metavar="MODE", help="the subcommand, as T5X spells it")
-    add("--shard_id", type=int, metavar="N", help="infer: which shard of the input to do")
+    add("--shard_id", type=int, metavar="N", help="infer: index of the input shard")
     add("--devices", type=int, metavar="N", help="precompile: for so many simulated CPU devices")
     add(
         "--topology",
@@ -339,8 +339,13 @@ def _parser(command: str | None) -> argparse.ArgumentParser:
     _add_switch(parser, "multiprocess_gpu", "several processes, each with GPUs")
     add("--coordinator_address", metavar="HOST:PORT", help="of the first process")
     add("--process_count", type=int, metavar="N", help="how many processes there are")
-    add("--process_index", type=int, metavar="I", help="which of them this is")
-    add("--initialization_timeout", type=int, metavar="SECONDS", help="to wait for the others")
+    add("--process_index", type=int, metavar="I", help="index of this process")
+    add(
+        "--initialization_timeout",
+        type=int,
+        metavar="SECONDS",
+        help="timeout for the other processes",
+    )
     for name in _ABSL:
         add(f"--{name}", nargs="?", help=argparse.SUPPRESS)
     return parser

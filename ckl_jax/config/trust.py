@@ -72,8 +72,8 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
     if wanted:
         listed = "; ".join(f"{module} ({where})" for module, where in wanted.items())
         raise UserError(
-            f"Gin files that come with a model could run a stranger's code, and this names "
-            f"what is not trusted: {listed}. Read it, and if the code is yours add "
+            f"Gin files that come with a model could run a stranger's code. Untrusted names in "
+            f"this one: {listed}. Read it, and if the code is yours add "
             f"--trust-imports={','.join(wanted)}."
         )
 
@@ -101,7 +101,10 @@ def _source(where: str) -> str:
 
 def _within(module: str, folders: set[Path]) -> Path | None:
     """The folder that would be imported from if a module's name is that of a file in one."""
-    spec = importlib.util.find_spec(module.split(".")[0])
+    try:
+        spec = importlib.util.find_spec(module.split(".")[0])
+    except ValueError:  # of `__main__`, the program that runs
+        return None
     origin = [spec.origin] if spec and spec.origin else []
     places = [*origin, *(spec.submodule_search_locations or ())] if spec else []
     parents = {parent for place in places for parent in (Path(place) / "x").resolve().parents}

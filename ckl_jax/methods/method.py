@@ -168,7 +168,7 @@ class Method:
 def unfrozen(method: Method) -> Method:
     """The same model, with all parameters trained by the run's own optimizer and data.
 
-    So TemporalWiki tunes every model alike before it is asked (appendix E).
+    TemporalWiki light-tunes every model so before evaluation (appendix E).
     """
     # The parameters that the method added must stay, or its checkpoint would not fit the model.
     added = {"dense", "side"}

@@ -42,29 +42,35 @@ def check_settings(path: str, config: Any) -> None:
     metadata = read_json_item(find_checkpoint(path), "metadata")
     # Through JSON, as the metadata went: tuples become lists, and compare equal.
     wanted = as_json(record(config))
-    if name := first_difference(metadata, wanted):
-        held, mine = _settings(metadata)[name], _settings(wanted)[name]
+    method = type(getattr(config, "dense", None)).__module__.rpartition(".")[2]
+    if name := first_difference(metadata, wanted, method):
+        held, mine = (_settings(x, method)[name] for x in (metadata, wanted))
         raise UserError(
-            f"{path} was trained with {name} = {held!r}, and this run has {mine!r}, by which its "
-            "earlier updates would do something else; give the old value "
+            f"{path} was trained with {name} = {held!r}, and this run has {mine!r}, which would "
+            "change its earlier updates; give the old value "
             "(configs.RestoreCheckpointConfig.strict = False takes the new one)."
         )
 
 
-def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first setting of added parts that differs between two checkpoints that both record it."""
+def first_difference(
+    one: Mapping[str, Any], other: Mapping[str, Any], dense: str = "dense"
+) -> str | None:
+    """The first setting of added parts that differs between two checkpoints that both record it.
+
+    Args:
+      one, other: metadata of the checkpoints.
+      dense: what to call the part of the dense layers.
+    """
     # Only settings that both have: an update that one of them lacks is a matter of phases, see
     # `check_phase`.
-    a, b = _settings(one), _settings(other)
+    a, b = _settings(one, dense), _settings(other, dense)
     return next((name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]), None)
 
 
-def _settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(metadata: Mapping[str, Any], dense: str) -> dict[str, Any]:
     """{"lora.scale": 0.25, "k_adapter_0.taps": [1, 11], ...}."""
-    dense = dict(metadata.get("dense") or {})
-    # LoRA's settings hold for all dense layers, so they are one record; side networks have one
-    # each, with a name of its own.
-    parts = [{"name": "lora", **dense}, *(metadata.get("side") or [])]
+    # All dense layers share one record; side networks have one each, with a name of its own.
+    parts = [{"name": dense, **(metadata.get("dense") or {})}, *(metadata.get("side") or [])]
     return {f"{part['name']}.{k}": v for part in parts for k, v in part.items() if k != "name"}
 
 

@@ -292,6 +292,12 @@ def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
     names = [_IN_CHECKPOINT + p for p in flatten(shapes.frozen)]
     elsewhere = [p for p in names if found.sources.get(p) != p]
     if lacking := [p for p in elsewhere if p.removeprefix(_IN_CHECKPOINT) in shapes.added]:
+        own = [p.removeprefix(_IN_CHECKPOINT) for p in lacking]
+        if not adapters.last_phases(own, flatten(shapes.params).keys() - shapes.added):
+            raise UserError(
+                f"The method adds {some(lacking)} and freezes it, and checkpoints store no frozen "
+                "parameters: let it train what it adds, or make this a constant of the module."
+            )
         raise UserError(
             f"{path} has no {some(lacking)}, which an earlier phase of the method adds; give the "
             "checkpoint of that phase, or leave the method's `phase` out."
@@ -300,7 +306,7 @@ def _check_frozen(path: str, shapes: Shapes, found: Assignment) -> None:
         raise UserError(
             f"The method freezes {some(elsewhere)}, which an assignment_map or fallback_to_scratch "
             f"takes from elsewhere than {path}; run the method 'initial' with it first, and start "
-            "from the checkpoint which that writes."
+            "from its checkpoint."
         )
 
 

@@ -45,7 +45,7 @@ def swapped(state: TrainState) -> TrainState:
     """The state for evaluation and saving, with a moving average in place of the parameters if
     there is one.
 
-    Of a state that was saved it is the one to train on; without an average, the state itself.
+    Applied to a saved state, this returns the state to train; without an average, the state itself.
     """
     params, opt_state = averaging.swap(state.params, state.opt_state)
     return state.replace(params=params, opt_state=opt_state)

@@ -96,10 +96,10 @@ def train(
       random_seed: of new parameters and dropout.
       first_step: the number of the step that a new run starts at; `total_steps` and the schedule
         count from 0.
-      may_change: go on with a run whose settings were others, such as `total_steps`.
+      may_change: allow resuming with changed settings, such as `total_steps`.
       run_name: for rows; default, the folder's name.
       phase: number of this update in a sequence of corpora, for rows; None counts on from the
-        checkpoint that training starts from, see `restored.phase_from`.
+        checkpoint that training starts from, see `restore.phase_from`.
       log_period: steps between rows of training metrics.
       progress: "auto", "rich", "plain" or "silent".
       metric_services: "wandb", "mlflow": get the metrics too, see `metrics_log.SERVICES`.
@@ -292,7 +292,9 @@ class _Profile:
         if self._runs and step >= self._first + self._steps:
             self.stop(state)
         elif self._steps and step == self._first:
-            jax.block_until_ready(state.params)  # the steps that were sent ahead are not of it
+            jax.block_until_ready(
+                state.params
+            )  # steps that were dispatched before are no part of the trace
             jax.profiler.start_trace(self._folder)
             self._runs = True
 
@@ -392,7 +394,7 @@ class _Evaluation:
     def _reply(self) -> str:
         """The message printed on the signal, before anything is saved."""
         if self._at is None:
-            return "stopping; the steps that were sent ahead end first, then the last is saved."
+            return "stopping: finishing the dispatched steps, then saving."
         saved = f"; then step {self._at} is saved" if self._at > self._run.first_step else ""
         return f"stopping after this batch of the evaluation{saved}."
 

@@ -101,7 +101,7 @@ def test_help_lists_the_commands_by_group(capsys):
         (["ask", "--questions", "x"], "required: --model;"),
         (["overlap"], "required: FOLDER;"),
         (["mind-the-gap", "--rates", "a,1"], "--rates is 'a,1'; give numbers with commas between."),
-        (["--print-completion", "sh"], "needs a shell: bash, zsh, fish, tcsh."),
+        (["--print-completion", "sh"], "needs a shell: bash, zsh, fish."),
     ],
 )
 def test_a_mistake_is_one_sentence(capsys, argv, expected):

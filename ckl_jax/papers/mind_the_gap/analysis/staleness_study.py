@@ -49,7 +49,7 @@ class StalenessStudy:
       bin_months: Months of a point of the curves; 12 for years.
       first_month: Month that the first point begins with, YYYY-MM; by default that of the first
         test document.
-      week_least: Documents that a week needs to be on its curve.
+      week_least: Minimum number of documents for a week to be plotted.
       samples: Bootstrap samples of the documents.
       seed: Random seed of bootstrap and topics.
     """
