@@ -11,6 +11,7 @@ from ckl_jax.analysis import statistics
 from ckl_jax.analysis.sections import write_markdown
 from ckl_jax.analysis.seeds import check_seeds
 from ckl_jax.errors import UserError
+from ckl_jax.files import read_json_object
 from ckl_jax.papers.ckl.analysis import experiment_tables, pareto
 
 _TABLES = "ckl-table*.json"
@@ -32,6 +33,8 @@ def write(folders: Sequence[str | Path], out: Path) -> list[Path]:
     in_all = [{path.name for path in Path(folder).glob(_TABLES)} for folder in folders]
     # By length first: table2 comes before table10.
     names = sorted(set.intersection(*in_all), key=lambda name: (len(name), name))
+    # Table 12 has examples of answers, of which there is no mean.
+    names = [n for n in names if "examples" not in read_json_object(Path(folders[0]) / n)]
     swept = [(Path(folder) / f"{_PARETO}.json").is_file() for folder in folders]
     if not (names or all(swept)):
         raise UserError("No table is in all of these folders; make it by `ckl experiment` in each.")

@@ -41,6 +41,8 @@ def folder(tmp_path):
 
 def test_means_and_ranges(folder, tmp_path, capsys):
     folders = [folder(0, 10.0, 0.5), folder(1, 20.0, None), folder(2, 60.0, 1.5)]
+    for one in folders:  # of which there is no mean
+        (Path(one) / "ckl-table12.json").write_text('{"examples": [], "changed": {}}')
     assert main(["report", *folders, "--seeds", "--out", str(tmp_path / "all")]) == 0
     assert "seeds-ckl-table3.md" in capsys.readouterr().out
     found = read_json(tmp_path / "all" / "seeds-ckl-table3.json")["small"]["rows"]["vanilla"]
