@@ -310,6 +310,8 @@ class SaveCheckpointConfig:
     def __post_init__(self) -> None:
         checks.require_int(CHECKPOINT_PERIOD=self.period, CHECKPOINTS_KEPT=self.keep)
         checks.require_positive(CHECKPOINT_MINUTES=self.minutes)
+        if not isinstance(self.keep_best, KeepBest | None):
+            raise UserError(f"keep_best is {self.keep_best!r}; give @store.KeepBest() or None.")
 
     def is_due(self, step: int, end_of_epoch: bool) -> bool:
         """Whether to save after `step`."""

@@ -6,7 +6,9 @@ allocated.
 
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,8 +16,9 @@ import jax.numpy as jnp
 import optax
 
 from ckl_jax import checks
-from ckl_jax.checkpoints.restore import holds_optimizer
+from ckl_jax.checkpoints.restore import holds_optimizer, is_remote
 from ckl_jax.errors import UserError
+from ckl_jax.files import os_errors
 from ckl_jax.methods.method import Method, Start
 from ckl_jax.models.base import BaseTransformerModel
 from ckl_jax.parallel.mesh import Partitioner
@@ -243,7 +246,13 @@ def prepare(
     # Raises for a rate that is none. How long EPOCHS are is not known yet: long enough for a cycle.
     learning_rate(total_steps=total_steps or 10**6)
     check_probes(probes)
-    make_base = make_inputs() if make_inputs is not None else None
+    make_base = None
+    if make_inputs is not None:
+        if not is_remote(model_dir):  # what it makes may take long
+            places = (Path(model_dir).absolute(), *Path(model_dir).absolute().parents)
+            with os_errors(model_dir):
+                tempfile.TemporaryDirectory(dir=next(p for p in places if p.exists())).cleanup()
+        make_base = make_inputs()
     setup.check_vocabulary(extended)
     source = dataset.make_source(
         method,

@@ -122,6 +122,7 @@ def train(
     compile_cache.keep_freed_memory()
     checks.require_int(EVAL_PERIOD=eval_period, log_period=log_period)
     checks.require_int(0, **{"--profile": profile_steps})
+    checks.require_choice(("auto", "rich", "plain", "silent"), progress=progress)
     check_services(metric_services)
     restore, partitioner = checkpoint_cfg.restore, partitioner or Partitioner()
     run = prepare(
