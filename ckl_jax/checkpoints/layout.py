@@ -107,7 +107,7 @@ def to_nested(named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_t5x_tree(state: Any) -> dict[str, Any]:
-    """Returns the nested dict of arrays that is written; what one process holds is on the host."""
+    """Returns the nested dict of arrays that is written; host arrays are copied."""
     return to_nested({name: _to_array(leaf) for name, leaf in checkpoint_names(state)})
 
 
@@ -116,7 +116,8 @@ def _to_array(leaf: Any) -> Any:
         leaf = jax.random.key_data(leaf)
     if isinstance(leaf, jax.Array) and not is_local(leaf.sharding):
         return leaf
-    return np.asarray(leaf)
+    # A copy: the caller may donate or overwrite the array while orbax writes in the background.
+    return np.array(leaf)
 
 
 def is_local(sharding: jax.sharding.Sharding | None) -> bool:

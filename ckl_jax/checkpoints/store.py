@@ -6,7 +6,6 @@ On disk they have T5X's form: an item `state` with the tree
 everything in it is written, so a folder of that name is complete.
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import errno
@@ -121,8 +120,6 @@ class CheckpointStore:
       checksum: also store a digest of every array and compare it at restore, which finds flipped
         bits that the file format does not notice. Blocks a save for about 1.5 s per GB; several
         processes store none.
-      background: whether `save` returns once the host has a copy of the arrays. False writes host
-        arrays before it returns, one at a time: the state is never in memory twice.
     """
 
     def __init__(
@@ -132,7 +129,6 @@ class CheckpointStore:
         keep: int | None = None,
         checksum: bool = True,
         keep_best: KeepBest | None = None,
-        background: bool = True,
     ):
         if keep is not None and keep < 1:
             raise UserError(f"keep={keep} would leave no checkpoint; use None for all of them.")
@@ -140,7 +136,6 @@ class CheckpointStore:
         self.keep = keep
         self.keep_best = keep_best
         self.checksum = checksum
-        self.background = background
         # Made by the first save: a run that only reads starts no threads and clears nothing.
         self._checkpointer = None
         self._until_next: set[int] = set()  # steps of checkpoints that the next one replaces
@@ -316,9 +311,7 @@ class CheckpointStore:
         for logger in ("absl", "asyncio"):
             logging.getLogger(logger).addFilter(_reported_elsewhere)  # adding twice is once
         handlers = ocp.CompositeCheckpointHandler(
-            state=ocp.PyTreeCheckpointHandler(
-                type_handler_registry=_type_handlers(self.background)
-            ),
+            state=ocp.PyTreeCheckpointHandler(type_handler_registry=_type_handlers()),
             dataset=ocp.JsonCheckpointHandler(),
             metadata=ocp.JsonCheckpointHandler(),
         )
@@ -372,17 +365,7 @@ def _floats(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-class _OneAtATime(type_handlers.NumpyHandler):
-    """Writes one array after the other: orbax copies all of them before it writes the first."""
-
-    async def serialize(self, values, infos, args=None):
-        for one in zip(values, infos, args, strict=True):
-            for writing in await super().serialize(*([x] for x in one)):
-                await asyncio.to_thread(writing.result)
-        return []
-
-
-def _type_handlers(background: bool) -> type_handlers.TypeHandlerRegistry:
+def _type_handlers() -> type_handlers.TypeHandlerRegistry:
     """Orbax's, but a device writes its slice of a replicated array only where that is large.
 
     It compiles a program for each shape that it slices, which takes longer than to write the whole
@@ -391,7 +374,7 @@ def _type_handlers(background: bool) -> type_handlers.TypeHandlerRegistry:
     scalars = type_handlers.ScalarHandler()
     return type_handlers.create_type_handler_registry(
         (jax.Array, type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=_SLICE_BYTES)),
-        (np.ndarray, type_handlers.NumpyHandler() if background else _OneAtATime()),
+        (np.ndarray, type_handlers.NumpyHandler()),
         *((kind, scalars) for kind in (int, float, np.number)),
     )
 

@@ -84,7 +84,7 @@ def average(
                 f"{model} and {models[-1]} were trained with different {name}; a mean of their "
                 "parameters is not a model."
             )
-    with CheckpointStore(out, background=False) as store:
+    with CheckpointStore(out) as store:
         store.require_empty()
         mean = _merged(models, weights, merge) if merge else _mean(models, weights)
         parts = [

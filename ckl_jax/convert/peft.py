@@ -97,7 +97,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
     config, form = _read_config(like, params)
     tree, settings = load_peft(adapter, config)
     flat = paths.flatten(params) | paths.flatten(tree)
-    with CheckpointStore(out, background=False) as store:
+    with CheckpointStore(out) as store:
         store.require_empty()
         held = read_json_item(find_checkpoint(base), "metadata")
         metadata = {
