@@ -7,9 +7,9 @@ modules of the user's own, such as that of a method, have to be trusted by name.
 docs/security.md.
 """
 
-import dataclasses
 import functools
 import importlib.util
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -100,29 +100,29 @@ def _source(where: str) -> str:
 
 
 def _within(module: str, folders: set[Path]) -> Path | None:
-    """The folder that would be imported from if a module's name is that of a file in one."""
-    try:
-        spec = importlib.util.find_spec(module.split(".")[0])
-    except ValueError:  # of `__main__`, the program that runs
+    """The folder that a module would be imported from, if it is one of `folders`."""
+    package = module.split(".")[0]
+    # What is loaded, as this package and the program are, is not imported again.
+    spec = None if package in sys.modules else importlib.util.find_spec(package)
+    if spec is None:
         return None
-    origin = [spec.origin] if spec and spec.origin else []
-    places = [*origin, *(spec.submodule_search_locations or ())] if spec else []
-    parents = {parent for place in places for parent in (Path(place) / "x").resolve().parents}
-    return next(iter(folders & parents), None)
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return next((p for p in (Path(x).resolve().parent for x in places) if p in folders), None)
 
 
 def _task_modules(scan: gin_scan.Scan) -> Iterator[tuple[str, str]]:
     """(module, where) of each `DatasetConfig.module`, which is imported; macros are followed."""
     macros = scan.macros()
     for binding in scan.bindings:
+        if binding.parameter != "module":
+            continue
         seen: set[str] = set()
-        while isinstance(binding.value, gin_scan.Macro) and binding.value.name not in seen:
+        while (
+            isinstance(binding.value, gin_scan.Macro) and binding.value.name in macros.keys() - seen
+        ):
             seen.add(binding.value.name)
-            last = macros.get(binding.value.name)
-            if binding.parameter != "module" and len(seen) == 1 or last is None:
-                break
-            binding = dataclasses.replace(last, parameter="module")
-        if binding.parameter == "module" and isinstance(binding.value, str):
+            binding = macros[binding.value.name]
+        if isinstance(binding.value, str):
             yield binding.value, binding.where
 
 

@@ -293,9 +293,8 @@ class _Profile:
         if self._runs and step >= self._first + self._steps:
             self.stop(state)
         elif self._steps and step == self._first:
-            jax.block_until_ready(
-                state.params
-            )  # steps that were dispatched before are no part of the trace
+            # Steps that were dispatched before are no part of the trace.
+            jax.block_until_ready(state.params)
             jax.profiler.start_trace(self._folder)
             self._runs = True
 

@@ -61,6 +61,16 @@ def test_what_is_not_trusted_is_listed(folder, name, attack, monkeypatch):
     assert not (folder.parent / "ran").exists()
 
 
+def test_an_environment_within_the_folder_is_none_of_its_modules(folder, monkeypatch):
+    packages = folder / ".venv" / "site-packages"
+    (packages / "seqio").mkdir(parents=True)
+    (packages / "seqio" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.delitem(sys.modules, "seqio", raising=False)
+    (folder / "config.gin").write_text(f"{IMPORTS}import seqio\n")
+    gin_config.read([str(folder / "config.gin")])
+
+
 def test_what_the_user_names_is_imported(folder):
     (folder / "config.gin").write_text(f"{IMPORTS}{ATTACKS['a module of the folder']}\n")
     for trusted in ("evil", "all"):
