@@ -106,9 +106,24 @@ def to_nested(named: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def to_t5x_tree(state: Any) -> dict[str, Any]:
-    """Returns the nested dict of arrays that is written; host arrays are copied."""
-    return to_nested({name: _to_array(leaf) for name, leaf in checkpoint_names(state)})
+class _Uncopied(np.ndarray):
+    """An array of which orbax makes no copy before it writes."""
+
+    def __deepcopy__(self, memo: Any) -> "_Uncopied":
+        return self
+
+
+def to_t5x_tree(state: Any, copy: bool = True) -> dict[str, Any]:
+    """Returns the nested dict of arrays that is written.
+
+    Args:
+      state: arrays on devices or on the host.
+      copy: whether orbax copies the host's arrays before it writes them in the background.
+    """
+    named = {name: _to_array(leaf) for name, leaf in checkpoint_names(state)}
+    if not copy:
+        named = {k: x.view(_Uncopied) if isinstance(x, np.ndarray) else x for k, x in named.items()}
+    return to_nested(named)
 
 
 def _to_array(leaf: Any) -> Any:
@@ -116,8 +131,7 @@ def _to_array(leaf: Any) -> Any:
         leaf = jax.random.key_data(leaf)
     if isinstance(leaf, jax.Array) and not is_local(leaf.sharding):
         return leaf
-    # A copy: the caller may donate or overwrite the array while orbax writes in the background.
-    return np.array(leaf)
+    return np.asarray(leaf)
 
 
 def is_local(sharding: jax.sharding.Sharding | None) -> bool:

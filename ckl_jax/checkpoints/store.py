@@ -168,6 +168,7 @@ class CheckpointStore:
         metrics: Mapping[str, float] | None = None,
         *,
         until_next: bool = False,
+        copy: bool = True,
     ) -> None:
         """Starts to write a checkpoint and returns once the arrays are copied to the host.
 
@@ -181,6 +182,8 @@ class CheckpointStore:
           dataset: JSON: the position in the data.
           metrics: numbers by which `keep_best` may choose; kept in the metadata.
           until_next: delete it when the next one is complete, whatever `keep` says.
+          copy: False writes numpy arrays from where they lie, so that a model is in memory once;
+            the caller leaves them as they are until `wait` returns.
 
         Raises:
           UserError: the folder cannot be written, also if an earlier save failed.
@@ -205,7 +208,7 @@ class CheckpointStore:
                 named = checkpoint_names(state)
                 metadata[CHECKSUMS] = {name: leaf_digest(leaf) for name, leaf in named}
             args = ocp.args.Composite(
-                state=ocp.args.PyTreeSave(to_t5x_tree(state)),
+                state=ocp.args.PyTreeSave(to_t5x_tree(state, copy)),
                 dataset=ocp.args.JsonSave(dict(dataset or {})),
                 metadata=ocp.args.JsonSave(metadata),
             )

@@ -86,7 +86,7 @@ def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterato
         files.claim_folder(out, "ckl import", overwrite=False)
         yield
         state = {"params": params, "step": np.zeros((), np.int32)}
-        store.save(0, state, {"ckl_jax": __version__, **metadata})
+        store.save(0, state, {"ckl_jax": __version__, **metadata}, copy=False)
 
 
 def _grown(config: Config, params: dict[str, Any], rows: int) -> tuple[Config, dict[str, Any]]:

@@ -107,7 +107,7 @@ def import_peft(adapter: str, base: str, like: str, out: str) -> str:
             "vocabulary_digest": held.get("vocabulary_digest"),
         }
         state = {"params": paths.unflatten(flat), "step": np.zeros((), np.int32)}
-        store.save(0, state, metadata)
+        store.save(0, state, metadata, copy=False)
     lines = "\n".join(f"    {name} = {value!r}" for name, value in settings.items())
     files.write_file(
         Path(out) / "lora.gin",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -106,6 +107,19 @@ def test_saved_arrays_may_be_donated_at_once(tmp_path):
             params = restore_params(tmp_path / f"checkpoint_{step}")
             assert tree_digest(params) == s.metadata(step)["digest"]
         assert s.restore({**x, "host": host}, step=0)[1]["host"].tolist() == [1.0] * 4
+
+
+def test_a_save_without_copies_holds_the_arrays_once(tmp_path):
+    params = {f"kernel_{i}": np.full((1024, 512), i, np.float32) for i in range(8)}
+    peak = {}
+    for copy in (True, False):
+        with CheckpointStore(tmp_path / str(copy)) as opened:
+            tracemalloc.start()
+            opened.save(0, {"params": params, "step": np.int32(0)}, copy=copy)
+            peak[copy] = tracemalloc.get_traced_memory()[1] / params["kernel_0"].nbytes
+            tracemalloc.stop()
+        assert tree_digest(restore_params(tmp_path / str(copy))) == tree_digest(params)
+    assert 8 <= peak[True] < 10 and peak[False] < 1
 
 
 def test_misfit_names_both_lists_and_shapes(tmp_path, state):
