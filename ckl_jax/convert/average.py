@@ -98,7 +98,9 @@ def average(
         about |= {"ckl_jax": __version__, "averaged": parts}
         if merge:
             about["merge"] = dataclasses.asdict(merge)
-        store.save(0, {"params": unflatten(mean), "step": np.zeros((), np.int32)}, about, copy=False)
+        store.save(
+            0, {"params": unflatten(mean), "step": np.zeros((), np.int32)}, about, copy=False
+        )
     count = sum(value.size for value in mean.values())
     over = f" merged into {merge.base} by {merge.rule}" if merge else ""
     summary = ", ".join(f"{w:g} of {Path(m)}" for m, w in zip(models, weights, strict=True))
