@@ -5,13 +5,13 @@ import collections
 import contextlib
 import gzip
 import hashlib
-import io
 import itertools
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -28,10 +28,12 @@ _PART = ".part"  # ends the name of a file that is being written
 def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
     """Turns an `OSError` (disk full, read-only folder, ...) into a `UserError` naming `path`.
 
-    So it does with gzip files that are cut off, and with text that is not UTF-8, of which it names
-    the line too.
+    So it does with gzip files that are cut off, with what is to be read and is neither a file nor a
+    folder, and with text that is not UTF-8, of which it names the line too.
     """
     try:
+        if action == "read":
+            _refuse_pipes(path)
         yield
     except UnicodeDecodeError as e:
         raise UserError(
@@ -42,15 +44,19 @@ def os_errors(path: str | os.PathLike, action: str = "write") -> Iterator[None]:
         raise UserError(
             f"Cannot {action} {os.fspath(path)}: it is cut off or damaged ({e}); fetch it again."
         ) from e
-    except io.UnsupportedOperation as e:
-        raise UserError(
-            f"Cannot {action} {os.fspath(path)}: it is a pipe, which is read once only; write it "
-            "to a file first."
-        ) from e
     except OSError as e:
         reason = e.strerror or str(e)
         advice = "check the path" if action == "read" else "free space or choose another folder"
         raise UserError(f"Cannot {action} {os.fspath(path)}: {reason}; {advice}.") from e
+
+
+def _refuse_pipes(path: str | os.PathLike) -> None:
+    # To open a pipe that nobody writes to waits for ever, and inputs are read more than once.
+    mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(
+            f"Cannot read {os.fspath(path)}: it is a pipe or a device; write it to a file first."
+        )
 
 
 def _line_that_is_not_utf8(path: str | os.PathLike) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ckl_jax import checks
 from ckl_jax.analysis.perplexity import Losses
 from ckl_jax.data.facts.ckl_files import known_probe
 from ckl_jax.data.facts.probe import Probe
@@ -36,6 +37,15 @@ LOSS_FIELDS = {"nll": _NUMBER, "tokens": int, "object_nll": _NUMBER, "object_tok
 _OF_ANSWERS = ("em", "f1", "predictions")
 EVAL = "eval"  # where `t5x eval` puts the rows of a run, in its folder
 METRICS_FILE = "metrics.jsonl"
+# Numbers and texts of `summary.json`, where they are there and not null.
+_COUNTS = (
+    "steps",
+    "trainable_parameters",
+    "total_parameters",
+    "added_parameters",
+    "matmul_flops_per_step",
+)
+_TEXTS = ("run", "method", "base_checkpoint")
 _FILE = re.compile(r"rows_(\d+)\.jsonl$")
 # What tables and the ledger show of an item; numbers become columns of `Scored`.
 _KEPT = frozenset(
@@ -254,7 +264,7 @@ class Run:
         """{"<split>/<name>": the last score} of evaluations that are not probes."""
         path = self.path / METRICS_FILE
         scores: dict[str, float] = {}
-        for row in read_metrics(path) if path.exists() else ():
+        for row in read_metrics(path, whole=bool(self.summary)) if path.exists() else ():
             split = str(row["split"])
             if split != "train" and not split.startswith("inference_eval/"):
                 names = row.keys() - {"step", "split", "epoch"}
@@ -342,10 +352,18 @@ class Run:
         return float(next(iter(read_rows(self.files[step])))["epoch"])
 
 
-def read_metrics(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a `metrics.jsonl`, without a line that is still being written."""
+def read_metrics(path: str | os.PathLike, whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a `metrics.jsonl`, without a line that is still being written.
+
+    Raises:
+      UserError: `whole`, which a finished run's file is, and a line is no row.
+    """
     with os_errors(path, "read"), open(path, encoding="utf-8", errors="replace") as f:
-        yield from (row for row in map(metrics_row, f) if row is not None)
+        for number, line in enumerate(f, 1):
+            if (row := metrics_row(line)) is not None:
+                yield row
+            elif whole:
+                raise UserError(f"{path}, line {number}: not a row of metrics; remove the line.")
 
 
 def metrics_row(line: str) -> dict[str, Any] | None:
@@ -381,7 +399,18 @@ def _why_no_rows(path: Path) -> str:
 def _read_summary(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    return read_json_object(path, ANY_NUMBER)
+    summary = read_json_object(path)
+    for name, value in summary.items():
+        entries = {f"{name} of {path}": value}
+        if name in _COUNTS:
+            checks.require_int(0, **entries)
+        elif name.endswith("_seconds"):
+            checks.require_number("a finite number, 0 or more", 0.0, **entries)
+        elif name == "steps_per_epoch" and value:
+            checks.require_ints(0, **entries)
+        elif name in _TEXTS and not isinstance(value, str | None):
+            raise UserError(f"{name} of {path} is {value!r}, and no text.")
+    return summary
 
 
 def base_of(run: Run) -> Run | None:

@@ -9,6 +9,8 @@ import numpy as np
 from ckl_jax import checks
 from ckl_jax.errors import UserError
 
+_MOST_IDS = 1_000_000  # no vocabulary has more
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -32,6 +34,26 @@ def norm(there: str, here: str, width: int) -> Iterator[Entry]:
     """A layer norm with a bias."""
     yield Entry(f"{there}.weight", f"{here}/scale", False, (width,))
     yield Entry(f"{there}.bias", f"{here}/bias", False, (width,))
+
+
+def check_numbers(settings: Mapping[str, Any]) -> None:
+    """Raises `UserError` for a field of `config.json` that is not of the kind its name says."""
+    rows = settings.get("vocab_size")
+    # Files of small models keep the tokens of the large ones, which no row of theirs has.
+    ids = max(rows, _MOST_IDS) if isinstance(rows, int) else _MOST_IDS
+    for name, value in settings.items():
+        field = {f"{name} of config.json": value}
+        if name.endswith("_token_id"):
+            for one in value if isinstance(value, list) else [value]:  # -1 is none
+                checks.require_int(-1, ids - 1, **dict.fromkeys(field, one))
+        elif name.endswith(("_eps", "_epsilon")):
+            if value is None:
+                raise UserError(f"{name} of config.json is null; give a finite number above 0.")
+            checks.require_positive(**field)
+        elif name.endswith(("_pdrop", "_dropout", "_dropout_prob", "dropout_rate")):
+            checks.require_number("a number in [0, 1)", 0.0, 1.0, **field)
+        elif name in ("initializer_range", "initializer_factor"):
+            checks.require_number("a finite number, 0 or more", 0.0, **field)
 
 
 def check_settings(

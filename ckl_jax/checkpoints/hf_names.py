@@ -15,6 +15,7 @@ import numpy as np
 from ckl_jax.checkpoints import architectures
 from ckl_jax.checkpoints.architecture import Config, HuggingFace
 from ckl_jax.checkpoints.assignment import some
+from ckl_jax.checkpoints.hf_entry import check_numbers
 from ckl_jax.errors import UserError
 from ckl_jax.trees import paths
 
@@ -29,7 +30,9 @@ def config_from_hf(settings: Mapping[str, Any], **overrides: Any) -> Config:
     Raises:
       UserError: a model of no registered architecture, or with a part that ours does not have.
     """
-    return _of_settings(settings).config_from_hf(settings, **overrides)
+    form = _of_settings(settings)
+    check_numbers(settings)
+    return form.config_from_hf(settings, **overrides)
 
 
 def config_to_hf(config: Config) -> dict[str, Any]:

@@ -46,8 +46,9 @@ def _open(path: Path) -> Any:
     import safetensors
 
     try:
-        return safetensors.safe_open(str(path), framework="numpy")
-    except (safetensors.SafetensorError, OSError) as e:
+        with os_errors(path, "read"):
+            return safetensors.safe_open(str(path), framework="numpy")
+    except safetensors.SafetensorError as e:
         raise UserError(f"{path} cannot be read as safetensors: {e}.") from e
 
 

@@ -15,6 +15,7 @@ from gin import config_parser
 
 from ckl_jax.config import gin_files, moved_folders, old_names
 from ckl_jax.errors import UserError, nearest
+from ckl_jax.files import os_errors
 
 COMMAND_LINE = "the command line"
 
@@ -215,12 +216,8 @@ def _scan_file(path: Path, folders, result: Scan, stack: list[Path]) -> None:
 
 def read_text(path: Path) -> str:
     """Reads a gin file, with names of earlier versions and moved folders replaced by today's."""
-    try:
+    with os_errors(path, "read"):
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise UserError(f"The gin file {path} is not UTF-8; save it as UTF-8.") from e
-    except OSError as e:
-        raise UserError(f"Cannot read the gin file {path}: {e}.") from e
     return moved_folders.translate(path, old_names.translate(text))
 
 

@@ -395,7 +395,8 @@ class _Evaluation:
         """The message printed on the signal, before anything is saved."""
         if self._at is None:
             return "stopping: finishing the dispatched steps, then saving."
-        saved = f"; then step {self._at} is saved" if self._at > self._run.first_step else ""
+        # The signal may come in the last batch, after which another step is trained.
+        saved = "; what is trained by then is saved" if self._at > self._run.first_step else ""
         return f"stopping after this batch of the evaluation{saved}."
 
 

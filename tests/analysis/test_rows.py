@@ -38,6 +38,24 @@ def test_a_run_knows_its_evaluations(demo):
         run.at(7)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("summary.json", '{"steps": NaN}', "summary.json, line 1|NaN is not a number"),
+        ("summary.json", '{"steps": "7"}', "steps of .*summary.json is '7'; give a whole number"),
+        ("summary.json", '{"train_seconds": [1]}', r"train_seconds of .* is \[1\]; give a finite"),
+        ("summary.json", '{"steps_per_epoch": [1, -2]}', "steps_per_epoch of .* is -2; give 0"),
+        ("summary.json", '{"base_checkpoint": 7}', "base_checkpoint of .* is 7, and no text"),
+        ("metrics.jsonl", '{"step": 1, "spl', "metrics.jsonl, line 1: not a row of metrics"),
+    ],
+)
+def test_a_record_that_is_damaged_is_named(file, text, message, tmp_path):
+    folder = make_run(tmp_path, "lora")
+    (folder / file).write_text(text)
+    with pytest.raises(UserError, match=message):
+        assert Run.open(folder).evaluations is None
+
+
 def test_the_initial_scores_are_the_own_rows_of_step_0_or_those_of_the_base(demo, tmp_path):
     run = Run.open(demo / "vanilla")
     base = base_of(run)

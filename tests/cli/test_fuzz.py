@@ -96,6 +96,7 @@ def files(tiny, tmp_path_factory):
     (broken / "digits.json").write_text('{"a": ' + "9" * 5000 + "}")
     (broken / "rows.csv").write_text('a,b\n"1,2\n')
     (broken / "locked").symlink_to(broken / "locked")
+    os.mkfifo(broken / "pipe")
     golden = unpack("lm_pub_quiz.zip", root / "golden")
     return {
         "DOCUMENTS": root / "documents.jsonl",

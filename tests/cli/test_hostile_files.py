@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import threading
 import tracemalloc
 import zipfile
 
@@ -153,14 +152,39 @@ def test_an_archive_that_claims_too_much_is_not_read(content, told, tmp_path, ca
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pipe_is_refused(tmp_path, capsys):
-    pipe = tmp_path / "pipe"
+# A command, and the one of its inputs that is a pipe. In capitals: what the command reads.
+PIPES = {
+    "data clean --documents DOCUMENTS --out OUT/c.jsonl": "DOCUMENTS",
+    "data rows --documents DOCUMENTS --vocabulary VOCABULARY --out OUT": "VOCABULARY",
+    "data benchmark --facts CKL/facts.jsonl --dates 2019-06-01 2020-01-01 --out OUT": (
+        "CKL/facts.jsonl"
+    ),
+    "data review CKL --out OUT/r.html": "CKL/invariantLAMA.csv",
+    "import-hf --model HF --out OUT": "HF/model.safetensors",
+    "export-hf --model RUN --like HF/config.json --out OUT": "HF/config.json",
+    "ask --model a=RUN --questions DOCUMENTS --out OUT": "RUN/config.gin",
+}
+
+
+@pytest.mark.parametrize("command", PIPES)
+def test_a_pipe_is_refused(command, tiny, golden, tmp_path, capsys):
+    """One that nobody writes to, which would be waited for for ever."""
+    vocabulary = tiny.root / "world" / "prepared" / "vocabulary.model"
+    sources = {"HF": golden / "model", "RUN": tiny.root / "initial", "CKL": tiny.probes}
+    sources |= {"VOCABULARY": vocabulary}
+    documents, out = tmp_path / "DOCUMENTS", tmp_path / "out"
+    documents.write_text(GOOD)
+    for name, path in sources.items():
+        if name in command:
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, tmp_path / name)
+    pipe = tmp_path / PIPES[command]
+    pipe.unlink()
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=(GOOD,))
-    writer.start()
-    argv = ["data", "clean", "--documents", str(pipe), "--out", str(tmp_path / "out.jsonl")]
-    assert "pipe: it is a pipe, which is read once only" in refused(capsys, argv)
-    writer.join()
+    names = "|".join((*sources, "DOCUMENTS"))
+    argv = re.sub(rf"\b({names})\b", rf"{tmp_path}/\1", command).replace("OUT", str(out))
+    err = refused(capsys, argv.split())
+    assert f"Cannot read {pipe}: it is a pipe or a device; write it to a file first" in err
+    assert not [path for path in out.rglob("*") if path.is_file()]
 
 
 def integers(weights):
@@ -173,7 +197,12 @@ def integers(weights):
     [
         ({"n_head": 0}, "n_head of config.json is 0; give 1 or more"),
         ({"n_layer": 10**9}, "has 28 arrays, too few for the 1,000,000,000 layers"),
-        ({"layer_norm_epsilon": "nan"}, "layer_norm_epsilon is 'nan'; give a finite number"),
+        ({"layer_norm_epsilon": "nan"}, "layer_norm_epsilon of config.json is 'nan'; give a finite"),
+        ({"layer_norm_epsilon": None}, "layer_norm_epsilon of config.json is null; give a finite"),
+        ({"initializer_range": "nan"}, "initializer_range of config.json is 'nan'; give a finite"),
+        ({"attn_pdrop": "x"}, "attn_pdrop of config.json is 'x'; give a number in [0, 1)"),
+        ({"bos_token_id": -5}, "bos_token_id of config.json is -5; give -1 or more"),
+        ({"eos_token_id": [1, 10**9]}, "eos_token_id of config.json is 1000000000; give 999,999 or"),
         ({"vocab_size": 10**30}, "is 1000000000000000000000000000000; give 2,147,483,647 or less"),
         ({"n_embd": True}, "n_embd of config.json is True; give a whole number"),
         ({"model_type": ["gpt2"]}, "model_type"),
