@@ -65,6 +65,10 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ("OPTIMIZER=3", "give a function, such as @adafactor"),
         ("METHOD=3", "give one such as @lora.lora()"),
         ("LEARNING_RATE=-1", "0 or more"),
+        ("MIXTURE_OR_TASK_NAME='d2'", "Task 'd2' does not exist, and is none of those that are"),
+        ("REPLAY_TASK_NAME='d0_reveiw'", "Did you mean 'd0_review'?"),
+        ("INITIAL_CHECKPOINT_PATH='nowhere'", "No checkpoint at nowhere"),
+        ("PROBE_DIR='nowhere'", "PROBE_DIR nowhere is no folder"),
     ):
         argv = ["train", "--gin_file=ckl_lora.gin", "--gin.MESH_SHAPE={'data': 4, 'model': 2}"]
         err = sentence(capsys, [*argv, f"--gin.{value}"])
@@ -146,7 +150,7 @@ def test_numbers_are_refused_before_data_are_made(capsys, tmp_path, monkeypatch)
         ({"ClosedBook.target_lengths": {"*": 1}, "PROBES": "@"}, "is 1; give 2 or more"),
         ({"ClosedBook.probes": ("lama",), "PROBES": "@"}, "ClosedBook.probes has 'lama'"),
         ({"PROBE_BATCH_SIZE": 0, "PROBES": "@"}, "PROBE_BATCH_SIZE is 0; give 1 or more"),
-        ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "no folder nowhere to read the probe"),
+        ({"PROBE_DIR": "nowhere", "PROBES": "@"}, "PROBE_DIR nowhere is no folder"),
     ],
 )
 def test_values(fails, macros, expected, tmp_path, monkeypatch):

@@ -12,10 +12,12 @@ from typing import Any
 
 from ckl_jax import checks, files
 from ckl_jax.checkpoints.restore import complete_steps, find_checkpoint
+from ckl_jax.data.facts.ckl_files import CORPORA, REVIEWS
+from ckl_jax.data.tasks.cached import find_task
 from ckl_jax.data.tasks.causal import prepare_rows
 from ckl_jax.data.tasks.prepare import prepare_ckl
 from ckl_jax.data.text.vocabularies import Vocabulary
-from ckl_jax.errors import UserError
+from ckl_jax.errors import UserError, nearest
 from ckl_jax.parallel import processes
 from ckl_jax.train.subprocess_runs import t5x
 from ckl_jax.world.ckl import build_world, check_world, read_world
@@ -138,6 +140,9 @@ def make_inputs(
     initial: str | None = None,
     initial_dir: str | None = None,
     initial_gin_files: Sequence[str] = (),
+    tasks: Sequence[str | None] = (),
+    cache_dirs: Sequence[str] = (),
+    probe_dir: str | None = None,
 ) -> Callable[[], None] | None:
     """Makes the missing inputs of a run on the simulated world.
 
@@ -149,12 +154,14 @@ def make_inputs(
       initial: the checkpoint that the run starts from, or None.
       initial_dir: MODEL_DIR of the Initial model, which is trained if it is missing and `initial`.
       initial_gin_files: the job that trains it.
+      tasks, cache_dirs, probe_dir: what the run reads, to be looked for before anything is made.
 
     Returns:
       What trains the Initial model, or None if nothing is to be trained.
 
     Raises:
-      UserError: there is no such world, the folder holds another, or a training failed.
+      UserError: there is no such world, the folder holds another, the run reads what is neither
+        there nor will be made, or a training failed.
     """
     checks.require_text(DATA_DIR=data_dir)
     if initial_dir is not None:
@@ -165,6 +172,19 @@ def make_inputs(
         return None
     world = {"WORLD_SEED": seed, "WORLD_SIZE": size, "WORLD": variant}
     _check_world(data_dir, world)
+    made = (*CORPORA, *REVIEWS) if rows is None else (*rows.tasks, "d0_review")
+    for task in filter(None, tasks):
+        if task not in made and find_task(task, cache_dirs) is None:
+            raise UserError(
+                f"Task {task!r} does not exist, and is none of those that are made here: "
+                f"{', '.join(made)}.{nearest(str(task), made)}"
+            )
+    if initial is not None and initial != initial_dir:
+        find_checkpoint(initial)
+    if probe_dir is not None and Path(probe_dir) != Path(data_dir) / "ckl":
+        checks.require_text(PROBE_DIR=probe_dir)
+        if not Path(probe_dir).is_dir():
+            raise UserError(f"PROBE_DIR {probe_dir} is no folder; give that of the probes' files.")
     if not (Path(data_dir) / "prepared" / "tasks" / "d0" / "manifest.json").exists():
         prepare(data_dir, seed, size, variant=variant)
     if rows is not None:
