@@ -182,6 +182,18 @@ def claim_folder(
         write_file(mark, f"{command}\n")
 
 
+@contextlib.contextmanager
+def whole_folder(out: str | os.PathLike) -> Iterator[None]:
+    """Removes a folder that the block has made and has not completed, as on a full disk."""
+    was_there = os.path.lexists(out)
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            shutil.rmtree(out, ignore_errors=True)
+        raise
+
+
 def refuse_to_replace(out: str | os.PathLike, *inputs: str | os.PathLike) -> None:
     """Refuses to write over a file that is read.
 

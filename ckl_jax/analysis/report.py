@@ -89,13 +89,9 @@ def write_report(
     figures.save(drawn, out / "figures")
     evaluations = {e.key: e.run.evaluations for e in study.entries if e.run}
     tables = {"em": table, "f1": f1_table, "evaluations": evaluations, "notes": study.notes}
-    # JSON before HTML: numbers are there even if a template fails.
-    write_json(out / "table.json", tables)
     main = section(table, title="Scores", anchor="scores")
     in_f1 = section(f1_table, title="Scores in F1", anchor="f1")
     md = (dataclasses.replace(part, title="").markdown() for part in (main, in_f1))
-    write_file(out / "table.md", "\n".join(md))
-    dataclasses.replace(main, title="", notes=study.notes).show()
     sections = [
         main,
         *drawn.values(),
@@ -110,7 +106,12 @@ def write_report(
         _settings(study),
     ]
     title = "What was kept, updated, learned and forgotten"
-    return write_page(out / "report.html", title, sections, [*_lead(study, table), *study.notes])
+    # The page comes first: by it a report that was interrupted is known as this package's.
+    page = write_page(out / "report.html", title, sections, [*_lead(study, table), *study.notes])
+    write_json(out / "table.json", tables)
+    write_file(out / "table.md", "\n".join(md))
+    dataclasses.replace(main, title="", notes=study.notes).show()
+    return page
 
 
 def _lead(study: Study, table: dict[str, Any]) -> list[str]:

@@ -252,7 +252,11 @@ def terminal() -> Any:
     """The terminal's console, or a wide one if the output is redirected."""
     import rich.console
 
-    console = rich.console.Console()
+    class Console(rich.console.Console):
+        def on_broken_pipe(self) -> None:  # rich would end the process with exit code 1
+            raise  # noqa: PLE0704 (rich calls it where the error is handled)
+
+    console = Console()
     if not console.is_terminal:
         console.width = _WIDE
     return console

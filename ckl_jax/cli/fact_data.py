@@ -13,7 +13,7 @@ from ckl_jax.cli.world import WorldSettings
 from ckl_jax.data.compressed import RECORD_BYTES
 from ckl_jax.data.facts.overlap import Overlap
 from ckl_jax.errors import UserError
-from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace
+from ckl_jax.files import claim_folder, refuse_existing, refuse_to_replace, whole_folder
 from ckl_jax.options import Flat
 from ckl_jax.papers.ckl.data.benchmark import Options
 from ckl_jax.world.stream import SIZES
@@ -42,8 +42,9 @@ def quiz(
     from ckl_jax.world.quiz import write_quiz
 
     world = open_world(settings.source, settings.seed, settings.size, settings.data, settings.world)
-    claim_folder(out, "ckl data quiz", overwrite)
-    counts = write_quiz(world, out, date, templates, instances)
+    with whole_folder(out):
+        claim_folder(out, "ckl data quiz", overwrite)
+        counts = write_quiz(world, out, date, templates, instances)
     for code, facts in counts.items():
         print(f"{facts:8,}  {code}")
     return {"out": out, "facts": counts}

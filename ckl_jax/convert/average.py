@@ -15,10 +15,11 @@ import numpy as np
 
 from ckl_jax import __version__, checks
 from ckl_jax.checkpoints import scan_layout
-from ckl_jax.checkpoints.restore import find_checkpoint, read_json_item
+from ckl_jax.checkpoints.restore import find_checkpoint, is_remote, read_json_item
 from ckl_jax.checkpoints.store import CheckpointStore
 from ckl_jax.convert.hugging_face import merged
 from ckl_jax.errors import UserError
+from ckl_jax.files import claim_folder, whole_folder
 from ckl_jax.train import adapters
 from ckl_jax.train.setup import load_params
 from ckl_jax.trees.paths import flatten, unflatten
@@ -84,8 +85,10 @@ def average(
                 f"{model} and {models[-1]} were trained with different {name}; a mean of their "
                 "parameters is not a model."
             )
-    with CheckpointStore(out) as store:
+    with whole_folder(out), CheckpointStore(out) as store:
         store.require_empty()
+        if not is_remote(out):
+            claim_folder(out, "ckl average", overwrite=False)
         mean = _merged(models, weights, merge) if merge else _mean(models, weights)
         parts = [
             {"model": str(path), "weight": weight}

@@ -81,7 +81,7 @@ def new_model_dir(out: str, params: Any, metadata: Mapping[str, Any]) -> Iterato
     Raises:
       UserError: `out` already holds a checkpoint.
     """
-    with CheckpointStore(out) as store:
+    with files.whole_folder(out), CheckpointStore(out) as store:
         store.require_empty()
         files.claim_folder(out, "ckl import", overwrite=False)
         yield

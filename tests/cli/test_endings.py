@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from ckl_jax.analysis.sections import Section
 from ckl_jax.cli import ckl
 
 
@@ -25,6 +26,16 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 0
+
+
+def test_a_table_that_is_not_read_is_a_broken_pipe_and_no_exit(monkeypatch):
+    """rich would end the process, silently and with exit code 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(ckl, "parse", lambda argv: Section(headers=["a"], rows=[["b"]]).show)
+    with open(writer, "w", closefd=False) as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert ckl.main(["report"]) == 0
 
 
 HELP = {

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import resource
 import shutil
 import tracemalloc
 import zipfile
@@ -162,7 +163,6 @@ PIPES = {
     "data review CKL --out OUT/r.html": "CKL/invariantLAMA.csv",
     "import-hf --model HF --out OUT": "HF/model.safetensors",
     "export-hf --model RUN --like HF/config.json --out OUT": "HF/config.json",
-    "ask --model a=RUN --questions DOCUMENTS --out OUT": "RUN/config.gin",
 }
 
 
@@ -197,12 +197,18 @@ def integers(weights):
     [
         ({"n_head": 0}, "n_head of config.json is 0; give 1 or more"),
         ({"n_layer": 10**9}, "has 28 arrays, too few for the 1,000,000,000 layers"),
-        ({"layer_norm_epsilon": "nan"}, "layer_norm_epsilon of config.json is 'nan'; give a finite"),
+        (
+            {"layer_norm_epsilon": "nan"},
+            "layer_norm_epsilon of config.json is 'nan'; give a",
+        ),
         ({"layer_norm_epsilon": None}, "layer_norm_epsilon of config.json is null; give a finite"),
         ({"initializer_range": "nan"}, "initializer_range of config.json is 'nan'; give a finite"),
         ({"attn_pdrop": "x"}, "attn_pdrop of config.json is 'x'; give a number in [0, 1)"),
         ({"bos_token_id": -5}, "bos_token_id of config.json is -5; give -1 or more"),
-        ({"eos_token_id": [1, 10**9]}, "eos_token_id of config.json is 1000000000; give 999,999 or"),
+        (
+            {"eos_token_id": [1, 10**9]},
+            "eos_token_id of config.json is 1000000000; give 999,999",
+        ),
         ({"vocab_size": 10**30}, "is 1000000000000000000000000000000; give 2,147,483,647 or less"),
         ({"n_embd": True}, "n_embd of config.json is True; give a whole number"),
         ({"model_type": ["gpt2"]}, "model_type"),
@@ -276,6 +282,7 @@ WRITERS = {
     "import-hf --model HF --out OUT": "model.gin",
     "export-hf --model RUN --like HF/config.json --out OUT": "config.json",
     "average RUN RUN --out OUT": "checkpoint_0/notes.txt",
+    "average RUN RUN --out OUT ": "config.gin",
     "report RUN --out OUT": "report.html",
     "report RUN/.. --out OUT": "table.json",
     "report RUN RUN --seeds --out OUT": "seeds.md",
@@ -300,3 +307,16 @@ def test_what_others_have_made_stays(command, tiny, golden, tmp_path, capsys):
     assert "out" in refused(capsys, command.split())
     held = [path for path in out.rglob("*") if path.is_file()]
     assert held == [foreign] and foreign.read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["world --size tiny", "data quiz --size tiny", "import-hf"])
+def test_a_full_disk_leaves_no_part(command, golden, tmp_path, capsys):
+    out, soft = tmp_path / "out", resource.getrlimit(resource.RLIMIT_FSIZE)
+    argv = [*command.split(), "--out", str(out)]
+    argv += ["--model", str(golden / "model")] if command == "import-hf" else []
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, soft[1]))
+        assert "too large" in refused(capsys, argv)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft)
+    assert not out.exists()

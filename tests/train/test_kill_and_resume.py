@@ -127,7 +127,9 @@ def test_a_sigterm_within_an_evaluation_changes_no_bit(
         t5x.main(argv)
     said = capsys.readouterr().out
     assert end.value.code == 143 and len(after) == 2, said
-    told = "SIGTERM: stopping after this batch of the evaluation; what is trained by then is saved.\n"
+    told = (
+        "SIGTERM: stopping after this batch of the evaluation; what is trained by then is saved.\n"
+    )
     assert told in said and f"Stopped at step {step}, which is saved" in said
     assert newest_step(folder) == step
     assert not (folder / "probes" / f"rows_{step:06d}.jsonl").exists()
