@@ -37,6 +37,7 @@ _STYLE = {
     "figure.constrained_layout.w_pad": 0.1,
     "font.family": "DejaVu Sans",
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a "$" in the name of a run is no formula
     "svg.hashsalt": "ckl_jax",
 }
 _PANEL = (4.1, 3.2)

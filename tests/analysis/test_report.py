@@ -2,6 +2,7 @@ import html.parser
 import json
 import re
 import shutil
+import warnings
 
 import pytest
 
@@ -367,3 +368,19 @@ def test_a_method_that_has_only_begun_is_noted(tmp_path, capsys, file):
     assert expected in capsys.readouterr().out
     assert expected in (tmp_path / "report.html").read_text()
     assert [p.name for p in find_runs([tmp_path])] == ["initial", "vanilla", "lora"]
+
+
+def test_names_are_neither_html_nor_formulas(tmp_path):
+    evil = "<script>a()</script><img src=x onerror=a()>$\\frac{$"
+    demo = make_demo(tmp_path, ("initial", "vanilla"))
+    summary = json.loads((demo / "vanilla" / "summary.json").read_text())
+    changed = {**summary, "run": evil, "method": evil, "device": evil}
+    (demo / "vanilla" / "summary.json").write_text(json.dumps(changed))
+    for path in (demo / "vanilla" / "probes").glob("rows_*.jsonl"):
+        rows = [{**row, "run": evil, "method": evil} for row in read_rows(path)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name as long as that leaves figures no place
+        page = write_report(find_runs([demo]), tmp_path / "out").read_text()
+    assert "&lt;script&gt;a()" in page
+    assert page.count("<script") == 1 and "<img src=x" not in page

@@ -101,6 +101,7 @@ def _plot(
     ax.set(xlabel=unit, ylabel=ylabel)
     if logarithmic:
         ax.set_yscale("symlog", linthresh=_LINEAR_TO)
+        ax.yaxis.set_major_formatter("{x:g}")  # not powers of 10 as formulas
         lowest = min(min(curve["values"]) for curve in curves.values())
         ax.set_ylim(bottom=min(-10.0, 1.5 * lowest))
     if beside:
