@@ -84,8 +84,10 @@ def refuse_foreign(model_dir: str | Path) -> None:
         names = sorted(name for name in os.listdir(model_dir) if not name.startswith("."))
     if any(fnmatch.filter(names, pattern) for pattern in _RUN_FILES):
         return
-    logs = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
-    if foreign := [name for name in names if name not in logs]:
+    before = {name for pattern in _LAUNCHER_LOGS for name in fnmatch.filter(names, pattern)}
+    if (Path(model_dir) / "task" / "manifest.json").is_file():  # of light-tuning, cached before
+        before.add("task")
+    if foreign := [name for name in names if name not in before]:
         raise UserError(
             f"MODEL_DIR {model_dir} holds {foreign[0]} and is not the folder of a run; choose "
             "a new folder."
