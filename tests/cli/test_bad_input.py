@@ -337,8 +337,12 @@ def test_a_folder_with_a_run_of_other_settings_stays_as_it_is(tiny, capsys, tmp_
     assert _contents(folder) == before
 
 
-@pytest.mark.parametrize("name", [".DS_Store", "slurm-7.out", "a.log", "log.txt", "checkpoint_5"])
-def test_a_model_dir_may_hold_a_run_or_logs(tmp_path, name):
+@pytest.mark.parametrize(
+    "name",
+    [".DS_Store", "slurm-7.out", "a.log", "log.txt", "checkpoint_5", "task/manifest.json"],
+)
+def test_a_model_dir_may_hold_a_run_or_logs_or_a_cached_task(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).touch()
     refuse_foreign(tmp_path)
     (tmp_path / "thesis.tex").touch()
