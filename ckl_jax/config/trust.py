@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import ckl_jax
 from ckl_jax.config import gin_files, gin_scan
 from ckl_jax.errors import UserError
 
@@ -37,7 +38,7 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
       trusted: modules and packages; `ALL` is every one.
 
     Raises:
-      UserError: with a list of what they name.
+      UserError: with a list of what they name, or the name that only another version has.
     """
     trusted = set(trusted)
     sources = set() if ALL in trusted else _of_folders(scan)
@@ -46,6 +47,7 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
     for source, module, where in scan.modules:
         if source in sources and not _is_trusted(module, trusted):
             if module not in _bundled().modules:
+                _check_version(module, "", where)
                 wanted.setdefault(module, f"{where} imports it")
             elif lies := _within(module, folders):
                 wanted.setdefault(module, f"{where} imports it, and it lies in {lies}")
@@ -63,6 +65,7 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
         for reference in _references(binding.value):
             module, name = _named(reference.selector, imports)
             if (module, name) not in _bundled().references:
+                _check_version(module, name, binding.where)
                 # `train.os.system` is no part of ckl_jax.train.train: trust is of what it reaches.
                 owner = ".".join(filter(None, (module, name.rpartition(".")[0])))
                 if not _is_trusted(owner, trusted):
@@ -75,6 +78,24 @@ def check(scan: gin_scan.Scan, trusted: Iterable[str]) -> None:
             f"Gin files that come with a model could run a stranger's code. Untrusted names in "
             f"this one: {listed}. Read it, and if the code is yours add "
             f"--trust-imports={','.join(wanted)}."
+        )
+
+
+def _check_version(module: str, name: str, where: str) -> None:
+    """Refuses a module of this package that is not there, or a name that its text lacks."""
+    package, _, inner = module.partition(".")
+    if package != ckl_jax.__name__ or not inner:
+        return
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a package that would hold it is missing
+        spec = None
+    if not (spec and spec.origin) or name.partition(".")[0] not in Path(spec.origin).read_text():
+        raise UserError(
+            f"{where} names {'.'.join(filter(None, (module, name)))}, which ckl_jax "
+            f"{ckl_jax.__version__} does not have: another version wrote this file. Use that "
+            'version (checkpoint_<step>/metadata/metadata records it as "ckl_jax"), or write '
+            "the present name into the file."
         )
 
 
