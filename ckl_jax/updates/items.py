@@ -217,21 +217,17 @@ def make(
         for pair in pairs:
             if all(len(chosen[tag]) >= limits[tag] for tag in TAGS):
                 break
-            # A fact is asked one way round. Of old text alone: what new text may have changed, as
-            # it speaks of the same names, is left out.
+            # A fact makes an item one way round. Of old text alone: what new text may have changed,
+            # as it speaks of the same names, is left out.
             if frozenset(pair) in seen or (not is_new and set(pair) & now.by_name.keys()):
                 continue
             found = _two_wordings(pair, index, asked)
             if found is None:
                 continue
-            probe, evidence = found
-            old_answer = _old_answer(pair, index, before) if is_new else ""
-            known = pair in before.by_pair
-            tag = "changed" if old_answer else "kept" if known else "new"
-            if len(chosen[tag]) >= limits[tag]:
+            tag, old_answer = _tag(pair, index, before, is_new)
+            if not tag or len(chosen[tag]) >= limits[tag]:
                 continue
-            if tag == "new" and _old_answer(pair[::-1], index, before):
-                continue  # the other way round it is a change
+            probe, evidence = found
             item = _item(pair, probe, evidence, tag, old_answer, (now, before), seed)
             if item is None:
                 continue
@@ -241,6 +237,16 @@ def make(
             if is_new:
                 held |= set(map(normalise, _same_wording(pair, probe, index)))
     return [item for tag in TAGS for item in chosen[tag]], frozenset(held)
+
+
+def _tag(pair: Pair, index: _Index, before: _Index, is_new: bool) -> tuple[str, str]:
+    """What a fact of new or of old text is an item of, and the old answer of a change."""
+    if is_new and (old_answer := _old_answer(pair, index, before)):
+        return "changed", old_answer
+    if pair in before.by_pair:
+        return "kept", ""
+    # If the other way round it is a change, it is asked that way.
+    return ("" if _old_answer(pair[::-1], index, before) else "new"), ""
 
 
 def _some(documents: Iterable[Document]) -> list[Document]:

@@ -364,21 +364,25 @@ class _Run:
         )
         write_documents(self.folder / "new.jsonl", (d for d in trained if d.text))
         write_documents(self.folder / "held_out.jsonl", self._parts(held_out=True))
-        before = (item for folder in self.registry.updates() for item in read_items(folder))
-        # Of one's own facts the file of this update tells what is right now.
-        earlier = items.still_right((i for i in before if i.about or not self.facts), made)
-        fresh = {item.id for item in made}
-        room = max(0, limit - sum(item.tag == "kept" for item in made))
-        again = [item for item in earlier if item.id not in fresh]
-        again = sorted({i.id: i for i in again}.values(), key=lambda i: hash64(seed, i.id))[:room]
-        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, [*made, *again]))
-        found = self._overlap([*made, *again])
-        counts = {tag: sum(i.tag == tag for i in [*made, *again]) for tag in items.TAGS}
+        made += self._earlier_items(made)
+        files.write_jsonl(self.folder / "items.jsonl", map(dataclasses.asdict, made))
+        found = self._overlap(made)
+        counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
         self._say(
             f"Facts to ask: {told}; {found['exact']} stand word by word in the training text."
         )
         files.write_json(self.folder / "overlap.json", found)
+
+    def _earlier_items(self, made: list[items.Item]) -> list[items.Item]:
+        """Items of earlier updates that are still right, as many as `made` leaves room for."""
+        before = (item for folder in self.registry.updates() for item in read_items(folder))
+        # Of one's own facts the file of this update says what is right now.
+        earlier = items.still_right((i for i in before if i.about or not self.facts), made)
+        fresh = {item.id for item in made}
+        room = max(0, self.settings.max_items - sum(item.tag == "kept" for item in made))
+        again = {i.id: i for i in earlier if i.id not in fresh}.values()
+        return sorted(again, key=lambda i: hash64(self.settings.seed, i.id))[:room]
 
     def _since(self, counts: Mapping[str, Any]) -> str:
         """The first day from which an answer counts as new."""

@@ -133,6 +133,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     every = totals[study.stale]
     # The first model is the stale one.
     updates = list(study.models)[1:]
+    kinds = (("parts of speech", speech), ("topics", topics))
     results = {
         "settings": dataclasses.asdict(study),
         "about": about,
@@ -141,25 +142,33 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "words": dict(zip(every.groups, every.words.sum(1).tolist(), strict=True)),
         "months": {name: curve.as_dict() for name, curve in months.items()},
         "cutoffs": cutoffs,
-        "sources": {
-            name: control.sources((cutoffs[name] or {}).get("month", ""))
-            for name, control in frequencies.items()
-        },
+        "sources": _sources(frequencies, cutoffs),
         "reduction": {name: curves.reduction(name) for name in updates},
         "slopes": {name: _slopes(months[study.stale], months[name]) for name in updates},
         "groups": {
             # Of the stale model alone, as in the paper's Figure 2.
             kind: {name: curves.of_group(name) for g in grouping for name in g.names}
-            for kind, grouping in (("parts of speech", speech), ("topics", topics))
+            for kind, grouping in kinds
         },
         "weeks": curves.weeks(),
-        "forgetting": {n: f for n in study.models if (f := _forgetting(study.models[n]))},
+        "forgetting": _forgetting_of(study.models),
     }
     if speech:
         results["tagger"] = speech[0].backend
     if words:
         results["emerging"] = _emerging(study, words, new_words)
     return results
+
+
+def _sources(
+    controls: Mapping[str, FrequencyControl], cutoffs: Mapping[str, dict[str, Any] | None]
+) -> dict[str, Any]:
+    """{model: where its frequencies and its cut-off come from}."""
+    return {n: c.sources((cutoffs[n] or {}).get("month", "")) for n, c in controls.items()}
+
+
+def _forgetting_of(models: Mapping[str, str]) -> dict[str, Any]:
+    return {name: found for name, dump in models.items() if (found := _forgetting(dump))}
 
 
 class _Curves:
