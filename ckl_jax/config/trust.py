@@ -19,7 +19,7 @@ from ckl_jax.errors import UserError
 
 ALL = "all"
 _OF_FOLDERS = ("config.gin", "model.gin")
-# What the `model.gin` of an imported model names besides: the readers of vocabularies.
+# What the `model.gin` of an imported model names in addition: the readers of vocabularies.
 _READERS = {
     ("ckl_jax.data.text.byte_level", "ByteLevelVocabulary"),
     ("ckl_jax.data.text.byte_vocabulary", "ByteVocabulary"),

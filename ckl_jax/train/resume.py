@@ -134,7 +134,7 @@ def _restored(
             f"{folder} was trained on another base model than {base}: the frozen parameters "
             "differ; use another MODEL_DIR."
         )
-    # A run that was told to stop within an evaluation saves, and evaluates when it goes on.
+    # A run that is stopped within an evaluation saves, and evaluates when it goes on.
     owes = bool(dataset.get("owes_evaluation")) or (probed and _lost_the_last_rows(run, step))
     return step, dataclasses.replace(
         begun,

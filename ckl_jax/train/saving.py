@@ -1,4 +1,4 @@
-"""The files of a run besides its metrics: checkpoints with metadata, and a summary."""
+"""The files of a run other than its metrics: checkpoints with metadata, and a summary."""
 
 import importlib.metadata
 import os
@@ -119,7 +119,7 @@ class Saver:
         overdue = time.monotonic() - self._saved > 60 * minutes
         if jax.process_count() == 1:
             return overdue
-        # Clocks differ, so the first decides. To ask it costs a round of the network.
+        # Clocks differ, so the first decides, which costs a round of the network.
         if step % _STEPS_TO_ASK:
             return False
         return bool(multihost_utils.broadcast_one_to_all(np.asarray(overdue)))

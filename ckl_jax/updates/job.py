@@ -351,7 +351,7 @@ class _Run:
         own = facts_file.items(self.facts, self._since(counts), counts["last_date"], limit, seed)
         if self.facts:
             self._say(
-                f"{len(own):,} of {len(self.facts):,} questions of --facts are asked; the others "
+                f"{len(own):,} of {len(self.facts):,} questions of --facts are used; the others "
                 "are of later days, above --max-items, or without another answer to choose."
             )
         room = {tag: limit - sum(item.tag == tag for item in own) for tag in items.TAGS}
@@ -369,9 +369,7 @@ class _Run:
         found = self._overlap(made)
         counts = {tag: sum(i.tag == tag for i in made) for tag in items.TAGS}
         told = ", ".join(f"{n} {tag}" for tag, n in counts.items())
-        self._say(
-            f"Facts to ask: {told}; {found['exact']} stand word by word in the training text."
-        )
+        self._say(f"Questions: {told}; {found['exact']} stand word by word in the training text.")
         files.write_json(self.folder / "overlap.json", found)
 
     def _earlier_items(self, made: list[items.Item]) -> list[items.Item]:
@@ -496,7 +494,7 @@ class _Run:
         states = {s: sum(row["state"] == s for row in found) for s in report.STATES}
         self._say(f"Verdict: {verdict['verdict']} ({'; '.join(verdict['reasons'])}).")
         told = ", ".join(f"{n} {state}" for state, n in states.items() if n)
-        self._say(f"Facts: {told or 'none could be asked'}.")
+        self._say(f"Facts: {told or 'none could be made into questions'}.")
         self._say(f"Report: {self.folder / 'report.html'}; model: {self.folder / 'model'}")
         return gate.EXIT_CODES[verdict["verdict"]]
 

@@ -419,6 +419,11 @@ def test_replay_is_a_share_of_every_epoch(share):
         replay(1.0)
 
 
+def test_mix_review_reviews_less_in_every_epoch():
+    mixture = mix_review(ratio=2.0, decay=0.5).mixture
+    assert [mixture.sample_rows(100, epoch) for epoch in range(3)] == [200, 100, 50]
+
+
 def test_methods_combine_unless_they_claim_one_seam():
     both = combine(lora(), mix_review())
     assert (both.name, combine(lora(), mix_review(), "both").name) == ("lora+mix_review", "both")

@@ -18,6 +18,7 @@ from ckl_jax.methods.method import Start, combine, vanilla
 from ckl_jax.methods.sparse import largest, sparse
 from ckl_jax.models.distillation import Distillation, teacher_losses
 from ckl_jax.optim.gradient_squares import wants_statistics, with_statistics
+from ckl_jax.train.prepare import BEFORE, loss_of
 from ckl_jax.train.state import TrainState, swapped
 from ckl_jax.train.step import make_train_step
 from ckl_jax.trees.partition import merge, split
@@ -160,7 +161,8 @@ def test_the_loss_is_a_sum_over_targets_of_both_losses_in_float64(rows):
     soft, hard = log_softmax(learned / 3, -1), log_softmax(known / 3, -1)
     wanted = cross + 0.5 * 9 * np.sum(np.exp(hard) * (hard - soft), axis=-1)
     method = lwf(weight=0.5, temperature=3.0)
-    loss, sums = jax.jit(method.loss(model, model))(new, old, batch)
+    loss_fn = jax.jit(loss_of(method, model, model))
+    loss, sums = loss_fn({**new, BEFORE: old}, batch, None)
     np.testing.assert_allclose(loss, np.sum(weights * wanted), rtol=1e-4)
     np.testing.assert_allclose(sums["loss"], np.sum(weights * cross), rtol=1e-4)
 

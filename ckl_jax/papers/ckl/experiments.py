@@ -148,7 +148,7 @@ def _check_kilt(name: str, running: Running) -> None:
         raise UserError(f"{name}: of --source {running.source} no KILT is made; leave it out.")
     if running.is_full:
         for name, form in KILT_SETS.items():
-            # Sets without a training file are only asked.
+            # Sets without a training file are only evaluated.
             for split in (DEV, TRAIN)[: 1 + form.trains]:
                 find_file(Path(running.data) / KILT, name, split)
 

@@ -60,7 +60,7 @@ def compare(
       samples: B of the bootstrap, over items and, of several seeds, over seeds.
 
     Raises:
-      UserError: no run is there in all seeds, or a probe was not asked in one.
+      UserError: no run is there in all seeds, or one lacks a probe.
     """
     seeds = [_read(runs, samples) for runs in folders]
     names, left_out = _common(seeds)
@@ -125,7 +125,9 @@ def _read(runs: Sequence[str | Path], samples: int) -> Seed:
     scores: dict[str, dict[str, np.ndarray]] = {entry.key: {} for entry in study.entries}
     for number, probe in enumerate(_PROBES):
         if lacking := [e.key for e in study.entries if probe not in e.scores]:
-            raise UserError(f"{lacking[0]} of ckl/pareto was not asked {probe}; train it again.")
+            raise UserError(
+                f"{lacking[0]} of ckl/pareto was not evaluated on {probe}; train it again."
+            )
         keys, values = study.values(probe, "em")
         means = np.column_stack([values.mean(axis=1), bootstrap_means(values, samples, number)])
         for key, of_probe in zip(keys, 100.0 * means, strict=True):

@@ -19,7 +19,7 @@ _LEGACY_IGNORED = re.compile(r"[^\w\s]")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A piece of text and its kind.
+    """A part of text and its kind.
 
     Attributes:
       kind: one of `KINDS`: a new article, a paragraph without any known sentence, the sentences of
