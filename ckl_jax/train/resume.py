@@ -16,7 +16,8 @@ from ckl_jax.parallel.processes import FolderLock
 from ckl_jax.train import artifacts, setup
 from ckl_jax.train.evaluations import forget_later_steps, rows_file
 from ckl_jax.train.prepare import Prepared
-from ckl_jax.train.state import TrainState, as_dict, swapped, with_own_frozen
+from ckl_jax.train.state import TrainState, as_dict, swapped
+from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten, unflatten
 
 
@@ -120,7 +121,8 @@ def _restored(
     # The shapes carry shardings: each device reads its own part. A damaged newest checkpoint is
     # left for the one before it, so the step may be smaller.
     own, _ = run.shapes.split_frozen(run.shapes.frozen)
-    step, restored = store.restore(as_dict(with_own_frozen(run.state_shapes, own)))
+    like = as_dict(run.state_shapes)
+    step, restored = store.restore({**like, "params": merge(like["params"], own)})
     params = flatten(restored.pop("params"))
     own = {p: params.pop(p) for p in run.shapes.own}
     finished = _is_finished(run, step)

@@ -23,8 +23,9 @@ from ckl_jax.train.artifacts import count
 from ckl_jax.train.prepare import Prepared
 from ckl_jax.train.remote_sync import Mirror
 from ckl_jax.train.resume import Begun
-from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped, with_own_frozen
+from ckl_jax.train.state import TrainState, all_finite, as_dict, swapped
 from ckl_jax.train.telemetry import Telemetry
+from ckl_jax.trees.partition import merge
 from ckl_jax.trees.paths import flatten
 
 _STEPS_TO_ASK = 20  # that several processes agree in whether a checkpoint is overdue
@@ -95,7 +96,8 @@ class Saver:
         metrics = self._telemetry.metrics_at(step)
         if save_position := getattr(run.source, "save_position", None):
             save_position(run.model_dir, step)  # before the checkpoint that it belongs to
-        held = as_dict(with_own_frozen(swapped(state), own))
+        held = as_dict(swapped(state))
+        held["params"] = merge(held["params"], own)
         self._store.save(step, held, metadata, dataset, metrics, until_next=until_next)
         self._saved = time.monotonic()
 

@@ -9,7 +9,6 @@ import optax
 from flax import struct
 
 from ckl_jax.optim import averaging
-from ckl_jax.trees.partition import merge
 
 
 @struct.dataclass
@@ -50,13 +49,6 @@ def swapped(state: TrainState) -> TrainState:
     """
     params, opt_state = averaging.swap(state.params, state.opt_state)
     return state.replace(params=params, opt_state=opt_state)
-
-
-def with_own_frozen(state: TrainState, own: Any) -> TrainState:
-    """The state as checkpoints hold it, with the frozen leaves that no base has
-    (`setup.Shapes.own`).
-    """
-    return state.replace(params=merge(state.params, own))
 
 
 @jax.jit
