@@ -133,11 +133,8 @@ def last_phases(added: Iterable[str], base: Iterable[str]) -> dict[str, int]:
 def earlier_phases(
     frozen: Iterable[str], trainable: Iterable[str], base: Iterable[str]
 ) -> frozenset[str]:
-    """Those frozen added leaves that belong to an earlier phase than the one that trains.
-
-    Args:
-      frozen, trainable: paths of added leaves.
-      base: those of the base model.
+    """Those `frozen` added leaves that belong to an earlier phase than `trainable` ones; all are
+    paths, and `base` those of the base model.
     """
     base = list(base)
     last = last_phases(trainable, base)

@@ -135,7 +135,6 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
     every = totals[study.stale]
     # The first model is the stale one.
     updates = list(study.models)[1:]
-    kinds = (("parts of speech", speech), ("topics", topics))
     results = {
         "settings": dataclasses.asdict(study),
         "about": about,
@@ -150,7 +149,7 @@ def compute(study: StalenessStudy) -> dict[str, Any]:
         "groups": {
             # Of the stale model alone, as in the paper's Figure 2.
             kind: {name: curves.of_group(name) for g in grouping for name in g.names}
-            for kind, grouping in kinds
+            for kind, grouping in (("parts of speech", speech), ("topics", topics))
         },
         "weeks": curves.weeks(),
         "forgetting": _forgetting_of(study.models),
